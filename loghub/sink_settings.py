@@ -101,6 +101,18 @@ class PostgresqlSink(
     create_table: bool = False  # with the columns of the query, if it does not exist
 
 
+class NoSink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="none"):
+    """The pipeline is a processor, which writes whatever it wants to itself."""
+
+
 Sink = (
-    ParquetSink | JsonSink | DeltaSink | ConsoleSink | LogstoreSink | PostgresqlSink | KafkaSink | SparkSink
+    ParquetSink
+    | JsonSink
+    | DeltaSink
+    | ConsoleSink
+    | LogstoreSink
+    | PostgresqlSink
+    | KafkaSink
+    | SparkSink
+    | NoSink
 )

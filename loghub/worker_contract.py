@@ -96,13 +96,31 @@ class PythonPipeline(
     folder: str | None = None  # absolute
 
 
+class ProcessorPipeline(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="processor"
+):
+    """A class derived from `loghub_worker.api.Processor`, or a function that returns such an object. It runs
+    without Spark, in processes of the worker, and the sink is `NoSink`. `files` and `folder` are as in
+    `PythonPipeline`. A batch is complete with `max_logs` logs or `max_bytes` bytes, or `max_wait_s` after its
+    first log group arrived.
+    """
+
+    factory: str  # module:name
+    files: dict[str, str] = {}
+    folder: str | None = None
+    processes: int = 1  # 0: one for each core
+    max_logs: int | None = None
+    max_bytes: int = 4 << 20
+    max_wait_s: float = 0.0
+
+
 class CopyPipeline(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="copy"
 ):
     """Each log group unchanged, byte by byte. The sink is a `LogstoreSink`."""
 
 
-Pipeline = SqlPipeline | PythonPipeline | CopyPipeline
+Pipeline = SqlPipeline | PythonPipeline | ProcessorPipeline | CopyPipeline
 
 
 class DeadLetterLogstore(
@@ -294,7 +312,10 @@ class WorkerReason(StrEnum):
     UNSUPPORTED_SETTINGS: the settings are of another contract than that of the worker's image, or have a
     value that the image does not know; use an image of the operator's release. POSITION_BEYOND_END: a shard
     ends before the position from which the worker would continue, because the log service has lost logs or
-    was restored; see condition Degraded. The worker reads its other shards."""
+    was restored; see condition Degraded. The worker reads its other shards. PROCESSOR_FAILED: a method of
+    the processor other than process raised an error, such as initialize; it is called again. PROCESS_ENDED: a
+    process in which processors run was killed, often because memory ran out, or ended itself; it is started
+    again, and its logs are processed again. Raise worker.resources, or lower processor.processes."""
 
     INVALID_PIPELINE = "InvalidPipeline"
     PIPELINE_FAILED = "PipelineFailed"
@@ -320,6 +341,8 @@ class WorkerReason(StrEnum):
     CLOCK_SKEWED = "ClockSkewed"
     UNSUPPORTED_SETTINGS = "UnsupportedSettings"
     POSITION_BEYOND_END = "PositionBeyondEnd"
+    PROCESSOR_FAILED = "ProcessorFailed"
+    PROCESS_ENDED = "ProcessEnded"
 
 
 class ShardProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -356,6 +379,16 @@ class SkippedLogGroups(msgspec.Struct, frozen=True, kw_only=True):
 WorkerPhaseName = Literal["starting", "running", "fenced", "draining", "left", "failed"]
 
 
+class ProcessProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the processes in which a worker runs its processors."""
+
+    number: int
+    pid: int | None  # None: it does not run now
+    starts: int
+    shards: list[int]  # whose processors it runs
+    message: str  # why it ended last; empty if it never did
+
+
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A worker's own report, for the live view, the metrics and the operator."""
 
@@ -373,3 +406,4 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     skipped: list[SkippedLogGroups] = []
     contract_version: int = 0  # that the worker implements; 0: of a release that did not report it
     ignored_settings: list[str] = []  # in its settings, and unknown to it
+    processes: list[ProcessProgress] = []  # of a worker whose pipeline is a processor

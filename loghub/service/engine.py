@@ -38,7 +38,7 @@ from loghub.service.storage.commits import Append, LogItem, Task, commit_logs, r
 from loghub.service.storage.data_folder import FolderState, logstore_folder, shard_folder, write_state
 from loghub.service.storage.database import Database, DatabaseUnusable, FolderHistory
 from loghub.service.storage.description import describe, write_description
-from loghub.service.storage.record import SegmentHeader
+from loghub.service.storage.record import SALT_DIGITS, SegmentHeader
 from loghub.service.storage.segment import NewGroup
 from loghub.service.storage.segment_files import LoadedSegments
 from loghub.service.storage.shardlog import ShardLog
@@ -189,7 +189,12 @@ class Engine:
         return ShardLog(
             self.disk,
             folder=shard_folder(self.settings.data, shard.logstore, shard.shard),
-            birth=SegmentHeader(first_cursor=shard.first_cursor, logs_before=0, received_us=shard.born_us),
+            birth=SegmentHeader(
+                first_cursor=shard.first_cursor,
+                logs_before=0,
+                received_us=shard.born_us,
+                salt=int(self.dice.hex(SALT_DIGITS), 16),
+            ),
             segment_bytes=self.settings.segment_bytes,
             files=self._loaded,
         )

@@ -3,7 +3,7 @@
 `loghub.service.http.app` receives a request and sends the response; an action accepts a `Request` and returns
 a `ServiceResponse`. Actions therefore run without an HTTP server, for example in tests."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -31,13 +31,15 @@ class Head:
 class Request:
     """One request, authenticated and completely received.
 
-    ``memory`` holds the bytes of the body; an action that stores more takes them from it.
+    ``memory`` holds the bytes of the body; an action that stores more takes them from it. ``is_gone`` says
+    whether the client has closed the connection, so that nobody reads the response.
     """
 
     head: Head
     key: AccessKey
     body: bytes
     memory: Reservation
+    is_gone: Callable[[], bool] = lambda: False
 
     @property
     def query(self) -> Mapping[str, str]:

@@ -67,7 +67,7 @@ class Disk(Protocol):
 
 
 class Dice(Protocol):
-    """Randomness: request ids, the shard of a balanced write, a generated secret."""
+    """Randomness: request ids, the shard of a balanced write, a generated secret, the salts of segments."""
 
     def hex(self, length: int) -> str:
         """``length`` random hex digits, upper case."""

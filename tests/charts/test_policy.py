@@ -144,6 +144,7 @@ DENIED: dict[str, tuple[Document, str]] = {
     "a token": (template(automountServiceAccountToken=True), "automountServiceAccountToken"),
 }
 ALLOWED: dict[str, Document] = {
+    "processor": {"pipeline": {"sql": None, "sink": None, "processor": {"factory": "counts:Count"}}},
     "nothing special": {},
     "SLS": {"endpoint": "https://cn-hangzhou.log.aliyuncs.com"},
     "SLS within a VPC, another spelling": {"endpoint": "https://CN-Hangzhou-intranet.log.aliyuncs.com/"},

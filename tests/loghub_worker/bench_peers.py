@@ -48,7 +48,8 @@ SPARK_COPY = """
 import os, sys
 from pathlib import Path
 from loghub.sink_settings import ParquetSink
-from loghub_worker.query.spark_session import end_jvm, start_spark
+from loghub_worker.child_processes import end_children
+from loghub_worker.query.spark_session import start_spark
 from tests.loghub_worker.cpu_time import cpu_time
 from tests.loghub_worker.support import worker_config
 source, state, copies = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
@@ -60,7 +61,7 @@ for _ in range(copies):
     spark.read.parquet(source).write.mode("overwrite").parquet(str(state / "copy"))
     spent = cpu_time(os.getpid()) - before
 print(spark.read.parquet(str(state / "copy")).count(), spent.total_s)
-end_jvm()
+end_children()
 """
 
 

@@ -28,13 +28,15 @@ from loghub.worker_contract import (
     WorkerStatus,
 )
 from loghub_worker.batch_plan import Range
+from loghub_worker.child_processes import end_children
 from loghub_worker.failure.failure_handler import FailureReport
 from loghub_worker.failure.failure_policy import Cause, Failure, FailurePolicy, FailureSettings, Policy
+from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import ReportedError
 from loghub_worker.membership.membership import HeartbeatRequest, Membership, MembershipTimings, ShutdownMode
 from loghub_worker.metrics import Counter, Figures, answer
 from loghub_worker.metrics_server import MetricsServer
-from loghub_worker.query.spark_session import FatalError, end_jvm, spark_settings, start_spark
+from loghub_worker.query.spark_session import spark_settings, start_spark
 from loghub_worker.settings import BadSettingsError, is_drain_requested, read_settings
 from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.sinks import make_sink
@@ -256,7 +258,7 @@ def test_the_jvm_is_ended_even_if_a_thread_ends_meanwhile(tmp_path: Path) -> Non
     with subprocess.Popen(["sleep", "600"]) as child:
         try:
             (tmp_path / "2" / "children").write_text(f"{child.pid} ")
-            end_jvm(tmp_path)
+            end_children(tmp_path)
             assert child.wait(60) == -signal.SIGTERM
         finally:
             child.kill()

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from loghub.worker_contract import PythonPipeline
+from loghub_worker.fatal_error import FatalError
 from loghub_worker.query.batch_errors import query_error
-from loghub_worker.query.spark_session import FatalError
 from loghub_worker.query.transform import empty_logs, make_transform
 from tests import locked
 from tests.loghub_worker.conftest import CODE

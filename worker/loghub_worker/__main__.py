@@ -1,7 +1,8 @@
 """``python -m loghub_worker``: run one worker process.
 
-The process reads its settings from the environment and turns the outcome of
-`loghub_worker.worker.WorkerRuntime` into an exit status. It also writes the message of a failure to the
+The process reads its settings from the environment and turns the outcome of the worker into an exit status:
+`loghub_worker.worker.WorkerRuntime` on Spark, or for a processor
+`loghub_worker.processing.processor_worker.ProcessorWorker`. It also writes the message of a failure to the
 termination log, from which the kubelet copies it into the container's status.
 
 Exit status: 0 the worker stopped on request; 1 a fatal error; 2 invalid settings.
@@ -12,19 +13,31 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Protocol
 
 import structlog
 
 from loghub.clock import SystemClock
 from loghub.log_settings import LogSettings
-from loghub.worker_contract import ENV_TERMINATION_LOG
+from loghub.worker_contract import ENV_TERMINATION_LOG, ProcessorPipeline
+from loghub_worker.child_processes import end_children
+from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_setup import configure_log, open_log_file
 from loghub_worker.pre_stop import record_pid
-from loghub_worker.query.spark_session import FatalError, end_jvm
 from loghub_worker.settings import BadSettingsError, WorkerSettings, read_settings
-from loghub_worker.worker import WorkerRuntime
 
 log = structlog.get_logger()
+
+
+class Worker(Protocol):
+    """A worker process."""
+
+    def run(self) -> None:
+        """Work until stopped. Raises `FatalError`."""
+
+    def request_stop(self) -> None:
+        """Only for a signal handler in the main thread."""
+
 
 STOPPED, FATAL, INVALID_SETTINGS = 0, 1, 2
 TERMINATION_MESSAGE_BYTES = 4000  # the kubelet keeps 4096 bytes
@@ -52,7 +65,7 @@ def _run(settings: WorkerSettings) -> int:
     if settings.ignored:
         log.warning("settings of another release are ignored", settings=", ".join(settings.ignored))
     try:
-        worker = WorkerRuntime(settings, SystemClock())
+        worker = make_worker(settings)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: worker.request_stop())
         record_pid(settings.state_dir)
@@ -70,6 +83,17 @@ def _run(settings: WorkerSettings) -> int:
     return STOPPED
 
 
+def make_worker(settings: WorkerSettings) -> Worker:
+    """The worker for a pipeline. Only one for Spark imports it: the other starts in a second."""
+    if isinstance(settings.config.pipeline, ProcessorPipeline):
+        from loghub_worker.processing.processor_worker import ProcessorWorker
+
+        return ProcessorWorker(settings, SystemClock())
+    from loghub_worker.worker import WorkerRuntime
+
+    return WorkerRuntime(settings, SystemClock())
+
+
 def _write_termination_message(path: Path | str | None, text: str) -> None:
     if not path:
         return
@@ -84,6 +108,6 @@ if __name__ == "__main__":
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    end_jvm()
+    end_children()
     # Threads that wait in Spark's gateway must not keep the process alive.
     os._exit(status)

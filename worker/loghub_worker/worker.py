@@ -15,37 +15,36 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from loghub.atomic_file import replace_file
 from loghub.clock import Clock
 from loghub.worker_contract import WorkerStatus
 from loghub_worker.exchange_files import ExchangeFiles
 from loghub_worker.failure.batch_deadline import hung_after_s
-from loghub_worker.failure.dead_letter import DEAD_LETTER_UNAVAILABLE, DeadLetters, make_dead_letters
-from loghub_worker.failure.origin import Origin
+from loghub_worker.failure.dead_letter import checked_dead_letters
+from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import Address, ConsumerIdentity, ReportedError, connect
 from loghub_worker.membership.heartbeat import HeartbeatThread
 from loghub_worker.membership.membership import Membership, MembershipTimings, MemberState, ShutdownMode
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
-from loghub_worker.metrics import Counter, Figures
-from loghub_worker.metrics_server import MetricsServer
+from loghub_worker.metrics import Counter
 from loghub_worker.query.per_batch import refuse_per_batch, refuse_stateful
 from loghub_worker.query.query_counters import query_counters
 from loghub_worker.query.query_settings import QuerySettings
-from loghub_worker.query.spark_session import FatalError, invalid, sink_failures, start_spark
+from loghub_worker.query.spark_session import invalid, sink_failures, start_spark
 from loghub_worker.query.streaming_query import QueryRunner
-from loghub_worker.query.transform import empty_logs, make_transform, place_code
+from loghub_worker.query.transform import empty_logs, make_transform
 from loghub_worker.settings import WorkerSettings, is_drain_requested
 from loghub_worker.sink.batch_sink import BatchSink
 from loghub_worker.sink.sink_credentials import SinkCredentials
 from loghub_worker.sink.sinks import make_sink
 from loghub_worker.spark_errors import SPARK_ERRORS
 from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
+from loghub_worker.status_publisher import StatusPublisher
+from loghub_worker.user_code import place_code
 
 log = structlog.get_logger()
 
 STEP_S = 0.4  # how often the drain file and the threads are checked
-STATUS_S = 1.0
 MAX_LEAVE_S = 10.0  # for the leave call of a worker that ends itself; its session ends in any case
 
 
@@ -80,7 +79,7 @@ class WorkerRuntime:
         self._query_runner: QueryRunner | None = None
         self._failed = ReportedError()
         self._starting = False
-        self._written_status = self.status()  # the status as last written
+        self._publisher = StatusPublisher(settings, clock, self.status, self._counters)
 
     def request_stop(self) -> None:
         """Request a drain and then the end of the process. Only for a signal handler in the main thread.
@@ -96,26 +95,19 @@ class WorkerRuntime:
 
     def run(self) -> None:
         """Work until stopped. Raises `FatalError`; the phase in the status is then ``failed``."""
-        metrics = self._serve_metrics()
-        self._write_status()
-        ticker = threading.Thread(target=self._tick_status, name="status", daemon=True)
-        ticker.start()
-        try:
-            self._start()
-            self._serve()
-            self._end()
-        except _StoppedAtStart:
-            log.info("stopped before the first heartbeat")
-        except FatalError as fatal:
-            self._failed = ReportedError(fatal.reason, fatal.message)
-            raise
-        finally:
-            self._starting = False
-            self._ended.set()
-            ticker.join()
-            self._write_status()
-            if metrics is not None:
-                metrics.stop()
+        with self._publisher.publishing():
+            try:
+                self._start()
+                self._serve()
+                self._end()
+            except _StoppedAtStart:
+                log.info("stopped before the first heartbeat")
+            except FatalError as fatal:
+                self._failed = ReportedError(fatal.reason, fatal.message)
+                raise
+            finally:
+                self._starting = False
+                self._ended.set()
 
     # -- start
 
@@ -123,7 +115,7 @@ class WorkerRuntime:
         self._starting = True
         self._end_if_stopped()
         sink = self._make_sink()
-        dead_letters = self._make_dead_letters()
+        dead_letters = checked_dead_letters(self._config, self._address, agent=self._agent())
         code = place_code(self._config.pipeline, self._settings.state_dir / "code")
         spark = start_spark(
             self._config,
@@ -195,22 +187,6 @@ class WorkerRuntime:
                 scratch=self._exchange.folder,
                 now_unix_s=self._clock.unix_s(),
             )
-
-    def _make_dead_letters(self) -> DeadLetters | None:
-        config = self._config
-        if config.on_failure.dead_letter is None:
-            return None
-        origin = Origin(
-            project=config.project, logstore=config.logstore, consumer_group=config.consumer_group
-        )
-        dead_letters = make_dead_letters(
-            config.on_failure.dead_letter, origin, self._address, agent=self._agent()
-        )
-        try:
-            dead_letters.check()
-        except OSError as error:
-            raise FatalError(DEAD_LETTER_UNAVAILABLE, str(error)) from error
-        return dead_letters
 
     def _make_shard_manager(self, sink: BatchSink) -> ShardManager:
         return ShardManager(
@@ -365,28 +341,8 @@ class WorkerRuntime:
             ]
         return next((error for error in errors if error.reason), ReportedError())
 
-    def _tick_status(self) -> None:
-        while not self._ended.wait(STATUS_S):
-            self._write_status()
-
-    def _write_status(self) -> None:
-        self._written_status = self.status()
-        try:
-            replace_file(self._settings.status_file, msgspec.json.encode(self._written_status))
-        except OSError as error:  # a full disk must not end the worker; `written_at` shows that it is stale
-            log.warning("status file not written", message=str(error))
-
     def _counters(self) -> tuple[Counter, ...]:
         return () if self._query_runner is None else query_counters(self._query_runner)
-
-    def _serve_metrics(self) -> MetricsServer | None:
-        if self._settings.metrics_address is None:
-            return None
-        figures = Figures(self.status, self._counters)
-        written_status = partial(getattr, self, "_written_status")
-        server = MetricsServer(self._settings.metrics_address, figures, written_status, self._clock.unix_s)
-        server.start()
-        return server
 
 
 def _empty_folder(folder: Path) -> Path:

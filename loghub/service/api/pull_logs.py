@@ -9,7 +9,7 @@ from loghub.service.api import lookup, parse
 from loghub.service.api.cursors import check_cursor
 from loghub.service.api_errors import failure
 from loghub.service.engine import Engine
-from loghub.service.messages import Request, ServiceResponse
+from loghub.service.messages import EMPTY, Request, ServiceResponse
 from loghub.service.settings import Limits
 from loghub.service.storage.shardlog import Read, ShardLog
 from loghub.wire import compression, loggroup
@@ -33,6 +33,8 @@ async def pull_logs(engine: Engine, request: Request, *, ls: str, shard: str) ->
         return _empty_response(log, cursor)
     how = _accepted(request)
     async with engine.pulling:
+        if request.is_gone():  # otherwise clients that do not wait would delay everyone else's pulls
+            return EMPTY
         return await asyncio.to_thread(
             _pull, log, cursor=cursor, end_cursor=end_cursor, count=count, how=how, limits=limits
         )

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from loghub.service.diagnosis import LogState
-from loghub.service.disk import OsDisk
+from loghub.service.disk import OsDice, OsDisk
 from loghub.service.facts import EndsKnown, KnownEnd
 from loghub.service.fsck import folder
 from loghub.service.fsck.salvage import GoodRecord, good_runs
@@ -70,6 +70,7 @@ class _Repair:
         self._written: list[str] = []  # names of new segments, in the order of the log
         self._replaced: list[str] = []  # paths of originals
         self._files = LoadedSegments(self._disk)
+        self._salt = int(OsDice().hex(record.SALT_DIGITS), 16)
         self._segments = {segment.path: segment for segment in log.found.segments}
         self._damaged = damaged | {one.path for one in log.found.problems if one.kind in _DAMAGE}
         oldest = log.shard.first_cursor if log.known is None else log.known.oldest_cursor
@@ -144,6 +145,7 @@ class _Repair:
             logs_before=self._before.logs_before,
             received_us=self._before.received_us,
             skipped=0 if self._is_first else first.cursor - self.end,
+            salt=self._salt,
         )
         used = record.SEGMENT_HEADER_BYTES + sum(record.stored_bytes(len(one.group)) for one in run)
         segment = self._create(header, size=used + footer_room(used))
@@ -167,6 +169,7 @@ class _Repair:
             logs_before=self._before.logs_before,
             received_us=self._before.received_us,
             skipped=highest - self.end,
+            salt=self._salt,
         )
         self._create(header, size=_SEGMENT_BYTES).close()
         self.end = highest

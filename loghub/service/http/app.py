@@ -20,7 +20,7 @@ from loghub.service.http import routes
 from loghub.service.http.auth import FindKey, authenticate, authorize
 from loghub.service.http.body import BodyLimits, ClientGone, Receive, read_body
 from loghub.service.http.metrics import UNAUTHENTICATED, RequestMetrics
-from loghub.service.http.protocol import AUTHENTICATED
+from loghub.service.http.protocol import AUTHENTICATED, GONE
 from loghub.service.http.send import ResponsesInFlight, Send
 from loghub.service.memory import MemoryBudget
 from loghub.service.messages import Head, Request, ServiceResponse, error_response
@@ -104,7 +104,8 @@ class Application:
             return await open_action(self._engine)
         head = self._head(scope)
         key = authenticate(head, self._find_key, now_s=self._engine.clock.unix_s())
-        authenticated = scope.get("state", {}).get(AUTHENTICATED, lambda _: True)
+        connection = scope.get("state", {})
+        authenticated = connection.get(AUTHENTICATED, lambda _: True)
         if not authenticated(key.key_id):
             raise failure(Code.SERVER_BUSY, f"access key {key.key_id!r} has too many requests in progress")
         target = routes.find(head)
@@ -123,7 +124,8 @@ class Application:
                 memory=memory,
             )
             self._metrics.received(len(body))
-            request = Request(head=head, key=key, body=body, memory=memory)
+            is_gone = connection.get(GONE, lambda: False)
+            request = Request(head=head, key=key, body=body, memory=memory, is_gone=is_gone)
             return await target.serve(self._engine, request)
 
     def _head(self, scope: Scope) -> Head:

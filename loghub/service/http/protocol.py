@@ -17,6 +17,7 @@ from loghub.service.http.connections import Connection, Connections
 from loghub.service.settings import Limits
 
 AUTHENTICATED = "loghub.authenticated"  # in the state of an ASGI scope: call it with the key's id
+GONE = "loghub.gone"  # likewise: a call says whether the client has closed the connection
 _HEADER_FRAMING = len(": \r\n")
 _MAX_PIPELINED = 8  # requests sent before the response to the first; SLS clients send one
 
@@ -38,14 +39,15 @@ class BoundedProtocol(HttpToolsProtocol):
         connection: Connection,
         limits: Limits,
     ) -> None:
-        super().__init__(config, state, {AUTHENTICATED: self.authenticated}, asyncio.get_running_loop())
+        app_state = {AUTHENTICATED: self.authenticated, GONE: self.is_gone}
+        super().__init__(config, state, app_state, asyncio.get_running_loop())
         self._connections = connections
         self._connection = connection
         self._limits = limits
         self._in_head = False
         self._in_body = False
         self._head_bytes = 0  # received: of the head, and since the last bytes of the body
-        self._parsed_bytes = 0  # of the head and trailers, without what else was received with them
+        self._parsed_bytes = 0  # of the head and trailers that were parsed
         self._body_bytes = 0  # among the bytes that were received last
         self._deadline: asyncio.TimerHandle | None = None
         self._response_deadline: asyncio.TimerHandle | None = None
@@ -64,6 +66,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def authenticated(self, key_id: str) -> bool:
         """The request in progress was signed with this key. False if the key has too many in progress."""
         return self._connections.authenticated(self._connection, key_id)
+
+    def is_gone(self) -> bool:
+        return bool(self.transport.is_closing())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_deadline()

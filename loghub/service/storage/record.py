@@ -13,8 +13,9 @@ A record is a header of `RECORD_HEADER_BYTES`, followed by the log group exactly
     u32 synced      offset below which the file was on stable storage when this record was written
 
 Format 2 ends each record, and the footer, with an end mark of 4 bytes that contains no zero byte and differs
-from segment to segment. A write that was cut short therefore never looks complete, whatever a client sent;
-`recovery` says what follows from that. Format 1, which has neither end marks nor a footer, is only read.
+from segment to segment, in a way that no client can compute. A write that was cut short therefore never
+looks complete, whatever a client sent; `recovery` says what follows from that. Format 1, which has neither
+end marks nor a footer, is only read.
 """
 
 import struct
@@ -25,6 +26,7 @@ from loghub.service.faults import ServiceFault
 
 _MAGIC = {b"LOGHUB1\n": 1, b"LOGHUB2\n": 2}
 _SEGMENT = {1: struct.Struct("<8sqqqI"), 2: struct.Struct("<8sqqqqI")}
+_SALT = struct.Struct("<II")  # after the CRC of a segment header: the salt and its own CRC-32
 _RECORD = struct.Struct("<IIqqII")
 _AFTER_CRC = struct.Struct("<qqII")
 _CRC_BYTES = 4
@@ -35,6 +37,7 @@ FORMAT = 2  # of new segments
 SEGMENT_HEADER_BYTES = 64
 RECORD_HEADER_BYTES = _RECORD.size
 END_MARK_BYTES = 4
+SALT_DIGITS = 8  # hexadecimal
 MAX_GROUP_BYTES = 64 << 20  # far above what the service accepts; a length beyond it is damage
 
 
@@ -47,13 +50,15 @@ class SegmentHeader:
     """The totals of everything before the segment, so that dropped log groups are still counted.
 
     ``skipped`` cursors before ``first_cursor`` are not in the log: their log groups were lost, and the log
-    goes on above everything that may have been given out.
+    goes on above everything that may have been given out. ``salt`` is a random u32, so that no
+    client can compute the end mark; segments of earlier releases have 0.
     """
 
     first_cursor: int
     logs_before: int  # logs in all groups below first_cursor since the shard's birth
     received_us: int  # of the last record before the segment, or the shard's birth
     skipped: int = 0
+    salt: int = 0
 
     @property
     def follows(self) -> int:
@@ -99,7 +104,10 @@ def stored_bytes(group_bytes: int) -> int:
 def pack_segment_header(header: SegmentHeader) -> bytes:
     numbers = (header.first_cursor, header.logs_before, header.received_us, header.skipped)
     body = _SEGMENT[FORMAT].pack(b"LOGHUB2\n", *numbers, 0)[:-_CRC_BYTES]
-    return (body + zlib.crc32(body).to_bytes(_CRC_BYTES, "little")).ljust(SEGMENT_HEADER_BYTES, b"\0")
+    packed = body + zlib.crc32(body).to_bytes(_CRC_BYTES, "little")
+    if header.salt:
+        packed += _SALT.pack(header.salt, _salt_crc(header.salt))
+    return packed.ljust(SEGMENT_HEADER_BYTES, b"\0")
 
 
 def unpack_segment_header(data: bytes) -> tuple[SegmentHeader, Layout]:
@@ -115,15 +123,24 @@ def unpack_segment_header(data: bytes) -> tuple[SegmentHeader, Layout]:
     _, first_cursor, logs_before, received_us, *skipped, crc = _SEGMENT[version].unpack_from(data)
     if crc != zlib.crc32(data[: _SEGMENT[version].size - _CRC_BYTES]):
         raise DamagedRecord("the segment header is invalid")
+    salt, salt_crc = _SALT.unpack_from(data, _SEGMENT[version].size) if version > 1 else (0, 0)
+    if (salt or salt_crc) and salt_crc != _salt_crc(salt):
+        raise DamagedRecord("the segment header is invalid")
     header = SegmentHeader(
         first_cursor=first_cursor,
         logs_before=logs_before,
         received_us=received_us,
         skipped=skipped[0] if skipped else 0,
+        salt=salt,
     )
-    # A client cannot guess the checksum, which covers microseconds that it never sees.
-    end_mark = (crc | _NO_ZERO_BYTE).to_bytes(END_MARK_BYTES, "little") if version > 1 else b""
+    # The rest of the header is known to clients: the first cursor of a shard is the time of its birth.
+    unknown = zlib.crc32(_SALT.pack(salt, 0), crc) if salt else crc
+    end_mark = (unknown | _NO_ZERO_BYTE).to_bytes(END_MARK_BYTES, "little") if version > 1 else b""
     return header, Layout(version, end_mark)
+
+
+def _salt_crc(salt: int) -> int:
+    return zlib.crc32(salt.to_bytes(_CRC_BYTES, "little"))
 
 
 def pack_record(

@@ -148,7 +148,7 @@ class ShardLog:
 
     def _roll(self, least_bytes: int) -> None:
         """Create a new segment. The previous segment is sealed first, so only the newest can have a torn
-        tail."""
+        tail. New segments have the salt of ``birth``."""
         end = SEGMENT_HEADER_BYTES + least_bytes
         size = max(self._segment_bytes, end + footer_room(end))
         if self._disk.free_bytes(self._folder) < size + RESERVED_BYTES:
@@ -161,6 +161,7 @@ class ShardLog:
                 first_cursor=last.totals.next_cursor,
                 logs_before=last.totals.logs_total,
                 received_us=last.totals.received_us,
+                salt=self._birth.salt,
             )
         self._open = create_segment(self._disk, folder=self._folder, header=header, size=size)
         self._sealed = sealed

@@ -15,10 +15,12 @@ from loghub.worker_contract import (
 from loghub_operator.api import patterns
 from loghub_operator.api.connector_sinks import KafkaSink, SparkSink
 from loghub_operator.api.delta_sink import DeltaSink
-from loghub_operator.api.fields import LogstoreName, ObjectName, ProjectName, RelativePath, seconds_of
+from loghub_operator.api.fields import LogstoreName, ObjectName, ProjectName, seconds_of
 from loghub_operator.api.on_failure import OnFailure
 from loghub_operator.api.postgresql_sink import PostgresqlSink
+from loghub_operator.api.processor import ProcessorPipeline
 from loghub_operator.api.sink_location import SinkLocation
+from loghub_operator.api.user_code import EntryName, UserCode
 from loghub_operator.api.validation import ApiModel, Rule
 
 
@@ -169,22 +171,7 @@ class Trigger(ApiModel):
         return seconds_of(self.interval_seconds, self.interval_milliseconds)
 
 
-class ConfigMapCode(ApiModel):
-    """Python files from a ConfigMap in this namespace, one file per key. A change restarts the workers."""
-
-    name: ObjectName = Field(description="Name of the ConfigMap.")
-
-
-class VolumeCode(ApiModel):
-    """Python files from a folder of a PersistentVolumeClaim in this namespace, mounted read-only."""
-
-    name: ObjectName = Field(description="Name of the PersistentVolumeClaim.")
-    path: RelativePath | None = Field(
-        default=None, description="Folder inside the volume. Default: its root."
-    )
-
-
-class PythonPipeline(ApiModel):
+class PythonPipeline(UserCode):
     """A Python function from DataFrame to DataFrame, called for each micro-batch.
 
     Its argument has the columns of the view `logs`; it returns the rows for the sink. Without configMap and
@@ -192,41 +179,45 @@ class PythonPipeline(ApiModel):
     reads the logs from the log service again unless it calls logs.persist() first; the worker releases
     them."""
 
-    RULES: ClassVar = (
-        Rule(
-            cel="!(has(self.configMap) && has(self.volumeClaim))",
-            message=(
-                "configMap and volumeClaim must not both be set; with neither, the code is in the worker's "
-                "image"
-            ),
-            holds=lambda self: self.config_map is None or self.volume_claim is None,
-        ),
-    )
+    function: EntryName = Field(description="The function as module:function, for example enrich:run.")
 
-    function: Annotated[str, Field(min_length=3, max_length=256, pattern=patterns.FUNCTION)] = Field(
-        description="The function as module:function, for example enrich:run."
-    )
-    config_map: ConfigMapCode | None = None
-    volume_claim: VolumeCode | None = None
+    @property
+    def entry(self) -> str:
+        return self.function
 
 
-COPIES = "has(self.sink.logstore) && self.sink.logstore.copy"
+COPIES = "has(self.sink) && has(self.sink.logstore) && self.sink.logstore.copy"
 
 
 class Pipeline(ApiModel):
-    """What every worker does with the logs of its shards. Exactly one of sql and python is set, unless the
-    sink copies log groups."""
+    """What every worker does with the logs of its shards. Exactly one of sql, python and processor is set,
+    unless the sink copies log groups. A processor has no sink."""
 
     RULES: ClassVar = (
         Rule(
-            cel=f"{COPIES} || has(self.sql) != has(self.python)",
-            message="exactly one pipeline must be set: sql or python",
-            holds=lambda self: self.copies or (self.sql is None) != (self.python is None),
+            cel=(
+                f"{COPIES} || [has(self.sql), has(self.python), has(self.processor)]"
+                ".filter(given, given).size() == 1"
+            ),
+            message="exactly one pipeline must be set: sql, python or processor",
+            holds=lambda self: self.copies or sum(one is not None for one in self.kinds) == 1,
         ),
         Rule(
-            cel=f"!({COPIES}) || !has(self.sql) && !has(self.python)",
-            message="a sink that copies log groups takes them as they are: leave out sql and python",
-            holds=lambda self: not self.copies or (self.sql is None and self.python is None),
+            cel=f"!({COPIES}) || !has(self.sql) && !has(self.python) && !has(self.processor)",
+            message=(
+                "a sink that copies log groups takes them as they are: leave out sql, python and processor"
+            ),
+            holds=lambda self: not self.copies or not any(one is not None for one in self.kinds),
+        ),
+        Rule(
+            cel="has(self.processor) || has(self.sink)",
+            message="sink must be set: it says where the rows are written",
+            holds=lambda self: self.processor is not None or self.sink is not None,
+        ),
+        Rule(
+            cel="!has(self.processor) || !has(self.sink)",
+            message="a processor writes its results itself: leave out sink",
+            holds=lambda self: self.processor is None or self.sink is None,
         ),
     )
 
@@ -240,6 +231,7 @@ class Pipeline(ApiModel):
         ),
     )
     python: PythonPipeline | None = None
+    processor: ProcessorPipeline | None = None
     per_batch: bool = Field(
         default=False,
         description=(
@@ -250,7 +242,10 @@ class Pipeline(ApiModel):
         ),
     )
     trigger: Trigger = Field(default=Trigger(), description="When the next micro-batch starts.")
-    sink: Sink = Field(description="Where the rows are written. Exactly one sink is set.")
+    sink: Sink | None = Field(
+        default=None,
+        description="Where the rows of sql or python are written. Exactly one sink is set.",
+    )
     batch_timeout_seconds: Annotated[int, Field(ge=30, le=86_400)] = Field(
         default=600,
         description=(
@@ -265,7 +260,32 @@ class Pipeline(ApiModel):
     @property
     def copies(self) -> bool:
         """Log groups are copied as they are, without a query."""
-        return self.sink.logstore is not None and self.sink.logstore.copy_
+        return self.sink is not None and self.sink.logstore is not None and self.sink.logstore.copy_
+
+    @property
+    def kinds(self) -> tuple[object | None, ...]:
+        """Every kind of pipeline, of which at most one is set."""
+        return (self.sql, self.python, self.processor)
+
+    @property
+    def code(self) -> UserCode | None:
+        """The Python code that the user brings, if there is any."""
+        return self.python or self.processor
+
+    @property
+    def sink_volume_claim(self) -> str | None:
+        """The volume that the sink writes to, if it does."""
+        return None if self.sink is None else self.sink.volume_claim
+
+    @property
+    def sink_credentials(self) -> SinkCredentials | None:
+        """The Secret of the sink, if it has one."""
+        return None if self.sink is None else self.sink.credentials_secret
+
+    @property
+    def logstore_sink(self) -> LogstoreSink | None:
+        """The logstore that the sink writes to, if it does."""
+        return None if self.sink is None else self.sink.logstore
 
 
 def _is_without_a_field(setting: str) -> bool:

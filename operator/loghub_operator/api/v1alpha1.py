@@ -145,7 +145,8 @@ class Spec(ApiModel):
         Rule(
             field="pipeline",
             cel=(
-                "!has(self.pipeline.sink.logstore) || self.pipeline.sink.logstore.name != self.logstore || "
+                "!has(self.pipeline.sink) || !has(self.pipeline.sink.logstore) || "
+                "self.pipeline.sink.logstore.name != self.logstore || "
                 "(has(self.pipeline.sink.logstore.project) && "
                 "self.pipeline.sink.logstore.project != self.project)"
             ),
@@ -283,13 +284,13 @@ class Spec(ApiModel):
     def other_projects(self) -> tuple[str, ...]:
         """The projects that the sink and the dead letter write to, without the one that is consumed."""
         dead_letter = self.pipeline.on_failure.dead_letter
-        targets = (self.pipeline.sink.logstore, None if dead_letter is None else dead_letter.logstore)
+        targets = (self.pipeline.logstore_sink, None if dead_letter is None else dead_letter.logstore)
         named = (target.project for target in targets if target is not None)
         return tuple(dict.fromkeys(name for name in named if name is not None and name != self.project))
 
     def writes_to_its_source(self) -> bool:
         """The pipeline would read its own output forever."""
-        sink = self.pipeline.sink.logstore
+        sink = self.pipeline.logstore_sink
         return sink is not None and (sink.project or self.project, sink.name) == (self.project, self.logstore)
 
     def rejects_into_its_source(self) -> bool:

@@ -89,7 +89,8 @@ def _checked(cr: Path) -> str:
     spec = parse_resource(document).spec
     if spec.endpoint != EMBEDDED:
         raise StartFailed(f"{cr}: the demo runs on the embedded service; its endpoint is {spec.endpoint}")
-    if spec.pipeline.sink.parquet is None or spec.pipeline.sink.volume_claim is None:
+    sink = spec.pipeline.sink
+    if sink is None or sink.parquet is None or sink.volume_claim is None:
         raise StartFailed(f"{cr}: the demo counts Parquet files in a folder; its sink is another one")
     return with_a_line_of_replicas(cr.read_text(), document)
 
@@ -118,9 +119,9 @@ class _Demo:
         document = self._file.read()
         self._record = Record.accept(root.group(document["metadata"]["name"]), document)
         self._resource: LogHubConsumerGroup = self._record.resource()
-        sink = self._resource.spec.pipeline.sink.parquet
-        assert sink is not None  # `_checked` has verified it
-        self.sink = root.volumes / str(sink.volume_claim) / str(sink.path)
+        sink = self._resource.spec.pipeline.sink
+        assert sink is not None and sink.parquet is not None  # noqa: PT018 - `_checked` has verified it
+        self.sink = root.volumes / str(sink.volume_claim) / str(sink.parquet.path)
         self.record_file = options.folder / "producer" / "record"
         self._progress_file = options.folder / "producer" / "progress"
         self._counter = SinkCounter(self.sink)

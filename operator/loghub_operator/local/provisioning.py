@@ -30,7 +30,7 @@ def create_sources(client: LogHub, resource: LogHubConsumerGroup, *, shards: int
 
 
 def _logstores(client: LogHub, resource: LogHubConsumerGroup) -> tuple[str, ...]:
-    sink = resource.spec.pipeline.sink.logstore
+    sink = resource.spec.pipeline.logstore_sink
     ours = sink is not None and (sink.project or resource.spec.project) == client.project
     return (resource.spec.logstore, sink.name) if sink is not None and ours else (resource.spec.logstore,)
 

@@ -21,8 +21,8 @@ def local_placement(
 ) -> Placement:
     """The placement on this machine. A claim is a folder of the same name; a loopback address needs no host
     name for the project."""
-    written, python = resource.spec.pipeline.sink.volume_claim, resource.spec.pipeline.python
-    claim = None if python is None else python.volume_claim
+    written, given = resource.spec.pipeline.sink_volume_claim, resource.spec.pipeline.code
+    claim = None if given is None else given.volume_claim
     rejected = resource.spec.pipeline.on_failure.folder
     log_file = resource.spec.worker.log.file
     log_claim = None if log_file is None else log_file.volume_claim
@@ -71,6 +71,7 @@ def reject_cluster_references(resource: LogHubConsumerGroup, code: UserCode) -> 
     ]
     if code.error:
         message = f"{code.error}; on this machine it must be a document in the same file"
-        problems.append(Problem("spec.pipeline.python.configMap", message))
+        kind = "python" if resource.spec.pipeline.python is not None else "processor"
+        problems.append(Problem(f"spec.pipeline.{kind}.configMap", message))
     if problems:
         raise InvalidResourceError(tuple(problems))

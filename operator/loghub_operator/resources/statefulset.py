@@ -22,7 +22,13 @@ from loghub_operator.resources.pod_paths import CODE_ROOT, DEAD_LETTER_ROOT, LOG
 from loghub_operator.resources.services import METRICS_PORT, governing_service
 from loghub_operator.resources.strategic_merge import apply_pod_template
 from loghub_operator.resources.support_objects import disruption_budget, service_account
-from loghub_operator.resources.worker_config import AFTER_DRAIN_S, DRAIN_TIMEOUT_S, config_hash, heap_mib
+from loghub_operator.resources.worker_config import (
+    AFTER_DRAIN_S,
+    DRAIN_TIMEOUT_S,
+    config_hash,
+    heap_mib,
+    processes_of,
+)
 from loghub_operator.settings import NO_DEFAULTS, WorkerDefaults
 
 CONTAINER = "worker"
@@ -44,6 +50,8 @@ _STATE = "/var/lib/loghub"
 # In addition to the JVM's heap: the rest of the JVM, the Python processes and their Arrow buffers; the limit
 # leaves room for one more batch.
 _REQUEST_MIB, _LIMIT_MIB = 1024, 1536
+# For a processor: of the worker itself, and of each process; the code of the user needs memory too.
+_PROCESSOR_MIB = (128, 160), (256, 384)
 # A worker whose Spark spills more is evicted, instead of filling the node's disk.
 _SCRATCH, _SCRATCH_REQUEST = "ephemeral-storage", "1Gi"
 _STATE_LIMIT, _TMP_LIMIT = "10Gi", "1Gi"
@@ -185,7 +193,7 @@ def _environment(resource: LogHubConsumerGroup) -> list[Document]:
         contract.ENV_METRICS_ADDRESS: f":{METRICS_PORT}",
         contract.ENV_TERMINATION_LOG: "/dev/termination-log",
     }
-    if resource.spec.pipeline.sink.credentials_secret is not None:
+    if resource.spec.pipeline.sink_credentials is not None:
         plain[contract.ENV_SINK_CREDENTIALS_DIR] = _SINK_CREDENTIALS
     name = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}
     return [
@@ -208,17 +216,24 @@ def _probe(path: str, *, every_s: int, failures: int) -> Document:
 def _resources(resource: LogHubConsumerGroup) -> Document:
     """The user's values win key by key; memory that is set only as request or limit is used for both."""
     given = resource.spec.worker.resources
-    heap = heap_mib(resource.spec.spark)
-    requests: dict[str, Any] = {
-        "cpu": "250m",
-        "memory": _mib(heap + _REQUEST_MIB),
-        _SCRATCH: _SCRATCH_REQUEST,
-    }
+    request, limit = _memory_mib(resource)
+    requests: dict[str, Any] = {"cpu": "250m", "memory": _mib(request), _SCRATCH: _SCRATCH_REQUEST}
     requests |= {key: value for key, value in given.limits.items() if key in requests} | given.requests
-    limits: dict[str, Any] = {"memory": _mib(heap + _LIMIT_MIB), **given.limits}
+    limits: dict[str, Any] = {} if limit is None else {"memory": _mib(limit)}
+    limits |= given.limits
     if "memory" in given.requests and "memory" not in given.limits:
         limits["memory"] = given.requests["memory"]
     return {"requests": _text(requests), "limits": _text(limits)}
+
+
+def _memory_mib(resource: LogHubConsumerGroup) -> tuple[int, int | None]:
+    """Request and limit. Without a known number of processes, no limit is right."""
+    if resource.spec.pipeline.processor is None:
+        heap = heap_mib(resource.spec.spark)
+        return heap + _REQUEST_MIB, heap + _LIMIT_MIB
+    processes = processes_of(resource)
+    request, limit = (base + max(1, processes) * each for base, each in _PROCESSOR_MIB)
+    return request, limit if processes else None
 
 
 def _mib(mib: int) -> str:
@@ -238,9 +253,9 @@ def _mounts(resource: LogHubConsumerGroup) -> list[Document]:
         {"name": "state", "mountPath": _STATE},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
     ]
-    if resource.spec.pipeline.sink.credentials_secret is not None:
+    if resource.spec.pipeline.sink_credentials is not None:
         mounts.append({"name": "sink-credentials", "mountPath": _SINK_CREDENTIALS, "readOnly": True})
-    if resource.spec.pipeline.sink.volume_claim is not None:
+    if resource.spec.pipeline.sink_volume_claim is not None:
         mounts.append({"name": "sink", "mountPath": SINK_ROOT})
     if resource.spec.pipeline.on_failure.folder is not None:
         mounts.append({"name": "dead-letter", "mountPath": DEAD_LETTER_ROOT})
@@ -252,8 +267,8 @@ def _mounts(resource: LogHubConsumerGroup) -> list[Document]:
 
 
 def _code_claim(resource: LogHubConsumerGroup) -> str | None:
-    python = resource.spec.pipeline.python
-    return None if python is None or python.volume_claim is None else python.volume_claim.name
+    code = resource.spec.pipeline.code
+    return None if code is None or code.volume_claim is None else code.volume_claim.name
 
 
 def _log_claim(resource: LogHubConsumerGroup) -> str | None:
@@ -274,13 +289,13 @@ def _volumes(resource: LogHubConsumerGroup, digest: str) -> list[Document]:
         {"name": "state", "emptyDir": {"sizeLimit": _STATE_LIMIT}},
         {"name": "tmp", "emptyDir": {"sizeLimit": _TMP_LIMIT}},
     ]
-    of_sink = resource.spec.pipeline.sink.credentials_secret
+    of_sink = resource.spec.pipeline.sink_credentials
     if of_sink is not None:
         secret = {"secretName": of_sink.name, "defaultMode": 0o440}
         volumes.append({"name": "sink-credentials", "secret": secret})
     folder = resource.spec.pipeline.on_failure.folder
     claims = {
-        "sink": resource.spec.pipeline.sink.volume_claim,
+        "sink": resource.spec.pipeline.sink_volume_claim,
         "dead-letter": None if folder is None else folder.volume_claim,
         "log": _log_claim(resource),
         "code": _code_claim(resource),

@@ -5,6 +5,7 @@ hash shows whether a running worker has other settings.
 """
 
 import hashlib
+import math
 
 from loghub.log_settings import LogFile, LogSettings
 from loghub.sink_settings import (
@@ -13,6 +14,7 @@ from loghub.sink_settings import (
     JsonSink,
     KafkaSink,
     LogstoreSink,
+    NoSink,
     ParquetSink,
     PostgresqlSink,
     S3Settings,
@@ -26,11 +28,13 @@ from loghub.worker_contract import (
     DeadLetterLogstore,
     OnFailure,
     Pipeline,
+    ProcessorPipeline,
     PythonPipeline,
     SqlPipeline,
     WorkerConfig,
     encode_settings,
 )
+from loghub_operator.api import patterns
 from loghub_operator.api.delta_sink import SchemaEvolution
 from loghub_operator.api.pipeline import Spark
 from loghub_operator.api.sink_location import SinkLocation
@@ -85,6 +89,15 @@ def heap_mib(spark: Spark) -> int:
     return int(text[:-1]) * (1024 if text[-1] == "g" else 1)
 
 
+def processes_of(resource: LogHubConsumerGroup) -> int:
+    """The number of processes of a worker with a processor; 0: the worker finds out how many cores it has,
+    since it has no limit of CPU."""
+    processor = resource.spec.pipeline.processor
+    assert processor is not None
+    limit = resource.spec.worker.resources.limits.get("cpu")
+    return processor.processes or (0 if limit is None else max(1, math.ceil(patterns.amount(limit))))
+
+
 def config_hash(config: WorkerConfig) -> str:
     """16 hex digits; the same in all processes and releases for the same settings."""
     return hashlib.sha256(encode_settings(config)).hexdigest()[:16]
@@ -103,7 +116,7 @@ def _max_bytes(resource: LogHubConsumerGroup) -> int:
     """The limit of bytes for a shard in a micro-batch. On the way to a table, the rows of each running task
     are in the heap several times (docs/sinks.md 3.4)."""
     spec = resource.spec
-    if spec.pipeline.sink.postgresql is None:
+    if spec.pipeline.sink is None or spec.pipeline.sink.postgresql is None:
         return spec.fetch.max_bytes
     return min(spec.fetch.max_bytes, (heap_mib(spec.spark) << 20) // (_HEAP_OF_A_TASK * spec.spark.cores))
 
@@ -114,18 +127,29 @@ def _pipeline(resource: LogHubConsumerGroup, placement: Placement) -> Pipeline:
         return CopyPipeline()
     if pipeline.sql is not None:
         return SqlPipeline(text=pipeline.sql)
-    python = pipeline.python
-    assert python is not None  # a rule of the CR
-    claim = python.volume_claim
-    return PythonPipeline(
-        function=python.function,
-        files=dict(placement.code.files) if python.config_map is not None else {},
-        folder=None if claim is None else "/".join(filter(None, (placement.code_root, claim.path))),
+    code, python, processor = pipeline.code, pipeline.python, pipeline.processor
+    assert code is not None  # a rule of the CR
+    claim = code.volume_claim
+    files = dict(placement.code.files) if code.config_map is not None else {}
+    folder = None if claim is None else "/".join(filter(None, (placement.code_root, claim.path)))
+    if python is not None:
+        return PythonPipeline(function=python.function, files=files, folder=folder)
+    assert processor is not None
+    return ProcessorPipeline(
+        factory=processor.factory,
+        files=files,
+        folder=folder,
+        processes=processes_of(resource),
+        max_logs=processor.batch.max_logs,
+        max_bytes=processor.batch.max_bytes,
+        max_wait_s=processor.batch.max_wait_milliseconds / 1000,
     )
 
 
 def _sink(resource: LogHubConsumerGroup, placement: Placement) -> Sink:
     sink = resource.spec.pipeline.sink
+    if sink is None:
+        return NoSink()
     if sink.parquet is not None:
         return ParquetSink(path=_path(sink.parquet, placement), s3=_s3(sink.parquet))
     if sink.json_ is not None:

@@ -85,6 +85,19 @@ class InProcess:
         arrive: Iterable[Part] | None = None,
     ) -> Exchange:
         """Send a signed request. ``arrive`` is what arrives of its body; by default, all of it at once."""
+        scope = self.scope(method, path, query, body=body, headers=headers)
+        return self.begin_scope(scope, ((body, False),) if arrive is None else arrive)
+
+    def scope(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str] | None = None,
+        *,
+        body: bytes = b"",
+        headers: dict[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """The ASGI scope of a signed request."""
         query = query or {}
         raw_path = quote(path)
         sent = signed_headers(
@@ -96,7 +109,7 @@ class InProcess:
             key=KEY,
             unix_s=self.clock.unix_s(),
         )
-        scope = {
+        return {
             "type": "http",
             "method": method,
             "path": path,
@@ -106,7 +119,6 @@ class InProcess:
                 (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in sent.items()
             ],
         }
-        return self.begin_scope(scope, ((body, False),) if arrive is None else arrive)
 
     def begin_scope(
         self, scope: dict[str, Any], arrive: Iterable[Part], *, app: Asgi | None = None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from loghub.service.api import put_logs
+from loghub.service.http.protocol import AUTHENTICATED
 from loghub.service.settings import MIB, Limits
 from loghub.service.storage.batches import ThreadedBatches
 from loghub.wire import compression, loggroup, signing
@@ -126,6 +127,24 @@ def test_a_body_other_than_the_signed_one_is_refused(tmp_path: Path, sent: bytes
         body = service.begin("POST", GROUP, query, body=b"[]", arrive=[(sent, True), (b"", False)])
         assert await outcome(body) == "SignatureNotMatch"
         assert service.engine.groups.of(1)["g"].state.consumers == {}
+
+    run(tmp_path, scenario)
+
+
+def test_a_key_with_too_many_requests_in_progress_is_refused_before_its_body(tmp_path: Path) -> None:
+    """The listener says so; clients repeat such a request."""
+
+    async def scenario(service: InProcess) -> None:
+        asked: list[str] = []
+
+        async def crowded(scope: Any, receive: Any, send: Any) -> None:
+            state = {AUTHENTICATED: asked.append}  # nothing is returned, which means no
+            await service.app(scope | {"state": state}, receive, send)
+
+        scope = service.scope("POST", LB, body=b"x", headers=PROTOBUF)
+        exchange = service.begin_scope(scope, [], app=crowded)
+        assert await outcome(exchange) == "ServerBusy"
+        assert (asked, exchange.asked) == (["testKeyId"], 0)
 
     run(tmp_path, scenario)
 

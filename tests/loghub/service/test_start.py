@@ -13,6 +13,8 @@ from loghub.service.disk import OsDisk
 from loghub.service.engine import Engine
 from loghub.service.facts import LogstoreDeleted
 from loghub.service.start import Progress, StartCancelled
+from loghub.service.storage import record
+from loghub.service.storage.recovery import inspect
 from tests.loghub.service.cameras import Camera, WatchedDisk
 from tests.loghub.service.engines import STORE_ID, ManualClock, create_group_of_one_shard, live
 from tests.loghub.service.simdisk import SimDisk
@@ -50,8 +52,17 @@ def tear(data: Path) -> None:
     """A write that a crash cut short."""
     last = sorted(data.glob("logs/*/*/*.seg"))[-1]
     content = last.read_bytes()
-    end = len(content.rstrip(b"\0"))
-    last.write_bytes(content[:end] + b"\x05torn" + content[end + 5 :])
+    header, layout = record.unpack_segment_header(content)
+    read = inspect(content, header, layout).totals
+    whole = record.pack_record(
+        b"torn" * 100,
+        cursor=read.next_cursor,
+        received_us=1,
+        logs=1,
+        synced=read.used,
+        end_mark=layout.end_mark,
+    )
+    last.write_bytes(content[: read.used] + whole[:200] + content[read.used + 200 :])
 
 
 def as_an_earlier_release_left_it(data: Path) -> None:

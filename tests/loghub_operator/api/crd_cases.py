@@ -47,6 +47,7 @@ DEPENDENCIES: dict[str, Document] = {
     "heartbeatIntervalSeconds": {"timeoutSeconds": 3600},
     "timeoutSeconds": {"heartbeatIntervalSeconds": 1},
     "pipeline.python": {"pipeline": {"sql": None}},
+    "pipeline.processor": {"pipeline": {"sql": None, "sink": None}},
     "pipeline.sink.json": {"pipeline": {"sink": {"parquet": None}}},
     "pipeline.sink.json.path": {"pipeline": {"sink": {"json": {"volumeClaim": "a"}}}},
     "pipeline.sink.json.volumeClaim": {"pipeline": {"sink": {"json": {"path": "a"}}}},

@@ -7,17 +7,17 @@ PIPELINE_RULES: dict[str, tuple[Document, str, str]] = {
     "no-pipeline": (
         {"pipeline": {"sql": None}},
         "spec.pipeline",
-        "exactly one pipeline must be set: sql or python",
+        "exactly one pipeline must be set: sql, python or processor",
     ),
     "two-pipelines": (
         {"pipeline": {"python": {"function": "enrich:run"}}},
         "spec.pipeline",
-        "exactly one pipeline must be set: sql or python",
+        "exactly one pipeline must be set: sql, python or processor",
     ),
     "copy-with-a-query": (
         {"pipeline": {"sink": {"parquet": None, "logstore": {"name": "other", "copy": True}}}},
         "spec.pipeline",
-        "a sink that copies log groups takes them as they are: leave out sql and python",
+        "a sink that copies log groups takes them as they are: leave out sql, python and processor",
     ),
     "copy-with-a-function": (
         {
@@ -28,12 +28,49 @@ PIPELINE_RULES: dict[str, tuple[Document, str, str]] = {
             }
         },
         "spec.pipeline",
-        "a sink that copies log groups takes them as they are: leave out sql and python",
+        "a sink that copies log groups takes them as they are: leave out sql, python and processor",
     ),
     "no-pipeline-for-a-logstore-that-is-no-copy": (
         {"pipeline": {"sql": None, "sink": {"parquet": None, "logstore": {"name": "other"}}}},
         "spec.pipeline",
-        "exactly one pipeline must be set: sql or python",
+        "exactly one pipeline must be set: sql, python or processor",
+    ),
+    "a-processor-and-sql": (
+        {"pipeline": {"processor": {"factory": "counts:Count"}, "sink": None}},
+        "spec.pipeline",
+        "exactly one pipeline must be set: sql, python or processor",
+    ),
+    "a-processor-with-a-sink": (
+        {"pipeline": {"sql": None, "processor": {"factory": "counts:Count"}}},
+        "spec.pipeline",
+        "a processor writes its results itself: leave out sink",
+    ),
+    "sql-without-a-sink": (
+        {"pipeline": {"sink": None}},
+        "spec.pipeline",
+        "sink must be set: it says where the rows are written",
+    ),
+    "copy-with-a-processor": (
+        {
+            "pipeline": {
+                "sql": None,
+                "processor": {"factory": "counts:Count"},
+                "sink": {"parquet": None, "logstore": {"name": "other", "copy": True}},
+            }
+        },
+        "spec.pipeline",
+        "a sink that copies log groups takes them as they are: leave out sql, python and processor",
+    ),
+    "code-of-a-processor-from-two-places": (
+        {
+            "pipeline": {
+                "sql": None,
+                "sink": None,
+                "processor": {"factory": "a:b", "configMap": {"name": "c"}, "volumeClaim": {"name": "v"}},
+            }
+        },
+        "spec.pipeline.processor",
+        ("configMap and volumeClaim must not both be set; with neither, the code is in the worker's image"),
     ),
     "code-from-two-places": (
         {

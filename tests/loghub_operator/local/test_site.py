@@ -8,7 +8,7 @@ import yaml
 
 from loghub.log_settings import LogFile, LogSettings
 from loghub.sink_settings import JsonSink
-from loghub.worker_contract import DeadLetterFolder, PythonPipeline
+from loghub.worker_contract import DeadLetterFolder, ProcessorPipeline, PythonPipeline
 from loghub_operator.api import InvalidResourceError, parse_resource
 from loghub_operator.local.manifest import CrFile
 from loghub_operator.local.site import local_placement, reject_cluster_references, variables_of
@@ -40,6 +40,21 @@ def test_the_code_is_read_from_the_same_file(tmp_path: Path) -> None:
     config = worker_config(parsed, site)
     assert config.pipeline == PythonPipeline(function="enrich:run", files=CODE)
     reject_cluster_references(parsed, file.code(parsed))
+
+
+def test_the_code_of_a_processor_is_read_from_the_same_file(tmp_path: Path) -> None:
+    given = {
+        "sql": None,
+        "sink": None,
+        "processor": {"factory": "enrich:run", "configMap": {"name": "enrich"}},
+    }
+    file, parsed = read(tmp_path / "cr.yaml", document({"pipeline": given}), config_map(CODE))
+    site = local_placement(parsed, endpoint="http://x", volumes=tmp_path, code=file.code(parsed))
+    assert worker_config(parsed, site).pipeline == ProcessorPipeline(factory="enrich:run", files=CODE)
+    reject_cluster_references(parsed, file.code(parsed))
+    missing, parsed = read(tmp_path / "other.yaml", document({"pipeline": given}))
+    with pytest.raises(InvalidResourceError, match=r"spec\.pipeline\.processor\.configMap"):
+        reject_cluster_references(parsed, missing.code(parsed))
 
 
 def test_a_claim_of_the_log_file_is_a_folder(tmp_path: Path) -> None:

@@ -19,7 +19,14 @@ N, S, L, R = ChangeImpact.NONE, ChangeImpact.SCALE, ChangeImpact.RELOAD, ChangeI
 LOG_CLAIM = {"worker": {"log": {"file": {"volumeClaim": "a"}}}}
 PYTHON = {"sql": None, "python": {"function": "m:f"}}
 
+PROCESSOR = {"sql": None, "sink": None, "processor": {"factory": "m:f"}}
+
 BUCKET = {"url": "s3://bucket/a", "path": None, "volumeClaim": None}
+
+
+def processor(around: Document = {}, **given: object) -> Document:  # noqa: B006 - never changed
+    inner = around.get("processor", {})
+    return {"pipeline": {**around, "processor": {**inner, **given}}}
 
 
 def dead_letter(**target: Document) -> Document:
@@ -71,6 +78,30 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
     "pipeline.python.volumeClaim.path": (
         {"pipeline": {"python": {"volumeClaim": {"path": "b"}}}},
         {"pipeline": {"sql": None, "python": {"function": "m:f", "volumeClaim": {"name": "a"}}}},
+        R,
+    ),
+    "pipeline.processor.factory": (processor(factory="m:g"), {"pipeline": PROCESSOR}, R),
+    "pipeline.processor.processes": (processor(processes=2), {"pipeline": PROCESSOR}, R),
+    "pipeline.processor.batch.maxLogs": (processor(batch={"maxLogs": 9}), {"pipeline": PROCESSOR}, R),
+    "pipeline.processor.batch.maxBytes": (processor(batch={"maxBytes": 65536}), {"pipeline": PROCESSOR}, R),
+    "pipeline.processor.batch.maxWaitMilliseconds": (
+        processor(batch={"maxWaitMilliseconds": 9}),
+        {"pipeline": PROCESSOR},
+        R,
+    ),
+    "pipeline.processor.configMap.name": (
+        processor(configMap={"name": "b"}),
+        processor(PROCESSOR, configMap={"name": "a"}),
+        N,
+    ),
+    "pipeline.processor.volumeClaim.name": (
+        processor(volumeClaim={"name": "b"}),
+        processor(PROCESSOR, volumeClaim={"name": "a"}),
+        R,
+    ),
+    "pipeline.processor.volumeClaim.path": (
+        processor(volumeClaim={"path": "b"}),
+        processor(PROCESSOR, volumeClaim={"name": "a"}),
         R,
     ),
     "pipeline.perBatch": ({"pipeline": {"perBatch": True}}, {}, R),

@@ -13,7 +13,7 @@ import yaml
 from loghub import sink_settings
 from loghub import worker_contract as contract
 from loghub.clock import SystemClock
-from loghub.worker_contract import WorkerConfig
+from loghub.worker_contract import ProcessorPipeline, WorkerConfig
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.api.labels import ANNOTATION_REVISION
 from loghub_operator.apply.executor import Executor
@@ -195,6 +195,42 @@ def test_a_logstore_sink_needs_no_claim() -> None:
 def test_resources_are_merged_key_by_key(given: Document, requests: Document, limits: Document) -> None:
     result = container(built(example({"worker": {"resources": given}})))["resources"]
     assert result == {"requests": {**requests, "ephemeral-storage": "1Gi"}, "limits": limits}
+
+
+PROCESSOR = {"sql": None, "sink": None, "processor": {"factory": "counts:Count"}}
+
+
+@pytest.mark.parametrize(
+    ("processes", "cpu", "expected", "memory"),
+    [
+        (1, None, 1, ("288Mi", "640Mi")),
+        (4, None, 4, ("768Mi", "1792Mi")),
+        (0, "2500m", 3, ("608Mi", "1408Mi")),
+        (0, None, 0, ("288Mi", None)),
+    ],
+)
+def test_the_memory_of_a_worker_with_a_processor_depends_on_its_processes(
+    processes: int, cpu: str | None, expected: int, memory: tuple[str, str | None]
+) -> None:
+    limits = {} if cpu is None else {"cpu": cpu}
+    given = {"pipeline": PROCESSOR, "worker": {"resources": {"limits": limits}}}
+    given["pipeline"] = PROCESSOR | {"processor": {"factory": "counts:Count", "processes": processes}}
+    group = example(given)
+    pipeline = worker_config(group, PLACEMENT).pipeline
+    assert isinstance(pipeline, ProcessorPipeline)
+    assert pipeline.processes == expected
+    found = container(built(group))["resources"]
+    assert (found["requests"]["memory"], found["limits"].get("memory")) == memory
+
+
+def test_a_processor_has_no_sink_and_its_code_as_a_function_has() -> None:
+    claim = {"factory": "counts:Count", "volumeClaim": {"name": "code", "path": "lib"}}
+    group = example({"pipeline": PROCESSOR | {"processor": claim}})
+    config, pod = worker_config(group, PLACEMENT), built(group)["spec"]["template"]["spec"]
+    assert config.sink == sink_settings.NoSink()
+    assert config.pipeline == ProcessorPipeline(factory="counts:Count", folder="lib")
+    claims = [one["persistentVolumeClaim"] for one in pod["volumes"] if "persistentVolumeClaim" in one]
+    assert claims == [{"claimName": "code"}]
 
 
 def test_the_disruption_budget_is_one_and_workers_have_no_token() -> None:

@@ -3,7 +3,8 @@
 ``python -m tests.loghub_worker.consumer.program CREDENTIALS_DIR SETTINGS`` consumes until SIGTERM.
 ``SETTINGS`` is JSON: settings of the consumer, and how it processes: ``read`` (``nothing``, ``arrow``,
 ``groups``, ``ack``, which acknowledges each log by itself and refuses some, or ``fan out`` by key),
-``save_every`` batches, ``hang_on_shard`` and ``quiet`` (counts only, printed at the end).
+``save_every`` batches, ``database`` (that of positions and ids, see `databases`), ``hang_on_shard`` and
+``quiet`` (counts only, printed at the end).
 """
 
 import json
@@ -28,8 +29,9 @@ from loghub_worker.api import (
     fan_out,
     read_key,
 )
+from tests.loghub_worker.consumer.databases import store_of, write_ids
 
-OWN = {"read": "groups", "save_every": 1, "hang_on_shard": None, "quiet": False}
+OWN = {"read": "groups", "save_every": 1, "hang_on_shard": None, "quiet": False, "database": None}
 _LOCK = threading.Lock()
 
 
@@ -61,6 +63,10 @@ class Recorder(Processor):
         elif self._how["quiet"] and self._how["read"] == "groups":
             self.logs += sum(bool(log.contents) for group in logs.groups for log in group.logs)
         self._batches += 1
+        if self._how["database"] is not None:
+            write_ids(logs, tracker)
+            emit(event="committed", shard=self._shard)
+            return
         if self._how["read"] == "ack":
             self._acknowledge(logs, tracker)
             return
@@ -111,6 +117,8 @@ def handle(log: ReceivedLog, _: ReceivedLogGroup) -> None:
 def main(credentials_dir: str, text: str) -> None:
     settings = json.loads(text)
     how = {name: settings.pop(name, default) for name, default in OWN.items()}
+    if how["database"] is not None:
+        settings["checkpoint_store"] = store_of(how["database"])
     factory = (
         fan_out(handle, key=last_digit, threads=3) if how["read"] == "fan out" else lambda: Recorder(how)
     )

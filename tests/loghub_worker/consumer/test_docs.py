@@ -50,7 +50,8 @@ def test_the_program_of_the_page_consumes_and_saves(site: Site, tmp_path: Path) 
 
 def test_the_tests_that_the_page_names_exist() -> None:
     named = set(re.findall(r"`(test_\w+)`", PAGE))
-    sources = [path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")]
+    folders = (Path(__file__).parent, Path(__file__).parents[1] / "processing")
+    sources = [path.read_text(encoding="utf-8") for folder in folders for path in folder.glob("test_*.py")]
     defined = {name for source in sources for name in re.findall(r"^def (test_\w+)", source, re.MULTILINE)}
     assert len(named) > 15
     assert named - defined == set()

@@ -15,8 +15,8 @@ from loghub.sink_settings import ParquetSink
 from loghub.wire.cursor import decode, encode
 from loghub_worker.batch_plan import Range
 from loghub_worker.exchange_files import ExchangeFiles, Positions
+from loghub_worker.fatal_error import FatalError
 from loghub_worker.query.batch_ranges import plan_of_batch
-from loghub_worker.query.spark_session import FatalError
 from loghub_worker.query.transform import SqlTransform, empty_logs
 from loghub_worker.sink.commit_log import ShardIncarnation
 from loghub_worker.sink.logstore import FORMAT

@@ -11,15 +11,15 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from loghub.worker_contract import PythonPipeline, SqlPipeline
-from loghub_worker.query.spark_session import FatalError
+from loghub_worker.fatal_error import FatalError
 from loghub_worker.query.transform import (
     PipelineError,
     PythonTransform,
     Transform,
     empty_logs,
     make_transform,
-    place_code,
 )
+from loghub_worker.user_code import place_code
 from tests.loghub_worker.conftest import CODE
 
 spark_test = pytest.mark.spark

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from loghub_worker.sink.batch_sink import InvalidSinkError, SinkOwner
 from loghub_worker.sink.bucket import PART_BYTES, Bucket, ObjectStorageError
 from loghub_worker.sink.bucket_storage import BucketStorage
 from loghub_worker.sink.commit_log import TOMBSTONE_S, CommitLog, RangeTakenError
+from loghub_worker.sink.delta_options import s3_options
+from loghub_worker.sink.delta_table import Table
 from loghub_worker.sink.files import make_files_sink
 from loghub_worker.sink.sink_credentials import NO_CREDENTIALS, SinkCredentials
 from tests.cluster.s3_server import S3Server, running_s3_server
@@ -227,8 +230,21 @@ def test_a_rotated_key_takes_effect_with_the_next_request(
     s3.credentials(Path(described.credentials))
     assert bucket.read("a") == b"1"
     (Path(described.credentials) / "secretAccessKey").unlink()
-    with pytest.raises(ObjectStorageError, match="lacks accessKeyId or secretAccessKey"):
+    with pytest.raises(ObjectStorageError, match="lacks secretAccessKey"):
         bucket.read("a")
+
+
+@pytest.mark.parametrize("key", [b"a\nb", b"a\0b", "ü".encode(), b"\xff"])
+def test_a_key_that_cannot_be_sent_is_an_outage(tmp_path: Path, described: BucketOfATest, key: bytes) -> None:
+    """The libraries would end the worker's thread."""
+    (Path(described.credentials) / "accessKeyId").write_bytes(key)
+    settings = S3Settings(endpoint=described.endpoint, allow_http=True)
+    options = partial(s3_options, settings, SinkCredentials(Path(described.credentials)))
+    table = Table(described.url, group_path=GROUP_PATH, options=options, read=lambda _: None)
+    for request in (lambda: described.open().read("a"), table.exists):
+        with pytest.raises(OSError, match=r"characters that no key has|not UTF-8") as caught:
+            request()
+        assert key.decode(errors="replace") not in str(caught.value)
 
 
 def test_a_file_larger_than_a_part_arrives_whole(tmp_path: Path, described: BucketOfATest) -> None:

@@ -137,3 +137,20 @@ def test_a_batch_from_before_its_shard_was_opened_again_is_not_delivered(site: P
         first.deliver()
     second.run()
     assert delivered(site) == everything()
+
+
+def test_openings_that_were_deleted_do_not_come_again(site: Path) -> None:
+    """The user deletes the records of the sink while a worker is paused."""
+    service = Service(site)
+    first, second = service.worker("first"), service.worker("second")
+    second.groups = lambda: GROUPS // 2
+    first.assign(SHARDS)
+    for opening in first.storage.names("openings"):
+        first.storage.remove(f"openings/{opening}")
+    service.holder = "second"
+    second.assign(SHARDS)
+    second.deliver()
+    with pytest.raises(RangeTakenError, match="was opened by another worker"):
+        first.deliver()
+    second.run()
+    assert delivered(site) == everything()

@@ -79,7 +79,7 @@ def headers(record: Message) -> list[tuple[str, bytes | None]]:
 def test_without_a_value_the_other_columns_are_the_value_and_the_position_is_in_headers(
     spark: SparkSession, broker: Broker, topic: str
 ) -> None:
-    columns = f"CAST(id AS STRING) AS key; id; 'ü\n' AS text; map('a', id) AS m; {POSITION}"
+    columns = f"CAST(id AS STRING) AS key; id; 'ü\n' AS text; map('a', id) AS `m``.`; {POSITION}"
     written = sink(broker, topic)
     rows = ids(spark, columns)
     written.check(rows.limit(0))
@@ -87,7 +87,7 @@ def test_without_a_value_the_other_columns_are_the_value_and_the_position_is_in_
     assert written.write(rows, "b") == 10
     records = sorted(broker.records(topic), key=lambda one: int(one.key()))
     assert [json.loads(one.value()) for one in records] == [
-        {"id": n, "text": "ü\n", "m": {"a": n}} for n in range(10)
+        {"id": n, "text": "ü\n", "m`.": {"a": n}} for n in range(10)
     ]
     assert [headers(one) for one in records] == [
         [("__shard__", b"0"), ("__cursor__", b"%d" % (100 + n)), ("__index__", b"7")] for n in range(10)

@@ -9,6 +9,13 @@ from loghub.client.port import Credentials
 from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException, MalformedCursor
 from loghub.worker_contract import DeadLetterFolder, DeadLetterLogstore, OnFailure
 from loghub_worker.consumer.batch import LogBatch, LogGroups, LogPlace, ReceivedLog, ReceivedLogGroup
+from loghub_worker.consumer.checkpoint_store import (
+    CheckpointStore,
+    FencedError,
+    Owned,
+    SqlCheckpointStore,
+    StoredShard,
+)
 from loghub_worker.consumer.consumer import Consumer, ConsumerError
 from loghub_worker.consumer.fan_out import fan_out
 from loghub_worker.consumer.processor import (
@@ -24,6 +31,7 @@ from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.failure.retry_logstore import RetryLogstore
 
 __all__ = [
+    "CheckpointStore",
     "Consumer",
     "ConsumerError",
     "ConsumerSettings",
@@ -31,6 +39,7 @@ __all__ = [
     "DeadLetterFolder",
     "DeadLetterLogstore",
     "EndpointUnreachable",
+    "FencedError",
     "Listener",
     "LogBatch",
     "LogGroups",
@@ -40,12 +49,15 @@ __all__ = [
     "MalformedCursor",
     "NotAssignedError",
     "OnFailure",
+    "Owned",
     "Processor",
     "ProcessorFactory",
     "ReceivedLog",
     "ReceivedLogGroup",
     "RetryLogstore",
     "ShardLostError",
+    "SqlCheckpointStore",
+    "StoredShard",
     "Tracker",
     "UnavailableError",
     "fan_out",

@@ -193,6 +193,22 @@ class BodySlice:
             return len(self.body.body)
         return self._bytes_to(self.end) - self._bytes_to(self.begin)
 
+    @property
+    def content(self) -> memoryview:
+        content = memoryview(self.body.body)
+        if self.groups == self.body.count:
+            return content
+        return content[self._bytes_to(self.begin) : self._bytes_to(self.end)]
+
+    @property
+    def decoded_logs(self) -> int:
+        known = vars(self.body)
+        if "decoded" in known:
+            return self.logs
+        if "messages" in known:
+            return sum(len(self.body.messages[n].Logs) for n in range(self.begin, self.end))
+        return 0
+
     def _bytes_to(self, index: int) -> int:
         return self.body.ends[index - 1] if index else 0
 
@@ -272,6 +288,26 @@ class LogBatch:
     @cached_property
     def arrow(self) -> pa.Table:
         return pa.Table.from_batches([part.rows for part in self._slices], schema=SCHEMA)
+
+    def part(self, begin: int, end: int) -> "LogBatch":
+        """The log groups from one position to another, of which there is at least one."""
+        slices = []
+        for one in self._slices:
+            first = one.body.first
+            low, high = max(one.begin, begin - first), min(one.end, end - first)
+            if low < high:
+                slices.append(BodySlice(one.body, low, high))
+        return LogBatch(self.shard, tuple(slices))
+
+    @property
+    def bodies(self) -> tuple[tuple[int, int, memoryview], ...]:
+        """The log groups as they were pulled: the first position, the number, and the bytes of each body."""
+        return tuple((one.body.first + one.begin, one.groups, one.content) for one in self._slices)
+
+    @property
+    def decoded_logs(self) -> int:
+        """The number of logs in what was decoded so far."""
+        return sum(one.decoded_logs for one in self._slices)
 
     def divided(self, groups: int) -> "tuple[LogBatch, LogBatch | None]":
         """The first log groups, and the others."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import structlog
 
@@ -21,7 +22,7 @@ from loghub_worker.consumer.acknowledgement import Acknowledgement
 from loghub_worker.consumer.connection import connect
 from loghub_worker.consumer.failure_sink import make_failure_sink
 from loghub_worker.consumer.fan_out import FanOutFactory
-from loghub_worker.consumer.group import group_timeout_s
+from loghub_worker.consumer.group import group_timeout_s, stored_shard
 from loghub_worker.consumer.log_setup import log_to_logging
 from loghub_worker.consumer.processor import Listener, ProcessorFactory, ShardLostError
 from loghub_worker.consumer.puller import Puller
@@ -29,8 +30,9 @@ from loghub_worker.consumer.rebalance import rebalance
 from loghub_worker.consumer.retry_consumer import RetryConsumer, retry_settings
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.consumer.settlement import Settlement
-from loghub_worker.consumer.shard_runner import ShardRunner
+from loghub_worker.consumer.shard_runner import AssignmentParts, ShardRunner
 from loghub_worker.consumer.shard_table import ShardSlot, ShardTable
+from loghub_worker.consumer.stored_position import StoredPosition
 from loghub_worker.consumer.tracker import Checkpoints, ShardTracker
 from loghub_worker.log_service import ConsumerIdentity, ReportedError, decode_cursor, encode_cursor
 from loghub_worker.membership.heartbeat import HeartbeatThread
@@ -46,6 +48,7 @@ from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.sink.shard_record import NoRecord
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 STEP_S = 0.2  # how often `wakeup`, which takes no lock, is noticed
 MAX_LEAVE_S = 10.0  # for leaving the group once every shard is given up
@@ -73,13 +76,21 @@ class Consumer:
     processors and the listener."""
 
     def __init__(
-        self, settings: ConsumerSettings, factory: ProcessorFactory, listener: Listener | None = None
+        self,
+        settings: ConsumerSettings,
+        factory: ProcessorFactory,
+        listener: Listener | None = None,
+        *,
+        timeout_s: int | None = None,
     ) -> None:
+        """`timeout_s` is the group's; None: it is read from the group."""
         if isinstance(factory, FanOutFactory) and settings.acknowledge != "log":
             raise ValueError(
                 "fan_out needs acknowledge='log', since its threads end after process has returned"
             )
         log_to_logging()
+        self._timeout_s = timeout_s
+        self._leaves = settings.leave
         self._settings = settings
         self._factory = factory
         self._listener = listener or Listener()
@@ -128,6 +139,11 @@ class Consumer:
         """Let `run` return once running batches have ended. Returns at once and takes no lock, so that a
         signal
         handler may call it."""
+        self._stop = True
+
+    def leave(self) -> None:
+        """As `wakeup`, and leave the group in any case."""
+        self._leaves = True
         self._stop = True
 
     def shutdown(self, timeout_s: float | None = None) -> bool:
@@ -205,13 +221,20 @@ class Consumer:
             if error.reason
         ) + tuple(replace(error, shard=None) for error in of_retries)
 
+    def inspect(self, view: Callable[[Membership, float, ShardManager], T]) -> T | None:
+        """What `view` makes of the membership, at the present monotonic time; None before `run`."""
+        if self._shared_state is None or self._shard_manager is None:
+            return None
+        with self._shared_state.use() as (membership, now):
+            return view(membership, now, self._shard_manager)
+
     # -- start
 
     def _start(self) -> SharedState:
         settings = self._settings
         if self._failure_sink is not None:
             self._failure_sink.check()
-        timeout_s = group_timeout_s(self._client, settings)
+        timeout_s = self._timeout_s or group_timeout_s(self._client, settings)
         interval_s = min(settings.heartbeat_interval_s, timeout_s / HEARTBEATS_PER_TIMEOUT)
         timings = MembershipTimings.of(interval_s=interval_s, timeout_s=timeout_s)
         shared_state = SharedState(
@@ -296,9 +319,11 @@ class Consumer:
             assert held.position is not None
             slot = self._table.add(held.shard, epoch=held.epoch, position=held.position)
             acknowledgement = Acknowledgement(self._table, slot, self._settings.redelivery)
+            stored = self._stored_position(slot)
             tracker = ShardTracker(
                 checkpoints,
                 acknowledgement,
+                stored,
                 shard=held.shard,
                 epoch=held.epoch,
                 position=held.position,
@@ -306,12 +331,26 @@ class Consumer:
             settlement = None
             if self._failure_sink is not None:
                 settlement = Settlement(self._table, slot, self._failure_sink, self._settings.redelivery)
-            runner = ShardRunner(self._table, slot, tracker, acknowledgement, settlement, self._factory)
+            parts = AssignmentParts(
+                tracker=tracker, acknowledgement=acknowledgement, settlement=settlement, stored=stored
+            )
+            runner = ShardRunner(self._table, slot, parts, self._factory)
             self._runs[held.shard] = _Run(slot, tracker, runner)
         shards = tuple(held.shard for held in assigned)
         self._call_listener(shards, self._listener.on_assigned)
         for shard in shards:
             self._runs[shard].runner.start()
+
+    def _stored_position(self, slot: ShardSlot) -> StoredPosition | None:
+        settings, shard = self._settings, slot.flow.shard
+        if settings.checkpoint_store is None:
+            return None
+        return StoredPosition(
+            settings.checkpoint_store,
+            self._table,
+            slot,
+            lambda: stored_shard(self._client, settings, shard),
+        )
 
     def _release(self, shared_state: SharedState, shard: int) -> None:
         """The processor has ended: the shard is released as soon as its checkpoint is saved."""
@@ -327,7 +366,7 @@ class Consumer:
         then the shards are abandoned, so that other consumers continue with them."""
         if self._retries is not None:
             self._retries.stop()
-        mode = ShutdownMode.LEAVE if self._settings.leave else ShutdownMode.STOP
+        mode = ShutdownMode.LEAVE if self._leaves else ShutdownMode.STOP
         with shared_state.use() as (membership, _):
             membership.set_shutdown_mode(mode)
         if self._await_drained(shared_state, mode):

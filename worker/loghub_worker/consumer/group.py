@@ -1,7 +1,8 @@
-"""The consumer group at the start of a consumer: its timeout, or its creation."""
+"""The consumer group at the start of a consumer: its timeout, or its creation; and the name of a shard."""
 
 from loghub.client.port import GroupInfo, LogHub
 from loghub.wire.errors import Code, LogHubError
+from loghub_worker.consumer.checkpoint_store import StoredShard
 from loghub_worker.consumer.settings import ConsumerSettings
 
 
@@ -18,6 +19,20 @@ def group_timeout_s(client: LogHub, settings: ConsumerSettings) -> int:
             f" {settings.consumer_group}; create it, or set create_group",
         )
     return timeout_s
+
+
+def stored_shard(client: LogHub, settings: ConsumerSettings, shard: int) -> StoredShard:
+    """What a shard is called in a checkpoint store. Raises `LogHubException`."""
+    created = {info.shard: info.created_unix_s for info in client.list_shards(settings.logstore)}
+    if shard not in created:
+        raise LogHubError(Code.SHARD_NOT_EXIST, 400, f"the logstore no longer has shard {shard}")
+    return StoredShard(
+        project=settings.project,
+        logstore=settings.logstore,
+        consumer_group=settings.consumer_group,
+        shard=shard,
+        created_unix_s=created[shard],
+    )
 
 
 def _timeout_s(client: LogHub, settings: ConsumerSettings) -> int | None:

@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from loghub.wire.errors import LogHubException
 from loghub_worker.consumer.batch import LogBatch, Logs
@@ -50,6 +51,12 @@ class Tracker(Protocol):
         with a count in `LogBatch.delivery`, while the shard goes on. Raises `ValueError` for what is
         acknowledged already. After `ConsumerSettings.on_failure.max_attempts` deliveries, if its policy is
         not ``Retry``, they are settled instead; `reason` is a sentence for the dead letter."""
+
+    def transaction(self, logs: LogBatch) -> AbstractContextManager[Any]:
+        """``with tracker.transaction(logs) as connection:`` A transaction of
+        `ConsumerSettings.checkpoint_store` that saves the position after these logs as well: what is written
+        with `connection` and the position are committed together or not at all. Raises what the driver
+        raises, and `ShardLostError` if another consumer has the shard; let `process` raise them."""
 
     def reject(self, *logs: Logs, reason: str = "") -> None:
         """As `nack`, for logs of which another delivery would change nothing: they are settled now by

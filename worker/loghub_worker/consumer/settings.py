@@ -7,6 +7,7 @@ from typing import Literal
 from loghub.client.port import Credentials
 from loghub.worker_contract import OnFailure
 from loghub_worker.backoff import Backoff, without_jitter
+from loghub_worker.consumer.checkpoint_store import CheckpointStore
 from loghub_worker.consumer.shard_step import ReceiveLimits
 from loghub_worker.consumer.unacknowledged import Redelivery
 from loghub_worker.failure.retry_logstore import RetryLogstore
@@ -64,6 +65,9 @@ class ConsumerSettings:
     # Where logs wait before they are settled by `on_failure`, which must be "DeadLetter" or "Skip". A
     # consumer of this logstore runs in the same process, with processors of its own.
     retry: RetryLogstore | None = None
+    # The user's database, in which `Tracker.transaction` saves positions: they take precedence over the
+    # checkpoints of the log service. Logs stay in order and cannot be refused.
+    checkpoint_store: CheckpointStore | None = None
     drain_timeout_s: float = 60.0  # how long a shutdown waits for running batches
     leave: bool = True  # at the end; otherwise the shards stay reserved for this name until the timeout
 
@@ -101,6 +105,9 @@ class ConsumerSettings:
             raise ValueError("retry needs on_failure with the policy 'DeadLetter' or 'Skip'")
         if self.retry is not None and not all(delay_s > 0 for delay_s in self.retry.delays_s):
             raise ValueError(f"retry has the delays {self.retry.delays_s}; all must be above 0")
+        keeps_order = self.acknowledge == "batch" and self.on_failure.policy in ("Retry", "Stop")
+        if self.checkpoint_store is not None and not keeps_order:
+            raise ValueError("checkpoint_store needs acknowledge='batch' and on_failure 'Retry' or 'Stop'")
         for name in ("endpoint", "project", "logstore", "consumer_group", "consumer"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is empty")

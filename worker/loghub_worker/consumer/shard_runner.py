@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 import structlog
 
@@ -19,14 +20,26 @@ from loghub_worker.consumer.settlement import Settlement
 from loghub_worker.consumer.shard_flow import ShardFlow
 from loghub_worker.consumer.shard_step import Step
 from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable, kept_again
+from loghub_worker.consumer.stored_position import StoredPosition
 from loghub_worker.consumer.tracker import ShardTracker
-from loghub_worker.consumer.user_code import UserCode
+from loghub_worker.consumer.user_code import RemoteError, UserCode
 from loghub_worker.failure.failure_policy import Cause, Failure
 from loghub_worker.log_service import ReportedError, decode_cursor, rejects_content
 from loghub_worker.source.shard_reader import ShortReadError
 
 log = structlog.get_logger()
 PROCESSOR_FAILED = "ProcessorFailed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentParts:
+    """What belongs to one assignment of a shard. `settlement` and `stored` are None if the settings have no
+    failure policy and no database."""
+
+    tracker: ShardTracker
+    acknowledgement: Acknowledgement
+    settlement: Settlement | None
+    stored: StoredPosition | None
 
 
 class ShardRunner:
@@ -36,21 +49,20 @@ class ShardRunner:
         self,
         table: ShardTable,
         slot: ShardSlot,
-        tracker: ShardTracker,
-        acknowledgement: Acknowledgement,
-        settlement: Settlement | None,
+        parts: AssignmentParts,
         factory: ProcessorFactory,
     ) -> None:
         self._table = table
         self._slot = slot
-        self._acknowledgement = acknowledgement
-        self._settlement = settlement
-        self._tracker = tracker
+        self._tracker = parts.tracker
+        self._acknowledgement = parts.acknowledgement
+        self._settlement = parts.settlement
+        self._stored = parts.stored
         self._factory = factory
         self._processor: Processor | None = None
         self._code = UserCode()
         # A processor that never returns must not keep the program from ending.
-        self.thread = threading.Thread(target=self._run, name=f"shard-{tracker.shard}", daemon=True)
+        self.thread = threading.Thread(target=self._run, name=f"shard-{parts.tracker.shard}", daemon=True)
 
     def start(self) -> None:
         self.thread.start()
@@ -73,6 +85,9 @@ class ShardRunner:
 
     def _initialize(self) -> None:
         try:
+            if self._stored is not None and self._stored.is_uncertain:
+                self._tracker.require_held()
+                self._stored.acquire()
             self._processor = self._processor or self._factory()
             self._code.call(self._processor.initialize, self._tracker.shard)
         except Exception as error:  # noqa: BLE001 - user code
@@ -89,7 +104,7 @@ class ShardRunner:
             self._defer(self._slot.kept)
             return
         kept = self._settle(self._slot.kept)
-        if kept is None:
+        if kept is None or self._is_elsewhere(kept):
             return
         batch = kept.batch
         try:
@@ -97,6 +112,8 @@ class ShardRunner:
             self._tracker.begin_batch(max(batch.end, self._slot.flow.position))
             returned = self._code.call(self._processor.process, batch, self._tracker)
             to = None if returned is None else decode_cursor(returned)
+            if self._stored is not None and self._stored.is_uncertain:
+                raise RuntimeError("process returned although its transaction failed; let it raise")
         except ShortReadError as error:
             self._report("process", error)
             self._roll_back(kept, to=batch.begin)  # the body is unusable, so it is pulled again
@@ -118,6 +135,22 @@ class ShardRunner:
                 self._complete(kept)
             else:
                 self._roll_back(kept, to=to)
+
+    def _is_elsewhere(self, kept: Kept) -> bool:
+        """After a transaction that failed, ask the database whether it was committed. True if the batch must
+        not be processed now."""
+        if self._stored is None or not self._stored.is_uncertain:
+            return False
+        try:
+            self._tracker.require_held()
+            moved: bool = self._stored.acquire()
+        except Exception as error:  # noqa: BLE001 - each driver has its own
+            self._report("the checkpoint store", error)
+            self._fail(kept)
+            return True
+        if moved:
+            self._complete(kept)
+        return moved
 
     def _defer(self, kept: Kept) -> None:
         try:
@@ -199,9 +232,12 @@ class ShardRunner:
         self._table.apply(self._slot, event)
 
     def _report(self, method: str, error: Exception) -> None:
-        message = f"{method} of shard {self._tracker.shard} raised {type(error).__name__}: {error}"
+        is_remote = isinstance(error, RemoteError)
+        what = "failed" if is_remote else f"raised {type(error).__name__}"
+        message = f"{method} of shard {self._tracker.shard} {what}: {error}"
         if self._slot.user_error.message != message:
-            log.warning("processor failed", shard=self._tracker.shard, method=method, exc_info=error)
+            about = {"message": str(error)} if is_remote else {"exc_info": error}
+            log.warning("processor failed", shard=self._tracker.shard, method=method, **about)
         self._slot.user_error = ReportedError(PROCESSOR_FAILED, message)
 
 

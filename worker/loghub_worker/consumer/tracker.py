@@ -1,12 +1,15 @@
 """The checkpoint of one shard, as its processor sees it."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from loghub.wire.errors import LogHubError
 from loghub_worker.consumer.acknowledgement import Acknowledgement
-from loghub_worker.consumer.batch import Logs
+from loghub_worker.consumer.batch import LogBatch, Logs
 from loghub_worker.consumer.processor import ShardLostError
+from loghub_worker.consumer.stored_position import StoredPosition
 from loghub_worker.log_service import decode_cursor, encode_cursor
 from loghub_worker.membership.shard_manager import NOT_HELD, ShardManager
 from loghub_worker.membership.shared_membership import SharedState
@@ -43,6 +46,7 @@ class ShardTracker:
         self,
         checkpoints: Checkpoints,
         acknowledgement: Acknowledgement,
+        stored: StoredPosition | None,
         *,
         shard: int,
         epoch: int,
@@ -50,6 +54,7 @@ class ShardTracker:
     ) -> None:
         self.shard = shard
         self._acknowledgement = acknowledgement
+        self._stored = stored
         self._checkpoints = checkpoints
         self._epoch = epoch
         self._noting = threading.Lock()
@@ -85,10 +90,30 @@ class ShardTracker:
         self._checkpoints.send(self.shard, epoch=self._epoch)
 
     def nack(self, *logs: Logs, delay_s: float | None = None, reason: str = "") -> None:
+        self._require_order()
         self._acknowledgement.refuse(logs, delay_s, reason)
 
     def reject(self, *logs: Logs, reason: str = "") -> None:
+        self._require_order()
         self._acknowledgement.refuse(logs, None, reason, is_final=True)
+
+    def _require_order(self) -> None:
+        if self._stored is not None:
+            raise ValueError("with a checkpoint store the logs stay in order; let process raise instead")
+
+    @contextmanager
+    def transaction(self, logs: LogBatch) -> Iterator[Any]:
+        if self._stored is None:
+            raise ValueError("there is no database; set ConsumerSettings.checkpoint_store")
+        with self._stored.transaction(logs.end) as connection:
+            yield connection
+        with suppress(ShardLostError):  # it is committed; the log service need not know
+            self.save(persist=False, cursor=logs.next_cursor)
+
+    def require_held(self) -> None:
+        """Raises `ShardLostError` if another consumer may have the shard."""
+        with self._noting:
+            self._checkpoints.note(self.shard, epoch=self._epoch, position=self._noted)
 
     def ack(self, *logs: Logs) -> None:
         self._acknowledgement.acknowledge(logs)

@@ -6,6 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 
+class RemoteError(Exception):
+    """User code failed in another process, which has logged it. The message is for the user."""
+
+
 class UserCode:
     """Used by one thread."""
 

@@ -20,11 +20,12 @@ from loghub.client.port import LogHub
 from loghub.wire import loggroup
 from loghub.wire.errors import Code, LogHubError, MalformedLogGroup
 from loghub.wire.loggroup import LogGroup, encode
-from loghub.worker_contract import DeadLetterFolder, DeadLetterLogstore
+from loghub.worker_contract import DeadLetterFolder, DeadLetterLogstore, WorkerConfig, WorkerReason
 from loghub_worker.failure.origin import Origin
+from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import Address, connect, decode_cursor, encode_cursor, put_log_group
 
-DEAD_LETTER_UNAVAILABLE = "DeadLetterUnavailable"
+DEAD_LETTER_UNAVAILABLE = WorkerReason.DEAD_LETTER_UNAVAILABLE.value
 TAG_PREFIX = "dead_letter_"
 MAX_MESSAGE_CHARS = 1000  # the log group and its tags together must not exceed what a service accepts
 
@@ -201,3 +202,17 @@ def make_dead_letters(
         settings, origin, lambda project: connect(replace(source, project=project), agent=agent)
     )
     return DeadLetters(connect(source, agent=agent), origin, target)
+
+
+def checked_dead_letters(config: WorkerConfig, source: Address, *, agent: str) -> DeadLetters | None:
+    """The dead letter of a worker's settings; None if they name none. Raises `FatalError`
+    ``DeadLetterUnavailable``."""
+    if config.on_failure.dead_letter is None:
+        return None
+    origin = Origin(project=config.project, logstore=config.logstore, consumer_group=config.consumer_group)
+    dead_letters = make_dead_letters(config.on_failure.dead_letter, origin, source, agent=agent)
+    try:
+        dead_letters.check()
+    except OSError as error:
+        raise FatalError(DEAD_LETTER_UNAVAILABLE, str(error)) from error
+    return dead_letters

@@ -4,17 +4,18 @@ The query's thread reports the outcomes of batches; the status and the metrics a
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
 import structlog
 
 from loghub.clock import Clock
 from loghub.wire.errors import LogHubException
 from loghub_worker.batch_plan import Range
-from loghub_worker.exchange_files import ExchangeFiles, Retries
+from loghub_worker.exchange_files import Retries
 from loghub_worker.failure.attempt_journal import AttemptJournal, Journal
 from loghub_worker.failure.dead_letter import DEAD_LETTER_UNAVAILABLE, DeadLetters, Rejection
 from loghub_worker.failure.failure_policy import (
@@ -37,6 +38,13 @@ ENDED = Failure(
 )
 
 
+class RetryExchange(Protocol):
+    """How the retries reach what plans the next batch."""
+
+    def write_retries(self, retries: Retries) -> None:
+        """These are in effect now."""
+
+
 class Settlement(StrEnum):
     """What became of a log group that is skipped or dead-lettered."""
 
@@ -53,6 +61,17 @@ class FailureReport:
     skips: tuple[RecentSkips, ...] = ()
     totals: Mapping[int, ShardTotals] = field(default_factory=dict)
     dead_lettered: bool = False  # whether the skipped log groups are in a dead letter
+
+    @staticmethod
+    def together(reports: Iterable["FailureReport"]) -> "FailureReport":
+        """Reports of different shards as one."""
+        given = tuple(reports)
+        return FailureReport(
+            failing=tuple(failing for one in given for failing in one.failing),
+            skips=tuple(skips for one in given for skips in one.skips),
+            totals={shard: totals for one in given for shard, totals in one.totals.items()},
+            dead_lettered=any(one.dead_lettered for one in given),
+        )
 
     @property
     def error(self) -> ReportedError:
@@ -72,7 +91,7 @@ class FailureHandler:
         self,
         settings: FailureSettings,
         *,
-        exchange: ExchangeFiles,
+        exchange: RetryExchange,
         clock: Clock,
         journal: Path,
         dead_letters: DeadLetters | None,

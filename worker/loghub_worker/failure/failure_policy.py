@@ -92,7 +92,7 @@ class FailurePolicy:
             Cause.REJECTED: Backoff(first_s=1.0, longest_s=300.0, random=random),
             Cause.UNAVAILABLE: Backoff(first_s=1.0, longest_s=30.0, random=random),
             Cause.TIMED_OUT: Backoff(first_s=hang_s, longest_s=10 * hang_s, random=random),
-            Cause.ENDED: Backoff(first_s=60.0, longest_s=HOUR_S, random=random),
+            Cause.ENDED: Backoff(first_s=settings.restart_s, longest_s=HOUR_S, random=random),
         }
         self.totals: dict[int, ShardTotals] = {}
         self.skips = SkipLimits(settings)

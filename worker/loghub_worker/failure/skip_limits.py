@@ -54,13 +54,15 @@ ERRORS = (Cause.REJECTED, Cause.UNAVAILABLE)  # known at once
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureSettings:
-    """The settings of one group. `batch_timeout_s` is the time after which a batch is cancelled."""
+    """The settings of one group. `batch_timeout_s` is the time after which a batch is cancelled, and
+    `restart_s` the first pause after a process ended, which costs the others what a new one costs."""
 
     policy: Policy
     max_attempts: int  # of one log group
     max_consecutive: int  # log groups of a shard that are skipped without a success between them
     max_per_hour: int  # log groups of a shard that are skipped
     batch_timeout_s: float
+    restart_s: float = 60.0
 
 
 def failure_settings(given: OnFailure, *, batch_timeout_s: float) -> FailureSettings:

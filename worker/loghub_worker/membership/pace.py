@@ -1,7 +1,7 @@
 """How often a consumer sends heartbeats: more often while the assignment changes.
 
-After a change another one is likely: other consumers give up their shards one by one, at their next heartbeats,
-and only an answer tells that one of these is ours.
+After a change another one is likely: other consumers give up their shards one by one, at their next
+heartbeats, and only an answer tells that one of these is ours.
 """
 
 CHANGING_INTERVALS = 2

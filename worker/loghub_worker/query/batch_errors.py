@@ -13,6 +13,7 @@ from pathlib import Path
 from py4j.protocol import Py4JNetworkError
 
 from loghub.wire.errors import LogHubException
+from loghub_worker.error_text import first_lines
 from loghub_worker.failure.failure_policy import Cause, Failure
 from loghub_worker.log_service import (
     PIPELINE_FAILED,
@@ -22,10 +23,11 @@ from loghub_worker.log_service import (
     rejects_content,
     to_reported_error,
 )
-from loghub_worker.query.transform import WITHOUT_PANDAS, PipelineError
+from loghub_worker.query.transform import PipelineError
 from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError
 from loghub_worker.source.shard_reader import ShortReadError
-from loghub_worker.spark_errors import SPARK_ERRORS, first_lines, java_causes
+from loghub_worker.spark_errors import SPARK_ERRORS, java_causes
+from loghub_worker.user_code import WITHOUT_PANDAS
 
 UNREACHABLE, PYTHON_TIMEOUT = "EndpointUnreachable", "PythonWorkerTimeout"
 SINK_UNAVAILABLE, INVALID_SINK = "SinkUnavailable", "InvalidSink"

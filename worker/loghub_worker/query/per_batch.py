@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from loghub_worker.query.spark_session import FatalError
+from loghub_worker.fatal_error import FatalError
 from loghub_worker.source.arrow_decoder import SCHEMA
 
 # Spark's names of the nodes of a plan; `Sort` counts only if it is of all rows.

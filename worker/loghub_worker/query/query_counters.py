@@ -1,5 +1,6 @@
 """The counters of the query for the metrics."""
 
+from loghub_worker.failure.failure_counters import failure_counters
 from loghub_worker.metrics import Counter
 from loghub_worker.query.streaming_query import QueryRunner
 
@@ -34,19 +35,5 @@ def query_counters(query_runner: QueryRunner) -> tuple[Counter, ...]:
             "Number of log groups that expired before they were read.",
             totals.missing,
         ),
-        Counter(
-            "loghub_worker_failed_attempts",
-            "Number of failed attempts to deliver a range of log groups, by shard.",
-            {shard: one.failed_attempts for shard, one in failures.items()},
-        ),
-        Counter(
-            "loghub_worker_log_groups_skipped",
-            "Number of log groups skipped because the pipeline or the sink rejects them, by shard.",
-            {shard: one.skipped for shard, one in failures.items()},
-        ),
-        Counter(
-            "loghub_worker_log_groups_dead_lettered",
-            "Number of log groups written to the dead letter, by shard.",
-            {shard: one.dead_lettered for shard, one in failures.items()},
-        ),
+        *failure_counters(failures),
     )

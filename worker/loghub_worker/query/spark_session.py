@@ -5,7 +5,6 @@ everything off that a single pod does not need (docs/spark.md 5). If it cannot s
 and a message for the user.
 """
 
-import contextlib
 import os
 import pwd
 import shutil
@@ -21,6 +20,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from loghub.worker_contract import SPARK_MASTER, SPARK_MEMORY, WorkerConfig, is_workers_own
+from loghub_worker.error_text import first_lines
+from loghub_worker.fatal_error import FatalError
 from loghub_worker.query.spark_master import (
     LOOPBACK,
     ClusterError,
@@ -32,7 +33,7 @@ from loghub_worker.query.spark_master import (
 )
 from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.source.datasource import LogHubDataSource
-from loghub_worker.spark_errors import SPARK_ERRORS, first_lines
+from loghub_worker.spark_errors import SPARK_ERRORS
 
 log = structlog.get_logger()
 
@@ -46,15 +47,6 @@ SECOND_COMPILER_LATER = (
     "-XX:Tier4CompileThreshold=60000",
     "-XX:Tier4BackEdgeThreshold=160000",
 )
-
-
-class FatalError(Exception):
-    """An error that retries do not resolve. ``str()`` is ``Reason: message``, as in the termination log."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(f"{reason}: {message}")
-        self.reason = reason
-        self.message = message
 
 
 def start_spark(
@@ -180,25 +172,6 @@ def _java_options(state_dir: Path, class_archive: Path | None) -> str:
         # An archive of another JVM is ignored, without a message.
         options += [f"-XX:SharedArchiveFile={class_archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     return " ".join(f'"{option}"' for option in options)
-
-
-def end_jvm(threads: Path = Path("/proc/self/task")) -> None:
-    """End the processes that this one started. A JVM ends with its pipe, except for one whose start was
-    interrupted: its port was never read, and it waits forever. This works on Linux; elsewhere that JVM is
-    left."""
-    for children in threads.glob("*/children"):
-        for pid in _pids(children):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGTERM)
-
-
-def _pids(path: Path) -> list[str]:
-    """The process ids in a file; none for a thread that has ended since it was listed, as Spark's threads do
-    now."""
-    try:
-        return path.read_text().split()
-    except OSError:
-        return []
 
 
 def invalid(error: Exception) -> FatalError:

@@ -23,6 +23,7 @@ from loghub_worker.failure.batch_deadline import DeadlineStep, RunningBatch, dea
 from loghub_worker.failure.failure_handler import FailureHandler, Settlement
 from loghub_worker.failure.failure_policy import Cause, FailingRange, Failure
 from loghub_worker.failure.skip_limits import failure_settings
+from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import ReportedError, encode_cursor
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
@@ -31,7 +32,6 @@ from loghub_worker.query.batch_ranges import plan_of_batch, ranges_read
 from loghub_worker.query.observed_counts import ObservedCounts
 from loghub_worker.query.query_settings import QuerySettings
 from loghub_worker.query.spark_master import ClusterError, is_remote, require_application
-from loghub_worker.query.spark_session import FatalError
 from loghub_worker.query.transform import Transform, empty_logs
 from loghub_worker.sink.batch_sink import BatchSink, SinkUnreachableError, require_rows
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError

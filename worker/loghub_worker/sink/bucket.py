@@ -59,7 +59,7 @@ class Bucket:
         self._endpoint = _endpoint(name, settings)
         self._settings = settings
         self._credentials = credentials
-        self._keys: tuple[str | None, ...] | None = None
+        self._keys: Mapping[str, str] | None = None
         self._store: S3Store | None = None
         if credentials.given:
             credentials.require(ACCESS_KEY_ID)
@@ -151,24 +151,18 @@ class Bucket:
             raise ObjectStorageError(f"{self.url}/{key}: {plainly(text)}") from None
 
     def _connect(self) -> S3Store:
-        keys: tuple[str | None, ...] = (None, None, None)
-        if self._credentials.given:
-            keys = tuple(map(self._credentials.get, (ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN)))
-            if not keys[0] or not keys[1]:
-                raise ObjectStorageError(
-                    f"the Secret of the sink lacks {ACCESS_KEY_ID} or {SECRET_ACCESS_KEY}"
-                )
+        keys = read_keys(self._credentials)
         if self._store is None or keys != self._keys:
             self._store, self._keys = self._make_store(keys), keys
         return self._store
 
-    def _make_store(self, keys: tuple[str | None, ...]) -> S3Store:
+    def _make_store(self, keys: Mapping[str, str]) -> S3Store:
         options: dict[str, Any] = {
             "endpoint": self._endpoint,
             "region": self._settings.region,
-            "access_key_id": keys[0],
-            "secret_access_key": keys[1],
-            "session_token": keys[2],
+            "access_key_id": keys.get(ACCESS_KEY_ID),
+            "secret_access_key": keys.get(SECRET_ACCESS_KEY),
+            "session_token": keys.get(SESSION_TOKEN),
         }
         return S3Store(
             self._name,
@@ -185,6 +179,23 @@ class Bucket:
             },
             **{name: value for name, value in options.items() if value},
         )
+
+
+def read_keys(credentials: SinkCredentials) -> Mapping[str, str]:
+    """The access key as it is now, by the names of its values; empty without a Secret: the environment's or
+    the machine's identity is then used. Raises `OSError`."""
+    if not credentials.given:
+        return {}
+    found = {name: credentials.get(name) for name in (ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN)}
+    keys = {name: value for name, value in found.items() if value}
+    for name in (ACCESS_KEY_ID, SECRET_ACCESS_KEY):
+        if name not in keys:
+            raise ObjectStorageError(f"the Secret of the sink lacks {name}")
+    for name, value in keys.items():
+        # If a header cannot have the value, both libraries raise an error that is no `Exception`.
+        if not (value.isascii() and value.isprintable()):
+            raise ObjectStorageError(f"{name} in the Secret of the sink has characters that no key has")
+    return keys
 
 
 def _endpoint(bucket: str, settings: S3Settings) -> str | None:

@@ -130,7 +130,8 @@ class BucketStorage:
         of them, and have removed this one, since the numbers were listed."""
         token = secrets.token_hex(16).encode()
         for _ in range(MAX_OPENINGS):
-            number = max(self._openings(name), default=-1) + 1
+            # The first number is any: if the records are deleted, none that a worker has comes again.
+            number = max(self._openings(name), default=secrets.randbits(48)) + 1
             if self._create(f"openings/{name}/{number}", token) != token:
                 continue
             numbers = self._openings(name)

@@ -275,5 +275,10 @@ def make_delta_sink(sink: DeltaSettings, credentials: SinkCredentials, owner: Si
         folder = Path(sink.path)
         files = FolderFiles(folder, folder.joinpath(FOLDER, *owner.group_path, "stage"))
         files.prepare(owner=owner.consumer, now_unix_s=owner.now_unix_s)
-    table = Table(sink.path, group_path=owner.group_path, options=partial(s3_options, settings, credentials))
+    table = Table(
+        sink.path,
+        group_path=owner.group_path,
+        options=partial(s3_options, settings, credentials),
+        read=files.read,
+    )
     return DeltaSink(table, files, partition_by=sink.partition_by, add_columns=sink.add_columns)

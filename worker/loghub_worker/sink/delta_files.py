@@ -26,6 +26,9 @@ class TableFiles(Protocol):
     def any_file(self) -> str | None:
         """The name of one file or folder that readers see; None if there is none. Raises `OSError`."""
 
+    def read(self, name: str) -> bytes | None:
+        """The content of a file of the table; None if there is none. Raises `OSError`."""
+
     def stage(self, batch: str) -> Path:
         """Where the files of a batch are written first. Spark creates the folder."""
 
@@ -70,6 +73,12 @@ class FolderFiles:
         names = (path.name for path in self._folder.iterdir())
         return next((name for name in names if not name.startswith(HIDDEN)), None)
 
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self._folder / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
     def stage(self, batch: str) -> Path:
         return self._stage / batch
 
@@ -100,6 +109,9 @@ class BucketFiles:
 
     def any_file(self) -> str | None:
         return self._bucket.any_key(lambda key: not key.startswith(HIDDEN))
+
+    def read(self, name: str) -> bytes | None:
+        return self._bucket.read(name)
 
     def stage(self, batch: str) -> Path:
         return self._stage / batch

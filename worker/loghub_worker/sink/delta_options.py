@@ -5,7 +5,7 @@ from loghub_worker.sink.bucket import (
     ACCESS_KEY_ID,
     SECRET_ACCESS_KEY,
     SESSION_TOKEN,
-    ObjectStorageError,
+    read_keys,
 )
 from loghub_worker.sink.sink_credentials import SinkCredentials
 
@@ -32,9 +32,4 @@ def s3_options(settings: S3Settings, credentials: SinkCredentials) -> dict[str, 
         options["AWS_VIRTUAL_HOSTED_STYLE_REQUEST"] = "true"
     if settings.allow_http:
         options["AWS_ALLOW_HTTP"] = "true"
-    for name, option in _KEYS.items():
-        if value := credentials.get(name):
-            options[option] = value
-        elif credentials.given and name != SESSION_TOKEN:
-            raise ObjectStorageError(f"the Secret of the sink lacks {name}")
-    return options
+    return options | {_KEYS[name]: value for name, value in read_keys(credentials).items()}

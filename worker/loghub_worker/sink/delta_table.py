@@ -24,7 +24,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolErr
 from deltalake.transaction import AddAction
 
 from loghub_worker.sink.batch_sink import InvalidSinkError
-from loghub_worker.sink.bucket import plainly
+from loghub_worker.sink.bucket import ObjectStorageError, plainly
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.delta_positions import (
     Move,
@@ -44,7 +44,6 @@ BATCH = "loghubBatch"  # in the commit's metadata
 # another time.
 NEW_TABLE_PROPERTIES = {"delta.logRetentionDuration": "interval 1 days"}
 MAX_COMMIT_RETRIES = 50  # commits of others, to other shards, that may come first
-MOST_COMMITS_TO_COMPARE = 20  # after more of them a snapshot is loaded again, which then costs less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,18 +81,22 @@ class Table:
         *,
         group_path: Sequence[str],
         options: Callable[[], dict[str, str]],
+        read: Callable[[str], bytes | None],
     ) -> None:
         """`url` is a folder or an s3:// URL, `group_path` project, logstore, group. `options` are those of
-        the object storage, read at each use, since keys may change."""
+        the object storage, read at each use, since keys may change. `read` returns the content of a file of
+        the table, None if there is none."""
         self.url = url
         self._prefix = "/".join(("loghub", *group_path))
         self._options = options
+        self._read = read
         # Called after each step with its name: tests end or hold the process there.
         self.at_step: Callable[[str], None] = _ignore_step
         # Between a snapshot's check and the commit onto it nobody else may refresh it.
         self._lock = threading.Lock()
         self._table: DeltaTable | None = None
-        self._last_commit: dict[str, Any] = {}  # of the snapshot, when it was loaded or refreshed last
+        # The name and content of the snapshot's last commit, when it was loaded or refreshed last.
+        self._last_commit: tuple[str, bytes | None] = ("", None)
         self._used_options: dict[str, str] = {}
 
     @property
@@ -221,7 +224,9 @@ class Table:
             self._table = None
             self._table = DeltaTable(self.url, storage_options=options)
             self._used_options = options
-        self._last_commit = next(iter(self._table.history(1)), {})
+        last = _commit_name(self._table.version())
+        if last != self._last_commit[0] or self._last_commit[1] is None:
+            self._last_commit = (last, self._read(last))
         return self._table
 
     def _is_refreshed(self, table: DeltaTable) -> bool:
@@ -229,12 +234,15 @@ class Table:
 
         The table may have been deleted and created again: later commits would be added to a snapshot with the
         columns and properties of the former one, and fewer of them would never be seen."""
+        name, content = self._last_commit
         try:
             table.update_incremental()
-            later = table.version() - int(self._last_commit.get("version", -1))
-            return later < MOST_COMMITS_TO_COMPARE and table.history(later + 1)[-1:] == [self._last_commit]
+            if content is not None and self._read(name) == content:
+                return True
         except (DeltaError, OSError):  # such as a log whose next files are removed already
-            return False
+            pass
+        self._last_commit = ("", None)
+        return False
 
     def _make_durable(self, before: int) -> None:
         """Flush the commits after version `before` to disk: delta-rs does not."""
@@ -245,7 +253,7 @@ class Table:
         assert self._table is not None
         self._table.update_incremental()
         for version in range(before + 1, self._table.version() + 1):
-            sync(logs / f"{version:020}.json")
+            sync(folder / _commit_name(version))
         sync(logs)
 
     @contextmanager
@@ -254,6 +262,8 @@ class Table:
             yield
         except TableNotFoundError as error:
             raise self._error(errno.ENOENT, "is gone", error) from None
+        except ObjectStorageError:
+            raise
         except DeltaProtocolError as error:
             raise InvalidSinkError(f"the Delta table cannot be written: {error}") from error
         except DeltaError as error:
@@ -267,6 +277,10 @@ class Table:
         """In plain words: what a storage says may quote the whole request."""
         why = str(error) if self.folder is not None else plainly(str(error))
         return OSError(number, f"the Delta table {what}: {why}", self.url)
+
+
+def _commit_name(version: int) -> str:
+    return f"_delta_log/{version:020}.json"
 
 
 def _description(table: DeltaTable) -> TableDescription:

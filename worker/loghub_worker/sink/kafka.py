@@ -213,7 +213,7 @@ def _bytes(name: str, kind: DataType) -> Column:
 
 
 def _column(name: str) -> Column:
-    return F.col(f"`{name}`")
+    return F.col(f"`{name.replace('`', '``')}`")
 
 
 def outage(causes: Iterable[tuple[str, str]], *, one_topic: bool) -> str | None:

@@ -5,6 +5,7 @@ They are files in the folder that ``LOGHUB_SINK_CREDENTIALS_DIR`` names, in a po
 needed, so that a rotated key takes effect without a restart.
 """
 
+import errno
 from pathlib import Path
 
 from loghub.worker_contract import ENV_SINK_CREDENTIALS_DIR
@@ -31,6 +32,10 @@ class SinkCredentials:
             return (self._folder / name).read_text(encoding="utf-8").rstrip("\r\n")
         except FileNotFoundError:
             return None
+        except UnicodeDecodeError:
+            raise OSError(
+                errno.EINVAL, "the credential is not UTF-8 text", str(self._folder / name)
+            ) from None
 
     def all(self) -> dict[str, str]:
         """Every value by its name. Raises `OSError`."""

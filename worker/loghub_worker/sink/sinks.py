@@ -17,6 +17,7 @@ from loghub.sink_settings import (
     JsonSink,
     KafkaSink,
     LogstoreSink,
+    NoSink,
     ParquetSink,
     PostgresqlSink,
     SparkSink,
@@ -102,6 +103,7 @@ def make_sink(
         from loghub_worker.sink.delta import make_delta_sink
 
         return make_delta_sink(sink, sink_credentials, owner)
+    assert not isinstance(sink, NoSink)  # of a processor, which runs without Spark
     return make_files_sink(sink, sink_credentials, owner)
 
 

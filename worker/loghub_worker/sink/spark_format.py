@@ -11,9 +11,10 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame
 
 from loghub.sink_settings import SparkSink
+from loghub_worker.error_text import first_lines
 from loghub_worker.sink.batch_sink import AtLeastOnceSink, InvalidSinkError
 from loghub_worker.sink.sink_credentials import SinkCredentials
-from loghub_worker.spark_errors import SPARK_ERRORS, first_lines, java_causes
+from loghub_worker.spark_errors import SPARK_ERRORS, java_causes
 
 # Spark shows the options of a write in plans, also in those of its log. They may be credentials, whatever
 # they are called, and whatever spark.conf says.

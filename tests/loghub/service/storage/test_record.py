@@ -55,7 +55,7 @@ def test_zeros_mark_the_end_of_the_records() -> None:
 
 
 def test_a_segment_header_is_equal_after_unpacking() -> None:
-    header = SegmentHeader(first_cursor=10**18, logs_before=5, received_us=6, skipped=7)
+    header = SegmentHeader(first_cursor=10**18, logs_before=5, received_us=6, skipped=7, salt=8)
     packed = record.pack_segment_header(header)
     assert len(packed) == record.SEGMENT_HEADER_BYTES
     unpacked, layout = record.unpack_segment_header(packed)
@@ -74,9 +74,32 @@ def test_the_end_mark_has_no_zero_byte_and_differs_between_segments() -> None:
     assert not any(0 in mark for mark in marks)
 
 
-@pytest.mark.parametrize("at", range(44))
+def test_the_end_mark_depends_on_the_salt() -> None:
+    """Of what else it depends on, clients know everything."""
+    marks = {
+        record.unpack_segment_header(
+            record.pack_segment_header(SegmentHeader(first_cursor=1, logs_before=0, received_us=0, salt=salt))
+        )[1].end_mark
+        for salt in range(0, 1 << 32, (1 << 32) // 200)
+    }
+    assert len(marks) > 150
+    assert not any(0 in mark for mark in marks)
+
+
+def test_a_segment_of_an_earlier_release_keeps_its_end_mark() -> None:
+    header = SegmentHeader(first_cursor=1, logs_before=2, received_us=3)
+    packed = record.pack_segment_header(header)
+    assert packed[44:] == bytes(20)
+    crc = int.from_bytes(packed[40:44], "little")
+    mark = (crc | 0x01010101).to_bytes(4, "little")
+    assert record.unpack_segment_header(packed) == (header, record.Layout(2, mark))
+
+
+@pytest.mark.parametrize("at", range(52))
 def test_a_damaged_segment_header_is_detected(at: int) -> None:
-    data = bytearray(record.pack_segment_header(SegmentHeader(first_cursor=1, logs_before=2, received_us=3)))
+    data = bytearray(
+        record.pack_segment_header(SegmentHeader(first_cursor=1, logs_before=2, received_us=3, salt=4))
+    )
     data[at] ^= 1
     with pytest.raises(DamagedRecord):
         record.unpack_segment_header(bytes(data))

@@ -217,7 +217,12 @@ def test_a_new_password_is_used_for_the_next_connection(
 
 
 STATEMENTS = {
-    "a table that is gone": ("DROP TABLE lines", CREATE, 'relation "public.lines" does not exist'),
+    "a table that is gone": ("DROP TABLE lines", CREATE, "does not exist.*create the table again"),
+    "a column that is gone": (
+        "ALTER TABLE lines RENAME line TO other",
+        "ALTER TABLE lines RENAME other TO line",
+        "does not exist.*lost a column of the query",
+    ),
     "no rights": (
         f"REVOKE INSERT ON lines FROM {USER}; ALTER TABLE lines OWNER TO admin",
         f"GRANT INSERT ON lines TO {USER}",

@@ -40,6 +40,8 @@ _ADVICE = {
     "22P05": _CHARACTER,
     "25006": "the server is read-only: sink.postgresql.host must name the primary",
     "42501": "grant the user the right",
+    "42703": "the table has lost a column of the query: add it again, or change the query",
+    "42P01": "create the table again; a worker does so when it starts, if createTable is set",
     "53100": "the disk of the server is full",
     "53300": "the server has no connection left: each worker needs one, and two while it opens shards",
     "55P03": "another session holds a lock for too long",

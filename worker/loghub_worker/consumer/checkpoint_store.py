@@ -1,0 +1,140 @@
+"""Positions in the user's database, saved in the transaction that has the user's own writes: exactly once.
+
+The log service only knows which consumer holds a shard now, and a consumer may stand still for minutes and
+then go on. So each assignment takes a new number for its shard, the fence, and a transaction commits only
+under the number that is the shard's at that moment. Two owners of one shard cannot both commit.
+
+`SqlCheckpointStore` uses any driver with Python's DB-API (PEP 249), for a database with ``ON CONFLICT`` and
+``RETURNING``, such as PostgreSQL and SQLite since 3.35.
+"""
+
+import contextlib
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredShard:
+    """A shard of a consumer group. `created_unix_s` tells a logstore from an earlier one of the same name."""
+
+    project: str
+    logstore: str
+    consumer_group: str
+    shard: int
+    created_unix_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owned:
+    """What an assignment of a shard has got: its number, and the cursor from which it continues."""
+
+    shard: StoredShard
+    fence: int
+    position: int
+
+
+class FencedError(Exception):
+    """Another assignment of the shard has begun, so that this one can commit nothing any more."""
+
+
+class CheckpointStore(Protocol):
+    """Thread-safe; each shard is used by one thread."""
+
+    def acquire(self, shard: StoredShard, *, position: int) -> Owned:
+        """Begin an assignment, which ends all earlier ones. `position` is for a shard that is new here."""
+
+    def transaction(self, owned: Owned, *, position: int) -> AbstractContextManager[Any]:
+        """A transaction that saves this position as well; the value is what the user writes with. Raises
+        `FencedError` at its end, and then nothing of it is committed."""
+
+
+class SqlCheckpointStore:
+    """A `CheckpointStore` in a table of a database, which is created if it does not exist."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Any],
+        *,
+        paramstyle: Literal["qmark", "format", "pyformat"],
+        table: str = "loghub_positions",
+    ) -> None:
+        """`connect` returns a new connection, without autocommit; each thread has one of its own.
+        `paramstyle` is that of the driver: ``psycopg.paramstyle``, ``sqlite3.paramstyle``."""
+        if not IDENTIFIER.fullmatch(table):
+            raise ValueError(f"table is {table!r}; it must be a plain name, with or without a schema")
+        self._connect = connect
+        self._mark = "?" if paramstyle == "qmark" else "%s"
+        self._table = table
+        self._local = threading.local()
+
+    def acquire(self, shard: StoredShard, *, position: int) -> Owned:
+        columns = "project, logstore, consumer_group, shard, created"
+        name = self._table.rpartition(".")[2]
+        with self._connection() as connection:
+            self._create(connection, columns)
+            cursor = connection.cursor()
+            cursor.execute(
+                f"INSERT INTO {self._table} ({columns}, position, fence)"  # noqa: S608 - a plain name
+                f" VALUES ({', '.join([self._mark] * 6)}, 1) ON CONFLICT ({columns})"
+                f" DO UPDATE SET fence = {name}.fence + 1 RETURNING position, fence",
+                (*_key(shard), position),
+            )
+            ((stored, fence),) = cursor.fetchall()
+            connection.commit()
+        return Owned(shard=shard, fence=int(fence), position=int(stored))
+
+    def _create(self, connection: Any, columns: str) -> None:
+        """Create the table where it does not exist; the user may lack the right to, where it does."""
+        cursor = connection.cursor()
+        try:
+            cursor.execute(f"SELECT 1 FROM {self._table} WHERE 1 = 0")  # noqa: S608 - a plain name
+        except Exception:  # noqa: BLE001 - each driver has its own; what else is wrong appears below
+            connection.rollback()
+            cursor.execute(
+                f"CREATE TABLE IF NOT EXISTS {self._table} (project TEXT, logstore TEXT, consumer_group TEXT,"
+                " shard INTEGER, created BIGINT, position BIGINT NOT NULL, fence BIGINT NOT NULL,"
+                f" PRIMARY KEY ({columns}))"
+            )
+            connection.commit()
+
+    @contextmanager
+    def transaction(self, owned: Owned, *, position: int) -> Iterator[Any]:
+        with self._connection() as connection:
+            yield connection
+            # Last, so that a program that stands still in its own writes keeps nobody from taking the shard.
+            cursor = connection.cursor()
+            cursor.execute(
+                f"UPDATE {self._table} SET position = {self._mark}"  # noqa: S608 - a plain name
+                f" WHERE project = {self._mark} AND logstore = {self._mark} AND consumer_group = {self._mark}"
+                f" AND shard = {self._mark} AND created = {self._mark} AND fence = {self._mark}",
+                (position, *_key(owned.shard), owned.fence),
+            )
+            if cursor.rowcount != 1:
+                raise FencedError(f"shard {owned.shard.shard} has another owner in {self._table}")
+            connection.commit()
+
+    @contextmanager
+    def _connection(self) -> Iterator[Any]:
+        """The connection of this thread. After an error it is rolled back and closed: it may be broken."""
+        connection = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = self._connect()
+        try:
+            yield connection
+        except BaseException:
+            self._local.connection = None
+            with contextlib.suppress(Exception):
+                connection.rollback()
+            with contextlib.suppress(Exception):
+                connection.close()
+            raise
+
+
+def _key(shard: StoredShard) -> tuple[str, str, str, int, int]:
+    return (shard.project, shard.logstore, shard.consumer_group, shard.shard, shard.created_unix_s)

@@ -1,0 +1,328 @@
+"""One process that runs processors, as the worker sees it: started, called, killed, and started again."""
+
+import contextlib
+import itertools
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from loghub.worker_contract import ProcessProgress, WorkerReason
+from loghub_worker.backoff import Backoff
+from loghub_worker.fatal_error import FatalError
+from loghub_worker.processing.messages import (
+    Answer,
+    Channel,
+    FromChild,
+    Initialize,
+    Load,
+    Loaded,
+    LoadFailed,
+    Process,
+    SaveAnswer,
+    SaveRequest,
+    ShutDown,
+)
+
+log = structlog.get_logger()
+
+FIRST_RESTART_S, LONGEST_RESTART_S = 0.1, 10.0
+MAX_FAILED_STARTS = 10  # in a row, without one that could load the user's code
+LOAD_S = 120.0  # for the user's code to be loaded
+READY_S = 5.0  # how long a call waits for a process that is being started
+MAX_KILL_S = 30.0  # how long a killed process may take to end, for example at a disk that does not answer
+CLOSE_S = 5.0  # for a process to end by itself after its shards were given up
+NO_CALL = -1
+Call = Callable[[int], Initialize | Process | ShutDown]
+
+
+class CallFailedError(Exception):
+    """A call had no answer. The message is for the user."""
+
+
+class ProcessEndedError(CallFailedError):
+    """The process ended during the call, by itself or killed by something else."""
+
+
+class ProcessUnavailableError(CallFailedError):
+    """The process is being started, or ended because of another shard."""
+
+
+class CallTimedOutError(CallFailedError):
+    """The call took too long, and the process was killed."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    generation: int
+    answered: threading.Event = field(default_factory=threading.Event)
+    answer: Answer | None = None
+    error: CallFailedError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSettings:
+    """What every process of a worker is started with. `send_timeout_s`: how long it may read nothing."""
+
+    load: Load
+    environment: Mapping[str, str]
+    send_timeout_s: float
+    random: Callable[[], float]
+
+
+class ChildProcess:
+    """A slot for a process. `generation` counts its starts: a session belongs to one of them."""
+
+    def __init__(
+        self, number: int, settings: ProcessSettings, save: Callable[[SaveRequest], SaveAnswer]
+    ) -> None:
+        """`save` carries out `Tracker.save`; it may block."""
+        self.number = number
+        self._settings = settings
+        self._save = save
+        self._restarts = Backoff(first_s=FIRST_RESTART_S, longest_s=LONGEST_RESTART_S, random=settings.random)
+        self._calls = itertools.count()
+        self._changed = threading.Condition()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+        self._pending: dict[int, _Pending] = {}
+        self._guilty: int | None = None  # the call because of which the process is killed
+        self._is_alone = False  # one call runs that must run alone
+        self._waiting_alone = 0
+        self._closing = False
+        self._is_cut = False  # the channel has ended
+        self.generation = 0
+        self.loaded = False
+        self.ended_message = ""
+        self.shards: set[int] = set()
+        self.failure: FatalError | None = None
+        # The kernel kills the process when the thread that started it ends, so there is one for all starts.
+        self._thread = threading.Thread(target=self._run, name=f"process-{number}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def progress(self) -> ProcessProgress:
+        with self._changed:
+            return ProcessProgress(
+                number=self.number,
+                pid=None if self._process is None else self._process.pid,
+                starts=self.generation,
+                shards=sorted(self.shards),
+                message=self.ended_message,
+            )
+
+    # -- calls
+
+    def call(
+        self,
+        make: Call,
+        bodies: Sequence[memoryview] = (),
+        *,
+        generation: int | None,
+        timeout_s: float,
+        alone: bool = False,
+    ) -> tuple[Answer, int]:
+        """Send a request and wait for its answer; also the generation that answered. `generation` is the one
+        that the session belongs to; None begins a session. With `alone`, the process does nothing else
+        meanwhile. Raises `CallFailedError`."""
+        with self._changed:
+            self._await_turn(alone, timeout_s)
+            if not self.loaded or self._channel is None:
+                raise ProcessUnavailableError(
+                    f"process {self.number} is being started again: {self.ended_message}"
+                )
+            if generation not in (None, self.generation):
+                raise ProcessUnavailableError(f"process {self.number} was started again")
+            channel, pending = self._channel, _Pending(self.generation)
+            number = next(self._calls)
+            self._pending[number] = pending
+            self._is_alone = alone
+        try:
+            channel.send(make(number), bodies)
+        except BlockingIOError:  # it reads nothing, because of which call is not known
+            self._kill(NO_CALL, pending.generation)
+        except OSError:
+            pass  # it has ended
+        if not pending.answered.wait(timeout_s):
+            self._kill(number, pending.generation)
+            if not pending.answered.wait(MAX_KILL_S):
+                message = f"process {self.number} did not end within {MAX_KILL_S:.0f} s after it was killed"
+                self._fail(FatalError(WorkerReason.BATCH_TIMED_OUT.value, message))
+                raise CallTimedOutError(message)
+        if pending.error is not None:
+            raise pending.error
+        assert pending.answer is not None
+        return pending.answer, pending.generation
+
+    def _await_turn(self, alone: bool, timeout_s: float) -> None:
+        """Wait until the process is loaded, and for a call that runs alone. Those that want to run alone go
+        first, since the others would never leave a gap."""
+        self._changed.wait_for(lambda: self.loaded or self.failure or self._closing, READY_S)
+
+        def is_free() -> bool:
+            if not self.loaded:
+                return True  # the caller finds out
+            return not self._pending if alone else not self._is_alone and not self._waiting_alone
+
+        self._waiting_alone += alone
+        try:
+            if not self._changed.wait_for(is_free, timeout_s):
+                raise ProcessUnavailableError(f"process {self.number} is busy with other shards")
+        finally:
+            self._waiting_alone -= alone
+            self._changed.notify_all()
+
+    def _kill(self, call: int, generation: int) -> None:
+        with self._changed:
+            if self.generation == generation and self._process is not None:
+                self._guilty = call
+                self._process.kill()
+
+    def _fail(self, failure: FatalError) -> None:
+        with self._changed:
+            self.failure = self.failure or failure
+            self._changed.notify_all()
+
+    # -- the process
+
+    def _run(self) -> None:
+        failed_starts = 0
+        while not self._closing:
+            was_loaded = self._serve_one()
+            if self._closing or self.failure is not None:
+                return
+            failed_starts = 0 if was_loaded else failed_starts + 1
+            if failed_starts >= MAX_FAILED_STARTS:
+                message = f"process {self.number} does not start: {self.ended_message}"
+                self._fail(FatalError(WorkerReason.PROCESS_ENDED.value, message))
+                return
+            with self._changed:
+                pause_s = self._restarts.pause_s(failed_starts + 1)
+                self._changed.wait_for(lambda: self._closing, pause_s)
+
+    def _serve_one(self) -> bool:
+        """Start the process and wait until it has ended; whether it could load the user's code."""
+        ours, theirs = socket.socketpair()
+        seconds = self._settings.send_timeout_s
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds) + 1, 0))
+        try:
+            with theirs:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "loghub_worker.processing.child", str(theirs.fileno())],
+                    env=dict(self._settings.environment),
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                )
+        except OSError as error:
+            ours.close()
+            self.ended_message = f"it cannot be started: {error}"
+            return False
+        channel = Channel(ours, FromChild)
+        reader = threading.Thread(
+            target=self._read, args=(channel,), name=f"process-{self.number}-answers", daemon=True
+        )
+        with self._changed:
+            self._process, self._channel = process, channel
+            self._is_cut = False
+            self.generation += 1
+            closing = self._closing
+        if closing:
+            channel.close()
+        reader.start()
+        with contextlib.suppress(OSError):  # it has ended
+            channel.send(self._settings.load)
+        with self._changed:
+            self._changed.wait_for(lambda: self.loaded or self._is_cut or self._closing, LOAD_S)
+        if not self.loaded:
+            _end(process)
+        status = process.wait()
+        channel.close()  # a process that the user's code has started may keep the other end open
+        reader.join()
+        return self._ended(status)
+
+    def _ended(self, status: int) -> bool:
+        with self._changed:
+            was_loaded, self.loaded = self.loaded, False
+            self._process = self._channel = None
+            self._is_alone = False
+            guilty, self._guilty = self._guilty, None
+            pending, self._pending = self._pending, {}
+            if not self._closing:
+                self.ended_message = _ended_message(status)
+            self._changed.notify_all()
+        if not self._closing:
+            log.warning("a process of processors ended", process=self.number, message=_ended_message(status))
+        for number, one in pending.items():
+            one.error = self._error(number, guilty, status)
+            one.answered.set()
+        return was_loaded
+
+    def _error(self, number: int, guilty: int | None, status: int) -> CallFailedError:
+        place = f"process {self.number}"
+        if guilty is None:
+            return ProcessEndedError(f"{place} ended: {_ended_message(status)}")
+        if number == guilty:
+            return CallTimedOutError(f"{place} was killed because the call took too long")
+        return ProcessUnavailableError(f"{place} was killed because of another shard")
+
+    def _read(self, channel: Channel) -> None:
+        while (received := channel.receive()) is not None:
+            message, _ = received
+            match message:
+                case Answer():
+                    with self._changed:
+                        pending = self._pending.pop(message.call)
+                        self._is_alone = False
+                        self._changed.notify_all()
+                    pending.answer = message
+                    pending.answered.set()
+                case SaveRequest():
+                    # In a thread, since it may take as long as the log service does.
+                    threading.Thread(
+                        target=self._answer_save, args=(channel, message), name="save", daemon=True
+                    ).start()
+                case Loaded():
+                    with self._changed:
+                        self.loaded = True
+                        self._changed.notify_all()
+                case LoadFailed():
+                    self._fail(FatalError(WorkerReason.INVALID_PIPELINE.value, message.message))
+        with self._changed:
+            self._is_cut = True
+            self._changed.notify_all()
+
+    def _answer_save(self, channel: Channel, request: SaveRequest) -> None:
+        answer = self._save(request)
+        with contextlib.suppress(OSError):  # the process has ended
+            channel.send(answer)
+
+    def close(self) -> None:
+        """End the process: by itself for a while, then killed."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+            process, channel = self._process, self._channel
+        if process is not None and channel is not None:
+            channel.close()
+            _end(process)
+        self._thread.join(CLOSE_S)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process if it does not end by itself soon, now that its channel has ended."""
+    try:
+        process.wait(CLOSE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def _ended_message(status: int) -> str:
+    if status >= 0:
+        return f"exit status {status}"
+    return f"killed by signal {-status}" + (", perhaps because memory ran out" if status == -9 else "")

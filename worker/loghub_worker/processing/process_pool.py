@@ -1,0 +1,113 @@
+"""The processes of a worker, and which shard is in which.
+
+A shard stays in one process until it is given up, so its logs stay in order. It goes to the process with the
+fewest shards; which one of several that is depends on its number alone, so that a shard that returns usually
+finds the process that it had. A process is started when its first shard comes.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException, MalformedCursor
+from loghub.worker_contract import ProcessProgress
+from loghub_worker.consumer.processor import ShardLostError, Tracker
+from loghub_worker.fatal_error import FatalError
+from loghub_worker.processing.child_process import ChildProcess, ProcessSettings
+from loghub_worker.processing.messages import SaveAnswer, SaveError, SaveRequest
+
+
+def choose(shard: int, loads: Sequence[int]) -> int:
+    """The number of the process for a shard. `loads` are the numbers of shards that the processes have."""
+    return min(range(len(loads)), key=lambda number: (loads[number], (number - shard) % len(loads)))
+
+
+class ProcessPool:
+    """All processes. Thread-safe."""
+
+    def __init__(self, count: int, settings: ProcessSettings) -> None:
+        self._processes = [ChildProcess(number, settings, self._save) for number in range(count)]
+        self._started: set[int] = set()
+        self._lock = threading.Lock()
+        self._saves: dict[int, Callable[[], tuple[Tracker | None, str | None]]] = {}
+
+    def start_first(self) -> ChildProcess:
+        """Start one process, which shows whether the user's code can be loaded."""
+        with self._lock:
+            return self._start(0)
+
+    def _start(self, number: int) -> ChildProcess:
+        process = self._processes[number]
+        if number not in self._started:
+            self._started.add(number)
+            process.start()
+        return process
+
+    def take(self, shard: int) -> ChildProcess:
+        """The process of a shard, which keeps it until `give_back`."""
+        with self._lock:
+            for process in self._processes:
+                if shard in process.shards:
+                    return process
+            process = self._start(choose(shard, [len(one.shards) for one in self._processes]))
+            process.shards.add(shard)
+            return process
+
+    def give_back(self, shard: int) -> None:
+        with self._lock:
+            for process in self._processes:
+                process.shards.discard(shard)
+
+    @property
+    def failure(self) -> FatalError | None:
+        """Why the worker cannot go on."""
+        return next((one.failure for one in self._processes if one.failure is not None), None)
+
+    def progress(self) -> list[ProcessProgress]:
+        with self._lock:
+            started = sorted(self._started)
+        return [self._processes[number].progress() for number in started]
+
+    def close(self) -> None:
+        """End all processes."""
+        with self._lock:
+            started = [self._processes[number] for number in sorted(self._started)]
+        threads = [threading.Thread(target=one.close, daemon=True) for one in started]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    # -- checkpoints
+
+    def open_session(self, session: int, tracker: Callable[[], tuple[Tracker | None, str | None]]) -> None:
+        """`tracker` returns the tracker of the session, and what `save` means without a cursor."""
+        with self._lock:
+            self._saves[session] = tracker
+
+    def close_session(self, session: int) -> None:
+        with self._lock:
+            self._saves.pop(session, None)
+
+    def _save(self, request: SaveRequest) -> SaveAnswer:
+        with self._lock:
+            found = self._saves.get(request.session)
+        tracker, done = (None, None) if found is None else found()
+        if tracker is None:
+            lost = SaveError("lost", "the shard is no longer assigned to this consumer")
+            return SaveAnswer(request.number, "", lost)
+        error = None
+        try:
+            tracker.save(persist=request.persist, cursor=request.cursor or done)
+        except (ShardLostError, LogHubException) as raised:
+            error = _save_error(raised)
+        return SaveAnswer(request.number, tracker.get(), error)
+
+
+def _save_error(error: Exception) -> SaveError:
+    if isinstance(error, LogHubError):
+        return SaveError("refused", error.message, error.code, error.status)
+    if isinstance(error, EndpointUnreachable):
+        return SaveError("unreachable", error.reason, endpoint=error.endpoint, is_definite=error.definite)
+    kinds = {ShardLostError: "lost", MalformedCursor: "malformed"}
+    kind = next((name for cls, name in kinds.items() if isinstance(error, cls)), "other")
+    return SaveError(kind, str(error))
