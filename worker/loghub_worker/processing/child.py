@@ -161,6 +161,15 @@ class ChildTracker:
     def get(self) -> str:
         return self.noted
 
+    def nack(self, *_: object, **__: object) -> None:
+        """In a worker, logs that are not taken are the business of the object's failure policy."""
+        raise NotImplementedError(
+            "ack, nack and reject are for programs; in a LogHubConsumerGroup raise an error instead, and"
+            " pipeline.onFailure says what happens to the log group"
+        )
+
+    ack = reject = nack
+
 
 def _error_of(error: SaveError) -> Exception:
     match error.kind:
