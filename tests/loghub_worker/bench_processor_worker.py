@@ -15,8 +15,8 @@ from pathlib import Path
 
 from loghub.client.http import HttpLogHub
 from loghub.client.port import GroupInfo
+from loghub.processor_settings import ProcessorPipeline
 from loghub.sink_settings import NoSink
-from loghub.worker_contract import ProcessorPipeline
 from loghub_worker.api import LogBatch, Processor, Tracker
 from tests.loghub_worker.bench_processor import fill
 from tests.loghub_worker.consumer.support import Site

@@ -19,7 +19,8 @@ import structlog
 
 from loghub.clock import SystemClock
 from loghub.log_settings import LogSettings
-from loghub.worker_contract import ENV_TERMINATION_LOG, ProcessorPipeline
+from loghub.processor_settings import ProcessorPipeline
+from loghub.worker_contract import ENV_TERMINATION_LOG
 from loghub_worker.child_processes import end_children
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_setup import configure_log, open_log_file

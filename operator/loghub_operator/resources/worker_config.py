@@ -8,6 +8,7 @@ import hashlib
 import math
 
 from loghub.log_settings import LogFile, LogSettings
+from loghub.processor_settings import ProcessorPipeline
 from loghub.sink_settings import (
     ConsoleSink,
     DeltaSink,
@@ -28,7 +29,6 @@ from loghub.worker_contract import (
     DeadLetterLogstore,
     OnFailure,
     Pipeline,
-    ProcessorPipeline,
     PythonPipeline,
     SqlPipeline,
     WorkerConfig,

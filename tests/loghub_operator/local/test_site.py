@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 from loghub.log_settings import LogFile, LogSettings
+from loghub.processor_settings import ProcessorPipeline
 from loghub.sink_settings import JsonSink
-from loghub.worker_contract import DeadLetterFolder, ProcessorPipeline, PythonPipeline
+from loghub.worker_contract import DeadLetterFolder, PythonPipeline
 from loghub_operator.api import InvalidResourceError, parse_resource
 from loghub_operator.local.manifest import CrFile
 from loghub_operator.local.site import local_placement, reject_cluster_references, variables_of

@@ -13,7 +13,8 @@ import yaml
 from loghub import sink_settings
 from loghub import worker_contract as contract
 from loghub.clock import SystemClock
-from loghub.worker_contract import ProcessorPipeline, WorkerConfig
+from loghub.processor_settings import ProcessorPipeline
+from loghub.worker_contract import WorkerConfig
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.api.labels import ANNOTATION_REVISION
 from loghub_operator.apply.executor import Executor

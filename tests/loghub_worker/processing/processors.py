@@ -57,6 +57,11 @@ def _carry_out(name: str) -> None:
             ctypes.PyDLL(None).sleep(1000)  # without giving up the interpreter's lock
 
 
+class Refusing(Recorder):
+    def process(self, logs: LogBatch, tracker: Tracker) -> None:
+        tracker.nack()
+
+
 class NotDerived:
     """Not a processor."""
 

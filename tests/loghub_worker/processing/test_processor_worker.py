@@ -14,9 +14,10 @@ import msgspec
 import pytest
 
 from loghub.client.http import HttpLogHub
+from loghub.processor_settings import ProcessorPipeline
 from loghub.sink_settings import NoSink
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub.worker_contract import DRAIN_REQUESTED, OnFailure, ProcessorPipeline, WorkerConfig, WorkerStatus
+from loghub.worker_contract import DRAIN_REQUESTED, OnFailure, WorkerConfig, WorkerStatus
 from tests.loghub_worker.processing.processors import OUTPUT
 from tests.loghub_worker.processing.support import MODULE
 from tests.loghub_worker.support import (

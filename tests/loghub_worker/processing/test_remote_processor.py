@@ -129,6 +129,13 @@ def test_a_stopped_shard_is_reported_and_its_code_is_called_no_more(tmp_path: Pa
         assert (failing.state, failing.begin, failing.attempts) == (WaitState.STOPPED, 1, 1)
 
 
+def test_single_logs_are_not_acknowledged_in_a_worker(tmp_path: Path) -> None:
+    with rig(tmp_path, "Refusing") as on:
+        processor = opened(on)
+        with pytest.raises(RemoteError, match=r"raise an error instead, and pipeline\.onFailure says"):
+            processor.process(batch("a"), MemoryTracker(0))
+
+
 def test_an_outage_is_never_skipped(tmp_path: Path) -> None:
     with rig(tmp_path) as on:
         on.policy = replace(on.policy, policy=Policy.SKIP)

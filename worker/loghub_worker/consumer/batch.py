@@ -289,26 +289,6 @@ class LogBatch:
     def arrow(self) -> pa.Table:
         return pa.Table.from_batches([part.rows for part in self._slices], schema=SCHEMA)
 
-    def part(self, begin: int, end: int) -> "LogBatch":
-        """The log groups from one position to another, of which there is at least one."""
-        slices = []
-        for one in self._slices:
-            first = one.body.first
-            low, high = max(one.begin, begin - first), min(one.end, end - first)
-            if low < high:
-                slices.append(BodySlice(one.body, low, high))
-        return LogBatch(self.shard, tuple(slices))
-
-    @property
-    def bodies(self) -> tuple[tuple[int, int, memoryview], ...]:
-        """The log groups as they were pulled: the first position, the number, and the bytes of each body."""
-        return tuple((one.body.first + one.begin, one.groups, one.content) for one in self._slices)
-
-    @property
-    def decoded_logs(self) -> int:
-        """The number of logs in what was decoded so far."""
-        return sum(one.decoded_logs for one in self._slices)
-
     def divided(self, groups: int) -> "tuple[LogBatch, LogBatch | None]":
         """The first log groups, and the others."""
         first: list[BodySlice] = []

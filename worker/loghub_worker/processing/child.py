@@ -23,6 +23,7 @@ from loghub_worker.consumer.processor import OUTAGES, Processor, ProcessorFactor
 from loghub_worker.consumer.user_code import UserCode
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import decode_cursor
+from loghub_worker.processing.batch_parts import decoded_logs
 from loghub_worker.processing.freed_memory import return_freed_memory
 from loghub_worker.processing.messages import (
     Answer,
@@ -161,6 +162,15 @@ class ChildTracker:
     def get(self) -> str:
         return self.noted
 
+    def nack(self, *_: object, **__: object) -> None:
+        """In a worker, logs that are not taken are the business of the object's failure policy."""
+        raise NotImplementedError(
+            "ack, nack and reject are for programs; in a LogHubConsumerGroup raise an error instead, and"
+            " pipeline.onFailure says what happens to the log group"
+        )
+
+    ack = reject = nack
+
 
 def _error_of(error: SaveError) -> Exception:
     match error.kind:
@@ -242,7 +252,7 @@ class Session:
         cursor = self._code.call(self._processor.process, batch, self._tracker)
         if cursor is not None:
             decode_cursor(cursor)
-        return Answer(request.call, cursor=cursor, logs=batch.decoded_logs)
+        return Answer(request.call, cursor=cursor, logs=decoded_logs(batch))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ import msgspec
 import structlog
 
 from loghub.clock import Clock
-from loghub.worker_contract import ProcessorPipeline, WorkerStatus
+from loghub.processor_settings import ProcessorPipeline
+from loghub.worker_contract import WorkerStatus
 from loghub_worker.consumer.consumer import Consumer
 from loghub_worker.consumer.processor import Listener
 from loghub_worker.consumer.settings import LEAST_FETCH_INTERVAL_S, ConsumerSettings

@@ -21,6 +21,7 @@ from loghub_worker.failure.dead_letter import DeadLetters
 from loghub_worker.failure.failure_handler import ENDED, FailureHandler, FailureReport, Settlement
 from loghub_worker.failure.failure_policy import Cause, FailingRange, Failure, FailureSettings
 from loghub_worker.log_service import PIPELINE_FAILED, encode_cursor
+from loghub_worker.processing.batch_parts import bodies_of, part_of
 from loghub_worker.processing.child_process import (
     CallFailedError,
     CallTimedOutError,
@@ -208,7 +209,9 @@ class RemoteProcessor(Processor):
             handler.end()
 
     def _process_part(self, part: Range, logs: LogBatch, tracker: Tracker) -> tuple[Answer, Failure | None]:
-        batch = logs if (logs.begin, logs.end) == (part.begin, part.end) else logs.part(part.begin, part.end)
+        batch = (
+            logs if (logs.begin, logs.end) == (part.begin, part.end) else part_of(logs, part.begin, part.end)
+        )
         self._part_end = batch.next_cursor
         began_s = self._clock.monotonic_s()
         self._counts.running_since_s[self._shard] = began_s
@@ -223,7 +226,7 @@ class RemoteProcessor(Processor):
         return answer, failure
 
     def _answer_to(self, batch: LogBatch, noted: str) -> tuple[Answer, Failure | None]:
-        session, bodies = self._session, [(first, count) for first, count, _ in batch.bodies]
+        session, bodies = self._session, [(first, count) for first, count, _ in bodies_of(batch)]
         nothing, alone = Answer(0), self._failures.may_end_the_process(self._shard)
         try:
             self._begin_session()
@@ -232,7 +235,7 @@ class RemoteProcessor(Processor):
         try:
             answer = self._call(
                 lambda call: Process(call, session, bodies, noted),
-                [content for *_, content in batch.bodies],
+                [content for *_, content in bodies_of(batch)],
                 alone=alone,
             )
         except CallTimedOutError:
