@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from loghub import log_settings, sink_settings
+from loghub import log_settings, processor_settings, sink_settings
 from loghub import worker_contract as contract
 from loghub.worker_contract import (
     CONTRACT_VERSION,
@@ -126,6 +126,8 @@ def test_every_setting_but_those_of_the_first_contract_has_a_default() -> None:
         contract.SqlPipeline: {"text"},
         contract.PythonPipeline: {"function"},
         contract.CopyPipeline: set(),
+        processor_settings.ProcessorPipeline: {"factory"},
+        sink_settings.NoSink: set(),
         contract.DeadLetterLogstore: {"project", "logstore"},
         contract.DeadLetterFolder: {"path"},
         contract.OnFailure: set(),
@@ -136,9 +138,15 @@ def test_every_setting_but_those_of_the_first_contract_has_a_default() -> None:
 
 def _structs() -> list[Any]:
     """Every structure that is part of the settings."""
-    modules = (contract, log_settings, sink_settings)
+    modules = (contract, log_settings, processor_settings, sink_settings)
     kinds = {one for module in modules for one in vars(module).values() if isinstance(one, type)}
-    reports = (ShardProgress, WorkerStatus, contract.FailingShard, contract.SkippedLogGroups)
+    reports = (
+        ShardProgress,
+        WorkerStatus,
+        contract.FailingShard,
+        contract.ProcessProgress,
+        contract.SkippedLogGroups,
+    )
     structs = [one for one in kinds if issubclass(one, msgspec.Struct) and one not in reports]
     public = [one for one in structs if not one.__name__.startswith("_")]
     assert all(one.__struct_config__.omit_defaults for one in public)
