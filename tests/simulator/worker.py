@@ -73,10 +73,10 @@ class SimCounts:
     def __init__(self) -> None:
         self.by_shard: dict[int, ReadCount] = {}
 
-    def logs_of(self, rows: object) -> object:
-        return rows
+    def begin_batch(self) -> None:
+        """They are taken at the end of a batch."""
 
-    def counts(self, ranges: tuple[Range, ...]) -> dict[int, ReadCount]:
+    def of(self, ranges: tuple[Range, ...]) -> dict[int, ReadCount]:
         return {one.shard: self.by_shard.pop(one.shard) for one in ranges}
 
 
@@ -179,7 +179,7 @@ class SimWorker:
         self.query = QueryRunner(settings, spark, self.shared_state, manager, transform=transform, sink=sink)
         self.query.failures._journal = SimJournal(settings.journal)
         self._counts = SimCounts()
-        self.query.observed = self._counts  # type: ignore[assignment]
+        self.query.counts = self._counts  # type: ignore[assignment]
         self._plan: BatchPlan = EMPTY_PLAN
         with self.shared_state.use() as (membership, _):
             membership.source_started()

@@ -3,8 +3,8 @@
 The driver and Spark's planning process, which run on one machine, share no memory (docs/spark.md 1). Whatever
 one of them knows and the other needs is a file, which is replaced atomically:
 `loghub_worker.membership.shared_membership` writes the positions, and `loghub_worker.source.datasource`
-reads them and writes reports. The processes that read may run elsewhere; what they count travels with the
-rows (`loghub_worker.source.read_counts`).
+reads them and writes reports. The processes that read may run elsewhere; what they count reaches the driver
+through Spark (`loghub_worker.source.count_accumulator`).
 """
 
 from pathlib import Path

@@ -82,21 +82,30 @@ class Ignored:
         pass
 
 
-class FakeObserved:
+class FakeCounts:
     """What the source counts, by shard."""
 
     def __init__(self, counts: dict[int, ReadCount]) -> None:
         self._counts = counts
-        self.rows = 0
 
-    def logs_of(self, rows: object) -> object:
-        return rows
+    def begin_batch(self) -> None:
+        pass
 
-    def rows_of(self, result: object) -> object:
+    def of(self, ranges: tuple[Range, ...]) -> dict[int, ReadCount]:
+        return {one.shard: self._counts.pop(one.shard) for one in ranges if one.shard in self._counts}
+
+
+class FakeComputedRows:
+    """How many rows executors elsewhere say that they have computed."""
+
+    def __init__(self) -> None:
+        self.computed = 0
+
+    def counted(self, result: object) -> object:
         return result
 
-    def counts(self, ranges: tuple[Range, ...]) -> dict[int, ReadCount]:
-        return {one.shard: self._counts.pop(one.shard) for one in ranges if one.shard in self._counts}
+    def number(self) -> int:
+        return self.computed
 
 
 class OpenShard:
@@ -154,9 +163,10 @@ class OpenShard:
         )
         self.query_runner._query = ignored
         self.counts: dict[int, ReadCount] = {}
-        observed: Any = FakeObserved(self.counts)
-        self.observed: FakeObserved = observed
-        self.query_runner.observed = observed
+        self.computed_rows = FakeComputedRows()
+        counts: Any = FakeCounts(self.counts)
+        rows: Any = self.computed_rows
+        self.query_runner.counts, self.query_runner.rows = counts, rows
 
     @property
     def position(self) -> int | None:

@@ -21,7 +21,6 @@ from loghub_worker.query.transform import SqlTransform, empty_logs
 from loghub_worker.sink.commit_log import ShardIncarnation
 from loghub_worker.sink.logstore import FORMAT
 from loghub_worker.source.datasource import SourceOptions
-from loghub_worker.source.read_counts import COUNTS
 from tests.loghub_worker.query.worker_threads import WorkerThreads
 from tests.loghub_worker.support import (
     GROUP,
@@ -105,7 +104,7 @@ class Reading:
 
     def _on_batch(self, rows: DataFrame, number: int) -> None:
         plan = plan_of_batch(self.scratch, number)
-        table = rows.where(f"{COUNTS} IS NULL").select("__shard__", "__cursor__", "__index__").toArrow()
+        table = rows.select("__shard__", "__cursor__", "__index__").toArrow()
         with self._lock:
             self.partitions.append(rows.rdd.getNumPartitions())
             self.rows.update(tuple(row.values()) for row in table.to_pylist())

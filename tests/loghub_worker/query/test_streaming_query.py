@@ -125,11 +125,11 @@ def test_rows_that_executors_elsewhere_wrote_and_the_sink_does_not_find_are_not_
 ) -> None:
     """They have written to their own disks. In its pod, a worker need not count them."""
     open_shard = OpenShard(tmp_path, spark_master="spark://master:7077")
-    open_shard.observed.rows = 5
+    open_shard.computed_rows.computed = 5
     with pytest.raises(OSError, match=r"5 rows, and the worker finds 0 .* spec\.spark\.master"):
         open_shard.batch(BEGIN, BEGIN + 1)
     assert (open_shard.position, open_shard.sink.published, open_shard.sink.aborted) == (BEGIN, [], 1)
-    open_shard.observed.rows = 0
+    open_shard.computed_rows.computed = 0
     open_shard.batch(BEGIN, BEGIN + 1)
     assert open_shard.position == BEGIN + 1
 

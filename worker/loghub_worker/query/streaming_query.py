@@ -11,7 +11,7 @@ read from Spark's log in that directory, which is written before the batch begin
 import secrets
 import shutil
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 from py4j.protocol import Py4JNetworkError
@@ -27,9 +27,10 @@ from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import ReportedError, encode_cursor
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
+from loghub_worker.query.batch_counts import BatchCounts
 from loghub_worker.query.batch_errors import PYTHON_TIMEOUT, UNREACHABLE, failure_of, is_outage, query_error
 from loghub_worker.query.batch_ranges import plan_of_batch, ranges_read
-from loghub_worker.query.observed_counts import ObservedCounts
+from loghub_worker.query.computed_rows import ComputedRows
 from loghub_worker.query.query_settings import QuerySettings
 from loghub_worker.query.spark_master import ClusterError, is_remote, require_application
 from loghub_worker.query.transform import Transform, empty_logs
@@ -89,7 +90,7 @@ class QueryRunner:
         self._clock = shared_state.clock
         self._scratch = settings.scratch
         self._consumer = settings.consumer
-        self.observed = ObservedCounts(spark)  # tests without Spark replace it
+        self.counts, self.rows = BatchCounts(spark), ComputedRows(spark)  # tests without Spark replace them
         self._options = settings.source_options()
         # Executors elsewhere may not see the folder that the sink reads. A copy has no rows.
         self._counts_rows = is_remote(config) and not self._options.copy_to
@@ -151,7 +152,8 @@ class QueryRunner:
 
     def _start_query(self) -> StreamingQuery:
         shutil.rmtree(self._scratch, ignore_errors=True)
-        rows = self._spark.readStream.format(FORMAT).option("settings", self._options.to_option()).load()
+        options = replace(self._options, counts=self.counts.begin_query())
+        rows = self._spark.readStream.format(FORMAT).option("settings", options.to_option()).load()
         return (
             rows.writeStream.foreachBatch(self._on_batch)
             .option("checkpointLocation", self._scratch.as_uri())
@@ -297,15 +299,16 @@ class QueryRunner:
             self.totals.discarded += 1
             return False
         batch = self._new_batch()
+        self.counts.begin_batch()
         try:
-            result = self._transform(self.observed.logs_of(rows))
-            written = self._sink.write(self.observed.rows_of(result) if self._counts_rows else result, batch)
-            counts = self.observed.counts(plan.ranges)
+            result = self._transform(rows)
+            written = self._sink.write(self.rows.counted(result) if self._counts_rows else result, batch)
             if self._counts_rows:
-                require_rows(self.observed.rows, written)
+                require_rows(self.rows.number(), written)
         except BaseException:
             self._sink.abort(batch)
             raise
+        counts = self.counts.of(plan.ranges)
         read = ranges_read(plan, counts, only_counted=bool(self._options.copy_to))
         for shard_range, failure in read.failed:
             self.failures.failed((shard_range,), failure)

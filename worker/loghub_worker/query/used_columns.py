@@ -19,7 +19,6 @@ from pyspark.sql.functions import col, create_map, lit
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from loghub_worker.source.arrow_decoder import EVERYTHING, SCHEMA, Selection
-from loghub_worker.source.read_counts import COUNTS
 
 VIEW = "logs"  # the view that a query reads
 CONTENTS = "contents"
@@ -74,7 +73,7 @@ def selection_of(nodes: Sequence[dict[str, Any]], result: set[int]) -> Selection
             for expression in _expressions([value for name, value in node.items() if name != "class"]):
                 if not _note(expression, columns, used, keys):
                     return EVERYTHING
-    names = [name.lower() for name in (*SCHEMA.names, COUNTS, *keys)]  # as Spark compares them
+    names = [name.lower() for name in (*SCHEMA.names, *keys)]  # as Spark compares them
     if CONTENTS not in used and len(set(names)) < len(names):
         used.add(CONTENTS)
     if CONTENTS in used:

@@ -36,9 +36,10 @@ from loghub_worker.exchange_files import ExchangeFiles, Report
 from loghub_worker.log_service import Address, shared_client, shared_shard_keys
 from loghub_worker.sink.logstore import FORMAT, LogstoreArrowWriter, WriteOptions
 from loghub_worker.source.arrow_decoder import SCHEMA, Selection, schema_of
+from loghub_worker.source.count_accumulator import report_counts
 from loghub_worker.source.end_cursors import EndWatch
 from loghub_worker.source.log_group_copier import LogGroupCopier
-from loghub_worker.source.read_counts import ReadCount, as_logs, as_rows, with_counts
+from loghub_worker.source.read_counts import ReadCount
 from loghub_worker.source.shard_reader import read_ranges
 
 LOOK_S = 0.05  # how often the positions are read while there is no batch to begin
@@ -63,6 +64,7 @@ class SourceOptions:
     copy_to: str = ""  # project/logstore to which log groups are copied in place of being yielded as rows
     columns: tuple[str, ...] = tuple(SCHEMA.names)  # of the view, as the rows have them
     keys: tuple[str, ...] = ()  # of the contents, which are columns of their own
+    counts: int | None = None  # id of the accumulator for what is read; None: nobody asks for it
 
     @property
     def address(self) -> Address:
@@ -108,8 +110,8 @@ class LogHubDataSource(DataSource):
         if "settings" not in self.options:
             return from_arrow_schema(SCHEMA)
         settings = SourceOptions.from_option(self.options["settings"])
-        logs = copied_schema() if settings.copy_to else schema_of(settings.selection)
-        return from_arrow_schema(with_counts(logs))
+        rows = copied_schema() if settings.copy_to else schema_of(settings.selection)
+        return from_arrow_schema(rows)
 
     # Spark passes the schema under exactly this name.
     def streamReader(self, schema: StructType) -> "LogHubStreamReader":  # noqa: ARG002, N802
@@ -216,15 +218,14 @@ class LogHubStreamReader(DataSourceStreamReader):
             yield from self._copy(partition)
             return
         counts: dict[Range, ReadCount] = {}
-        for rows in read_ranges(
+        yield from read_ranges(
             shared_client(self.options.address),
             self.options.logstore,
             partition.ranges,
             counted=counts.__setitem__,
             selection=self.options.selection,
-        ):
-            yield as_logs(rows)
-        yield as_rows(counts, schema_of(self.options.selection))
+        )
+        self._report_counts(counts)
 
     def _copy(self, partition: RangePartition) -> Iterator[pa.RecordBatch]:
         options = self.options
@@ -238,5 +239,9 @@ class LogHubStreamReader(DataSourceStreamReader):
         )
         counts = copier.copy_all(partition.ranges)
         logs = pa.array([count.logs for count in counts.values()], pa.int64())
-        yield as_logs(pa.RecordBatch.from_arrays([logs], schema=copied_schema()))
-        yield as_rows(counts, copied_schema())
+        yield pa.RecordBatch.from_arrays([logs], schema=copied_schema())
+        self._report_counts(counts)
+
+    def _report_counts(self, counts: dict[Range, ReadCount]) -> None:
+        if self.options.counts is not None:
+            report_counts(self.options.counts, counts)
