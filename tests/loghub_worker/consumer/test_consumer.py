@@ -12,7 +12,9 @@ from loghub_worker.api import (
     Consumer,
     ConsumerSettings,
     LogBatch,
+    OnFailure,
     Processor,
+    RetryLogstore,
     ShardLostError,
     Tracker,
 )
@@ -216,10 +218,9 @@ def test_a_processor_may_shut_its_consumer_down(site: Site) -> None:
 
 
 def last_heartbeat_s(consumer: Consumer) -> float:
-    assert consumer._shared_state is not None
-    with consumer._shared_state.use() as (membership, _):
-        assert membership.last_good_s is not None
-        return membership.last_good_s
+    last_s = consumer.inspect(lambda membership, *_: membership.last_good_s)
+    assert last_s is not None
+    return last_s
 
 
 @pytest.mark.long
@@ -327,6 +328,16 @@ def test_initialize_is_tried_again_and_a_listener_that_fails_ends_the_consumer(s
         ({"max_logs": 0}, "max_logs is 0; it must be at least 1, or None for no limit"),
         ({"heartbeat_interval_s": 0}, "heartbeat_interval_s is 0; it must be above 0"),
         ({"consumer": ""}, "consumer is empty"),
+        ({"shards": ()}, "shards is empty; name at least one shard"),
+        ({"shards": (0,), "consumer_group": "", "checkpoint_store": object()}, "consumer_group is empty"),
+        (
+            {
+                "shards": (0,),
+                "on_failure": OnFailure(policy="Skip"),
+                "retry": RetryLogstore(logstore="r", delays_s=(1.0,)),
+            },
+            "retry needs a consumer group",
+        ),
     ],
 )
 def test_settings_that_cannot_work_are_refused(site: Site, wrong: dict[str, object], message: str) -> None:

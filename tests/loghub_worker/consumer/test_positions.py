@@ -70,12 +70,14 @@ def test_a_paused_shard_gets_nothing_until_it_is_resumed(site: Site) -> None:
     with running(consumer):
         wait_for(lambda: consumer.assignment() == (0, 1), "the shards")
         consumer.pause([0])
+        assert consumer.paused() == (0,)
         paused, others = site.put(2), site.put(2, shard=1)
         wait_for(lambda: site.saved()[1] == site.ends()[1], "the other shard")
         others += site.put(2, shard=1)
         wait_for(lambda: seen.ids(1) == others, "more of the other shard")
         assert seen.ids(0) == []
         consumer.resume([0])
+        assert consumer.paused() == ()
         wait_for(lambda: seen.ids(0) == paused, "the resumed shard")
 
 
@@ -99,7 +101,8 @@ def test_an_expired_cursor_that_the_log_service_calls_invalid_is_skipped_too(
     site.prepare()
     ids = site.put(2)
     seen = Seen()
-    consumer = Consumer(site.settings(), seen.factory)
+    listener = RecordingListener(lambda _: consumer.seek(0, encode(begin - 9)))
+    consumer = Consumer(site.settings(), seen.factory, listener)
     pull_logs, begin = consumer._client.pull_logs, decode(site.begin())
 
     def strict(logstore: str, shard: int, *, cursor: str, count: int) -> object:
@@ -108,8 +111,6 @@ def test_an_expired_cursor_that_the_log_service_calls_invalid_is_skipped_too(
         return pull_logs(logstore, shard, cursor=cursor, count=count)
 
     monkeypatch.setattr(consumer._client, "pull_logs", strict)
-    listener = RecordingListener(lambda _: consumer.seek(0, encode(begin - 9)))
-    consumer._listener = listener
     with running(consumer):
         wait_for(lambda: seen.ids() == ids, "the oldest log group")
 

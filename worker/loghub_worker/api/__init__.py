@@ -8,7 +8,7 @@ from loghub.client.credentials_dir import read_key
 from loghub.client.port import Credentials
 from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException, MalformedCursor
 from loghub.worker_contract import DeadLetterFolder, DeadLetterLogstore, OnFailure
-from loghub_worker.consumer.batch import LogBatch, LogGroups, LogPlace, ReceivedLog, ReceivedLogGroup
+from loghub_worker.consumer.batch import LogBatch, LogGroups
 from loghub_worker.consumer.checkpoint_store import (
     CheckpointStore,
     FencedError,
@@ -27,7 +27,9 @@ from loghub_worker.consumer.processor import (
     Tracker,
     UnavailableError,
 )
+from loghub_worker.consumer.received_log import LogPlace, ReceivedLog, ReceivedLogGroup
 from loghub_worker.consumer.settings import ConsumerSettings
+from loghub_worker.consumer.shard_lag import ShardLag
 from loghub_worker.failure.retry_logstore import RetryLogstore
 
 __all__ = [
@@ -55,6 +57,7 @@ __all__ = [
     "ReceivedLog",
     "ReceivedLogGroup",
     "RetryLogstore",
+    "ShardLag",
     "ShardLostError",
     "SqlCheckpointStore",
     "StoredShard",

@@ -9,7 +9,8 @@ of logs with the same number of deliveries, while new logs go on.
 from collections.abc import Iterable
 
 from loghub_worker.consumer import shard_flow
-from loghub_worker.consumer.batch import LogBatch, LogPlace, Logs, count_logs
+from loghub_worker.consumer.batch import LogBatch, Logs, count_logs
+from loghub_worker.consumer.received_log import LogPlace
 from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable
 from loghub_worker.consumer.unacknowledged import FINAL, Due, Redelivery, Unsettled
 from loghub_worker.failure.retry_logstore import mark_of

@@ -7,7 +7,7 @@ neither costs no decoding."""
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import accumulate, count, repeat
+from itertools import accumulate
 from typing import Any, TypeAlias, overload
 
 import pyarrow as pa
@@ -16,117 +16,16 @@ from google.protobuf.message_factory import GetMessageClass
 
 from loghub.wire.errors import MalformedLogGroup
 from loghub.wire.loggroup import list_header, split, wrap
+from loghub_worker.consumer.received_log import LogPlace, ReceivedLog, ReceivedLogGroup, text
 from loghub_worker.log_service import encode_cursor
 from loghub_worker.source.arrow_decoder import SCHEMA, Body, Decoded, decode
 from loghub_worker.source.list_descriptor import list_descriptor
 from loghub_worker.source.shard_reader import ShortReadError, require_count
 
-NANOSECONDS = 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class LogPlace:
-    """The place of a log in its shard, as in the columns ``__cursor__`` and ``__index__``. Without an index,
-    that of a whole log group."""
-
-    cursor: int
-    index: int | None = None
-
-
-class ReceivedLog:
-    """One log. Keys that occur twice stay twice. In text that is not UTF-8, U+FFFD stands for the invalid
-    bytes."""
-
-    __slots__ = ("_index", "_message", "_position")
-
-    def __init__(self, message: Any, position: int, index: int) -> None:
-        self._message = message
-        self._position = position
-        self._index = index
-
-    @property
-    def place(self) -> LogPlace:
-        return LogPlace(self._position, self._index)
-
-    @property
-    def time(self) -> int:
-        """Unix seconds."""
-        return int(self._message.Time)
-
-    @property
-    def time_ns(self) -> int | None:
-        """The part below a second; None if the log has none."""
-        message = self._message
-        has_ns = message.HasField("Time_ns") and message.Time_ns < NANOSECONDS
-        return message.Time_ns if has_ns else None
-
-    @property
-    def contents(self) -> list[tuple[str, str]]:
-        """Keys and values, as a new list."""
-        return [
-            # Almost every text is valid, and a call for each would take most of the time.
-            (key if type(key) is str else _text(key), value if type(value) is str else _text(value))
-            for pair in self._message.Contents
-            for key, value in ((pair.Key, pair.Value),)
-        ]
-
-    def get(self, key: str) -> str | None:
-        """The first value of a key; None if the log has no such key."""
-        return next((_text(pair.Value) for pair in self._message.Contents if _text(pair.Key) == key), None)
-
-
-class ReceivedLogGroup:
-    """What one PutLogs call wrote, with its place in the shard. Where only some of its logs come again, it
-    has only these."""
-
-    __slots__ = ("_message", "_only", "_position")
-
-    def __init__(self, message: Any, position: int, only: tuple[int, ...] | None = None) -> None:
-        self._message = message
-        self._position = position
-        self._only = only
-
-    @property
-    def place(self) -> LogPlace:
-        return LogPlace(self._position)
-
-    @property
-    def cursor(self) -> str:
-        return encode_cursor(self._position)
-
-    @property
-    def topic(self) -> str:
-        return _text(self._message.Topic)
-
-    @property
-    def source(self) -> str:
-        return _text(self._message.Source)
-
-    @property
-    def tags(self) -> list[tuple[str, str]]:
-        return [(_text(tag.Key), _text(tag.Value)) for tag in self._message.LogTags]
-
-    def __len__(self) -> int:
-        return len(self._message.Logs if self._only is None else self._only)
-
-    @property
-    def logs(self) -> Iterator[ReceivedLog]:
-        """The logs, one after the other."""
-        logs = self._message.Logs
-        if self._only is None:
-            return map(ReceivedLog, logs, repeat(self._position), count())
-        return (ReceivedLog(logs[index], self._position, index) for index in self._only)
-
-
-def _text(raw: str | bytes) -> str:
-    """Protobuf returns the bytes of a text that is not UTF-8."""
-    return raw if isinstance(raw, str) else raw.decode("utf-8", errors="replace")
-
 
 class PulledBody:
     """The log groups of one answer: the first has the cursor `first`, and the others follow. Each form is
-    made
-    when it is first used."""
+    made when it is first used."""
 
     def __init__(self, body: bytes, *, shard: int, first: int, count: int) -> None:
         self.body = body
@@ -377,7 +276,7 @@ def without_tags(raw: bytes, prefix: str) -> bytes:
         return raw
     (group,) = _list_class().FromString(wrap((raw,))).LogGroups
     for index in reversed(range(len(group.LogTags))):
-        if _text(group.LogTags[index].Key).startswith(prefix):
+        if text(group.LogTags[index].Key).startswith(prefix):
             del group.LogTags[index]
     return bytes(group.SerializeToString())
 

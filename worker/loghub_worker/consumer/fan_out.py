@@ -16,8 +16,9 @@ from typing import TypeAlias
 import structlog
 
 from loghub_worker.backoff import Backoff
-from loghub_worker.consumer.batch import LogBatch, ReceivedLog, ReceivedLogGroup
+from loghub_worker.consumer.batch import LogBatch
 from loghub_worker.consumer.processor import OUTAGES, Processor, Tracker
+from loghub_worker.consumer.received_log import ReceivedLog, ReceivedLogGroup
 from loghub_worker.consumer.user_code import UserCode
 
 log = structlog.get_logger()

@@ -27,9 +27,12 @@ class ConsumerSettings:
     endpoint: str  # without the project, such as https://cn-hangzhou.log.aliyuncs.com
     project: str
     logstore: str
-    consumer_group: str
-    consumer: str  # this consumer's name; no two live consumers of a group may share one
     credentials: Credentials | Callable[[], Credentials]
+    consumer_group: str = ""  # with `shards` only a name for positions in the checkpoint store
+    consumer: str = ""  # this consumer's name; no two live consumers of a group may share one
+    # Read these shards, all of them and always, and join no group. Positions are only in `checkpoint_store`;
+    # without one, each run begins at `start_position` or where the listener seeks. None: the group's.
+    shards: tuple[int, ...] | None = None
     # Where a shard without a checkpoint begins; int: the time of receipt in unix seconds.
     start_position: Literal["begin", "end"] | int = "begin"
     # Shards with higher numbers begin at their first log (docs/decisions/worker.md). None: no shard does.
@@ -108,7 +111,19 @@ class ConsumerSettings:
         keeps_order = self.acknowledge == "batch" and self.on_failure.policy in ("Retry", "Stop")
         if self.checkpoint_store is not None and not keeps_order:
             raise ValueError("checkpoint_store needs acknowledge='batch' and on_failure 'Retry' or 'Stop'")
-        for name in ("endpoint", "project", "logstore", "consumer_group", "consumer"):
+        self._check_names()
+
+    def _check_names(self) -> None:
+        needed = ["endpoint", "project", "logstore"]
+        if self.shards is None:
+            needed += ["consumer_group", "consumer"]
+        elif not self.shards:
+            raise ValueError("shards is empty; name at least one shard, or None for those of the group")
+        elif self.retry is not None:
+            raise ValueError("retry needs a consumer group, so shards must be None")
+        elif self.checkpoint_store is not None:
+            needed.append("consumer_group")
+        for name in needed:
             if not getattr(self, name):
                 raise ValueError(f"{name} is empty")
 

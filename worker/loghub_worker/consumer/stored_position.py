@@ -14,13 +14,20 @@ class StoredPosition:
     """Used by the thread of the shard only."""
 
     def __init__(
-        self, store: CheckpointStore, table: ShardTable, slot: ShardSlot, describe: Callable[[], StoredShard]
+        self,
+        store: CheckpointStore,
+        table: ShardTable,
+        slot: ShardSlot,
+        *,
+        describe: Callable[[], StoredShard],
+        on_fenced: Callable[[], None],
     ) -> None:
-        """`describe` asks the log service what the shard is."""
+        """`describe` asks the log service what the shard is; `on_fenced` if it has another owner."""
         self._store = store
         self._table = table
         self._slot = slot
         self._describe = describe
+        self._on_fenced = on_fenced
         self._owned: Owned | None = None
         self._known: int | None = None
         self.is_uncertain = True  # what the database has, such as after a commit without an answer
@@ -50,5 +57,6 @@ class StoredPosition:
             with self._store.transaction(self._owned, position=position) as connection:
                 yield connection
         except FencedError as error:
+            self._on_fenced()
             raise ShardLostError(str(error)) from error
         self._known, self.is_uncertain = position, False

@@ -5,38 +5,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from loghub.wire.errors import LogHubError
 from loghub_worker.consumer.acknowledgement import Acknowledgement
+from loghub_worker.consumer.assignment import Checkpoints
 from loghub_worker.consumer.batch import LogBatch, Logs
 from loghub_worker.consumer.processor import ShardLostError
 from loghub_worker.consumer.stored_position import StoredPosition
 from loghub_worker.log_service import decode_cursor, encode_cursor
-from loghub_worker.membership.shard_manager import NOT_HELD, ShardManager
-from loghub_worker.membership.shared_membership import SharedState
-
-
-class Checkpoints:
-    """Notes and saves the checkpoints of the held shards. Thread-safe."""
-
-    def __init__(self, shared_state: SharedState, shard_manager: ShardManager) -> None:
-        self._shared_state = shared_state
-        self._shard_manager = shard_manager
-
-    def note(self, shard: int, *, epoch: int, position: int) -> None:
-        """The shard manager sends it later. Raises `ShardLostError`."""
-        with self._shared_state.use() as (membership, now):
-            is_ours = membership.moved(shard, epoch=epoch, position=position, now=now)
-        if not is_ours:
-            raise ShardLostError(f"shard {shard} is no longer assigned to this consumer")
-
-    def send(self, shard: int, *, epoch: int) -> None:
-        """Send what was noted. Raises `ShardLostError` and `LogHubException`."""
-        try:
-            self._shard_manager.save_now(shard, epoch=epoch)
-        except LogHubError as error:
-            if error.code in NOT_HELD:
-                raise ShardLostError(f"shard {shard}: {error.message}") from error
-            raise
 
 
 class ShardTracker:
@@ -74,17 +48,21 @@ class ShardTracker:
             self._done, self._ahead = position, None
 
     def save(self, *, persist: bool = True, cursor: str | None = None) -> None:
+        self._checkpoints.require_place()
         given = None if cursor is None else decode_cursor(cursor)
         with self._noting:
-            position = self._done if given is None else given
-            self._acknowledgement.saved(position)
-            self._ahead = self._note(position)
+            self._saved(self._done if given is None else given)
         if persist:
             self._checkpoints.send(self.shard, epoch=self._epoch)
+
+    def _saved(self, position: int) -> None:
+        self._acknowledgement.saved(position)
+        self._ahead = self._note(position)
 
     def commit(self, position: Callable[[], int]) -> None:
         """Save what was processed, or what the running batch has saved already, which is further. Raises as
         `save` does."""
+        self._checkpoints.require_place()
         with self._noting:
             self._note(position() if self._ahead is None else self._ahead)
         self._checkpoints.send(self.shard, epoch=self._epoch)
@@ -107,8 +85,8 @@ class ShardTracker:
             raise ValueError("there is no database; set ConsumerSettings.checkpoint_store")
         with self._stored.transaction(logs.end) as connection:
             yield connection
-        with suppress(ShardLostError):  # it is committed; the log service need not know
-            self.save(persist=False, cursor=logs.next_cursor)
+        with suppress(ShardLostError), self._noting:  # it is committed; the log service need not know
+            self._saved(logs.end)
 
     def require_held(self) -> None:
         """Raises `ShardLostError` if another consumer may have the shard."""
