@@ -89,6 +89,16 @@ def endpoint_left_behind(resource: LogHubConsumerGroup) -> str | None:
     return None if same else stored.endpoint
 
 
+def is_recorded_elsewhere(resource: LogHubConsumerGroup) -> bool:
+    """Whether what is recorded on the object is about a group of another log service: workers that exist then
+    were started for that group.
+    """
+    given = resource.spec.endpoint
+    annotated = resource.metadata.annotations.get(ANNOTATION_ENDPOINT, given)
+    elsewhere = hosts.log_service(annotated) != hosts.log_service(given)
+    return elsewhere or endpoint_left_behind(resource) is not None
+
+
 def _all_left_behind(resource: LogHubConsumerGroup) -> tuple[str, ...]:
     """The newest ones, oldest first."""
     recorded = resource.metadata.annotations.get(ANNOTATION_LEFT_BEHIND, "")

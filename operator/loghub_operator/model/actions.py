@@ -34,8 +34,8 @@ class RecordGroupOrigin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateGroup:
-    """Creates the consumer group. Already exists: not an error, but "Adopted" is recorded instead, with the
-    same initial shards.
+    """Creates the consumer group. Already exists: fails, and "Refused" is recorded instead, with the same
+    initial shards: another client created it, so ``spec.adoption`` decides.
     """
 
     timeout_s: int

@@ -10,12 +10,14 @@ from loghub_operator.model.scaling_state import NOTHING, ScalingState
 class Memory:
     """A restart of the operator forgets it, so nothing that must survive is kept in it.
 
-    ``last_error`` is the message of the action that failed in the previous reconcile, "" if none did.
+    ``last_error`` is the message of the action that failed in the previous reconcile, "" if none did;
+    ``service_error`` is the same if it was the log service that failed or refused.
     """
 
     scaling: ScalingState = NOTHING
     drift: DriftHistory = NO_DRIFT_HISTORY
     last_error: str = ""
+    service_error: str = ""
 
 
 NO_MEMORY = Memory()

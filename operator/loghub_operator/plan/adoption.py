@@ -8,6 +8,7 @@ it; foreign consumers are then only reported.
 
 import re
 
+from loghub_operator.api.adoption import is_recorded_elsewhere
 from loghub_operator.api.v1alpha1 import Adoption, LogHubConsumerGroup
 from loghub_operator.model.observed import Available, ObservedState
 from loghub_operator.plan.listing import listed
@@ -19,8 +20,9 @@ RECENT_S = 300.0
 def foreign_consumers(resource: LogHubConsumerGroup, observed: ObservedState) -> tuple[str, ...]:
     """Live consumers of the group that are not workers of this object.
 
-    An object that neither owns the group nor has a StatefulSet or pods has no workers. A consumer with the
-    name of one is then a worker of an object of the same name, often in another cluster, or of this one
+    An object that neither owns the group nor runs workers for it has none there: workers that were started
+    for a group of another log service, before an edit of the endpoint, are none of this one. A consumer with
+    the name of one is then a worker of an object of the same name, often in another cluster, or of this one
     before it was recreated; in that case it is gone after the group's timeout.
 
     An endpoint without extensions does not list consumers: there they are those that saved a checkpoint
@@ -30,10 +32,33 @@ def foreign_consumers(resource: LogHubConsumerGroup, observed: ObservedState) ->
     if not isinstance(service, Available) or service.group is None:
         return ()
     live = _consumers(service, observed.at_unix_s)
-    if not (_is_own(observed) or observed.worker_set or observed.workers):
+    if not (_is_own(observed) or _runs_workers(resource, observed)):
         return live
+    return _without_own_names(resource, live)
+
+
+def consumers_without_pods(resource: LogHubConsumerGroup, observed: ObservedState) -> tuple[str, ...]:
+    """Live consumers of the group other than the workers that exist. A worker that was stopped before it left
+    is one until the group's timeout; one that stays is a worker of an object of the same name.
+
+    An endpoint without extensions does not say who is live, and the object's workers saved checkpoints just
+    now: there consumers with the name of a worker do not count.
+    """
+    service = observed.service
+    if not isinstance(service, Available) or service.group is None:
+        return ()
+    existing = {worker.name for worker in observed.workers}
+    live = tuple(name for name in _consumers(service, observed.at_unix_s) if name not in existing)
+    return live if service.consumers is not None else _without_own_names(resource, live)
+
+
+def _without_own_names(resource: LogHubConsumerGroup, names: tuple[str, ...]) -> tuple[str, ...]:
     own = re.compile(re.escape(resource.metadata.name) + "-[0-9]+")
-    return tuple(name for name in live if not own.fullmatch(name))
+    return tuple(name for name in names if not own.fullmatch(name))
+
+
+def _runs_workers(resource: LogHubConsumerGroup, observed: ObservedState) -> bool:
+    return bool(observed.replicas or observed.workers) and not is_recorded_elsewhere(resource)
 
 
 def _is_own(observed: ObservedState) -> bool:

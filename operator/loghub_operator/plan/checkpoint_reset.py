@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from loghub_operator.api.adoption import is_recorded_elsewhere
 from loghub_operator.api.conditions import rfc3339
 from loghub_operator.api.patterns import unix_s
 from loghub_operator.api.status import CheckpointResetPhase, CheckpointResetStatus
@@ -32,6 +33,7 @@ IN_FIRST_MANIFEST = (
     "not executed: it was already in the manifest when the object was created. Change the nonce to execute "
     "it; spec.startPosition says where a new group starts"
 )
+ELSEWHERE = "spec.endpoint changed to another log service, whose cursors are others,"
 IN_PROGRESS = (
     CheckpointResetPhase.STOPPING_WORKERS,
     CheckpointResetPhase.COMMITTING,
@@ -61,6 +63,8 @@ def advance(
         return _withdrawn(last, now)
     if resource.is_new and last is None:
         return _to(CheckpointResetPhase.SUCCEEDED, requested.nonce, IN_FIRST_MANIFEST, now)
+    if last is not None and last.phase in IN_PROGRESS and is_recorded_elsewhere(resource):
+        return _interrupted(last, f"{ELSEWHERE} in phase {last.phase}", now)
     if not desired.may_change_group or not isinstance(observed.service, Available):
         return ResetProgress(last)
     if last is None or last.nonce != requested.nonce:
@@ -151,7 +155,10 @@ def _withdrawn(last: CheckpointResetStatus | None, now: float) -> ResetProgress:
         return ResetProgress(last)
     if last.phase == CheckpointResetPhase.RESUMING:  # only the start of the workers is left
         return _to(CheckpointResetPhase.SUCCEEDED, last.nonce, last.message, now, undo=last.backup_config_map)
-    message = f"spec.resetCheckpoints was removed in phase {last.phase}"
+    return _interrupted(last, f"spec.resetCheckpoints was removed in phase {last.phase}", now)
+
+
+def _interrupted(last: CheckpointResetStatus, message: str, now: float) -> ResetProgress:
     if last.backup_config_map is not None:
         message += (
             f"; some checkpoints may have changed; ConfigMap {last.backup_config_map} has the previous ones"
@@ -216,9 +223,9 @@ def _commit(reset: _Reset, backup: CheckpointBackup) -> ResetProgress:
             " choose another"
         )
     message = f"{len(backup.targets)} checkpoints are being committed; ConfigMap {name} has the previous ones"
-    cursors = reset.uncommitted(backup)
-    actions = (CommitCheckpoints(cursors),) if cursors else ()
-    return reset.to(CheckpointResetPhase.COMMITTING, message, undo=name, actions=actions)
+    # Nothing is committed before this phase is stored: a crash, or a removal of the request, would otherwise
+    # leave a status that says that no checkpoint was changed.
+    return reset.to(CheckpointResetPhase.COMMITTING, message, undo=name)
 
 
 def _committing(reset: _Reset) -> ResetProgress:
@@ -240,7 +247,7 @@ def _committing(reset: _Reset) -> ResetProgress:
         phase = CheckpointResetPhase.SUCCEEDED if suspended else CheckpointResetPhase.RESUMING
         return reset.to(phase, _committed(observed.backup, undo), undo=undo)
     # Only a rejection fails the reset: after an outage the backup is carried out as at any other time.
-    if reset.observed.memory.last_error and too_long:
+    if reset.observed.memory.service_error and too_long:
         return reset.failed(
             f"the log service rejects the checkpoints of shards {listed(shard for shard, _ in cursors)};"
             f" ConfigMap {undo} has the previous ones",

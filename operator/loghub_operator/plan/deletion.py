@@ -29,6 +29,7 @@ from loghub_operator.model.observed import (
     WorkerObserved,
 )
 from loghub_operator.model.plan import Plan
+from loghub_operator.plan.adoption import consumers_without_pods
 from loghub_operator.plan.listing import listed
 from loghub_operator.plan.ownership import named, remaining_claimants
 from loghub_operator.plan.scaling_steps import has_left, pending_replacements, waited_enough
@@ -110,17 +111,22 @@ def _end(resource: LogHubConsumerGroup, observed: ObservedState, over: _Bounds) 
     if not _must_be_deleted(resource, observed):
         return release, "the consumer group is kept"
     if isinstance(service, Available):
-        missing, error = service.group is None, observed.memory.last_error
+        missing, error = service.group is None, observed.memory.service_error
     else:
         missing, error = service.reason in _DELETED_WITH_IT, service.message
     if missing:
         return release, "the consumer group does not exist any more"
+    others = consumers_without_pods(resource, observed)
+    if others:
+        error = f"it has consumers that are not workers of this object: {listed(others)}"
     if error and over.deleting:
         message = f"consumer group {resource.group} was not deleted: {error}"
         return [_warning(GROUP_ORPHANED, message), *release], message
-    if isinstance(service, Available):
+    if isinstance(service, Available) and not others:
         return [DeleteGroup(), *release], "deleting the consumer group"
     hint = "set deletionPolicy: Retain to delete this object without it"
+    if others:
+        hint = f"stop them, or {hint}"
     return [], f"the consumer group cannot be deleted yet: {error} ({hint})"
 
 

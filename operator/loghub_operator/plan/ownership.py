@@ -47,7 +47,7 @@ def evaluate_ownership(resource: LogHubConsumerGroup, observed: ObservedState, n
     refused = None if before is None else before.refused_since
     service = observed.service
     if isinstance(service, Available):
-        since, refused = since or rfc3339(now), None
+        since, refused = since or _after(observed.peers, now), None
     elif service.reason in _REFUSED:
         refused = refused or rfc3339(now)
         since = None if now - unix_s(refused) > REFUSED_FOR_S else since
@@ -61,6 +61,17 @@ def evaluate_ownership(resource: LogHubConsumerGroup, observed: ObservedState, n
         access_since=since,
         refused_since=refused,
     )
+
+
+def _after(peers: Iterable[Peer], now: float) -> str:
+    """When a proof is made now: never before one that is known, whatever the clock of this operator says.
+    A clock that is behind the former leader's would otherwise take the group from the object that owns it.
+    """
+    latest = max((one.access_since for one in peers), default="")
+    try:
+        return rfc3339(max(now, unix_s(latest) + 1.0)) if latest else rfc3339(now)
+    except (ValueError, OverflowError):  # not a time that an operator wrote
+        return rfc3339(now)
 
 
 def _writable_shards(before: OwnershipStatus | None, observed: ObservedState) -> int | None:

@@ -7,6 +7,7 @@ forgets the memory, so nothing that must survive is kept in it.
 
 from dataclasses import dataclass, replace
 
+from loghub.wire.errors import LogHubException
 from loghub_operator.api.status import Status
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.actions import ReshardRefused
@@ -61,7 +62,12 @@ def finish(done: Round, error: Exception | None, now: float) -> RoundOutcome:
         )
     if error is not None:
         message = error_message(error)
-        memory = replace(planned.memory, drift=done.observed.memory.drift, last_error=message)
+        memory = replace(
+            planned.memory,
+            drift=done.observed.memory.drift,
+            last_error=message,
+            service_error=message if isinstance(error, LogHubException) else "",
+        )
         deadline_s = done.resource.spec.worker.progress_deadline_seconds
         before = done.resource.status
         status = with_failure(planned.status, message, now, before=before, deadline_s=deadline_s)

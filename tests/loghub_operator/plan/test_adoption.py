@@ -17,7 +17,13 @@ from loghub_operator.model.actions import (
     UpdateGroup,
 )
 from loghub_operator.model.memory import NO_MEMORY
-from loghub_operator.model.observed import Available, GroupSettings, ObservedState, ShardObserved
+from loghub_operator.model.observed import (
+    Available,
+    GroupSettings,
+    ObservedState,
+    ObservedStatefulSet,
+    ShardObserved,
+)
 from loghub_operator.plan.adoption import RECENT_S
 from loghub_operator.plan.planner import plan
 from loghub_operator.plan.status.group_synced import GroupReason
@@ -109,6 +115,36 @@ def test_consumers_named_like_workers_are_own_only_where_there_are_workers(exten
     assert not _adopts(plan(resource(), found, EPOCH).actions)
     with_pods = plan(resource(), dataclasses.replace(found, workers=pods), EPOCH)
     assert "AdoptionRefused" not in _events(with_pods.actions)
+
+
+def _with_a_stateful_set(state: ObservedState, replicas: int) -> ObservedState:
+    pods = next(one for one in steps(FOLDER / "drift.yaml") if one.observed.workers).observed.workers
+    revision = state.worker_spec.revision
+    return dataclasses.replace(
+        state,
+        worker_set=ObservedStatefulSet(replicas=replicas, revision=revision),
+        workers=pods if replicas else (),
+    )
+
+
+@pytest.mark.parametrize("annotated", [True, False])
+def test_workers_of_the_former_endpoint_are_no_consumers_at_the_new_one(annotated: bool) -> None:
+    """There an object of the same name, of another cluster, may be live."""
+    before = resource(status=with_status(), uid="uid-1")
+    annotations = record_annotations(GroupRecord("Created", 3), before) if annotated else {}
+    edited = resource(
+        {"endpoint": "http://other.svc"}, status=with_status(), uid="uid-1", annotations=annotations
+    )
+    found = _with_a_stateful_set(observed("access-0", "access-1"), 2)
+    planned = plan(edited, found, EPOCH)
+    assert not any(isinstance(one, RecordGroupOrigin) for one in planned.actions)
+    assert _synced(planned.status) == ("False", "AdoptionRefused")
+
+
+def test_a_stateful_set_without_workers_shows_no_worker() -> None:
+    """It stays when the workers of an object that may not adopt the group have left."""
+    found = _with_a_stateful_set(observed("access-0"), 0)
+    assert _synced(plan(resource(), found, EPOCH).status) == ("False", "AdoptionRefused")
 
 
 @pytest.mark.parametrize("origin", ["Created", "Adopted"])

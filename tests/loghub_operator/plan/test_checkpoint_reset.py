@@ -31,7 +31,7 @@ from tests.loghub_operator.plan.checkpoint_reset_world import World
 from tests.loghub_operator.support.examples import Document
 
 
-@pytest.mark.parametrize("killed_at", range(1, 15))
+@pytest.mark.parametrize("killed_at", range(1, 17))
 def test_a_reset_killed_between_any_two_steps_ends_the_same(killed_at: int) -> None:
     world = World({"to": "End", "nonce": "n"}, killed_at=killed_at)
     world.force({0: world.cursors("begin")[0]})
@@ -49,7 +49,7 @@ def test_a_reset_killed_between_any_two_steps_ends_the_same(killed_at: int) -> N
 def test_a_reset_has_no_more_effects_than_are_killed() -> None:
     world = World({"to": "End", "nonce": "n"})
     world.until_over()
-    assert world.effects <= 14
+    assert world.effects <= 16
 
 
 @pytest.mark.parametrize("extensions", [True, False])
@@ -215,7 +215,7 @@ def test_a_rejection_that_lasts_too_long_fails_the_reset_and_an_outage_does_not(
     group = world.resource()
     moving = replace(world.observe(group), reset=ResetObserved(backup=replace(backup, targets=beyond)))
     first = plan(group, moving, world.now).status
-    memory = Memory(last_error="not allowed" if refused else "")
+    memory = Memory(last_error="failed", service_error="not allowed" if refused else "")
     later = plan(
         group.model_copy(update={"status": first}), replace(moving, memory=memory), world.now + 301
     ).status
@@ -287,3 +287,29 @@ def test_a_group_that_was_observed_before_is_not_new_after_it_could_not_be(unsee
     world.spec["resetCheckpoints"] = {"to": "Begin", "nonce": "next"}
     assert world.until_over()["phase"] == "Succeeded"
     assert world.checkpoints() == world.cursors("begin")
+
+
+def test_no_checkpoint_moves_before_the_status_says_so() -> None:
+    """If the request is removed, or a consumer comes, after the operator ended, the status must be right."""
+    world = World({"to": "End", "nonce": "n"})
+    while not any(world.checkpoints().values()):
+        before = world.status.get("checkpointReset", {})
+        world.round()
+    assert (before["phase"], before["backupConfigMap"]) == ("Committing", "access-checkpoints-n")
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_a_reset_ends_when_the_endpoint_changes(rounds: int) -> None:
+    """Its targets are cursors of the former log service; at another one they are any place."""
+    world = World({"to": "End", "nonce": "n"})
+    for _ in range(rounds):
+        world.round()
+    assert not any(world.checkpoints().values())
+    world.spec["endpoint"] = "http://other.svc"
+    assert world.until_over()["phase"] == "Failed"
+    for _ in range(3):
+        world.round()
+    assert not any(world.checkpoints().values())
+    reset = world.status["checkpointReset"]
+    assert reset["phase"] == "Failed"
+    assert "spec.endpoint changed" in reset["message"]

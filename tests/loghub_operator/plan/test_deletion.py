@@ -7,7 +7,7 @@ import pytest
 from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.model.actions import Action, DeleteGroup, EmitEvent, RemoveFinalizer
 from loghub_operator.model.memory import Memory
-from loghub_operator.model.observed import ObservedState
+from loghub_operator.model.observed import Available, ObservedState
 from loghub_operator.plan.deletion import DELETE_BOUND_S, plan_deletion
 from tests.loghub_operator.support.golden import EPOCH, FOLDER, Step, steps
 
@@ -22,7 +22,7 @@ def _deleting() -> Step:
 
 def _refused(observed: ObservedState) -> ObservedState:
     """The previous reconcile could not carry out its actions."""
-    return dataclasses.replace(observed, memory=Memory(last_error=REFUSAL))
+    return dataclasses.replace(observed, memory=Memory(last_error=REFUSAL, service_error=REFUSAL))
 
 
 def _kinds(actions: tuple[Action, ...]) -> list[type]:
@@ -57,3 +57,52 @@ def test_an_adopted_group_is_never_deleted() -> None:
     adopted = dataclasses.replace(step.observed, group_record=GroupRecord("Adopted", 0))
     planned = plan_deletion(step.resource, _refused(adopted), EPOCH + 100 * DELETE_BOUND_S)
     assert _kinds(planned.actions) == [RemoveFinalizer]
+
+
+def test_a_deletion_is_tried_although_something_else_failed_before() -> None:
+    """The operator was away beyond the bound, and the API server failed while the workers were removed."""
+    step = _deleting()
+    observed = dataclasses.replace(step.observed, memory=Memory(last_error="the API server answered 500"))
+    planned = plan_deletion(step.resource, observed, EPOCH + 100 * DELETE_BOUND_S)
+    assert _kinds(planned.actions) == [DeleteGroup, RemoveFinalizer]
+
+
+def _used(observed: ObservedState, consumer: str, *, listed: bool) -> ObservedState:
+    """Somebody else consumes from the group; the real SLS shows it by a checkpoint only."""
+    service = observed.service
+    assert isinstance(service, Available)
+    first, *rest = service.shards
+    saved = dataclasses.replace(
+        first, checkpoint_consumer=consumer, checkpoint_unix_s=observed.at_unix_s - 1.0
+    )
+    return dataclasses.replace(
+        observed,
+        service=dataclasses.replace(
+            service, consumers=(consumer,) if listed else None, shards=(saved, *rest)
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("consumer", "listed"),
+    [("java-7f", True), ("java-7f", False), ("access-0", True)],  # the last one in another cluster
+)
+def test_a_group_that_others_consume_is_not_deleted(consumer: str, listed: bool) -> None:
+    step = _deleting()
+    used = _used(step.observed, consumer, listed=listed)
+    waiting = plan_deletion(step.resource, used, EPOCH + 1.0)
+    assert waiting.actions == ()
+    (ready,) = [one for one in waiting.status.conditions if one.type == "Ready"]
+    assert consumer in ready.message
+    assert "stop them" in ready.message
+    reported, released = plan_deletion(step.resource, used, EPOCH + DELETE_BOUND_S + 1).actions
+    assert isinstance(reported, EmitEvent)
+    assert reported.reason == "ConsumerGroupOrphaned"
+    assert consumer in reported.message
+    assert isinstance(released, RemoveFinalizer)
+
+
+def test_on_the_real_sls_the_last_checkpoints_of_its_own_workers_delay_no_deletion() -> None:
+    step = _deleting()
+    planned = plan_deletion(step.resource, _used(step.observed, "access-0", listed=False), EPOCH + 1.0)
+    assert _kinds(planned.actions) == [DeleteGroup, RemoveFinalizer]

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from loghub_operator.api.adoption import GroupRecord
-from loghub_operator.api.conditions import ConditionType
+from loghub_operator.api.conditions import ConditionType, rfc3339
 from loghub_operator.api.status import Status
 from loghub_operator.model.actions import Action, ApplyWorkers, CreateGroup, DeleteGroup
 from loghub_operator.model.memory import NO_MEMORY
@@ -193,3 +193,23 @@ def test_only_the_operator_learns_the_owner_of_another_namespace() -> None:
     assert "theirs" not in str(life.resource.status)
     planned = plan(life.resource, dataclasses.replace(life.observed, peers=(owner,)), life.now)
     assert planned.owner == owner
+
+
+@pytest.mark.parametrize("behind_s", [0.0, 1.0, 3600.0])
+def test_a_clock_that_is_behind_takes_no_group(behind_s: float) -> None:
+    """Two operators lead one after the other, on nodes whose clocks differ; the owner is the younger one."""
+    first = rfc3339(EPOCH)
+    life = Life()
+    life.now = EPOCH - behind_s
+    for _ in range(3):
+        assert not _acts(life.reconcile(peer(created=LATER, access_since=first), after_s=0.0))
+    assert life.access_since is not None
+    assert life.access_since > first
+    assert life.reason() == "OwnershipConflict"
+
+
+@pytest.mark.parametrize("time", ["9999-12-31T23:59:59Z", "yesterday"])
+def test_a_proof_of_another_with_a_strange_time_stops_nothing(time: str) -> None:
+    life = Life()
+    life.reconcile(peer(access_since=time))
+    assert life.access_since is not None
