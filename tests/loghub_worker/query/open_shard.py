@@ -87,11 +87,14 @@ class FakeCounts:
 
     def __init__(self, counts: dict[int, ReadCount]) -> None:
         self._counts = counts
+        self._begun = False
 
     def begin_batch(self) -> None:
-        pass
+        self._begun = True
 
     def of(self, ranges: tuple[Range, ...]) -> dict[int, ReadCount]:
+        assert self._begun, "the counts of the last attempt would count for this one"
+        self._begun = False
         return {one.shard: self._counts.pop(one.shard) for one in ranges if one.shard in self._counts}
 
 

@@ -1,6 +1,7 @@
 """The batches of the query runner, without Spark."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,21 @@ def test_only_the_log_group_that_failed_is_skipped_even_if_the_source_did_not_le
             open_shard.batch(BEGIN, BEGIN + 1)
     open_shard.batch(BEGIN, BEGIN + 50)
     assert (open_shard.position, open_shard.sink.published) == (BEGIN, [])
+
+
+@pytest.mark.parametrize(("copy_to", "delivered"), [("", (0, 1)), ("proj/copies", (1,))])
+def test_only_a_copy_reads_again_what_the_source_has_not_counted(
+    tmp_path: Path, copy_to: str, delivered: tuple[int, ...]
+) -> None:
+    """Nobody knows what was copied of it; another query need not read all of a range."""
+    open_shards = OpenShard(tmp_path, shards=2)
+    runner = open_shards.query_runner
+    runner._options = replace(runner._options, copy_to=copy_to)
+    open_shards.counts[1] = ReadCount(logs=3, bytes=9)
+    open_shards.batch(BEGIN, BEGIN + 1)
+    assert open_shards.sink.published == [tuple(Range(shard, BEGIN, BEGIN + 1) for shard in delivered)]
+    expected = {shard: BEGIN + (shard in delivered) for shard in (0, 1)}
+    assert open_shards.exchange.positions().shards == expected
 
 
 def test_rows_that_executors_elsewhere_wrote_and_the_sink_does_not_find_are_not_delivered(
