@@ -218,7 +218,7 @@ def test_a_processor_may_shut_its_consumer_down(site: Site) -> None:
 
 
 def last_heartbeat_s(consumer: Consumer) -> float:
-    last_s = consumer.inspect(lambda membership, *_: membership.last_good_s)
+    last_s: float | None = consumer.inspect(lambda membership, *_: membership.last_good_s)
     assert last_s is not None
     return last_s
 

@@ -81,6 +81,24 @@ def test_a_paused_shard_gets_nothing_until_it_is_resumed(site: Site) -> None:
         wait_for(lambda: seen.ids(0) == paused, "the resumed shard")
 
 
+def test_shards_wait_while_one_with_a_higher_priority_has_a_backlog(site: Site) -> None:
+    site.prepare(shards=3)
+    ids = {shard: site.put(4, shard=shard) for shard in range(3)}
+    seen = Seen()
+    consumer = Consumer(site.settings(max_bytes=1), seen.factory)
+    consumer.pause()
+    with running(consumer):
+        wait_for(lambda: consumer.paused() == (0, 1, 2), "the shards")
+        wait_for(lambda: len(seen.calls) == 3, "their processors")
+        for shard in range(3):
+            consumer.prioritize([shard], shard)
+        consumer.resume()
+        wait_for(lambda: site.saved() == site.ends(), "all to be saved")
+        more = site.put(1)
+        wait_for(lambda: seen.ids(0) == ids[0] + more, "a shard with a low priority at the end")
+    assert [shard for shard, _ in seen.batches] == [2] * 4 + [1] * 4 + [0] * 5
+
+
 def test_log_groups_that_no_longer_exist_are_skipped(site: Site) -> None:
     """The service clamps a cursor before the oldest log group, as it does once those before it expired."""
     site.prepare()

@@ -13,6 +13,7 @@ from loghub_worker.consumer.shard_step import (
     NextStep,
     ReceiveLimits,
     Step,
+    has_backlog,
     next_step,
 )
 
@@ -315,3 +316,15 @@ def test_revoked_and_lost_from_every_phase(make: object) -> None:
     assert sf.revoked(flow).phase is (flow.phase if flow.phase in ending else FlowPhase.DRAINING)
     over = (FlowPhase.LOST, FlowPhase.ENDED)
     assert sf.lost(flow).phase is (flow.phase if flow.phase in over else FlowPhase.LOST)
+
+
+def test_a_shard_that_waits_has_no_backlog_for_those_with_a_lower_priority() -> None:
+    reading = ShardFlow(shard=0, epoch=1, position=5, read_to=5, phase=FlowPhase.PULLING)
+    assert has_backlog(reading, Step.WAIT), "what follows is not known yet"
+    at_end = replace(reading, is_at_end=True)
+    assert not has_backlog(at_end, Step.WAIT), "also while a batch is not complete"
+    assert has_backlog(at_end, Step.PROCESS)
+    assert has_backlog(replace(at_end, phase=FlowPhase.PROCESSING), Step.WAIT)
+    assert not has_backlog(replace(reading, pull_failures=1), Step.WAIT)
+    for phase in (FlowPhase.OPENING, FlowPhase.ROLLING_BACK, FlowPhase.PAUSING, FlowPhase.LOST):
+        assert not has_backlog(replace(reading, phase=phase), Step.WAIT)

@@ -18,6 +18,7 @@ from loghub_worker.consumer.checkpoint_store import (
 )
 from loghub_worker.consumer.consumer import Consumer, ConsumerError
 from loghub_worker.consumer.fan_out import fan_out
+from loghub_worker.consumer.multi_logstore import MultiLogstoreConsumer, MultiLogstoreListener
 from loghub_worker.consumer.processor import (
     Listener,
     NotAssignedError,
@@ -49,6 +50,8 @@ __all__ = [
     "LogHubException",
     "LogPlace",
     "MalformedCursor",
+    "MultiLogstoreConsumer",
+    "MultiLogstoreListener",
     "NotAssignedError",
     "OnFailure",
     "Owned",

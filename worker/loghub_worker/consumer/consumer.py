@@ -28,6 +28,7 @@ from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.consumer.shard_lag import ShardLag, lag_of
 from loghub_worker.consumer.shard_runs import RunParts, ShardRuns
 from loghub_worker.consumer.shard_table import ShardTable
+from loghub_worker.consumer.shared_buffers import SharedBuffers
 from loghub_worker.consumer.static_assignment import StaticAssignment
 from loghub_worker.log_service import ReportedError, decode_cursor, encode_cursor
 from loghub_worker.membership.membership import Membership
@@ -60,14 +61,20 @@ class Consumer:
         listener: Listener | None = None,
         *,
         timeout_s: int | None = None,
+        shared: SharedBuffers | None = None,
     ) -> None:
-        """`timeout_s` is the group's; None: it is read from the group."""
+        """`timeout_s` is the group's; None: it is read from the group. `shared` is given by a
+        `loghub_worker.consumer.multi_logstore.MultiLogstoreConsumer`."""
+        if not settings.logstore:
+            raise ValueError("logstore is empty")
         if isinstance(factory, FanOutFactory) and settings.acknowledge != "log":
             raise ValueError(
                 "fan_out needs acknowledge='log', since its threads end after process has returned"
             )
         log_to_logging()
         self._leaves = settings.leave
+        self._abandons = False
+        self.has_started = False  # `run` has read what it needs at the start
         self._settings = settings
         self._clock = SystemClock()
         self._random = random.SystemRandom().random
@@ -76,7 +83,8 @@ class Consumer:
             settings.limits,
             settings.redelivery,
             self._clock,
-            max_buffered_bytes=settings.max_buffered_bytes,
+            shared or SharedBuffers(settings.max_buffered_bytes),
+            priority=settings.priority,
             random=self._random,
         )
         self._failure_sink = make_failure_sink(settings, random=self._random)
@@ -132,14 +140,23 @@ class Consumer:
         self._leaves = True
         self._stop = True
 
+    def abandon(self) -> None:
+        """As `wakeup`, for a logstore that no longer exists: the shards are lost, and nothing is waited
+        for."""
+        self._abandons = True
+        self._stop = True
+
     def shutdown(self, timeout_s: float | None = None) -> bool:
         """As `wakeup`, and wait until `run` has returned; False after `timeout_s`. A processor or the
         listener does not wait for itself."""
         self._stop = True
-        own = [self._thread, *self._runs.threads]
-        if self._thread is None or threading.current_thread() in own:
+        if self._thread is None or self.is_own_thread():
             return self._ended.is_set()
         return self._ended.wait(timeout_s)
+
+    def is_own_thread(self) -> bool:
+        """Whether the caller is a processor or the listener."""
+        return threading.current_thread() in (self._thread, *self._runs.threads)
 
     # -- shards
 
@@ -179,15 +196,27 @@ class Consumer:
         position = decode_cursor(str(cursor))
         self._table.apply(slot, lambda flow, now: shard_flow.sought(flow, to=position, now=now))
 
-    def pause(self, shards: Iterable[int]) -> None:
-        """Hand over no further batch of these shards. Raises `NotAssignedError`."""
+    def pause(self, shards: Iterable[int] | None = None) -> None:
+        """Hand over no further batch of these shards; None: of any, those included that are assigned later.
+        Raises `NotAssignedError`."""
+        if shards is None:
+            self._table.pause_all(is_paused=True)
+            return
         for slot in [self._table.slot(shard) for shard in shards]:
             self._table.apply(slot, lambda flow, _: shard_flow.paused(flow))
 
-    def resume(self, shards: Iterable[int]) -> None:
+    def resume(self, shards: Iterable[int] | None = None) -> None:
         """The opposite of `pause`."""
+        if shards is None:
+            self._table.pause_all(is_paused=False)
+            return
         for slot in [self._table.slot(shard) for shard in shards]:
             self._table.apply(slot, lambda flow, now: shard_flow.resumed(flow, now=now))
+
+    def prioritize(self, shards: Iterable[int], priority: int) -> None:
+        """Give shards another priority than `ConsumerSettings.priority`, until they are given up. Raises
+        `NotAssignedError`."""
+        self._table.prioritize([self._table.slot(shard) for shard in shards], priority)
 
     def paused(self) -> tuple[int, ...]:
         """The shards that `pause`, or the failure policy ``Stop``, keeps from going on."""
@@ -230,6 +259,7 @@ class Consumer:
         self._assignment.start()
         self._table.call_on_change(self._assignment.wake)
         self._puller.start()
+        self.has_started = True
         if self._retries is not None:
             self._retries.start()
 
@@ -257,6 +287,10 @@ class Consumer:
         then the shards are abandoned, so that other consumers continue with them."""
         if self._retries is not None:
             self._retries.stop()
+        if self._abandons:
+            self._assignment.abandon()
+            self._runs.step()
+            return
         leaves = self._leaves
         self._assignment.give_up(leaves=leaves)
         if self._await(self._is_drained, self._settings.drain_timeout_s):

@@ -26,8 +26,8 @@ class ConsumerSettings:
 
     endpoint: str  # without the project, such as https://cn-hangzhou.log.aliyuncs.com
     project: str
-    logstore: str
     credentials: Credentials | Callable[[], Credentials]
+    logstore: str = ""  # left out only for a `MultiLogstoreConsumer`
     consumer_group: str = ""  # with `shards` only a name for positions in the checkpoint store
     consumer: str = ""  # this consumer's name; no two live consumers of a group may share one
     # Read these shards, all of them and always, and join no group. Positions are only in `checkpoint_store`;
@@ -50,6 +50,8 @@ class ConsumerSettings:
     max_wait_s: float = 0.0
     max_buffered_bytes: int = 16 << 20  # pulled and not yet processed, of all shards together, about
     max_pulls: int = 4  # in flight at once
+    # Shards wait while others of the process, with a higher priority, have a backlog.
+    priority: int = 0
     # "batch": what `process` returns from is acknowledged, but for what was refused with `Tracker.nack`.
     # "log": nothing is acknowledged but by `Tracker.ack`, which is also what saves the checkpoint.
     acknowledge: Literal["batch", "log"] = "batch"
@@ -114,7 +116,7 @@ class ConsumerSettings:
         self._check_names()
 
     def _check_names(self) -> None:
-        needed = ["endpoint", "project", "logstore"]
+        needed = ["endpoint", "project"]
         if self.shards is None:
             needed += ["consumer_group", "consumer"]
         elif not self.shards:

@@ -69,6 +69,7 @@ class ShardFlow:
     is_busy: bool = False  # user code of the shard runs
     is_announced: bool = False  # the listener knows that the shard is given up
     keeps_batch: bool = False  # the failed batch is processed again
+    is_at_end: bool = False  # the last pull saw the end of the shard
     is_pulling: bool = False  # a request is in flight
     pull_due_s: float = 0.0
     pull_failures: int = 0  # consecutive
@@ -248,6 +249,7 @@ def pulled(flow: ShardFlow, pull: Pull, result: PullResult, *, interval_s: float
     return replace(
         flow,
         read_to=result.after,
+        is_at_end=result.is_end,
         position=result.after if is_idle else flow.position,
         pull_due_s=now + interval_s if result.is_end else now,
         held_bytes=flow.held_bytes + result.bytes,
@@ -289,6 +291,7 @@ def _moved(flow: ShardFlow, *, to: int, now: float) -> ShardFlow:
         position=to,
         read_to=to,
         generation=flow.generation + 1,
+        is_at_end=False,
         keeps_batch=False,
         held_bytes=0,
         pull_due_s=now,

@@ -94,6 +94,15 @@ def next_step(
             return _WAIT
 
 
+def has_backlog(flow: ShardFlow, step: Step) -> bool:
+    """Whether the shard has logs to process at present, for shards with a lower priority; `step` is what it
+    would do next. A shard that waits, such as after a failure or for a batch to be complete, has none."""
+    if flow.phase is FlowPhase.PROCESSING:
+        return True
+    is_unread = not flow.is_at_end and not flow.pull_failures
+    return flow.phase is FlowPhase.PULLING and (is_unread or step in (Step.PROCESS, Step.REDELIVER))
+
+
 def _at(due_s: float | None, step: Step, now: float) -> NextStep:
     if due_s is None:
         return _WAIT

@@ -24,7 +24,8 @@ from loghub_worker.consumer.shard_flow import (
     pull_due_s,
     share_bytes,
 )
-from loghub_worker.consumer.shard_step import Again, NextStep, ReceiveLimits, Step, next_step
+from loghub_worker.consumer.shard_step import Again, NextStep, ReceiveLimits, Step, has_backlog, next_step
+from loghub_worker.consumer.shared_buffers import SharedBuffers
 from loghub_worker.consumer.unacknowledged import Redelivery, Unacknowledged, Unsettled
 from loghub_worker.exchange_files import Positions, Report
 from loghub_worker.failure.failure_policy import FailurePolicy
@@ -51,6 +52,8 @@ class ShardSlot:
     buffer: ShardBuffer
     unacknowledged: Unacknowledged
     changed: threading.Condition
+    priority: int = 0
+    has_backlog: bool = False
     kept: Kept | None = None
     end: int | None = None  # cursor after the last log group, as last observed
     pull_error: ReportedError = field(default_factory=ReportedError)
@@ -67,6 +70,10 @@ def kept_again(flow: ShardFlow, taken: Sequence[Unsettled]) -> Kept:
     return Kept(batch, flow.generation, tuple(taken))
 
 
+def _used(flow: ShardFlow) -> int:
+    return flow.memory_bytes + flow.asked_bytes
+
+
 class ShardTable:
     """`failures` is the policy for logs that are refused too often, if there is one. `failure` is an error of
     user code that must end the consumer."""
@@ -76,18 +83,23 @@ class ShardTable:
         limits: ReceiveLimits,
         redelivery: Redelivery,
         clock: Clock,
+        shared: SharedBuffers,
         *,
-        max_buffered_bytes: int,
+        priority: int = 0,
         random: Callable[[], float],
     ) -> None:
+        """`priority` is that of a new shard."""
         self.clock = clock
         self.retries = Backoff(first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S, random=random)
         self._limits = limits
         self._redelivery = redelivery
         self.defers = redelivery.defers
         self.failures: FailurePolicy | None = None
-        self._max_buffered_bytes = max_buffered_bytes
-        self.lock = threading.Lock()
+        self._shared = shared
+        self._priority = priority
+        self._pauses_all = False
+        self.lock = shared.lock
+        self.is_short = False
         self._slots: dict[int, ShardSlot] = {}
         # Of the threads that pull, one waits for the time of the next pull, and the others until it has one.
         self._pull_changed = threading.Condition(self.lock)
@@ -96,6 +108,8 @@ class ShardTable:
         self._stopped = False
         self._on_change: Callable[[], None] = lambda: None
         self.failure: BaseException | None = None
+        with self.lock:
+            shared.join(self)
 
     def call_on_change(self, on_change: Callable[[], None]) -> None:
         """Call this after a change that the caller of `Consumer.run` may act on."""
@@ -117,18 +131,27 @@ class ShardTable:
     def add(self, shard: int, *, epoch: int, position: int) -> ShardSlot:
         with self.lock:
             slot = ShardSlot(
-                flow=ShardFlow(shard=shard, epoch=epoch, position=position, read_to=position),
+                flow=ShardFlow(
+                    shard=shard,
+                    epoch=epoch,
+                    position=position,
+                    read_to=position,
+                    is_paused=self._pauses_all,
+                ),
                 buffer=ShardBuffer(shard, self._limits),
                 unacknowledged=Unacknowledged(count_logs),
                 changed=threading.Condition(self.lock),
+                priority=self._priority,
             )
             self._slots[shard] = slot
             return slot
 
     def remove(self, shard: int) -> None:
         with self.lock:
-            del self._slots[shard]
+            slot = self._slots.pop(shard)
             self._pull_changed.notify()  # the others have larger shares
+            self._shared.freed()
+            self._shared.backlog_ended(slot.priority)
 
     def flows(self) -> dict[int, ShardFlow]:
         with self.lock:
@@ -156,6 +179,7 @@ class ShardTable:
     def apply_locked(self, slot: ShardSlot, event: Event) -> ShardFlow:
         """As `apply`, for a caller that has the lock."""
         before = slot.flow
+        had_backlog = slot.has_backlog
         slot.flow = event(before, self.clock.monotonic_s())
         if slot.flow.generation != before.generation:
             slot.buffer.clear()
@@ -165,9 +189,64 @@ class ShardTable:
             slot.changed.notify_all()
             if not slot.flow.is_pulling:
                 self._pull_changed.notify()
+            if _used(slot.flow) < _used(before):
+                self._shared.freed()
+            slot.has_backlog = self._has_backlog(slot)
+            if had_backlog and not slot.has_backlog:
+                self._shared.backlog_ended(slot.priority)
             if slot.flow.phase in ENDING:
                 self._on_change()
         return slot.flow
+
+    # -- the port `loghub_worker.consumer.shared_buffers.Member`
+
+    @property
+    def shard_count(self) -> int:
+        return len(self._slots)
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(_used(slot.flow) for slot in self._slots.values())
+
+    @property
+    def priorities(self) -> frozenset[int]:
+        return frozenset(slot.priority for slot in self._slots.values())
+
+    def top_backlog(self) -> int | None:
+        return max((slot.priority for slot in self._slots.values() if slot.has_backlog), default=None)
+
+    def notify_pulls(self) -> None:
+        self._pull_changed.notify()
+
+    def notify_below(self, priority: int) -> None:
+        for slot in self._slots.values():
+            if slot.priority < priority:
+                slot.changed.notify_all()
+
+    # -- pauses and priorities
+
+    def pause_all(self, *, is_paused: bool) -> None:
+        """Pause or resume all shards, those included that are assigned later."""
+        with self.lock:
+            self._pauses_all = is_paused
+            for slot in self._slots.values():
+                if is_paused:
+                    self.apply_locked(slot, lambda flow, _: shard_flow.paused(flow))
+                else:
+                    self.apply_locked(slot, lambda flow, now: shard_flow.resumed(flow, now=now))
+
+    def prioritize(self, slots: Sequence[ShardSlot], priority: int) -> None:
+        with self.lock:
+            for slot in slots:
+                before, slot.priority = slot.priority, priority
+                slot.changed.notify_all()
+                self._shared.backlog_ended(before)
+
+    def _has_backlog(self, slot: ShardSlot) -> bool:
+        now = self.clock.monotonic_s()
+        return has_backlog(slot.flow, self._ready_step(slot, now).step)
+
+    # -- the end of the consumer
 
     def fail(self, failure: BaseException) -> None:
         """User code has ended in a way that must end the consumer."""
@@ -190,7 +269,15 @@ class ShardTable:
                 slot.changed.wait(None if step.at_s is None else max(0.0, step.at_s - now))
 
     def _next_step(self, slot: ShardSlot, now: float) -> NextStep:
-        is_full = slot.flow.memory_bytes >= self._share_bytes(slot.flow, self._used_bytes())
+        step = self._ready_step(slot, now)
+        may_wait = step.step in (Step.PROCESS, Step.REDELIVER)
+        if may_wait and self._shared.must_wait(slot.priority):
+            return NextStep(Step.WAIT)  # `SharedBuffers.backlog_ended` wakes the thread
+        return step
+
+    def _ready_step(self, slot: ShardSlot, now: float) -> NextStep:
+        """What the shard by itself could do."""
+        is_full = slot.flow.memory_bytes >= self._share_bytes(slot.flow, self._shared.used_bytes)
         again = Again(due_s=slot.unacknowledged.due_s, is_full=self._room(slot) == 0)
         return next_step(slot.flow, slot.buffer.summary, self._limits, is_full=is_full, now=now, again=again)
 
@@ -233,13 +320,9 @@ class ShardTable:
 
     # -- pulls
 
-    def _used_bytes(self) -> int:
-        return sum(slot.flow.memory_bytes + slot.flow.asked_bytes for slot in self._slots.values())
-
     def _share_bytes(self, flow: ShardFlow, used_bytes: int) -> int:
-        return share_bytes(
-            flow, max_bytes=self._max_buffered_bytes, shards=len(self._slots), used_bytes=used_bytes
-        )
+        shared = self._shared
+        return share_bytes(flow, max_bytes=shared.max_bytes, shards=shared.shard_count, used_bytes=used_bytes)
 
     def await_pull(self) -> tuple[ShardSlot, Pull] | None:
         """Wait until a pull is due and begin it; None once the table is stopped."""
@@ -256,7 +339,7 @@ class ShardTable:
                     self._has_leader = False
                     continue
                 slot = self._slots[due[1]]
-                share = self._share_bytes(slot.flow, self._used_bytes())
+                share = self._share_bytes(slot.flow, self._shared.used_bytes)
                 pull = next_pull(slot.flow, share_bytes=share)
                 slot.flow = shard_flow.pull_began(slot.flow, pull)
                 self._leader_left.notify()
@@ -264,16 +347,20 @@ class ShardTable:
             return None
 
     def _next_due(self) -> tuple[float, int] | None:
-        used = self._used_bytes()
-        all_due = (
-            (pull_due_s(slot.flow, share_bytes=self._share_bytes(slot.flow, used)), number)
-            for number, slot in self._slots.items()
-        )
-        return min(((at_s, number) for at_s, number in all_due if at_s is not None), default=None)
+        used, self.is_short = self._shared.used_bytes, False
+        found: list[tuple[float, int]] = []
+        for number, slot in self._slots.items():
+            share = self._share_bytes(slot.flow, used)
+            at_s = pull_due_s(slot.flow, share_bytes=share)
+            if at_s is not None:
+                found.append((at_s, number))
+            self.is_short |= slot.flow.memory_bytes >= share
+        return min(found, default=None)
 
     def stop_pulls(self) -> None:
         with self.lock:
             self._stopped = True
+            self._shared.leave(self)
             self._pull_changed.notify_all()
             self._leader_left.notify_all()
 
