@@ -68,7 +68,7 @@ def test_a_deletion_is_tried_although_something_else_failed_before() -> None:
 
 
 def _used(observed: ObservedState, consumer: str, *, listed: bool) -> ObservedState:
-    """Somebody else consumes from the group; the real SLS shows it by a checkpoint only."""
+    """Another client consumes from the group; the real SLS shows it by a checkpoint only."""
     service = observed.service
     assert isinstance(service, Available)
     first, *rest = service.shards
