@@ -88,7 +88,7 @@ class ApplyWorkers:
 
 @dataclass(frozen=True, slots=True)
 class DrainWorker:
-    """Asks this worker to drain and leave the group (`loghub.worker_contract`); records the time of the first
+    """Asks this worker to drain and leave the group (`loghub.worker_contract`); records the time of the
     request.
     """
 

@@ -24,7 +24,7 @@ from loghub_operator.model.observed import Available, ObservedState
 from loghub_operator.plan.desired import Desired
 from loghub_operator.plan.listing import MOST_LISTED, listed
 from loghub_operator.plan.reset_targets import same_cursor, target_cursors
-from loghub_operator.plan.scaling_steps import ReplicaPlan
+from loghub_operator.plan.scaling_steps import CLOCKS_DIFFER_S, ReplicaPlan
 from loghub_operator.resources.worker_config import drain_timeout_s
 
 COMMIT_BOUND_S = 300.0
@@ -108,9 +108,12 @@ class _Reset:
         return ResetProgress(self.last.model_copy(update={"message": message[:LONGEST_MESSAGE]}), actions)
 
     def lasts_longer_than(self, bound_s: float) -> bool:
-        """So does a phase whose beginning cannot be read: every wait ends."""
+        """So does a phase whose beginning cannot be read, or lies ahead because the clock was wrong then:
+        every wait ends.
+        """
         try:
-            return self.now - unix_s(self.last.last_transition_time) > bound_s
+            since_s = self.now - unix_s(self.last.last_transition_time)
+            return since_s > bound_s or since_s < -CLOCKS_DIFFER_S
         except ValueError:
             return True
 

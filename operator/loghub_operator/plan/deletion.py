@@ -32,7 +32,7 @@ from loghub_operator.model.plan import Plan
 from loghub_operator.plan.adoption import consumers_without_pods
 from loghub_operator.plan.listing import listed
 from loghub_operator.plan.ownership import named, remaining_claimants
-from loghub_operator.plan.scaling_steps import has_left, pending_replacements, waited_enough
+from loghub_operator.plan.scaling_steps import has_left, must_be_asked, pending_replacements, waited_enough
 from loghub_operator.plan.status.builder import deleting_status
 from loghub_operator.resources.worker_config import drain_timeout_s
 
@@ -97,7 +97,7 @@ def _stop_workers(
         return [RemoveWorkers()], "stopping the workers"
     highest_first = sorted(staying, key=lambda worker: -worker.ordinal)
     drains: list[Action] = [
-        DrainWorker(worker.name) for worker in highest_first if not worker.drain_requested
+        DrainWorker(worker.name) for worker in highest_first if must_be_asked(worker, now)
     ]
     return drains, f"waiting for {listed(names)} to leave the group"
 

@@ -27,6 +27,8 @@ from loghub_operator.plan.scaling.autoscaler import DesiredReplicas
 from loghub_operator.plan.suspension import Suspension
 from loghub_operator.resources.worker_config import drain_timeout_s
 
+CLOCKS_DIFFER_S = 60.0  # of two operators that lead one after the other, without any harm
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaPlan:
@@ -81,6 +83,14 @@ def _ordinals(resource: LogHubConsumerGroup, observed: ObservedState, names: Ite
             yield int(found[1])
 
 
+def must_be_asked(worker: WorkerObserved, now: float) -> bool:
+    """Whether to ask the worker to drain, or to ask it again because the time of the request lies ahead: the
+    clock was wrong then, and the wait for the worker would be as much longer.
+    """
+    asked_at = worker.drain_requested_at_unix_s
+    return not worker.drain_requested or (asked_at is not None and asked_at > now + CLOCKS_DIFFER_S)
+
+
 def waited_enough(worker: WorkerObserved, *, bound_s: float, now: float) -> bool:
     """The drain was requested so long ago that the operator continues without an answer."""
     return worker.drain_requested_at_unix_s is not None and now - worker.drain_requested_at_unix_s > bound_s
@@ -124,7 +134,7 @@ def _suspended(
         target=0,
         reason=ScalingReason.SUSPENDED,
         message=why.message,
-        drain=tuple(one.name for one in waited_for if not one.drain_requested),
+        drain=tuple(one.name for one in waited_for if must_be_asked(one, now)),
         timed_out=() if waited_for else tuple(one.name for one in staying),
     )
 
@@ -192,7 +202,7 @@ def _shrink(
         return _lowered(desired, current)
     if waited_enough(worker, bound_s=drain_timeout_s(resource), now=now):
         return _lowered(desired, current, timed_out=(top,))
-    return _draining(desired, current, top)
+    return _draining(desired, current, top, drain=(top,) if must_be_asked(worker, now) else ())
 
 
 def _lowered(desired: ReplicaPlan, current: int, timed_out: tuple[str, ...] = ()) -> ReplicaPlan:

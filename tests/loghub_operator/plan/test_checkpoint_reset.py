@@ -313,3 +313,16 @@ def test_a_reset_ends_when_the_endpoint_changes(rounds: int) -> None:
     reset = world.status["checkpointReset"]
     assert reset["phase"] == "Failed"
     assert "spec.endpoint changed" in reset["message"]
+
+
+@pytest.mark.parametrize(("ahead_s", "phase"), [(5.0, "StoppingWorkers"), (3600.0, "Failed")])
+def test_a_clock_that_was_set_back_keeps_no_workers_stopped(ahead_s: float, phase: str) -> None:
+    world = World({"to": "End", "nonce": "n"})
+    world.now += ahead_s
+    world.round()
+    world.now -= ahead_s
+    world.client.heartbeat("access", "access", consumer="java-7f", held=())
+    group = world.resource()
+    reset = plan(group, world.observe(group), world.now).status.checkpoint_reset
+    assert reset is not None
+    assert reset.phase == phase

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from loghub_operator.model.actions import ApplyWorkers, EmitEvent, RemoveWorkers
+from loghub_operator.model.actions import ApplyWorkers, DrainWorker, EmitEvent, RemoveWorkers
 from loghub_operator.model.observed import ObservedState, WorkerObserved, WorkerPhase
 from loghub_operator.model.plan import Plan
 from loghub_operator.plan.planner import plan
@@ -75,3 +75,11 @@ def test_the_endpoints_report_takes_precedence_over_the_workers(story: str, phas
     names = {one.name for one in step.observed.workers}
     assert names <= set(step.observed.service.consumers or ())
     assert not _stops(_planned(step, phase, reports=True))
+
+
+@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize(("after_s", "again"), [(-3600.0, True), (-5.0, False), (10.0, False)])
+def test_a_worker_is_asked_again_if_the_clock_was_ahead(story: str, after_s: float, again: bool) -> None:
+    """Otherwise the bound of the drain would begin only when that time is reached."""
+    planned = _planned(_step(story), WorkerPhase.RUNNING, reports=False, after_s=after_s)
+    assert any(isinstance(one, DrainWorker) for one in planned.actions) == again

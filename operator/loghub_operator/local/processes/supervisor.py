@@ -132,11 +132,13 @@ class Supervisor:
         self.tick()
 
     def ask_leave(self, name: str) -> None:
-        """Requests that this worker drain and leave the group; the time of the first request is kept."""
+        """Requests that this worker drain and leave the group; repeated, only the time of the request is
+        another one."""
         worker = self._worker_named(name)
-        if worker is None or worker.drain_requested_at_unix_s is not None:
+        if worker is None:
             return
-        replace_file(worker.folder.drain, DRAIN_REQUESTED.encode())
+        if worker.drain_requested_at_unix_s is None:
+            replace_file(worker.folder.drain, DRAIN_REQUESTED.encode())
         worker.drain_requested_at_unix_s = self._clock.unix_s()
 
     def restart(self, name: str) -> None:
