@@ -132,14 +132,16 @@ class Supervisor:
         self.tick()
 
     def ask_leave(self, name: str) -> None:
-        """Requests that this worker drain and leave the group; repeated, only the time of the request is
-        another one."""
+        """Requests that this worker drain and leave the group. The time of the first request is kept,
+        unless it lies ahead, because the clock was set back.
+        """
         worker = self._worker_named(name)
         if worker is None:
             return
-        if worker.drain_requested_at_unix_s is None:
+        now, before = self._clock.unix_s(), worker.drain_requested_at_unix_s
+        if before is None:
             replace_file(worker.folder.drain, DRAIN_REQUESTED.encode())
-        worker.drain_requested_at_unix_s = self._clock.unix_s()
+        worker.drain_requested_at_unix_s = now if before is None else min(before, now)
 
     def restart(self, name: str) -> None:
         """Stops this worker, which stays a member of the group, and starts it again."""
