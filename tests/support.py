@@ -175,17 +175,20 @@ class ServiceProcess:
         self.start()
 
     def _end(self, how: signal.Signals) -> int:
+        assert self._process is not None, "it was never started"
+        self._process.send_signal(how)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for its end after a signal, and give its exit status."""
         process = self._process
         assert process is not None, "it was never started"
-        process.send_signal(how)
         try:
             return process.wait(STOP_GUARD_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(STOP_GUARD_S)
-            raise AssertionError(
-                f"the service did not end on {how.name}; its output:\n{self.log_tail()}"
-            ) from None
+            raise AssertionError(f"the service did not end; its output:\n{self.log_tail()}") from None
         finally:
             if self._output is not None:
                 self._output.close()

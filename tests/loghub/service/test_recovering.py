@@ -67,7 +67,7 @@ def test_a_stop_during_the_recovery_exits_with_status_0(tmp_path: Path) -> None:
     os.kill(recovering.pid, 15)
     wait_until(lambda: recovering.health()[0] == 0, "the end of listening")
     gate.touch()
-    assert recovering.terminate() == 0
+    assert recovering.wait() == 0
     with running_service(tmp_path) as service, RawClient(service) as client:
         assert client.pull_all() == [group_of("before")]
 

@@ -170,11 +170,21 @@ def test_a_log_group_that_ends_the_process_is_isolated_after_three_attempts(tmp_
         assert any("process 0 ended: exit status 3" in error for error in errors)
 
 
-def test_a_log_group_that_ends_the_process_is_not_blamed_on_another_shard(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        "exit-1",
+        # Two calls are running when the time of one of them is over, and neither can end.
+        pytest.param("hang-1", marks=pytest.mark.long),
+    ],
+)
+def test_a_log_group_that_ends_the_process_is_not_blamed_on_another_shard(
+    tmp_path: Path, command: str
+) -> None:
     """Both are in one process. Each log group of the second shard is alone in its batch, so what ends the
     process three times during it would be skipped."""
-    with rig(tmp_path) as on:
-        on.policy = replace(on.policy, policy=Policy.SKIP)
+    with rig(tmp_path, timeout_s=1.0 if command == "hang-1" else 60.0) as on:
+        on.policy = replace(on.policy, policy=Policy.SKIP, max_attempts=1)
         deadly, innocent = opened(on, 0), opened(on, 1)
         ended = threading.Event()
         failed: list[BaseException] = []
@@ -192,7 +202,7 @@ def test_a_log_group_that_ends_the_process_is_not_blamed_on_another_shard(tmp_pa
         thread = threading.Thread(target=run_innocent)
         thread.start()
         try:
-            kept = batch("a", "exit-1", "b")
+            kept = batch("a", command, "b")
             until_done(lambda: deadly.process(kept, MemoryTracker(0)), [])
         finally:
             ended.set()

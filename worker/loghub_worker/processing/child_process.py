@@ -14,6 +14,7 @@ import structlog
 
 from loghub.worker_contract import ProcessProgress, WorkerReason
 from loghub_worker.backoff import Backoff
+from loghub_worker.consumer.user_code import RemoteError
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.processing.messages import (
     Answer,
@@ -41,8 +42,8 @@ NO_CALL = -1
 Call = Callable[[int], Initialize | Process | ShutDown]
 
 
-class CallFailedError(Exception):
-    """A call had no answer. The message is for the user."""
+class CallFailedError(RemoteError):
+    """A call had no answer."""
 
 
 class ProcessEndedError(CallFailedError):
@@ -54,7 +55,12 @@ class ProcessUnavailableError(CallFailedError):
 
 
 class CallTimedOutError(CallFailedError):
-    """The call took too long, and the process was killed."""
+    """The call took too long, nothing else ran in the process, and it was killed."""
+
+
+class CallSuspectedError(CallFailedError):
+    """The call took too long, and the process was killed; but another call that ran there may be the cause,
+    because it kept every thread from running."""
 
 
 @dataclass(slots=True)
@@ -259,16 +265,18 @@ class ChildProcess:
         if not self._closing:
             log.warning("a process of processors ended", process=self.number, message=_ended_message(status))
         for number, one in pending.items():
-            one.error = self._error(number, guilty, status)
+            one.error = self._error(number, guilty, status, is_only=len(pending) == 1)
             one.answered.set()
         return was_loaded
 
-    def _error(self, number: int, guilty: int | None, status: int) -> CallFailedError:
+    def _error(self, number: int, guilty: int | None, status: int, *, is_only: bool) -> CallFailedError:
         place = f"process {self.number}"
         if guilty is None:
             return ProcessEndedError(f"{place} ended: {_ended_message(status)}")
-        if number == guilty:
+        if number == guilty and is_only:
             return CallTimedOutError(f"{place} was killed because the call took too long")
+        if number == guilty:
+            return CallSuspectedError(f"{place} was killed because this call or another one took too long")
         return ProcessUnavailableError(f"{place} was killed because of another shard")
 
     def _read(self, channel: Channel) -> None:

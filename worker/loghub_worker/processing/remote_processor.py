@@ -24,6 +24,7 @@ from loghub_worker.log_service import PIPELINE_FAILED, encode_cursor
 from loghub_worker.processing.batch_parts import bodies_of, part_of
 from loghub_worker.processing.child_process import (
     CallFailedError,
+    CallSuspectedError,
     CallTimedOutError,
     ChildProcess,
     ProcessEndedError,
@@ -50,6 +51,7 @@ class ShardFailures:
         self._retries: Mapping[int, RangeRetry] = {}
         self.at: int | None = None  # where the next attempt begins, while the shard is assigned
         self.last_message = ""
+        self.is_suspected = False  # a process was killed during a call for this shard, or for another one
         self.handler = FailureHandler(
             settings, exchange=self, clock=clock, journal=journal, dead_letters=dead_letters, random=random
         )
@@ -62,10 +64,11 @@ class ShardFailures:
         """What concerns the present place of the shard."""
         return self.handler.report({} if self.at is None else {shard: self.at})
 
-    def may_end_the_process(self, shard: int) -> bool:
-        """A process has ended during the log group that is next. Other shards were processed in it, too, so
-        that counts only if it happens while nothing else runs there."""
-        return any(one.failure.cause is Cause.ENDED for one in self.report(shard).failing)
+    def must_run_alone(self, shard: int) -> bool:
+        """A process has ended, or was killed, during the log group that is next. Other shards were processed
+        in it, too, so that counts only if it happens while nothing else runs there."""
+        causes = [one.failure.cause for one in self.report(shard).failing]
+        return self.is_suspected or Cause.ENDED in causes or Cause.TIMED_OUT in causes
 
     def end_of_next(self, shard: int, begin: int, end: int) -> int | None:
         """Where the next attempt ends that begins at `begin`; None: not yet."""
@@ -204,6 +207,7 @@ class RemoteProcessor(Processor):
                 handler.failed((part,), failure)
                 return False, None
             handler.succeeded((part,))
+            self._failures.is_suspected = False
             return True, answer.cursor
         finally:
             handler.end()
@@ -227,10 +231,10 @@ class RemoteProcessor(Processor):
 
     def _answer_to(self, batch: LogBatch, noted: str) -> tuple[Answer, Failure | None]:
         session, bodies = self._session, [(first, count) for first, count, _ in bodies_of(batch)]
-        nothing, alone = Answer(0), self._failures.may_end_the_process(self._shard)
+        nothing, alone = Answer(0), self._failures.must_run_alone(self._shard)
         try:
             self._begin_session()
-        except (CallFailedError, RemoteError) as error:
+        except RemoteError as error:
             return nothing, _unavailable(WorkerReason.PROCESSOR_FAILED, f"initialize: {error}")
         try:
             answer = self._call(
@@ -238,6 +242,9 @@ class RemoteProcessor(Processor):
                 [content for *_, content in bodies_of(batch)],
                 alone=alone,
             )
+        except CallSuspectedError as error:
+            self._failures.is_suspected = True
+            return nothing, _unavailable(WorkerReason.BATCH_TIMED_OUT, str(error))
         except CallTimedOutError:
             with self._counts.lock:
                 self._counts.timed_out += 1
