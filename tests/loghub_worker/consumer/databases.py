@@ -35,6 +35,22 @@ def ids_in(address: str) -> list[str]:
         return [name for (name,) in connection.execute("SELECT id FROM ids").fetchall()]
 
 
+def is_locked(address: str) -> bool:
+    """Whether a program stands still in a transaction that keeps others from owning a shard."""
+    with closing(connect(address)) as connection:
+        try:
+            if isinstance(connection, sqlite3.Connection):
+                connection.execute("PRAGMA busy_timeout = 0")
+                connection.execute("BEGIN IMMEDIATE")
+            else:
+                connection.execute("SELECT 1 FROM loghub_positions FOR UPDATE NOWAIT")
+        except (sqlite3.OperationalError, psycopg.errors.LockNotAvailable):
+            return True
+        finally:
+            connection.rollback()
+    return False
+
+
 def write_ids(logs: LogBatch, tracker: Tracker) -> None:
     """Write the ids of the logs and the position in one transaction."""
     with tracker.transaction(logs) as connection:
