@@ -261,7 +261,7 @@ def test_with_a_database_the_logs_stay_in_order(site: Site, tmp_path: Path) -> N
 
 
 def is_paused_outside_a_transaction(program: Program, database: str) -> bool:
-    """Pause the program, unless it keeps the others from the database, as docs/processor.md says of SQLite."""
+    """Pause the program, unless others then could not write (docs/processor.md says so of SQLite)."""
     program.process.send_signal(signal.SIGSTOP)
     os.waitpid(program.process.pid, os.WUNTRACED)  # until it stands still
     if is_locked(database):
