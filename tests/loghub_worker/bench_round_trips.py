@@ -18,9 +18,10 @@ from loghub.wire.cursor import decode
 from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub_worker.batch_plan import BatchPlan, GroupSize
 from loghub_worker.exchange_files import ExchangeFiles, Positions
-from loghub_worker.source.datasource import LogHubStreamReader, SourceOptions
+from loghub_worker.source.datasource import LogHubStreamReader
 from tests.loghub_operator.latency import distant
-from tests.loghub_worker.support import LOGSTORE, PROJECT, prepare
+from tests.loghub_worker.source.options import source_options
+from tests.loghub_worker.support import LOGSTORE, prepare
 from tests.support import ServiceProcess, running_service
 
 BATCHES, WARM = 25, 5
@@ -41,18 +42,13 @@ class Source:
         self.exchange = ExchangeFiles(folder)
         self.version = 0
         self.reader = LogHubStreamReader(
-            SourceOptions(
-                endpoint=endpoint,
-                project=PROJECT,
-                logstore=LOGSTORE,
-                credentials_dir=str(service.credentials_dir),
-                exchange_dir=str(folder),
+            source_options(
+                endpoint,
+                service.credentials_dir,
+                folder,
                 fetch_interval_s=0.0,
-                batch_interval_s=0.0,
-                max_log_groups=1000,
                 max_bytes=1 << 24,
                 max_logs=1 << 20,
-                cores=1,
             )
         )
         self.offset = self.reader.initialOffset()

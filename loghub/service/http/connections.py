@@ -13,6 +13,7 @@ connection was closed opens another one. The listener reports what happens; noth
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
+from itertools import islice
 from typing import Any
 
 _NETWORK_BITS = 64  # of IPv6 addresses that one host may use
@@ -84,11 +85,13 @@ class Connections:
 
     def _is_full_of_requests(self, key_id: str, new: Connection) -> bool:
         """Whether the key has requests that the service works on in all places but those for new clients."""
-        most = max(1, self.most - self._reserve)
         members = self._authenticated.get(key_id, {})
-        if len(members) < most:
+        may_be_free = len(members) - (new in members) - max(1, self.most - self._reserve)
+        if may_be_free < 0:
             return False
-        return sum(not one.may_go for one in members if one is not new) >= most
+        # Those of the oldest requests come first, so that usually a few are looked at.
+        free = (one for one in members if one is not new and one.may_go)
+        return sum(1 for _ in islice(free, may_be_free + 1)) <= may_be_free
 
     def forget(self, connection: Connection) -> None:
         """The connection is closed."""

@@ -14,7 +14,15 @@ from typing import Any
 from loghub.client.http import HttpLogHub
 from loghub.client.port import GroupInfo
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub_worker.api import Consumer, ConsumerSettings, Listener, LogBatch, Processor, Tracker
+from loghub_worker.api import (
+    Consumer,
+    ConsumerSettings,
+    Listener,
+    LogBatch,
+    MultiLogstoreConsumer,
+    Processor,
+    Tracker,
+)
 from tests.support import ROOT, STOP_GUARD_S, ServiceProcess, wait_until
 
 PROJECT, GROUP = "demo", "readers"
@@ -153,7 +161,7 @@ class RecordingListener(Listener):
 class Running:
     """`Consumer.run` in a thread, with what it raised."""
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Consumer | MultiLogstoreConsumer) -> None:
         self.consumer = consumer
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -171,7 +179,7 @@ class Running:
 
 
 @contextmanager
-def running(consumer: Consumer) -> Iterator[Running]:
+def running(consumer: Consumer | MultiLogstoreConsumer) -> Iterator[Running]:
     """A consumer that runs; always ended. Its error is raised unless the test took it."""
     run = Running(consumer)
     try:

@@ -2,8 +2,6 @@
 
 import re
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +15,7 @@ from loghub_worker.api import (
     RetryLogstore,
     Tracker,
 )
-from tests.loghub_worker.consumer.support import PROJECT, Running, Seen, Site, released, wait_for
+from tests.loghub_worker.consumer.support import PROJECT, Running, Seen, Site, released, running, wait_for
 
 
 class Logstores:
@@ -79,18 +77,6 @@ class RecordingListener(MultiLogstoreListener):
 @pytest.fixture
 def logstores(site: Site) -> Logstores:
     return Logstores(site)
-
-
-@contextmanager
-def running(consumer: MultiLogstoreConsumer) -> Iterator[Running]:
-    run = Running(consumer)
-    try:
-        yield run
-    finally:
-        consumer.wakeup()
-        run.join()
-    if run.error is not None:
-        raise run.error
 
 
 def test_logstores_that_match_join_and_those_that_are_deleted_leave(logstores: Logstores) -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from loghub_worker.batch_plan import Range
 from loghub_worker.failure.attempt_journal import AttemptJournal, Journal
-from loghub_worker.failure.failure_policy import Cause, FailingRange, Failure, PastSkips, WaitState
+from loghub_worker.failure.failure_policy import FailingRange
+from loghub_worker.failure.skip_limits import Cause, Failure, PastSkips, WaitState
 
 FAILING = FailingRange(
     shard=3,

@@ -7,7 +7,7 @@ import pytest
 from loghub_worker.batch_plan import Range
 from loghub_worker.exchange_files import ExchangeFiles
 from loghub_worker.failure.failure_handler import FailureHandler, Settlement
-from loghub_worker.failure.failure_policy import HOUR_S, FailureSettings, Policy
+from loghub_worker.failure.skip_limits import HOUR_S, FailureSettings, Policy
 from tests.support import HandClock
 
 

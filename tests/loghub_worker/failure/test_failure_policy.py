@@ -9,15 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loghub_worker.batch_plan import EMPTY_PLAN, BatchLimits, GroupSize, Range, due_retries, next_plan
-from loghub_worker.failure.failure_policy import (
-    HOUR_S,
-    Cause,
-    Failure,
-    FailurePolicy,
-    FailureSettings,
-    Policy,
-    WaitState,
-)
+from loghub_worker.failure.failure_policy import FailurePolicy
+from loghub_worker.failure.skip_limits import HOUR_S, Cause, Failure, FailureSettings, Policy, WaitState
 
 TIMEOUT_S = 600.0
 ONE_TO_FOUR = st.integers(1, 4)

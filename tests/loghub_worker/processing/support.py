@@ -11,7 +11,7 @@ from loghub.wire.loggroup import Log, LogGroup, encode, wrap
 from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
 from loghub_worker.consumer.user_code import RemoteError
 from loghub_worker.failure.dead_letter import DeadLetters
-from loghub_worker.failure.failure_policy import FailureSettings, Policy
+from loghub_worker.failure.skip_limits import FailureSettings, Policy
 from loghub_worker.log_service import encode_cursor
 from loghub_worker.processing.child_process import ProcessSettings
 from loghub_worker.processing.messages import Load

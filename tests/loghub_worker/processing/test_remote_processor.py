@@ -11,7 +11,7 @@ import pytest
 from loghub.worker_contract import DeadLetterFolder
 from loghub_worker.consumer.processor import ShardLostError
 from loghub_worker.consumer.user_code import RemoteError
-from loghub_worker.failure.failure_policy import Policy, WaitState
+from loghub_worker.failure.skip_limits import Policy, WaitState
 from loghub_worker.log_service import encode_cursor
 from loghub_worker.processing.remote_processor import RemoteProcessor
 from tests.loghub_worker.processing.support import MemoryTracker, Rig, batch, rig, until_done

@@ -20,7 +20,8 @@ from loghub_worker.sink.logstore import FORMAT
 from loghub_worker.source.datasource import SourceOptions
 from loghub_worker.source.read_counts import ReadCount
 from tests.loghub_worker.query.poison import LOWER, UPPER
-from tests.loghub_worker.support import GUARD_S, LOGSTORE, PROJECT, Producer, prepare
+from tests.loghub_worker.source.options import source_options
+from tests.loghub_worker.support import GUARD_S, LOGSTORE, Producer, prepare
 from tests.support import ServiceProcess, running_service
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -56,7 +57,7 @@ def filled_shards(service: ServiceProcess) -> tuple[Range, ...]:
     return tuple(Range(shard, cursor(shard, "begin"), cursor(shard, "end")) for shard in LOGS)
 
 
-def source_options(service: ServiceProcess, folder: Path, ranges: tuple[Range, ...]) -> SourceOptions:
+def options_for(service: ServiceProcess, folder: Path, ranges: tuple[Range, ...]) -> SourceOptions:
     """Of a source that reads these ranges in one batch."""
     ExchangeFiles(folder).write_positions(
         Positions(
@@ -65,19 +66,7 @@ def source_options(service: ServiceProcess, folder: Path, ranges: tuple[Range, .
             group_sizes={one.shard: GroupSize(bytes=1, logs=1) for one in ranges},
         )
     )
-    return SourceOptions(
-        endpoint=service.endpoint,
-        project=PROJECT,
-        logstore=LOGSTORE,
-        credentials_dir=str(service.credentials_dir),
-        exchange_dir=str(folder),
-        fetch_interval_s=0.1,
-        batch_interval_s=0.0,
-        max_log_groups=1000,
-        max_bytes=1 << 30,
-        max_logs=1_000_000,
-        cores=len(ranges),
-    )
+    return source_options(service.endpoint, service.credentials_dir, folder, cores=len(ranges))
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +81,7 @@ def open_batch(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
 
     with running_service(folder / "service") as service:
         ranges = filled_shards(service)
-        options = replace(source_options(service, folder, ranges), counts=counts.begin_query())
+        options = replace(options_for(service, folder, ranges), counts=counts.begin_query())
         rows = spark.readStream.format(FORMAT).option("settings", options.to_option()).load()
         writer = rows.writeStream.foreachBatch(on_batch).trigger(processingTime="0 seconds")
         query = writer.option("checkpointLocation", (folder / "query").as_uri()).start()

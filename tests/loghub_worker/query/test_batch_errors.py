@@ -9,7 +9,7 @@ from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from loghub.wire.errors import Code, EndpointUnreachable, LogHubError
-from loghub_worker.failure.failure_policy import Cause
+from loghub_worker.failure.skip_limits import Cause
 from loghub_worker.query.batch_errors import failure_of, is_outage
 from loghub_worker.query.transform import PipelineError
 from loghub_worker.sink.batch_sink import InvalidSinkError

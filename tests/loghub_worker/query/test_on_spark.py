@@ -20,13 +20,12 @@ from loghub_worker.query.batch_ranges import plan_of_batch
 from loghub_worker.query.transform import SqlTransform, empty_logs
 from loghub_worker.sink.commit_log import ShardIncarnation
 from loghub_worker.sink.logstore import FORMAT
-from loghub_worker.source.datasource import SourceOptions
 from tests.loghub_worker.query.worker_threads import WorkerThreads
+from tests.loghub_worker.source.options import source_options
 from tests.loghub_worker.support import (
     GROUP,
     GUARD_S,
     LOGSTORE,
-    PROJECT,
     Producer,
     prepare,
     worker_config,
@@ -74,19 +73,7 @@ class Reading:
         self._positions: dict[int, int] = {}
         self._version = 0
         self.set_positions({})
-        options = SourceOptions(
-            endpoint=service.endpoint,
-            project=PROJECT,
-            logstore=LOGSTORE,
-            credentials_dir=str(service.credentials_dir),
-            exchange_dir=str(folder),
-            fetch_interval_s=0.1,
-            batch_interval_s=0.0,
-            max_log_groups=3,
-            max_bytes=1 << 30,
-            max_logs=1_000_000,
-            cores=2,
-        )
+        options = source_options(service.endpoint, service.credentials_dir, folder, max_log_groups=3, cores=2)
         rows = spark.readStream.format(FORMAT).option("settings", options.to_option()).load()
         writer = rows.writeStream.foreachBatch(self._on_batch).trigger(processingTime="50 milliseconds")
         self.query = writer.option("checkpointLocation", self.scratch.as_uri()).start()

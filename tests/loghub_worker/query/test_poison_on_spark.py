@@ -28,7 +28,7 @@ from loghub.worker_contract import (
     WorkerConfig,
 )
 from loghub_worker.failure.dead_letter import TAG_PREFIX
-from loghub_worker.failure.failure_policy import WaitState
+from loghub_worker.failure.skip_limits import WaitState
 from loghub_worker.query.transform import PythonTransform, Transform
 from loghub_worker.sink.sinks import make_sink
 from tests.loghub_worker.query.poison import POISON, UPPER, ids, put, put_around_a_poison

@@ -16,8 +16,9 @@ from loghub_worker.consumer.failure_sink import FailureSink
 from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable
 from loghub_worker.consumer.unacknowledged import FINAL, TIMED_OUT, Redelivery, Unsettled
 from loghub_worker.failure.dead_letter import DEAD_LETTER_UNAVAILABLE, Rejection
-from loghub_worker.failure.failure_policy import Cause, FailingRange, Failure, WaitState
+from loghub_worker.failure.failure_policy import FailingRange
 from loghub_worker.failure.retry_logstore import RETRY_PREFIX, RetryMark
+from loghub_worker.failure.skip_limits import Cause, Failure, WaitState
 from loghub_worker.log_service import ReportedError, encode_cursor
 
 log = structlog.get_logger()

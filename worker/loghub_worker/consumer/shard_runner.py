@@ -23,7 +23,7 @@ from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable, kept
 from loghub_worker.consumer.stored_position import StoredPosition
 from loghub_worker.consumer.tracker import ShardTracker
 from loghub_worker.consumer.user_code import RemoteError, UserCode
-from loghub_worker.failure.failure_policy import Cause, Failure
+from loghub_worker.failure.skip_limits import Cause, Failure
 from loghub_worker.log_service import ReportedError, decode_cursor, rejects_content
 from loghub_worker.source.shard_reader import ShortReadError
 

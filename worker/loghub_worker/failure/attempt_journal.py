@@ -16,7 +16,8 @@ import structlog
 
 from loghub.atomic_file import replace_file
 from loghub_worker.batch_plan import Range
-from loghub_worker.failure.failure_policy import FailingRange, PastSkips
+from loghub_worker.failure.failure_policy import FailingRange
+from loghub_worker.failure.skip_limits import PastSkips
 
 log = structlog.get_logger()
 

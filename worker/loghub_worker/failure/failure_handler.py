@@ -18,15 +18,8 @@ from loghub_worker.batch_plan import Range
 from loghub_worker.exchange_files import Retries
 from loghub_worker.failure.attempt_journal import AttemptJournal, Journal
 from loghub_worker.failure.dead_letter import DEAD_LETTER_UNAVAILABLE, DeadLetters, Rejection
-from loghub_worker.failure.failure_policy import (
-    Cause,
-    FailingRange,
-    Failure,
-    FailurePolicy,
-    FailureSettings,
-    ShardTotals,
-)
-from loghub_worker.failure.skip_limits import RecentSkips
+from loghub_worker.failure.failure_policy import FailingRange, FailurePolicy, ShardTotals
+from loghub_worker.failure.skip_limits import Cause, Failure, FailureSettings, RecentSkips
 from loghub_worker.log_service import ReportedError, encode_cursor
 
 log = structlog.get_logger()

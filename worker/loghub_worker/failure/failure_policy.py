@@ -32,19 +32,6 @@ from loghub_worker.failure.skip_limits import (
     WaitState,
 )
 
-__all__ = [
-    "HOUR_S",
-    "Cause",
-    "FailingRange",
-    "Failure",
-    "FailurePolicy",
-    "FailureSettings",
-    "PastSkips",
-    "Policy",
-    "ShardTotals",
-    "WaitState",
-]
-
 # One more attempt costs a batch after an error, and the whole timeout or a start of the worker otherwise.
 PARTS_AFTER_AN_ERROR, PARTS_AFTER_A_HANG = 2, 16
 

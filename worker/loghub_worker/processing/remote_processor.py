@@ -19,7 +19,8 @@ from loghub_worker.consumer.user_code import RemoteError
 from loghub_worker.exchange_files import Retries
 from loghub_worker.failure.dead_letter import DeadLetters
 from loghub_worker.failure.failure_handler import ENDED, FailureHandler, FailureReport, Settlement
-from loghub_worker.failure.failure_policy import Cause, FailingRange, Failure, FailureSettings
+from loghub_worker.failure.failure_policy import FailingRange
+from loghub_worker.failure.skip_limits import Cause, Failure, FailureSettings
 from loghub_worker.log_service import PIPELINE_FAILED, encode_cursor
 from loghub_worker.processing.batch_parts import bodies_of, part_of
 from loghub_worker.processing.child_process import (

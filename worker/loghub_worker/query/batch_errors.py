@@ -14,7 +14,7 @@ from py4j.protocol import Py4JNetworkError
 
 from loghub.wire.errors import LogHubException
 from loghub_worker.error_text import first_lines
-from loghub_worker.failure.failure_policy import Cause, Failure
+from loghub_worker.failure.skip_limits import Cause, Failure
 from loghub_worker.log_service import (
     PIPELINE_FAILED,
     REJECTED_CONTENT,

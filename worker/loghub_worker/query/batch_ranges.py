@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loghub_worker.batch_plan import BatchPlan, Range
-from loghub_worker.failure.failure_policy import Cause, Failure
+from loghub_worker.failure.skip_limits import Cause, Failure
 from loghub_worker.source.read_counts import ReadCount
 
 UNKNOWN = ReadCount(logs=0, bytes=0)

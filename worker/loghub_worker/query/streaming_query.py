@@ -21,8 +21,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from loghub_worker.batch_plan import BatchPlan, Range
 from loghub_worker.failure.batch_deadline import DeadlineStep, RunningBatch, deadline_step
 from loghub_worker.failure.failure_handler import FailureHandler, Settlement
-from loghub_worker.failure.failure_policy import Cause, FailingRange, Failure
-from loghub_worker.failure.skip_limits import failure_settings
+from loghub_worker.failure.failure_policy import FailingRange
+from loghub_worker.failure.skip_limits import Cause, Failure, failure_settings
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import ReportedError, encode_cursor
 from loghub_worker.membership.shard_manager import ShardManager

@@ -12,7 +12,7 @@ import pytest
 
 from loghub.sink_settings import PostgresqlSink
 from loghub_worker.batch_plan import Range
-from loghub_worker.failure.failure_policy import Cause
+from loghub_worker.failure.skip_limits import Cause
 from loghub_worker.query.batch_errors import failure_of, is_outage
 from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError, SinkUnreachableError
 from loghub_worker.sink.commit_log import RangeTakenError

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from loghub_worker.batch_plan import Range
-from loghub_worker.failure.failure_policy import Cause
+from loghub_worker.failure.skip_limits import Cause
 from loghub_worker.query.batch_errors import failure_of
 from loghub_worker.query.spark_session import SPARK_ERRORS
 from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError
