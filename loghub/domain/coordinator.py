@@ -176,13 +176,14 @@ def _heartbeat(draft: Draft, event: Heartbeat, now: float) -> RefusalCode | None
 
 
 def _hand_over(draft: Draft, entry: ShardEntry) -> None:
-    """Give a shard that its holder has released to the next holder, once that does not report it either
-    (edges 6 and 5). It reports it only if a heartbeat of it was late."""
+    """Give a shard that its holder has released to the next holder (edge 6), once that does not report it
+    either (edge 15). It reports it only if a heartbeat of it was late."""
     receiver = entry.next_holder
     assert receiver is not None
-    draft.go(entry.shard, Trigger.HOLDER_RELEASED, holder=receiver)
     if entry.shard in draft.consumers[receiver].held:
-        draft.go(entry.shard, Trigger.MOVED_TO_BALANCE, holder=receiver, next_holder=receiver)
+        draft.go(entry.shard, Trigger.REBOUND, holder=receiver, next_holder=receiver)
+    else:
+        draft.go(entry.shard, Trigger.HOLDER_RELEASED, holder=receiver)
 
 
 def _deadline(consumer: ConsumerEntry, timeout_s: float) -> float:

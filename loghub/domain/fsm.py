@@ -127,7 +127,7 @@ EDGES: tuple[Edge, ...] = (
     _edge(13, _MOVING, Trigger.END_CHECKPOINTED, _OVER, "the holder reached the end while it drained"),
     _edge(14, _FREE, Trigger.END_CHECKPOINTED, _OVER, _FORCED_END_WHY),
     _edge(14, _WAIT, Trigger.END_CHECKPOINTED, _OVER, _FORCED_END_WHY),
-    _edge(15, _MOVING, Trigger.REBOUND, _MOVING, "balance assigns it to another next holder"),
+    _edge(15, _MOVING, Trigger.REBOUND, _MOVING, "another next holder, or the next holder reports it itself"),
 )
 
 _TABLE: dict[tuple[ShardState | None, Trigger], Edge] = {(e.old, e.trigger): e for e in EDGES}

@@ -211,6 +211,7 @@ def test_over_to_not_alloc_to_already_alloc_by_force() -> None:
     driver.checkpoint("a", 0, 5)
     assert driver.checkpoint("", 0, 2, force=True) is None
     assert triggers(driver.last, 0) == [Trigger.FORCED_BACK, Trigger.ASSIGNED, Trigger.MOVED_TO_BALANCE]
+    assert [passage.holder for passage in driver.last.transitions] == [None, "a", "a"]
     assert driver.heartbeat("a", 0) == ()
     assert driver.heartbeat("a") == (0,)
 

@@ -134,5 +134,6 @@ def test_a_shard_goes_to_the_next_holder_only_once_that_does_not_report_it_eithe
     driver = in_transfer()
     driver.heartbeat("b", 1)
     assert driver.heartbeat("a", 0) == (0,)
+    assert triggers(driver.last, 1) == [Trigger.REBOUND]
     assert driver.line(1) == "transfer b -> b"
     assert driver.heartbeat("b") == (1,)
