@@ -56,6 +56,8 @@ def test_a_shard_comes_back_while_its_holder_shuts_it_down(place: Place, languag
     place.wait_for_a_heartbeat("A")
     b.kill()
     wait_until(lambda: "B" not in place.names(), "B has timed out", guard_s=GUARD_S)
+    place.wait_for_a_heartbeat("A")  # whose answer could already list the shards again
+    place.wait_for_a_heartbeat("A")
     a.let_go()
     place.wait_held(4)
     written |= place.write(40)
