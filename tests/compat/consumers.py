@@ -89,21 +89,19 @@ def _classes() -> Path:
 
 
 def _compile_java() -> None:
-    """By the compiler that a JRE lacks: one of Debian's packages has it."""
-    lock = _classes().with_suffix(".lock")
-    with runs.locked(lock, guard_s=600, what="compiling Consume.java"):
+    """By Eclipse's compiler, which is a jar: a JRE has none."""
+    with runs.locked(_classes().with_suffix(".lock"), guard_s=600, what="compiling Consume.java"):
         if _classes().exists():
             return
         part = _classes().with_suffix(".part")
-        command = ["javac", "-cp", f"{_jar_folder()}/*", "-d", str(part), str(JAVA_SOURCE)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-        except FileNotFoundError as error:
-            raise RuntimeError(
-                "javac is missing; as root: apt-get install openjdk-17-jdk-headless"
-            ) from error
+        jars = ":".join(str(_jar_folder() / jar.file) for jar in _jars())
+        compiler = next(_jar_folder() / jar.file for jar in _jars() if jar.artifact == "ecj")
+        command = ["java", "-jar", str(compiler), "-17", "-proc:none", "-cp", jars]
+        done = subprocess.run(
+            [*command, "-d", str(part), str(JAVA_SOURCE)], capture_output=True, text=True, check=False
+        )
         if done.returncode:
-            raise RuntimeError(f"Consume.java does not compile: {done.stderr}")
+            raise RuntimeError(f"Consume.java does not compile: {done.stdout}{done.stderr}")
         part.rename(_classes())
 
 
