@@ -20,6 +20,7 @@ from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import (
     ObservedState,
     ObservedStatefulSet,
+    Peer,
     ServiceErrorReason,
     Unavailable,
 )
@@ -313,6 +314,26 @@ def test_a_reset_ends_when_the_endpoint_changes(rounds: int) -> None:
     reset = world.status["checkpointReset"]
     assert reset["phase"] == "Failed"
     assert "spec.endpoint changed" in reset["message"]
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_a_reset_ends_when_another_object_owns_the_group(rounds: int) -> None:
+    """Its workers consume past the targets, and the group may come back after days."""
+    world = World({"to": "End", "nonce": "n"})
+    for _ in range(rounds):
+        world.round()
+    world.status["ownership"].pop("accessSince")  # the key was refused for too long
+    world.peers = (Peer(created="", namespace="b", name="b", access_since="2026-01-01T00:00:00Z"),)
+    world.round()
+    assert world.status["checkpointReset"]["phase"] == "Failed"
+    world.write()
+    world.force(world.cursors("end"))
+    theirs = world.checkpoints()
+    world.peers = ()
+    for _ in range(3):
+        world.round()
+    assert world.checkpoints() == theirs
+    assert "ceased to be this object's" in world.status["checkpointReset"]["message"]
 
 
 @pytest.mark.parametrize(("ahead_s", "phase"), [(5.0, "StoppingWorkers"), (3600.0, "Failed")])
