@@ -50,6 +50,11 @@ class ResetProgress:
     actions: tuple[Action, ...] = ()
     events: tuple[EmitEvent, ...] = ()
 
+    @property
+    def committed(self) -> int:
+        """How many checkpoints are committed now."""
+        return sum(len(one.cursors) for one in self.actions if isinstance(one, CommitCheckpoints))
+
 
 def advance(
     resource: LogHubConsumerGroup,
@@ -257,6 +262,13 @@ def _committing(reset: _Reset) -> ResetProgress:
     if reset.observed.memory.service_error and too_long:
         return reset.failed(
             f"the log service rejects the checkpoints of shards {listed(shard for shard, _ in cursors)};"
+            f" ConfigMap {undo} has the previous ones",
+            undo=undo,
+        )
+    # All were committed, and as many are others again: after another five minutes it would be no different.
+    if too_long and 0 < reset.observed.memory.committed <= len(cursors):
+        return reset.failed(
+            f"others keep moving the checkpoints of shards {listed(shard for shard, _ in cursors)};"
             f" ConfigMap {undo} has the previous ones",
             undo=undo,
         )

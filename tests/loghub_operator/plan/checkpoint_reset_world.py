@@ -115,6 +115,7 @@ class World:
             self.carry_out(group, action)
         self.effect()
         self.status = planned.status.to_dict()
+        self.memory = planned.memory
         self.effect()
         self.now += 1
 
