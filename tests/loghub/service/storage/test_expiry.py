@@ -5,9 +5,9 @@ import random
 import pytest
 
 from loghub.service.storage.log_inspection import inspect_log
-from loghub.service.storage.record import SegmentHeader
+from loghub.service.storage.record import SEGMENT_HEADER_BYTES, SegmentHeader
 from loghub.service.storage.segment import NewGroup, create_segment
-from loghub.service.storage.shardlog import ShardLog, open_log
+from loghub.service.storage.shardlog import NoRoom, ShardLog, open_log
 from tests.loghub.service.simdisk import SimDisk
 
 FOLDER = "/data/logs/1/0"
@@ -64,6 +64,21 @@ def test_log_groups_are_kept_that_are_written_after_a_time_in_the_future() -> No
     assert [look(disk, log, most=100) for _ in range(3)] == [0, 0, 0]
     write(log, b"new", received_us=NOW_US)
     assert survivors(disk)[-1] == b"new"
+
+
+def test_a_full_volume_frees_what_has_expired_in_the_newest_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small logstore may have nothing else, and the room for another segment is what is missing."""
+    disk = SimDisk()
+    log = opened(disk)
+    write(log, b"old")
+    monkeypatch.setattr(disk, "free_bytes", lambda _: 0)
+    assert look(disk, log, most=100) == 1
+    assert sum(len(content.live) for content in disk.live.values()) == SEGMENT_HEADER_BYTES
+    with pytest.raises(NoRoom):
+        write(log, b"refused", received_us=NOW_US)
+    monkeypatch.undo()
+    write(log, b"new", received_us=NOW_US)
+    assert survivors(disk) == [b"new"]
 
 
 def test_a_group_that_is_too_large_for_the_segment_of_the_last_look_is_kept() -> None:
