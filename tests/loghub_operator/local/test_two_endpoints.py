@@ -63,7 +63,8 @@ def test_down_deletes_the_group_where_it_was_up(tmp_path: Path, endpoints: tuple
     file = tmp_path / "cr.yaml"
     file.write_text(yaml.safe_dump(document(SUSPENDED)))
     where = ["-f", str(file), "--state-dir", str(tmp_path / "state")]
-    up = ["--create-logstore", "--wait-for", "ready", "--plain", "--endpoint", endpoints[0]]
+    without_scheme = endpoints[0].removeprefix("http://")
+    up = ["--create-logstore", "--wait-for", "ready", "--plain", "--endpoint", without_scheme]
     assert main(["up", *where, *up]) == 0
     assert groups(endpoints[0]) == ["shared"]
     assert main(["down", *where]) == 0
