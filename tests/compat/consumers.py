@@ -195,6 +195,7 @@ class Consumers:
         in_order: bool = False,
         start: str = "begin",
         roll_back: tuple[str, str] = ("", ""),
+        sign_v4: bool = False,
     ) -> Consumer:
         """``roll_back``: at this line to this cursor."""
         number = len(self.all)
@@ -215,6 +216,7 @@ class Consumers:
             "holdFile": str(hold_file),
             "rollBackAt": roll_back[0],
             "rollBackTo": roll_back[1],
+            "signV4": sign_v4,
         }
         with errors.open("wb") as log:
             process = subprocess.Popen(

@@ -88,8 +88,8 @@ def test_a_returned_cursor_rolls_back_and_a_forced_checkpoint_resets(place: Plac
     assert Counter(again.lines) == Counter(before | after)
 
 
-def saved(place: Place) -> int | None:
-    (checkpoint,) = place.client.get_checkpoints(LOGSTORE, GROUP, 0)
+def saved(place: Place, shard: int = 0) -> int | None:
+    (checkpoint,) = place.client.get_checkpoints(LOGSTORE, GROUP, shard)
     return cursor.decode(checkpoint.cursor) if checkpoint.cursor else None
 
 
@@ -137,3 +137,13 @@ def test_the_service_is_killed_and_starts_again(place: Place, language: str) -> 
     print(
         f"{language}: {len(written)} lines, {place.repeated()} consumed again after two kills of the service"
     )
+
+
+@pytest.mark.parametrize("language", [each for each in LANGUAGES if each != "java"])
+def test_requests_are_signed_with_version_4(place: Place, language: str) -> None:
+    place.create(shards=2)
+    consumer = place.consumers.start(language, "A", sign_v4=True)
+    place.wait_held(2)
+    place.consumers.wait_for(place.write(10))
+    consumer.stop()
+    wait_until(lambda: all(saved(place, shard) is not None for shard in (0, 1)), "the checkpoints")

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from aliyun.log.auth import AUTH_VERSION_1, AUTH_VERSION_4
 from aliyun.log.consumer import ConsumerProcessorBase, ConsumerWorker, CursorPosition, LogHubConfig
 
 POSITIONS = {"begin": CursorPosition.BEGIN_CURSOR, "end": CursorPosition.END_CURSOR}
@@ -51,6 +52,8 @@ def main() -> None:
         data_fetch_interval=0.1,
         in_order=config["inOrder"],
         worker_pool_size=4,
+        auth_version=AUTH_VERSION_4 if config["signV4"] else AUTH_VERSION_1,
+        region="embedded",
     )
     settings.consumer_group_time_out = config["timeoutS"]
     worker = ConsumerWorker(Writer, settings)

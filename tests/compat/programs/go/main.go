@@ -31,6 +31,7 @@ type config struct {
 	HoldFile   string `json:"holdFile"`
 	RollBackAt string `json:"rollBackAt"`
 	RollBackTo string `json:"rollBackTo"`
+	SignV4     bool   `json:"signV4"`
 }
 
 type writer struct {
@@ -64,6 +65,10 @@ func main() {
 		InOrder:                   settings.InOrder,
 		Logger:                    log.NewSyncLogger(log.NewLogfmtLogger(os.Stderr)),
 		DisableRuntimeMetrics:     true,
+	}
+	if settings.SignV4 {
+		option.AuthVersion = sls.AuthV4
+		option.Region = "embedded"
 	}
 	switch settings.From {
 	case "begin":
