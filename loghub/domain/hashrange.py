@@ -14,6 +14,7 @@ from itertools import pairwise
 KEY_DIGITS = 32
 TOP = 1 << 128
 MAX_KEY = TOP - 1
+MAX_PARTS = 1 << 16
 
 _KEY = re.compile(r"[0-9a-fA-F]{32}")
 
@@ -72,9 +73,16 @@ class HashRange:
     def overlaps(self, other: "HashRange") -> bool:
         return self.begin < other.end and other.begin < self.end
 
-    def midpoint(self) -> int:
-        """The key that halves the range. Raises BadHashKey if the range is too small to be halved."""
-        return self._checked((self.begin + self.end) // 2)
+    def parts(self, count: int) -> tuple["HashRange", ...]:
+        """So many parts, whose widths differ by at most one key. Raises BadHashKey for a count outside 1 to
+        65536, or if the range is too small."""
+        if not 1 <= count <= MAX_PARTS:
+            raise BadHashKey(f"a range of keys can be divided into 1 to {MAX_PARTS} parts, not {count}")
+        width = self.end - self.begin
+        if width < count:
+            raise BadHashKey(f"{self.begin_key} to {self.end_key} is too small for {count} parts")
+        bounds = [self.begin + width * i // count for i in range(count + 1)]
+        return tuple(HashRange(begin=b, end=e) for b, e in pairwise(bounds))
 
     def split(self, key: int) -> tuple["HashRange", "HashRange"]:
         """``[begin, key)`` and ``[key, end)``. Raises BadHashKey if either would not be a valid range."""
@@ -99,11 +107,5 @@ WHOLE = HashRange(begin=0, end=TOP)
 
 
 def even_ranges(count: int) -> tuple[HashRange, ...]:
-    """The whole space in ``count`` parts whose widths differ by at most one key.
-
-    Raises BadHashKey for a count outside 1 to 65536.
-    """
-    if not 1 <= count <= 1 << 16:
-        raise BadHashKey(f"the key space can be divided into 1 to {1 << 16} parts, not {count}")
-    bounds = [TOP * i // count for i in range(count + 1)]
-    return tuple(HashRange(begin=b, end=e) for b, e in pairwise(bounds))
+    """The `HashRange.parts` of the whole space."""
+    return WHOLE.parts(count)

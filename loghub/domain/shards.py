@@ -82,15 +82,23 @@ def create(count: int) -> ShardMap:
     return ShardMap(shards=shards, next_shard=count)
 
 
-def split(before: ShardMap, *, shard: int, key: int | None = None) -> Reshard:
-    """Split one writable shard into two, at ``key`` or in the middle.
+def split(before: ShardMap, *, shard: int, parts: int = 2) -> Reshard:
+    """Split one writable shard into parts of the same width.
+
+    Raises ShardNotFound, ShardIsReadOnly, or hashrange.BadHashKey if the range is too small.
+    """
+    old = _writable(before, shard)
+    return _reshard(before, closing=(old,), ranges=old.keys.parts(parts))
+
+
+def split_at(before: ShardMap, *, shard: int, key: int) -> Reshard:
+    """Split one writable shard into two, the second of which begins at the key.
 
     Raises ShardNotFound, ShardIsReadOnly, or hashrange.BadHashKey for a key that is not inside the
     range.
     """
     old = _writable(before, shard)
-    left, right = old.keys.split(old.keys.midpoint() if key is None else key)
-    return _reshard(before, closing=(old,), ranges=(left, right))
+    return _reshard(before, closing=(old,), ranges=old.keys.split(key))
 
 
 def merge(before: ShardMap, *, shard: int) -> Reshard:

@@ -116,7 +116,9 @@ class Logstore:
 
     def split(self, shard: int, key: str | None) -> tuple[int, ...]:
         """The old shard and the new ones."""
-        return self._reshard(lambda: shards.split(self.shard_map, shard=shard, key=_key(key)))
+        if key is None:
+            return self._reshard(lambda: shards.split(self.shard_map, shard=shard))
+        return self._reshard(lambda: shards.split_at(self.shard_map, shard=shard, key=parse_key(key)))
 
     def merge(self, shard: int) -> tuple[int, ...]:
         """The old shards and the new one."""
@@ -186,7 +188,3 @@ class Logstore:
             raise LogHubError.of(Code(done.refusal.value), f"consumer group {name}: {event}")
         self._groups[name] = done.state
         return done
-
-
-def _key(text: str | None) -> int | None:
-    return None if text is None else parse_key(text)

@@ -8,7 +8,7 @@ import asyncio
 from dataclasses import replace
 
 from loghub.domain import shards as rules
-from loghub.domain.hashrange import parse_key
+from loghub.domain.hashrange import MAX_PARTS, parse_key
 from loghub.domain.shards import Reshard, Shard
 from loghub.service.api import lookup, parse
 from loghub.service.api.logstores import check_shard_room
@@ -26,8 +26,8 @@ async def list_shards(engine: Engine, request: Request, *, ls: str) -> ServiceRe
 
 
 async def change_shard(engine: Engine, request: Request, *, ls: str, shard: str) -> ServiceResponse:
-    """Serve ``action=split`` with an optional ``key``, or ``action=merge``. The response lists the old shards
-    first."""
+    """Serve ``action=split`` with an optional ``key`` or ``shardCount``, or ``action=merge``. The response
+    lists the old shards first."""
     async with engine.admin:
         store = lookup.logstore(engine, request, ls)
         number = lookup.shard(store, shard).shard
@@ -57,10 +57,13 @@ async def delete_shard(engine: Engine, request: Request, *, ls: str, shard: str)
 
 
 def _split(store: Logstore, shard: int, request: Request) -> Reshard:
-    if parse.number_query(request, "shardCount", least=0, most=1 << 16, default=2) != 2:
-        raise failure(Code.PARAMETER_INVALID, "a shard is split into 2; split again for more")
+    parts = parse.number_query(request, "shardCount", least=2, most=MAX_PARTS, default=2)
     text = request.query.get("key")
-    return rules.split(store.shard_map(), shard=shard, key=parse_key(text) if text else None)
+    if not text:
+        return rules.split(store.shard_map(), shard=shard, parts=parts)
+    if parts != 2:
+        raise failure(Code.PARAMETER_INVALID, "a key splits a shard into 2: send shardCount or key")
+    return rules.split_at(store.shard_map(), shard=shard, key=parse_key(text))
 
 
 async def _carry_out(engine: Engine, store: Logstore, reshard: Reshard) -> list[ShardSaved]:

@@ -69,9 +69,10 @@ def test_the_top_key_splits_nothing() -> None:
         WHOLE.split(MAX_KEY)
 
 
-def test_one_key_has_no_middle() -> None:
-    with pytest.raises(BadHashKey):
-        HashRange(begin=7, end=8).midpoint()
+def test_a_range_is_too_small_for_more_parts_than_it_has_keys() -> None:
+    assert len(HashRange(begin=7, end=9).parts(2)) == 2
+    with pytest.raises(BadHashKey, match="too small"):
+        HashRange(begin=7, end=9).parts(3)
 
 
 def test_keys_outside_the_key_space_cannot_be_formatted() -> None:

@@ -21,6 +21,7 @@ from loghub.domain.shards import (
     merge,
     route,
     split,
+    split_at,
 )
 
 
@@ -41,15 +42,23 @@ def test_split_in_the_middle() -> None:
     assert done.after.shards[0].read_only
 
 
+def test_split_into_three() -> None:
+    done = split(create(2), shard=1, parts=3)
+    assert [s.shard for s in done.created] == [2, 3, 4]
+    assert {s.parents for s in done.created} == {(1,)}
+    assert (done.created[0].keys.begin, done.created[2].keys.end) == (TOP // 2, TOP)
+    assert done.after.next_shard == 5
+
+
 def test_split_at_a_key() -> None:
-    left, right = split(create(1), shard=0, key=100).created
+    left, right = split_at(create(1), shard=0, key=100).created
     assert (left.keys.end, right.keys.begin) == (100, 100)
 
 
 def test_split_at_a_key_outside_is_refused() -> None:
     two = create(2)
     with pytest.raises(BadHashKey):
-        split(two, shard=0, key=two.shards[0].keys.end)
+        split_at(two, shard=0, key=two.shards[0].keys.end)
 
 
 def test_merge_takes_the_right_neighbour_by_key() -> None:
@@ -119,7 +128,15 @@ class Logstore(RuleBasedStateMachine):
         old = writable[pick % len(writable)]
         width = old.keys.end - old.keys.begin
         if width > 1000 and len(writable) < 30:
-            done = split(self.map, shard=old.shard, key=old.keys.begin + width * share // 100)
+            done = split_at(self.map, shard=old.shard, key=old.keys.begin + width * share // 100)
+            self._took(done.after, done.created)
+
+    @rule(pick=st.integers(0, 50), parts=st.integers(2, 5))
+    def split_evenly(self, pick: int, parts: int) -> None:
+        writable = self.map.writable()
+        old = writable[pick % len(writable)]
+        if old.keys.end - old.keys.begin > 1000 and len(writable) < 30:
+            done = split(self.map, shard=old.shard, parts=parts)
             self._took(done.after, done.created)
 
     @rule(pick=st.integers(0, 50))

@@ -203,6 +203,17 @@ def test_status_counts_lag_exactly(store: RawClient) -> None:
     assert (shard["lag_groups"], shard["lag_logs"], shard["lag_s"]) == (0, 0, 0.0)
 
 
+def test_a_shard_is_split_into_as_many_as_are_asked_for(store: RawClient) -> None:
+    path = "/logstores/access/shards/0"
+    for query in ({"shardCount": "1"}, {"shardCount": "x"}, {"shardCount": "3", "key": "1" * 32}):
+        assert store.send("POST", path, {"action": "split", **query}).code == "ParameterInvalid"
+    answer = store.ok("POST", path, {"action": "split", "shardCount": "3"}).json()
+    assert [(shard["shardID"], shard["status"]) for shard in answer] == [
+        (0, "readonly"), (4, "readwrite"), (5, "readwrite"), (6, "readwrite"),
+    ]  # fmt: skip
+    assert [_states(store)[shard] for shard in (4, 5, 6)] == ["not_alloc"] * 3
+
+
 def test_split_and_merge_reach_the_group(store: RawClient) -> None:
     """An empty read-only shard is over at once (docs/sls-protocol.md 4.4)."""
     store.heartbeat("a", [])
