@@ -45,6 +45,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from loghub.executor_settings import ExecutorSettings
 from loghub.log_settings import LogSettings
 from loghub.processor_settings import ProcessorPipeline
 from loghub.sink_settings import Sink
@@ -138,6 +139,8 @@ class OnFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 LOCAL_MASTER = "local[*]"  # in the worker's own pod, on `WorkerConfig.cores`
+# In pods that Spark makes next to the worker's. No other address: the worker sends its token there.
+KUBERNETES = "k8s://https://kubernetes.default.svc"
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -167,7 +170,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     per_batch: bool = False  # whether the pipeline may compute results of each micro-batch, such as GROUP BY
     sink: Sink
     cores: int  # Spark local[cores], or of a cluster
-    spark_master: str = LOCAL_MASTER  # or spark://host:port, with more of them after commas
+    spark_master: str = LOCAL_MASTER  # or spark://host:port, with more of them after commas, or `KUBERNETES`
+    executors: ExecutorSettings | None = None  # if and only if `spark_master` is `KUBERNETES`
     spark_memory: str | None  # heap of Spark's JVM, such as 512m; None: the worker's default
     spark_conf: dict[str, str]  # without settings for which `is_workers_own` holds
     drain_timeout_s: float  # how long a drain may take, after SIGTERM or a drain request

@@ -23,8 +23,9 @@ from loghub_operator.api.fields import (
     Replicas,
     Timestamp,
 )
-from loghub_operator.api.pipeline import Pipeline, Spark
+from loghub_operator.api.pipeline import Pipeline
 from loghub_operator.api.scaling import Scaling
+from loghub_operator.api.spark import Spark
 from loghub_operator.api.status import NOT_OBSERVED, Status
 from loghub_operator.api.validation import ApiModel, Immutable, Rule
 from loghub_operator.api.worker import Worker
