@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from loghub.worker_contract import LOCAL_MASTER
+from loghub.worker_contract import KUBERNETES, LOCAL_MASTER
 from loghub_operator.api import patterns
 from loghub_operator.api.checkpoint_reset import ResetCheckpoints
 from loghub_operator.api.conditions import ConditionType, UnseenReason
@@ -183,6 +183,12 @@ class Spec(ApiModel):
                 or self.pipeline.sink.location is None
                 or self.pipeline.sink.location.url is None
             ),
+        ),
+        Rule(
+            field="spark.master",
+            cel=f"self.spark.master != '{KUBERNETES}' || !has(self.pipeline.processor)",
+            message="a processor runs without Spark, so its workers need no executors: leave it out",
+            holds=lambda self: not self.spark.makes_pods or self.pipeline.processor is None,
         ),
     )
     IMMUTABLE: ClassVar = (

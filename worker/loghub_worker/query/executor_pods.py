@@ -65,20 +65,35 @@ class ExecutorPods:
     def spark_settings(self, template: Path, *, cores: int) -> Mapping[str, str]:
         """What Spark is told about the executors of a worker with so many cores in all. Writes the pod from
         which Spark makes them to the file `template`."""
-        template.write_text(json.dumps(self._labelled()), encoding="utf-8")
-        return executor_conf(
-            self._settings, cores=cores, worker=self._worker, namespace=self._namespace(), template=template
-        )
+        template.write_text(json.dumps(self._owned_pod()), encoding="utf-8")
+        names = {
+            "spark.kubernetes.namespace": self._namespace(),
+            "spark.kubernetes.executor.podTemplateFile": str(template),
+            # Names of earlier processes may still be in use.
+            "spark.kubernetes.executor.podNamePrefix": f"{self._worker}-{token_hex(3)}",
+        }
+        return names | executor_conf(self._settings, cores=cores)
 
-    def _labelled(self) -> Document:
+    def _owned_pod(self) -> Document:
+        """Spark would set the owner if it were told the driver's pod, but would first wait for that to be
+        ready, which a worker without executors is not."""
+        worker = self._call("GET", f"{self._path()}/{self._worker}")
+        owner = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": self._worker,
+            "uid": worker["metadata"]["uid"],
+            "controller": True,
+        }
         pod = copy.deepcopy(self._settings.pod)
-        pod.setdefault("metadata", {}).setdefault("labels", {})[LABEL_OF_WORKER] = self._worker
+        pod["metadata"]["labels"][LABEL_OF_WORKER] = self._worker
+        pod["metadata"]["ownerReferences"] = [owner]
         return pod
 
     def _complete(self) -> Document:
         """An executor about as Spark makes it, to ask the API server whether it would accept one."""
-        pod, settings = self._labelled(), self._settings
-        pod["metadata"] |= {"generateName": f"{self._worker}-"}
+        pod, settings = self._owned_pod(), self._settings
+        pod["metadata"]["generateName"] = f"{self._worker}-"
         memory = f"{mib(settings.memory) + mib(settings.memory_overhead)}Mi"
         resources = pod["spec"]["containers"][0].setdefault("resources", {})
         resources["requests"] = resources.get("requests", {}) | {"memory": memory, "cpu": settings.cpu}
@@ -168,19 +183,12 @@ def mib(memory: str) -> int:
     return int(memory[:-1]) * (1024 if memory[-1] == "g" else 1)
 
 
-def executor_conf(
-    settings: ExecutorSettings, *, cores: int, worker: str, namespace: str, template: Path
-) -> Mapping[str, str]:
-    """What nobody overrides, for a worker with so many cores in all, whose pod is `worker`. Nothing is made
-    but pods, so the worker needs rights to nothing else."""
+def executor_conf(settings: ExecutorSettings, *, cores: int) -> dict[str, str]:
+    """What nobody overrides, for a worker with so many cores in all. Nothing is made but pods, so the worker
+    needs rights to nothing else."""
     container = settings.pod["spec"]["containers"][0]
     return {
-        "spark.kubernetes.namespace": namespace,
-        "spark.kubernetes.driver.pod.name": worker,
-        "spark.kubernetes.executor.podTemplateFile": str(template),
         "spark.kubernetes.executor.podTemplateContainerName": CONTAINER,
-        # Names of earlier processes may still be in use.
-        "spark.kubernetes.executor.podNamePrefix": f"{worker}-{token_hex(3)}",
         "spark.kubernetes.executor.container.image": str(container["image"]),
         "spark.kubernetes.container.image.pullPolicy": str(container.get("imagePullPolicy", "IfNotPresent")),
         "spark.kubernetes.executor.request.cores": settings.cpu,
