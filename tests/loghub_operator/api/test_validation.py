@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from loghub.worker_contract import SPARK_OWN
+from loghub.executor_settings import REPLACED
+from loghub.worker_contract import KUBERNETES, SPARK_OWN
 from loghub_operator.api import parse_resource, resources_in
 from tests.loghub_operator.api import failure_cases, sink_cases
 from tests.loghub_operator.api.crd_cases import nodes, place, root
@@ -183,6 +184,32 @@ RULES |= (
             "spec.spark.conf",
             "the worker sets spark.driver.bindAddress",
         ),
+        "executors-without-pods": (
+            {"spark": {"executors": {"memory": "1g"}}},
+            "spec.spark.executors",
+            f"executors are pods, which need master: {KUBERNETES}",
+        ),
+        "cores-that-no-number-of-executors-has": (
+            {"spark": {"master": KUBERNETES, "cores": 3, "executors": {"cores": 2}}},
+            "spec.spark.cores",
+            "cores must be a multiple of executors.cores, which each executor has",
+        ),
+        **{
+            f"executors'-own-{name}": (
+                {"spark": {"master": KUBERNETES, "conf": {name: "x"}}},
+                "spec.spark.conf",
+                "spark.executor.cores, spark.executor.instances, spark.executor.memory,",
+            )
+            for name in (*REPLACED, "spark.kubernetes.namespace")
+        },
+        "executors-of-a-processor": (
+            {
+                "spark": {"master": KUBERNETES},
+                "pipeline": {"sql": None, "sink": None, "processor": {"factory": "counts:Count"}},
+            },
+            "spec.spark.master",
+            "a processor runs without Spark, so its workers need no executors: leave it out",
+        ),
         **{
             f"{kind}-in-a-bucket-from-a-cluster": (
                 {
@@ -283,6 +310,14 @@ ACCEPTED: dict[str, Document] = (
             }
         },
         "masters-of-spark": {"spark": {"master": "spark://a.spark.svc:7077,[fd00::7]:7078", "cores": 8}},
+        "executors-as-pods": {
+            "spark": {
+                "master": KUBERNETES,
+                "cores": 4,
+                "executors": {"cores": 2, "cpu": "500m", "memory": "2g", "memoryOverhead": "512m"},
+                "conf": {"spark.executor.extraJavaOptions": "-Da=b"},
+            }
+        },
         "settings-of-spark": {
             "spark": {"memory": "1g", "conf": {"spark.sql.session.timeZone": "Asia/Shanghai"}}
         },
