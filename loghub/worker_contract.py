@@ -285,9 +285,10 @@ class WorkerReason(StrEnum):
     does not answer; a worker that holds shards retries first. STATE_UNAVAILABLE: the worker's own state
     directory cannot be written, for example because its volume is full; the worker retries. JAVA_MISSING: the
     worker's image, or this machine, has no Java. SPARK_MASTER_UNAVAILABLE: the master of spec.spark.master
-    does not answer, is of another release of Spark, or has ended the worker's application. NO_EXECUTORS: the
-    master gives the worker no executor within a minute, because no core or not enough memory is free, or
-    because executors cannot reach the worker. EXECUTOR_LOST: executors ended during a micro-batch, perhaps
+    does not answer, is of another release of Spark, or has ended the worker's application; or the API server
+    refuses to let the worker make pods. NO_EXECUTORS: no executor runs within a minute, or four if they are
+    pods, because no core or not enough memory is free, a pod cannot start, or none reaches the worker; the
+    message has what is known. EXECUTOR_LOST: executors ended during a micro-batch, perhaps
     because memory ran out; smaller ones are tried. SPARK_NOT_STARTED: Spark rejected its settings, see
     spark.conf. SPARK_DRIVER_EXITED: Spark's JVM exited, often because it ran out of memory; raise
     spark.memory. INTERNAL_ERROR: a defect in the worker; please report it. PYTHON_WORKER_TIMEOUT: Spark's

@@ -59,9 +59,7 @@ def create(server: Apiserver, namespace: str, document: Document) -> None:
 
 
 @pytest.fixture
-def account(
-    server: Apiserver, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Path:
+def account(server: Apiserver, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The files that the kubelet mounts into a worker, with the address of this apiserver."""
     (cluster,) = yaml.safe_load(server.kubeconfig.read_text())["clusters"]
     url = urlsplit(cluster["cluster"]["server"])

@@ -98,9 +98,11 @@ def test_the_operator_can_bind_this_role_only_and_change_no_binding_of_another(a
         return allowing.run(*verb.split(), "-f", "-", f"--as={OPERATOR}", text=json.dumps(binding)).stderr
 
     assert write("create", ROLE.name) == ""
-    assert "attempting to grant RBAC permissions not currently held" in write("create", "edit")
-    allowing.must("create", "rolebinding", "of-view", "--clusterrole=view", "--user=u", "-n", namespace)
-    assert "attempting to grant RBAC permissions not currently held" in write("apply --server-side", "view")
-    for name in (f"of-{ROLE.name}", "of-view"):
+    refused = "attempting to grant RBAC permissions not currently held"
+    assert refused in write("create", "cluster-admin")
+    theirs = ("of-cluster-admin", "--clusterrole=cluster-admin", "--user=u")
+    allowing.must("create", "rolebinding", *theirs, "-n", namespace)
+    assert refused in write("apply --server-side --force-conflicts", "cluster-admin")
+    for name in (f"of-{ROLE.name}", "of-cluster-admin"):
         deleted = allowing.run("delete", "rolebinding", name, "-n", namespace, f"--as={OPERATOR}")
         assert "cannot delete resource" in deleted.stderr

@@ -118,7 +118,7 @@ def test_the_pod_is_like_the_workers_without_what_only_a_worker_needs() -> None:
                 },
                 {"name": "spark-local-dir-1", "emptyDir": {"sizeLimit": "10Gi"}},
                 {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
-                {"name": "sink", "persistentVolumeClaim": {"claimName": "parquet"}},
+                {"name": "sink", "persistentVolumeClaim": {"claimName": "sink"}},
                 {"name": "code", "persistentVolumeClaim": {"claimName": "code"}},
             ],
         },

@@ -30,6 +30,8 @@ DEFAULTS = {
     # Spark's own for drivers in pods: known ports can be named in a NetworkPolicy.
     "spark.driver.port": "7078",
     "spark.blockManager.port": "7079",
+    # As the worker's own, instead of several lines for each task.
+    "spark.executor.syncLogLevel.enabled": "true",
     # By default an application ends after a few failed executors in all its life, which has no end here.
     "spark.executor.maxNumFailures": "100",
     "spark.executor.failuresValidityInterval": "1h",
