@@ -25,7 +25,7 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # where the kub
 CALL_S = 10.0
 # Settings that the user may override.
 DEFAULTS = {
-    # Otherwise whoever reaches the ports of the driver can run code in the worker.
+    # Otherwise any process that reaches the ports of the driver can run code in the worker.
     "spark.authenticate": "true",
     # Spark's own for drivers in pods: known ports can be named in a NetworkPolicy.
     "spark.driver.port": "7078",
