@@ -169,7 +169,7 @@ class Spec(ApiModel):
         Rule(
             field="spark.master",
             cel=(
-                f"self.spark.master == '{LOCAL_MASTER}' || "
+                f"self.spark.master == '{LOCAL_MASTER}' || !has(self.pipeline.sink) || "
                 "!((has(self.pipeline.sink.parquet) && has(self.pipeline.sink.parquet.url)) || "
                 "(has(self.pipeline.sink.json) && has(self.pipeline.sink.json.url)) || "
                 "(has(self.pipeline.sink.delta) && has(self.pipeline.sink.delta.url)))"
@@ -180,6 +180,7 @@ class Spec(ApiModel):
             ),
             holds=lambda self: (
                 self.spark.master == LOCAL_MASTER
+                or self.pipeline.sink is None
                 or self.pipeline.sink.location is None
                 or self.pipeline.sink.location.url is None
             ),

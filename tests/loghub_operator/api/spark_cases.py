@@ -79,6 +79,10 @@ RULES: dict[str, tuple[Document, str, str]] = {
 }
 
 ACCEPTED: dict[str, Document] = {
+    "a-master-for-a-processor": {
+        "spark": {"master": "spark://a:7077"},
+        "pipeline": {"sql": None, "sink": None, "processor": {"factory": "counts:Count"}},
+    },
     "masters-of-spark": {"spark": {"master": "spark://a.spark.svc:7077,[fd00::7]:7078", "cores": 8}},
     "executors-as-pods": {
         "spark": {

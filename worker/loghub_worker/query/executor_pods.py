@@ -1,5 +1,5 @@
-"""Executors that Spark makes as pods, next to the worker's own pod: what Spark is told, and what the worker
-itself asks the API server.
+"""Executors that Spark makes as pods, next to the worker's own pod: the settings that Spark gets, and what
+the worker itself asks the API server.
 
 Each pod is a copy of the one in the settings, is owned by the worker's pod, and has its name in a label.
 Spark deletes its executors when it ends. Those of a process that was killed end by themselves, and stay as
@@ -65,8 +65,8 @@ class ExecutorPods:
         return "Spark has made no pod, see the worker's log"
 
     def spark_settings(self, template: Path, *, cores: int) -> Mapping[str, str]:
-        """What Spark is told about the executors of a worker with so many cores in all. Writes the pod from
-        which Spark makes them to the file `template`."""
+        """Spark's settings for the executors of a worker with so many cores in all. Writes the pod from which
+        Spark makes them to the file `template`."""
         template.write_text(json.dumps(self._owned_pod()), encoding="utf-8")
         names = {
             "spark.kubernetes.namespace": self._namespace(),
@@ -77,8 +77,8 @@ class ExecutorPods:
         return names | executor_conf(self._settings, cores=cores)
 
     def _owned_pod(self) -> Document:
-        """Spark would set the owner if it were told the driver's pod, but would first wait for that to be
-        ready, which a worker without executors is not."""
+        """Spark would set the owner if it knew the driver's pod, but would first wait for that to be ready,
+        which a worker without executors is not."""
         worker = self._call("GET", f"{self._path()}/{self._worker}")
         owner = {
             "apiVersion": "v1",
@@ -164,10 +164,10 @@ def why_not_running(pods: list[Document]) -> str:
 def _of_containers(status: Document) -> str:
     for one in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
         state = one.get("state") or {}
-        told = state.get("waiting") or state.get("terminated") or {}
-        if told.get("exitCode", 1):
-            code = f"exit status {told['exitCode']}" if "exitCode" in told else ""
-            text = ": ".join(filter(None, (told.get("reason"), code, told.get("message"))))
+        given = state.get("waiting") or state.get("terminated") or {}
+        if given.get("exitCode", 1):
+            code = f"exit status {given['exitCode']}" if "exitCode" in given else ""
+            text = ": ".join(filter(None, (given.get("reason"), code, given.get("message"))))
             if text:
                 return text
     return ""
