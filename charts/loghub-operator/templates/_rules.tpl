@@ -24,7 +24,8 @@ deploy/loghub-operator.yaml.
 - apiGroups: [""]
   resources: [services]
   verbs: [get, list, create, patch, delete]
-# The workers' ServiceAccount has no permissions, and no token is mounted into the pods.
+# The workers' ServiceAccount has no permissions, and no token is mounted into the pods, unless workers make
+# executors as pods.
 - apiGroups: [""]
   resources: [serviceaccounts]
   verbs: [get, create, patch, delete]
