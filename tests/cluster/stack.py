@@ -94,7 +94,7 @@ class Stack:
     def manifests(self, *components: str) -> list[Object]:
         """What `kubectl apply -k deploy` applies, with these components and the images of this checkout."""
         deploy = paths.REPOSITORY / "deploy"
-        with tempfile.TemporaryDirectory(dir=paths.run_folder()) as folder:
+        with tempfile.TemporaryDirectory() as folder:
             at = os.path.relpath(deploy, folder)
             own = {"resources": [at], "components": [f"{at}/{one}" for one in components]}
             Path(folder, "kustomization.yaml").write_text(json.dumps(own))
