@@ -45,6 +45,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from loghub.executor_settings import ExecutorSettings
 from loghub.log_settings import LogSettings
 from loghub.processor_settings import ProcessorPipeline
 from loghub.sink_settings import Sink
@@ -138,6 +139,8 @@ class OnFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 LOCAL_MASTER = "local[*]"  # in the worker's own pod, on `WorkerConfig.cores`
+# In pods that Spark makes next to the worker's. No other address: the worker sends its token there.
+KUBERNETES = "k8s://https://kubernetes.default.svc"
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -167,7 +170,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     per_batch: bool = False  # whether the pipeline may compute results of each micro-batch, such as GROUP BY
     sink: Sink
     cores: int  # Spark local[cores], or of a cluster
-    spark_master: str = LOCAL_MASTER  # or spark://host:port, with more of them after commas
+    spark_master: str = LOCAL_MASTER  # or spark://host:port, with more of them after commas, or `KUBERNETES`
+    executors: ExecutorSettings | None = None  # if and only if `spark_master` is `KUBERNETES`
     spark_memory: str | None  # heap of Spark's JVM, such as 512m; None: the worker's default
     spark_conf: dict[str, str]  # without settings for which `is_workers_own` holds
     drain_timeout_s: float  # how long a drain may take, after SIGTERM or a drain request
@@ -281,9 +285,10 @@ class WorkerReason(StrEnum):
     does not answer; a worker that holds shards retries first. STATE_UNAVAILABLE: the worker's own state
     directory cannot be written, for example because its volume is full; the worker retries. JAVA_MISSING: the
     worker's image, or this machine, has no Java. SPARK_MASTER_UNAVAILABLE: the master of spec.spark.master
-    does not answer, is of another release of Spark, or has ended the worker's application. NO_EXECUTORS: the
-    master gives the worker no executor within a minute, because no core or not enough memory is free, or
-    because executors cannot reach the worker. EXECUTOR_LOST: executors ended during a micro-batch, perhaps
+    does not answer, is of another release of Spark, or has ended the worker's application; or the API server
+    refuses to let the worker make pods. NO_EXECUTORS: no executor runs within a minute, or four if they are
+    pods, because no core or not enough memory is free, a pod cannot start, or none reaches the worker; the
+    message has what is known. EXECUTOR_LOST: executors ended during a micro-batch, perhaps
     because memory ran out; smaller ones are tried. SPARK_NOT_STARTED: Spark rejected its settings, see
     spark.conf. SPARK_DRIVER_EXITED: Spark's JVM exited, often because it ran out of memory; raise
     spark.memory. INTERNAL_ERROR: a defect in the worker; please report it. PYTHON_WORKER_TIMEOUT: Spark's

@@ -20,6 +20,8 @@
                                 group, merged like ``spec.worker.podTemplate`` and under it; default: none
 ``LOGHUB_IP_FAMILY_POLICY``   ``ipFamilyPolicy`` of the Services that the operator creates; default: the
                               cluster's
+``LOGHUB_EXECUTOR_ROLE``      ``ClusterRole/NAME`` or ``Role/NAME`` with the rights of workers that make
+                              executors of Spark as pods; unset: the operator runs no such workers
 ``LOGHUB_LOG_LEVEL``          ``debug``, ``info`` (the default), ``warning`` or ``error``
 ``LOGHUB_HTTP_ADDRESS``       ``host:port`` that serves ``/healthz``, ``/readyz`` and ``/metrics``;
                               unset: not served. In this and other addresses, ``:port`` is every address of
@@ -97,13 +99,23 @@ class IpFamilyPolicy(StrEnum):
     REQUIRE_DUAL_STACK = "RequireDualStack"
 
 
+@dataclass(frozen=True, slots=True)
+class ExecutorRole:
+    """The role whose rights a worker needs to make executors as pods."""
+
+    kind: str  # ClusterRole, or Role of that name in each namespace
+    name: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerDefaults:
     """What the administrator sets for the workers of every group. ``pod_template`` has metadata and spec; it
-    is merged over the operator's, and the object's own over both."""
+    is merged over the operator's, and the object's own over both. Without ``executor_role``, no worker may
+    make pods."""
 
     pod_template: dict[str, Any] = field(default_factory=dict)
     ip_family_policy: str = ""
+    executor_role: ExecutorRole | None = None
 
 
 NO_DEFAULTS = WorkerDefaults()
@@ -199,6 +211,7 @@ class Settings:
                 ip_family_policy=_one_of(
                     IpFamilyPolicy, environment, "LOGHUB_IP_FAMILY_POLICY", IpFamilyPolicy.DEFAULT
                 ),
+                executor_role=_executor_role(environment),
             ),
             log_level=_one_of(LogLevel, environment, "LOGHUB_LOG_LEVEL", LogLevel.INFO),
             http_address=environment.get("LOGHUB_HTTP_ADDRESS") or None,
@@ -247,6 +260,14 @@ def _pod_template(environment: Mapping[str, str]) -> dict[str, Any]:
     if not all(isinstance(part, dict) for part in template.values()):
         raise ValueError(f"metadata and spec of {key} must be JSON objects")
     return template
+
+
+def _executor_role(environment: Mapping[str, str]) -> ExecutorRole | None:
+    given = environment.get("LOGHUB_EXECUTOR_ROLE", "")
+    kind, _, name = given.partition("/")
+    if given and (kind not in ("ClusterRole", "Role") or not name):
+        raise ValueError(f"LOGHUB_EXECUTOR_ROLE is {given!r} but must be ClusterRole/NAME or Role/NAME")
+    return ExecutorRole(kind, name) if given else None
 
 
 def _count(environment: Mapping[str, str], key: str, default: int) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from loghub.worker_contract import KUBERNETES
 from tests.charts.chart import Chart, Object, RefusedError, Values, as_list, kinds, only
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.examples import Document, document
@@ -31,6 +32,7 @@ VALUES: Values = {
                 "serviceAccounts": ["team-worker"],
                 "podFields": ["containers", "hostNetwork", "volumes"],
                 "volumeTypes": ["emptyDir", "csi"],
+                "sparkOnKubernetes": True,
             }
         },
     }
@@ -77,6 +79,11 @@ DENIED: dict[str, tuple[Document, str]] = {
     "endpoint that only looks like SLS": (
         {"endpoint": "https://cn-hangzhou-log.aliyuncs.com"},
         "is not allowed",
+    ),
+    "executors as pods": (
+        {"spark": {"master": KUBERNETES}},
+        f"spec.spark.master {KUBERNETES} is not allowed in namespace {{namespace}}, because its workers may"
+        " make any pod",
     ),
     "privileged": (security(privileged=True), "securityContext"),
     "escalation": (security(allowPrivilegeEscalation=True), "securityContext"),
@@ -146,6 +153,7 @@ DENIED: dict[str, tuple[Document, str]] = {
 ALLOWED: dict[str, Document] = {
     "processor": {"pipeline": {"sql": None, "sink": None, "processor": {"factory": "counts:Count"}}},
     "nothing special": {},
+    "executors elsewhere": {"spark": {"master": "spark://master:7077"}},
     "SLS": {"endpoint": "https://cn-hangzhou.log.aliyuncs.com"},
     "SLS within a VPC, another spelling": {"endpoint": "https://CN-Hangzhou-intranet.log.aliyuncs.com/"},
     "an image": {"worker": {"image": "anything/at:all"}},
@@ -218,6 +226,7 @@ ALLOWED_IN_TEAM: dict[str, Document] = {
     "its service account": template(
         serviceAccountName="team-worker", automountServiceAccountToken=True, hostNetwork=True
     ),
+    "its executors as pods": {"spark": {"master": KUBERNETES}},
     "its volume": template(volumes=[{"name": "x", "csi": {"driver": "d"}}]),
 }
 

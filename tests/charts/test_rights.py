@@ -15,17 +15,20 @@ MODES: dict[str, Values] = {
     "watched": {"embeddedEndpoint": f"http://{PROJECTS}.svc", "watchNamespaces": [WATCHED]},
     "named": {"watchNamespaces": [WATCHED], "rbac": {"secretNames": ["loghub-credentials"]}},
     "everywhere-named": {"rbac": {"secretNames": ["loghub-credentials"]}},
+    "pods-everywhere": {"sparkOnKubernetes": {"enabled": True}},
+    "pods-watched": {"sparkOnKubernetes": {"enabled": True}, "watchNamespaces": [WATCHED]},
 }
 # (verb, what, namespace; "" is all namespaces) -> the modes in which it is allowed.
 ALL = set(MODES)
-CLUSTER = {"everywhere", "everywhere-named"}
+CLUSTER = {"everywhere", "everywhere-named", "pods-everywhere"}
+PODS = {"pods-everywhere", "pods-watched"}
 ROWS: dict[tuple[str, str, str], set[str]] = {
     ("get", "secrets/loghub-credentials", WATCHED): ALL,
-    ("get", "secrets/another", WATCHED): {"everywhere", "watched"},
+    ("get", "secrets/another", WATCHED): {"everywhere", "watched"} | PODS,
     ("get", "secrets/loghub-credentials", OTHER): CLUSTER,
     ("get", "secrets/loghub-credentials", HOME): CLUSTER,
     ("list", "secrets", WATCHED): set(),
-    ("get", "secrets/another", OTHER): {"everywhere"},
+    ("get", "secrets/another", OTHER): {"everywhere", "pods-everywhere"},
     ("list", "secrets", OTHER): set(),
     ("list", "secrets", ""): set(),
     ("watch", "secrets", WATCHED): set(),
@@ -67,7 +70,14 @@ ROWS: dict[tuple[str, str, str], set[str]] = {
     ("patch", "leases.coordination.k8s.io/another", HOME): set(),
     ("create", "leases.coordination.k8s.io", WATCHED): set(),
     ("create", "clusterroles.rbac.authorization.k8s.io", ""): set(),
-    ("create", "rolebindings.rbac.authorization.k8s.io", WATCHED): set(),
+    ("create", "rolebindings.rbac.authorization.k8s.io", WATCHED): PODS,
+    ("create", "rolebindings.rbac.authorization.k8s.io", OTHER): {"pods-everywhere"},
+    ("delete", "rolebindings.rbac.authorization.k8s.io/access-workers", WATCHED): set(),
+    ("list", "rolebindings.rbac.authorization.k8s.io", WATCHED): set(),
+    ("bind", "clusterroles.rbac.authorization.k8s.io/{release}-executors", ""): {"pods-everywhere"},
+    ("bind", "roles.rbac.authorization.k8s.io/{release}-executors", WATCHED): {"pods-watched"},
+    ("bind", "roles.rbac.authorization.k8s.io/{release}-executors", OTHER): set(),
+    ("bind", "clusterroles.rbac.authorization.k8s.io/cluster-admin", ""): set(),
     ("get", "nodes/any", ""): set(),
     ("impersonate", "serviceaccounts/default", WATCHED): set(),
     ("*", "*", WATCHED): set(),

@@ -61,7 +61,11 @@ def keyed(objects: list[Object]) -> dict[Key, Object]:
 
 
 Both = tuple[dict[Key, Object], dict[Key, Object]]
-NUMBERS: Values = {"keda": {"enabled": True}, "externalMetrics": {"enabled": True}}
+COMPONENTS: dict[str, Values] = {
+    "keda": {"keda": {"enabled": True}},
+    "external-metrics": {"externalMetrics": {"enabled": True}},
+    "spark-on-kubernetes": {"sparkOnKubernetes": {"enabled": True}},
+}
 
 
 def built(server: Apiserver, folder: Path) -> dict[Key, Object]:
@@ -76,23 +80,24 @@ def plain(chart: Chart, server: Apiserver) -> Both:
 
 
 @pytest.fixture(scope="module")
-def with_numbers(chart: Chart, server: Apiserver, tmp_path_factory: pytest.TempPathFactory) -> Both:
-    """With both components, as a user's own kustomization would name them."""
+def with_components(chart: Chart, server: Apiserver, tmp_path_factory: pytest.TempPathFactory) -> Both:
+    """With all components, as a user's own kustomization would name them."""
     folder = tmp_path_factory.mktemp("own")
     deploy = os.path.relpath(ROOT / "deploy", folder)
-    own = {"resources": [deploy], "components": [f"{deploy}/keda", f"{deploy}/external-metrics"]}
+    own = {"resources": [deploy], "components": [f"{deploy}/{one}" for one in COMPONENTS]}
     (folder / "kustomization.yaml").write_text(json.dumps(own))
-    return built(server, folder), keyed(chart.render(VALUES | NUMBERS))
+    values: Values = {key: value for one in (VALUES, *COMPONENTS.values()) for key, value in one.items()}
+    return built(server, folder), keyed(chart.render(values))
 
 
-@pytest.mark.parametrize("way", ["plain", "with_numbers"])
+@pytest.mark.parametrize("way", ["plain", "with_components"])
 def test_chart_and_deploy_contain_the_same_objects(way: str, request: pytest.FixtureRequest) -> None:
     deploy, chart = request.getfixturevalue(way)
     assert deploy.keys() - chart.keys() == ONLY_DEPLOY
     assert chart.keys() - deploy.keys() == ONLY_CHART
 
 
-@pytest.mark.parametrize("way", ["plain", "with_numbers"])
+@pytest.mark.parametrize("way", ["plain", "with_components"])
 def test_chart_and_deploy_have_the_same_effect(way: str, request: pytest.FixtureRequest) -> None:
     deploy, chart = request.getfixturevalue(way)
     for key in deploy.keys() & chart.keys():

@@ -81,6 +81,8 @@ TOGGLES: dict[str, Values] = {
         "resyncSeconds": 5,
         "metrics": {"maxShardSeries": 0},
     },
+    "executors as pods": {"sparkOnKubernetes": {"enabled": True}},
+    "executors as pods, namespaced": {"sparkOnKubernetes": {"enabled": True}, **NAMESPACED},
     "client given": {"logServiceClient": "http"},
     "policy": {"policy": {"enabled": True, "namespaces": {"chart-team-a": {"allowPodTemplate": False}}}},
     "policy, namespaced": {"policy": {"enabled": True}, **NAMESPACED},

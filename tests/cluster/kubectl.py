@@ -47,6 +47,11 @@ class Kubectl:
         where = ("--namespace", namespace) if namespace else ()
         self.run("apply", "--server-side", *where, "-f", "-", text=whole)
 
+    def create(self, document: Object) -> Object:
+        """The object as the API server answers."""
+        answer: Object = json.loads(self.run("create", "-f", "-", "-o", "json", text=json.dumps(document)))
+        return answer
+
     def patch(self, kind: str, name: str, namespace: str, change: Object) -> None:
         self.run("patch", kind, name, "-n", namespace, "--type=merge", "-p", json.dumps(change))
 

@@ -12,6 +12,7 @@ import yaml
 from loghub_operator.api import parse_resource, resources_in
 from loghub_operator.api.parse import documents_in
 from loghub_operator.resources.user_code import code_in
+from loghub_worker.query.per_batch import per_batch_operations
 from tests.loghub_operator.support.apiserver import ROOT
 
 pytestmark = pytest.mark.spark
@@ -128,6 +129,19 @@ def test_spark_cluster_finds_browsers_after_the_logs_were_spread_over_the_cores(
     assert {row["browser"] for row in run(logs).collect()} == {"curl", "other"}
     logs = spark.createDataFrame([(1, {"line": line})], "__time__ INT, contents MAP<STRING, STRING>")
     assert [(row["browser"], row["line"]) for row in run(logs).collect()] == [("Firefox", line)]
+
+
+def test_spark_on_kubernetes_spreads_the_logs_over_the_cores_of_its_executors(spark: Any) -> None:
+    file = ROOT / "deploy" / "examples" / "spark-on-kubernetes.yaml"
+    (document,) = resources_in(file.read_text())
+    spec = parse_resource(document).spec
+    assert spec.spark.makes_pods
+    spark.sql(_view()).createOrReplaceTempView("logs")
+    result = spark.sql(spec.pipeline.sql)
+    assert per_batch_operations(result) == []
+    assert result.rdd.getNumPartitions() == spec.spark.cores
+    found = {row["client"]: row for row in result.collect()}
+    assert (found["192.0.2.1"]["path"], found["192.0.2.1"]["status"]) == ("/a/b?c=1", "200")
 
 
 def test_every_document_of_an_example_has_a_kind() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loghub_operator.settings import Client, LeaseRef, Settings
+from loghub_operator.settings import Client, ExecutorRole, LeaseRef, Settings
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -35,6 +35,18 @@ def test_all_settings_are_read() -> None:
         lease=LeaseRef(namespace="loghub-system", name="loghub-operator"),
         pod_name="loghub-operator-0",
     )
+
+
+def test_the_role_of_workers_that_make_pods_is_read() -> None:
+    def role(text: str) -> ExecutorRole | None:
+        return Settings.from_environment({"LOGHUB_EXECUTOR_ROLE": text}).worker_defaults.executor_role
+
+    assert role("") is None
+    assert role("ClusterRole/a") == ExecutorRole("ClusterRole", "a")
+    assert role("Role/b") == ExecutorRole("Role", "b")
+    for wrong in ("a", "Role/", "User/a"):
+        with pytest.raises(ValueError, match="must be ClusterRole/NAME or Role/NAME"):
+            role(wrong)
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "nan"])

@@ -1,4 +1,5 @@
-"""``python -m loghub_worker``: run one worker process.
+"""``python -m loghub_worker``: run one worker process; with the argument ``executor``, an executor of Spark
+(`loghub_worker.executor`).
 
 The process reads its settings from the environment and turns the outcome of the worker into an exit status:
 `loghub_worker.worker.WorkerRuntime` on Spark, or for a processor
@@ -22,6 +23,7 @@ from loghub.log_settings import LogSettings
 from loghub.processor_settings import ProcessorPipeline
 from loghub.worker_contract import ENV_TERMINATION_LOG
 from loghub_worker.child_processes import end_children
+from loghub_worker.executor import ARGUMENT, NotAnExecutorError, become_executor
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_setup import configure_log, open_log_file
 from loghub_worker.pre_stop import record_pid
@@ -47,6 +49,8 @@ TERMINATION_MESSAGE_BYTES = 4000  # the kubelet keeps 4096 bytes
 def main() -> int:
     """Run a worker until it ends, and return the exit status."""
     configure_log(LogSettings())  # until the settings are known
+    if sys.argv[1:] == [ARGUMENT]:
+        return _executor()
     try:
         settings = read_settings(os.environ)
     except BadSettingsError as error:
@@ -60,6 +64,14 @@ def main() -> int:
     finally:
         if log_file is not None:
             log_file.close()
+
+
+def _executor() -> int:
+    try:
+        become_executor(os.environ)
+    except NotAnExecutorError as error:
+        log.error("not an executor", message=str(error))
+        return INVALID_SETTINGS
 
 
 def _run(settings: WorkerSettings) -> int:

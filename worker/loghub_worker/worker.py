@@ -122,6 +122,7 @@ class WorkerRuntime:
             _empty_folder(self._settings.state_dir / "spark"),
             class_archive=self._settings.class_archive,
             code=code,
+            pod=self._settings.consumer,
         )
         self._end_if_stopped()
         transform = make_transform(self._config.pipeline, code)

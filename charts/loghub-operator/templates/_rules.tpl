@@ -24,7 +24,8 @@ deploy/loghub-operator.yaml.
 - apiGroups: [""]
   resources: [services]
   verbs: [get, list, create, patch, delete]
-# The workers' ServiceAccount has no permissions, and no token is mounted into the pods.
+# The workers' ServiceAccount has no permissions, and no token is mounted into the pods, unless workers make
+# executors as pods.
 - apiGroups: [""]
   resources: [serviceaccounts]
   verbs: [get, create, patch, delete]
@@ -87,11 +88,29 @@ deploy/loghub-operator.yaml.
 {{- end }}
 {{- end -}}
 
+{{- /* The rights of a worker that makes its executors as pods, in its own namespace. */ -}}
+{{- define "loghub.executorRules" -}}
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, delete, deletecollection]
+{{- end -}}
+
 {{- /*
-A role and its binding to the operator. Takes {root: ., kind: Role|ClusterRole, name: ...,
-namespace: ... (Role only), rules: text}.
+What the operator needs to give them to the workers of a group. The API server refuses RoleBindings of other roles,
+and it may delete none.
 */ -}}
-{{- define "loghub.role" -}}
+{{- define "loghub.bindRules" -}}
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [rolebindings]
+  verbs: [get, create, patch]
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [{{ .resource }}]
+  resourceNames: [{{ .name }}]
+  verbs: [bind]
+{{- end -}}
+
+{{- /* A role without a binding. As `loghub.role`. */ -}}
+{{- define "loghub.unboundRole" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ .kind }}
 metadata:
@@ -101,6 +120,14 @@ metadata:
   {{- end }}
   labels: {{- include "loghub.labels" .root | nindent 4 }}
 rules: {{- .rules | nindent 2 }}
+{{- end -}}
+
+{{- /*
+A role and its binding to the operator. Takes {root: ., kind: Role|ClusterRole, name: ...,
+namespace: ... (Role only), rules: text}.
+*/ -}}
+{{- define "loghub.role" -}}
+{{ include "loghub.unboundRole" . }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ .kind }}Binding

@@ -7,6 +7,8 @@ import json
 import re
 from datetime import datetime
 
+from loghub.worker_contract import KUBERNETES
+
 OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 NAME = r"^[a-z][-a-z0-9]{0,50}[a-z0-9]$"
 # Names of SLS: docs/sls-protocol.md 2.5.
@@ -39,8 +41,8 @@ SINK_HOST = (
     r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)$"  # a name, or an address
 )
 POSTGRESQL_NAME = r"^[A-Za-z_][A-Za-z0-9_$-]*$"
-# In the pod, or standalone masters, of which one leads.
-SPARK_MASTER = rf"^(local\[\*\]|spark://{_HOST_PORT}(,{_HOST_PORT})*)$"
+# In the pod, in pods of their own, or standalone masters, of which one leads.
+SPARK_MASTER = rf"^(local\[\*\]|{re.escape(KUBERNETES)}|spark://{_HOST_PORT}(,{_HOST_PORT})*)$"
 SPARK_MEMORY = r"^[1-9][0-9]{0,5}[mg]$"
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 DATA_KEY = r"^[-._a-zA-Z0-9]+$"

@@ -1,18 +1,9 @@
-"""The parts of the spec that say what a worker does with its logs: ``spec.pipeline`` and ``spec.spark``."""
+"""The part of the spec that says what a worker does with its logs: ``spec.pipeline``."""
 
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from loghub.worker_contract import (
-    LOCAL_MASTER,
-    SPARK_MASTER,
-    SPARK_MEMORY,
-    SPARK_OWN,
-    SPARK_OWN_PREFIX,
-    is_workers_own,
-)
-from loghub_operator.api import patterns
 from loghub_operator.api.connector_sinks import KafkaSink, SparkSink
 from loghub_operator.api.delta_sink import DeltaSink
 from loghub_operator.api.fields import LogstoreName, ObjectName, ProjectName, seconds_of
@@ -287,69 +278,3 @@ class Pipeline(ApiModel):
     def logstore_sink(self) -> LogstoreSink | None:
         """The logstore that the sink writes to, if it does."""
         return None if self.sink is None else self.sink.logstore
-
-
-def _is_without_a_field(setting: str) -> bool:
-    return setting not in (SPARK_MASTER, SPARK_MEMORY) and is_workers_own(setting)
-
-
-class Spark(ApiModel):
-    """Spark of each worker, which runs in its pod or in a standalone cluster."""
-
-    RULES: ClassVar = (
-        Rule(
-            field="conf",
-            cel=f"!('{SPARK_MASTER}' in self.conf)",
-            message=f"{SPARK_MASTER} cannot be set; set spec.spark.master or spec.spark.cores instead",
-            holds=lambda self: SPARK_MASTER not in self.conf,
-        ),
-        Rule(
-            field="conf",
-            cel=f"!('{SPARK_MEMORY}' in self.conf)",
-            message=f"{SPARK_MEMORY} cannot be set; set spec.spark.memory instead",
-            holds=lambda self: SPARK_MEMORY not in self.conf,
-        ),
-        Rule(
-            field="conf",
-            cel=f"self.conf.all(name, !(name in {list(SPARK_OWN)} || name.startsWith('{SPARK_OWN_PREFIX}')))",
-            message=f"the worker sets {', '.join(SPARK_OWN)} and {SPARK_OWN_PREFIX}* itself",
-            holds=lambda self: not any(map(_is_without_a_field, self.conf)),
-        ),
-    )
-
-    conf: Annotated[
-        dict[
-            Annotated[str, Field(max_length=256)],
-            Annotated[str, Field(max_length=4096)],
-        ],
-        Field(max_length=128),
-    ] = Field(
-        default={},
-        description=(
-            "More Spark settings, except those that the worker sets itself: "
-            f"{SPARK_MASTER} (see master and cores), {SPARK_MEMORY} (see memory), "
-            f"{', '.join(SPARK_OWN)}, {SPARK_OWN_PREFIX}*."
-        ),
-    )
-    master: Annotated[str, Field(max_length=1024, pattern=patterns.SPARK_MASTER)] = Field(
-        default=LOCAL_MASTER,
-        description=(
-            "Where Spark runs the tasks of each worker: local[*], in the worker's own pod on the cores of"
-            " spec.spark.cores, or a standalone cluster, spark://host:port with more masters after commas."
-            " The cluster needs the worker's image, or the same release of Spark, Python and packages under"
-            " the same paths, and the Secrets and volumes of the workers under the same paths. The driver"
-            " stays in the worker's pod, and executors must reach it. This is for queries that need more"
-            " cores than a pod has; it does not read more shards per second."
-        ),
-    )
-    cores: Annotated[int, Field(ge=1, le=64)] = Field(
-        default=1,
-        description="Cores that Spark uses for each worker, as in local[cores], or of the cluster.",
-    )
-    memory: Annotated[str, Field(max_length=16, pattern=patterns.SPARK_MEMORY)] | None = Field(
-        default=None,
-        description=(
-            "Heap of Spark's JVM in the worker, in Spark's notation, such as 512m or 2g. Default: 512m. The"
-            " memory request of a worker is this plus 1.5 GiB unless worker.resources sets it."
-        ),
-    )

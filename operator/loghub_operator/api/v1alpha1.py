@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from loghub.worker_contract import LOCAL_MASTER
+from loghub.worker_contract import KUBERNETES, LOCAL_MASTER
 from loghub_operator.api import patterns
 from loghub_operator.api.checkpoint_reset import ResetCheckpoints
 from loghub_operator.api.conditions import ConditionType, UnseenReason
@@ -23,8 +23,9 @@ from loghub_operator.api.fields import (
     Replicas,
     Timestamp,
 )
-from loghub_operator.api.pipeline import Pipeline, Spark
+from loghub_operator.api.pipeline import Pipeline
 from loghub_operator.api.scaling import Scaling
+from loghub_operator.api.spark import Spark
 from loghub_operator.api.status import NOT_OBSERVED, Status
 from loghub_operator.api.validation import ApiModel, Immutable, Rule
 from loghub_operator.api.worker import Worker
@@ -168,7 +169,7 @@ class Spec(ApiModel):
         Rule(
             field="spark.master",
             cel=(
-                f"self.spark.master == '{LOCAL_MASTER}' || "
+                f"self.spark.master == '{LOCAL_MASTER}' || !has(self.pipeline.sink) || "
                 "!((has(self.pipeline.sink.parquet) && has(self.pipeline.sink.parquet.url)) || "
                 "(has(self.pipeline.sink.json) && has(self.pipeline.sink.json.url)) || "
                 "(has(self.pipeline.sink.delta) && has(self.pipeline.sink.delta.url)))"
@@ -179,9 +180,16 @@ class Spec(ApiModel):
             ),
             holds=lambda self: (
                 self.spark.master == LOCAL_MASTER
+                or self.pipeline.sink is None
                 or self.pipeline.sink.location is None
                 or self.pipeline.sink.location.url is None
             ),
+        ),
+        Rule(
+            field="spark.master",
+            cel=f"self.spark.master != '{KUBERNETES}' || !has(self.pipeline.processor)",
+            message="a processor runs without Spark, so its workers need no executors: leave it out",
+            holds=lambda self: not self.spark.makes_pods or self.pipeline.processor is None,
         ),
     )
     IMMUTABLE: ClassVar = (

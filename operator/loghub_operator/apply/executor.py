@@ -13,7 +13,7 @@ import structlog
 
 from loghub.clock import Clock
 from loghub.wire.errors import LogHubException
-from loghub.worker_contract import DRAIN_ANNOTATION, DRAIN_REQUESTED
+from loghub.worker_contract import DRAIN_ANNOTATION, DRAIN_REQUESTED, KUBERNETES
 from loghub_operator.api.adoption import GroupRecord, record_annotations
 from loghub_operator.api.conditions import rfc3339
 from loghub_operator.api.labels import (
@@ -35,6 +35,7 @@ from loghub_operator.clients.kube import (
     DISRUPTION_BUDGET,
     KINDS,
     POD,
+    ROLE_BINDING,
     SERVICE,
     SERVICE_ACCOUNT,
     STATEFUL_SET,
@@ -246,10 +247,18 @@ class Executor:
 
     async def _apply_workers(self, resource: LogHubConsumerGroup, action: actions.ApplyWorkers) -> None:
         """Applies the pods' dependencies before the StatefulSet."""
-        spec = action.spec
+        spec, makes_pods = action.spec, resource.spec.spark.makes_pods
+        if makes_pods and self._settings.worker_defaults.executor_role is None:
+            raise ActionRefused(
+                f"the operator's settings do not allow spec.spark.master {KUBERNETES}, with which workers may"
+                " make pods; use another master, or ask the administrator to set sparkOnKubernetes.enabled in"
+                " the operator's Helm chart"
+            )
         await _all_of(self._apply_ours(resource, wanted) for wanted in spec.dependencies)
         await self._apply_ours(resource, with_replicas(spec.stateful_set, action.replicas))
         await self._remove_old_settings(resource, spec.stateful_set["spec"]["template"])
+        if not makes_pods:
+            await self._revoke_rights(resource)
 
     async def _apply_ours(self, resource: LogHubConsumerGroup, document: Document) -> None:
         """Applies the object unless its name is in use by another owner, whose fields a forced apply would
@@ -278,6 +287,16 @@ class Executor:
             if name not in used and is_settings(resource, config_map):
                 await self._kube.delete(CONFIG_MAP, namespace, name)
 
+    async def _revoke_rights(self, resource: LogHubConsumerGroup) -> None:
+        """Takes the right to make pods from the workers' ServiceAccount. The RoleBinding stays until the
+        object is deleted: a right to delete RoleBindings would extend to those of others."""
+        if self._settings.worker_defaults.executor_role is None:
+            return
+        namespace, name = resource.metadata.namespace, workers_name(resource)
+        existing = await self._kube.get(ROLE_BINDING, namespace, name)
+        if existing is not None and is_ours(resource, existing) and existing.get("subjects"):
+            await self._kube.patch(ROLE_BINDING, namespace, name, {"subjects": None})
+
     async def _request_drain(self, resource: LogHubConsumerGroup, consumer: str) -> None:
         annotations = {
             DRAIN_ANNOTATION: DRAIN_REQUESTED,
@@ -295,6 +314,7 @@ class Executor:
             (DISRUPTION_BUDGET, workers),
             (SERVICE_ACCOUNT, workers),
         )
+        await self._revoke_rights(resource)
         for kind, object_name in ours:
             existing = await self._kube.get(kind, namespace, object_name)
             if existing is not None and is_ours(resource, existing):

@@ -51,12 +51,13 @@ EVENT = Kind("events.k8s.io/v1", "Event", "events")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
 DISRUPTION_BUDGET = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
+ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 # Cluster-scoped kinds; their namespace is "".
 API_SERVICE = Kind("apiregistration.k8s.io/v1", "APIService", "apiservices")
 SUBJECT_ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "SubjectAccessReview", "subjectaccessreviews")
 _NAMESPACED = (
     CONSUMER_GROUP, STATEFUL_SET, POD, SERVICE, CONFIG_MAP, SECRET, EVENT, LEASE,
-    SERVICE_ACCOUNT, DISRUPTION_BUDGET,
+    SERVICE_ACCOUNT, DISRUPTION_BUDGET, ROLE_BINDING,
 )  # fmt: skip
 KINDS = {kind.kind: kind for kind in (*_NAMESPACED, API_SERVICE, SUBJECT_ACCESS_REVIEW)}
 

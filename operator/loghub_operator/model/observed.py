@@ -78,6 +78,7 @@ class Placement:
     code_root: str = ""  # the same for the claim with the pipeline's code
     dead_letter_root: str = ""  # the same for the claim of the dead letter
     log_root: str = ""  # the same for the claim of the log file
+    has_pods: bool = False  # workers are pods, and can make others
     code: UserCode = UserCode()
 
 

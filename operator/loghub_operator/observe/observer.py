@@ -223,6 +223,7 @@ def placement_of(resource: LogHubConsumerGroup, settings: Settings) -> Placement
         dead_letter_root=DEAD_LETTER_ROOT,
         log_root=LOG_ROOT,
         needs_project_address=embedded and settings.project_namespace is not None,
+        has_pods=True,
     )
 
 

@@ -11,12 +11,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from loghub import worker_contract as contract
 from loghub.worker_contract import WorkerConfig
 from loghub_operator.api.labels import ANNOTATION_REVISION, worker_selector
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.revision import Document, Revision, WorkerSpec
 from loghub_operator.resources.configmap import CONFIG_FILE, config_map, config_map_name
+from loghub_operator.resources.executors import executor_pod, executor_rights
 from loghub_operator.resources.metadata import labels, metadata, workers_name
 from loghub_operator.resources.pod_paths import CODE_ROOT, DEAD_LETTER_ROOT, LOG_ROOT, SINK_ROOT
 from loghub_operator.resources.services import METRICS_PORT, governing_service
@@ -65,13 +68,19 @@ def worker_spec(
     defaults: WorkerDefaults = NO_DEFAULTS,
 ) -> WorkerSpec:
     """Everything that is applied for the workers; ``image`` is for CRs that do not set one."""
-    settings = config_hash(config)
-    ours = _template(resource, settings, image)
     overlays = (defaults.pod_template, resource.spec.worker.pod_template)
 
+    def overlaid(template: Document) -> Document:
+        return apply_pod_template(template, overlays, container=CONTAINER, volumes=_OUR_VOLUMES)
+
+    if config.executors is not None:
+        pod = executor_pod(overlaid(_template(resource, "", image)), CONTAINER)
+        config = msgspec.structs.replace(config, executors=msgspec.structs.replace(config.executors, pod=pod))
+    settings = config_hash(config)
+    ours = _template(resource, settings, image)
+
     def merged(annotations: Mapping[str, str]) -> Document:
-        marked = {**ours, "metadata": _with_annotations(ours["metadata"], annotations)}
-        return apply_pod_template(marked, overlays, container=CONTAINER, volumes=_OUR_VOLUMES)
+        return overlaid({**ours, "metadata": _with_annotations(ours["metadata"], annotations)})
 
     on_pods = Revision(settings=settings, pod_template=_hash(merged({})))
     built = _stateful_set(resource, merged({ANNOTATION_REVISION: str(on_pods)}))
@@ -101,9 +110,11 @@ def _dependencies(
     resource: LogHubConsumerGroup, config: WorkerConfig, defaults: WorkerDefaults
 ) -> tuple[Document, ...]:
     """In the order in which they are applied: those that the pods need, then the rest."""
+    role = None if config.executors is None else defaults.executor_role
     return (
         config_map(resource, config),
         service_account(resource),
+        *(() if role is None else (executor_rights(resource, role),)),
         governing_service(resource, ip_family_policy=defaults.ip_family_policy),
         disruption_budget(resource),
     )
@@ -137,7 +148,7 @@ def _template(resource: LogHubConsumerGroup, settings: str, image: str) -> Docum
         },
         "spec": {
             "serviceAccountName": workers_name(resource),
-            "automountServiceAccountToken": False,
+            "automountServiceAccountToken": resource.spec.spark.makes_pods,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": GRACE_S,
             "securityContext": _pod_security(),

@@ -1,7 +1,8 @@
 """The ServiceAccount and the PodDisruptionBudget of the workers.
 
-The ServiceAccount has no permissions, and the pods have no token of it. The PodDisruptionBudget limits how
-many workers may be disrupted at once.
+The ServiceAccount has no permissions, and the pods have no token of it, unless workers make executors as pods
+(`loghub_operator.resources.executors`). The PodDisruptionBudget limits how many workers may be disrupted at
+once.
 """
 
 from loghub_operator.api.labels import worker_selector

@@ -7,6 +7,7 @@ hash shows whether a running worker has other settings.
 import hashlib
 import math
 
+from loghub.executor_settings import ExecutorSettings
 from loghub.log_settings import LogFile, LogSettings
 from loghub.processor_settings import ProcessorPipeline
 from loghub.sink_settings import (
@@ -24,6 +25,7 @@ from loghub.sink_settings import (
 )
 from loghub.worker_contract import (
     CONTRACT_VERSION,
+    LOCAL_MASTER,
     CopyPipeline,
     DeadLetterFolder,
     DeadLetterLogstore,
@@ -36,8 +38,8 @@ from loghub.worker_contract import (
 )
 from loghub_operator.api import patterns
 from loghub_operator.api.delta_sink import SchemaEvolution
-from loghub_operator.api.pipeline import Spark
 from loghub_operator.api.sink_location import SinkLocation
+from loghub_operator.api.spark import Executors, Spark
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import Placement
 
@@ -73,7 +75,8 @@ def worker_config(
         per_batch=spec.pipeline.per_batch,
         sink=_sink(resource, placement),
         cores=spec.spark.cores,
-        spark_master=spec.spark.master,
+        spark_master=_master(spec.spark, placement),
+        executors=_executors(spec.spark, placement),
         spark_memory=spec.spark.memory,
         spark_conf=dict(spec.spark.conf),
         drain_timeout_s=float(DRAIN_TIMEOUT_S),
@@ -119,6 +122,25 @@ def _max_bytes(resource: LogHubConsumerGroup) -> int:
     if spec.pipeline.sink is None or spec.pipeline.sink.postgresql is None:
         return spec.fetch.max_bytes
     return min(spec.fetch.max_bytes, (heap_mib(spec.spark) << 20) // (_HEAP_OF_A_TASK * spec.spark.cores))
+
+
+def _master(spark: Spark, placement: Placement) -> str:
+    """Where there are no pods, the worker's process does what executors would."""
+    return LOCAL_MASTER if spark.makes_pods and not placement.has_pods else spark.master
+
+
+def _executors(spark: Spark, placement: Placement) -> ExecutorSettings | None:
+    """Without the pod, which depends on the pod template (`loghub_operator.resources.statefulset`)."""
+    if not spark.makes_pods or not placement.has_pods:
+        return None
+    given = spark.executors or Executors()
+    return ExecutorSettings(
+        cores=given.cores,
+        memory=given.memory,
+        memory_overhead=given.memory_overhead,
+        cpu=str(given.cores if given.cpu is None else given.cpu),
+        pod={},
+    )
 
 
 def _pipeline(resource: LogHubConsumerGroup, placement: Placement) -> Pipeline:

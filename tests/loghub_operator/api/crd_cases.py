@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from loghub.worker_contract import KUBERNETES
 from loghub_operator.api.crd import crd
 from tests.loghub_operator.support.examples import Document, document, merge
 
@@ -70,6 +71,7 @@ DEPENDENCIES: dict[str, Document] = {
     "pipeline.sink.kafka": {"pipeline": {"sink": {"parquet": None}}},
     "pipeline.sink.kafka.sasl": {"pipeline": {"sink": {"credentialsSecret": {"name": "user"}}}},
     "pipeline.sink.spark": {"pipeline": {"sink": {"parquet": None}}},
+    "spark.executors": {"spark": {"master": KUBERNETES, "cores": 64}},
     "pipeline.onFailure.deadLetter": {"pipeline": {"onFailure": {"policy": "DeadLetter"}}},
     "pipeline.onFailure.policy=DeadLetter": {
         "pipeline": {"onFailure": {"deadLetter": {"logstore": {"name": "rejected"}}}}
@@ -90,6 +92,8 @@ RULED = {
     "endpoint": ("embedded", "http://" + "a" * 505),
     "spark.master": ("spark://a:1", "spark://" + "a" * 1014 + ":1"),
     "spark.memory": ("1g", "999999m"),
+    "spark.executors.memory": ("1g", "999999m"),
+    "spark.executors.memoryOverhead": ("1g", "999999m"),
     "pipeline.sink.parquet.url": ("s3://aaa", "s3://aaa/" + "a" * 567),
     "pipeline.sink.json.url": ("s3://aaa", "s3://aaa/" + "a" * 567),
     "pipeline.sink.delta.url": ("s3://aaa", "s3://aaa/" + "a" * 567),

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from loghub.worker_contract import SPARK_OWN
 from loghub_operator.api import parse_resource, resources_in
-from tests.loghub_operator.api import failure_cases, sink_cases
+from tests.loghub_operator.api import failure_cases, sink_cases, spark_cases
 from tests.loghub_operator.api.crd_cases import nodes, place, root
 from tests.loghub_operator.api.pipeline_rules import PIPELINE_RULES
 from tests.loghub_operator.api.problems import problems
@@ -84,6 +83,7 @@ RULES |= (
     PIPELINE_RULES
     | failure_cases.RULES
     | sink_cases.RULES
+    | spark_cases.RULES
     | {
         "sink-is-the-source-of-a-named-project": (
             {"pipeline": {"sink": {"parquet": None, "logstore": {"project": "demo", "name": "access"}}}},
@@ -163,41 +163,6 @@ RULES |= (
             "spec.worker.env[0].name",
             "names that begin with LOGHUB_ are reserved for the worker",
         ),
-        "another-master": (
-            {"spark": {"conf": {"spark.master": "local[8]"}}},
-            "spec.spark.conf",
-            "spark.master cannot be set; set spec.spark.master or spec.spark.cores instead",
-        ),
-        "memory-in-the-wrong-place": (
-            {"spark": {"memory": "1g", "conf": {"spark.driver.memory": "2g"}}},
-            "spec.spark.conf",
-            "spark.driver.memory cannot be set; set spec.spark.memory instead",
-        ),
-        "a-setting-of-the-worker": (
-            {"spark": {"conf": {"spark.sql.ansi.enabled": "true", "spark.driver.host": "0.0.0.0"}}},
-            "spec.spark.conf",
-            "the worker sets spark.driver.bindAddress",
-        ),
-        "a-page-that-anybody-may-read": (
-            {"spark": {"conf": {"spark.ui.enabled": "true"}}},
-            "spec.spark.conf",
-            "the worker sets spark.driver.bindAddress",
-        ),
-        **{
-            f"{kind}-in-a-bucket-from-a-cluster": (
-                {
-                    "spark": {"master": "spark://master:7077"},
-                    "pipeline": {"sink": {"parquet": None} | {kind: where}},
-                },
-                "spec.spark.master",
-                "a sink in a bucket needs local[*]",
-            )
-            for kind, where in {
-                "parquet": {"path": None, "volumeClaim": None, "url": "s3://bucket/a"},
-                "json": {"url": "s3://bucket/a"},
-                "delta": {"url": "s3://bucket/a"},
-            }.items()
-        },
         "reset-to-no-time": (
             {"resetCheckpoints": {"to": "Timestamp", "nonce": "1"}},
             "spec.resetCheckpoints",
@@ -226,19 +191,10 @@ RULES |= (
     }
 )
 
-# The worker's own settings of Spark, each by itself.
-RULES |= {
-    f"worker's-own-{name}": (
-        {"spark": {"conf": {name: "x"}}},
-        "spec.spark.conf",
-        "the worker sets spark.driver.bindAddress",
-    )
-    for name in (*SPARK_OWN, "spark.ui.port")
-}
-
 ACCEPTED: dict[str, Document] = (
     failure_cases.ACCEPTED
     | sink_cases.ACCEPTED
+    | spark_cases.ACCEPTED
     | {
         "minimal": {},
         "time": {"startPosition": {"from": "Timestamp", "timestamp": "2026-01-31T08:00:00+08:00"}},
@@ -281,10 +237,6 @@ ACCEPTED: dict[str, Document] = (
                 "shards": [0, 3],
                 "nonce": "again-2",
             }
-        },
-        "masters-of-spark": {"spark": {"master": "spark://a.spark.svc:7077,[fd00::7]:7078", "cores": 8}},
-        "settings-of-spark": {
-            "spark": {"memory": "1g", "conf": {"spark.sql.session.timeZone": "Asia/Shanghai"}}
         },
         "whole-cpus": {"worker": {"resources": {"requests": {"cpu": 1, "memory": "2Gi"}}}},
     }

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from loghub.worker_contract import KUBERNETES
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.api.v1alpha1 import Spec
 from loghub_operator.model.observed import GroupSettings, Placement
@@ -242,6 +243,14 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
     "spark.conf": ({"spark": {"conf": {"a": "b"}}}, {}, R),
     "spark.master": ({"spark": {"master": "spark://master:7077"}}, {}, R),
     "spark.cores": ({"spark": {"cores": 2}}, {}, R),
+    **{
+        f"spark.executors.{name}": (
+            {"spark": {"executors": {name: value}}},
+            {"spark": {"master": KUBERNETES, "cores": 2}},
+            R,
+        )
+        for name, value in {"cores": 2, "cpu": "100m", "memory": "1g", "memoryOverhead": "2g"}.items()
+    },
     "spark.memory": ({"spark": {"memory": "1g"}}, {}, R),
     "worker.progressDeadlineSeconds": ({"worker": {"progressDeadlineSeconds": 60}}, {}, N),
     "worker.image": ({"worker": {"image": "other"}}, {}, R),
@@ -297,7 +306,7 @@ def running(group: LogHubConsumerGroup) -> Running:
 
 
 def _placement() -> dict[str, Any]:
-    return {"sink_root": "/sink", "needs_project_address": True}
+    return {"sink_root": "/sink", "needs_project_address": True, "has_pods": True}
 
 
 def _endpoint(spec: Spec) -> str:

@@ -1,4 +1,5 @@
-"""A Spark cluster outside the pod: `spark.master` is the URL of a standalone master.
+"""A Spark cluster outside the pod: `spark.master` is the URL of a standalone master, or of the API server
+(`loghub_worker.query.executor_pods`).
 
 The driver stays in the worker's process, and with it planning, the membership and the commit of a batch.
 Tasks run in executors on other machines, which have neither the driver's memory nor its disk: what they need
@@ -13,23 +14,24 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from loghub.worker_contract import LOCAL_MASTER, Pipeline, PythonPipeline, WorkerConfig
+from loghub.worker_contract import KUBERNETES, LOCAL_MASTER, Pipeline, PythonPipeline, WorkerConfig
+from loghub_worker.query import executor_pods
+from loghub_worker.query.cluster_error import NO_EXECUTORS, UNAVAILABLE, ClusterError
+from loghub_worker.query.executor_pods import ExecutorPods
 
-UNAVAILABLE, NO_EXECUTORS = "SparkMasterUnavailable", "NoExecutors"
 SCHEME = "spark://"
 LOOPBACK = "127.0.0.1"
 CONNECT_S = 5.0  # for one of the masters to accept a connection
 EXECUTORS_S = 60.0  # for the first executor to run
+PODS_S = 240.0  # the same if its image may have to be pulled, or its node be started
 LOOK_S = 0.1
+MUST_BE = "; it must be a standalone master of the worker's release of Spark"
+STANDALONE = (
+    "its workers need a free core and the memory of spark.executor.memory, and network policies must let"
+    " executors connect to the worker's pod"
+)
+IN_PODS = "{why}. Network policies must let executors connect to the worker's pod"
 _HOST_PORT = re.compile(r"\[?([^\[\]]+)\]?:(\d+)")
-
-
-class ClusterError(Exception):
-    """The cluster cannot be used: a reason of `loghub.worker_contract.WorkerReason`, and a sentence."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 def is_remote(config: WorkerConfig) -> bool:
@@ -43,7 +45,7 @@ def driver_address(config: WorkerConfig) -> str:
     if not is_remote(config):
         return LOOPBACK
     refusals = []
-    for one in config.spark_master.removeprefix(SCHEME).split(","):
+    for one in _addresses(config):
         parsed = _HOST_PORT.fullmatch(one)
         if parsed is None:
             raise ClusterError(
@@ -62,40 +64,47 @@ def driver_address(config: WorkerConfig) -> str:
     )
 
 
+def _addresses(config: WorkerConfig) -> list[str]:
+    if config.spark_master == KUBERNETES:
+        return [":".join(map(str, executor_pods.ADDRESS))]
+    return config.spark_master.removeprefix(SCHEME).split(",")
+
+
 def cluster_settings(config: WorkerConfig, environment: Mapping[str, str]) -> dict[str, str]:
     """Settings of Spark for executors, which the user may override."""
     if not is_remote(config):
         return {}
-    return {
-        # Otherwise the first worker takes all cores of the cluster, and the others wait forever.
-        "spark.cores.max": str(config.cores),
-        # The same image, or at least the same paths: modules are found where the driver finds them.
-        "spark.executorEnv.PYTHONPATH": environment.get("PYTHONPATH", ""),
-    }
+    # The same image, or at least the same paths: modules are found where the driver finds them.
+    paths = {"spark.executorEnv.PYTHONPATH": environment.get("PYTHONPATH", "")}
+    if config.spark_master == KUBERNETES:
+        return paths | executor_pods.DEFAULTS
+    # Otherwise the first worker takes all cores of the cluster, and the others wait forever.
+    return paths | {"spark.cores.max": str(config.cores)}
 
 
 def refused(config: WorkerConfig, message: str) -> ClusterError:
     """The error of a session that did not start, or that has ended."""
-    return ClusterError(
-        UNAVAILABLE,
-        f"{config.spark_master} did not accept the worker; it must be a standalone master of the worker's"
-        f" release of Spark: {message}",
-    )
+    must_be = "" if config.spark_master == KUBERNETES else MUST_BE
+    return ClusterError(UNAVAILABLE, f"{config.spark_master} did not accept the worker{must_be}: {message}")
 
 
-def join_cluster(session: SparkSession, config: WorkerConfig, code: Path | None) -> None:
-    """Wait for the first executor, and send the user's modules. Raises `ClusterError`."""
+def join_cluster(
+    session: SparkSession, config: WorkerConfig, code: Path | None, *, pods: ExecutorPods | None = None
+) -> None:
+    """Wait for the first executor, one of `pods` if they are given, and send the user's modules. Raises
+    `ClusterError`."""
     if not is_remote(config):
         return
-    give_up_s = time.monotonic() + EXECUTORS_S
+    patience_s = EXECUTORS_S if pods is None else PODS_S
+    give_up_s = time.monotonic() + patience_s
     while not _has_executors(session):
         require_application(session, config)
         if time.monotonic() > give_up_s:
+            why = IN_PODS.format(why=pods.why_missing()) if pods is not None else STANDALONE
             raise ClusterError(
                 NO_EXECUTORS,
                 f"{config.spark_master} has started no executor that reaches this worker within"
-                f" {EXECUTORS_S:.0f} s: its workers need a free core and the memory of spark.executor.memory,"
-                " and network policies must let executors connect to the worker's pod",
+                f" {patience_s:.0f} s: {why}",
             )
         time.sleep(LOOK_S)
     send_code(session, config.pipeline, code)

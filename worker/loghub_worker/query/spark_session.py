@@ -22,9 +22,10 @@ from pyspark.sql import SparkSession
 from loghub.worker_contract import SPARK_MASTER, SPARK_MEMORY, WorkerConfig, is_workers_own
 from loghub_worker.error_text import first_lines
 from loghub_worker.fatal_error import FatalError
+from loghub_worker.query.cluster_error import ClusterError
+from loghub_worker.query.executor_pods import ExecutorPods
 from loghub_worker.query.spark_master import (
     LOOPBACK,
-    ClusterError,
     cluster_settings,
     driver_address,
     is_remote,
@@ -50,16 +51,22 @@ SECOND_COMPILER_LATER = (
 
 
 def start_spark(
-    config: WorkerConfig, state_dir: Path, *, class_archive: Path | None = None, code: Path | None = None
+    config: WorkerConfig,
+    state_dir: Path,
+    *,
+    class_archive: Path | None = None,
+    code: Path | None = None,
+    pod: str = "",
 ) -> SparkSession:
-    """Start the session and register the data source. `code` is a folder with the user's modules. Raises
-    `FatalError` ``JavaMissing``, ``SparkNotStarted``, or for a cluster ``SparkMasterUnavailable`` or
-    ``NoExecutors``."""
+    """Start the session and register the data source. `code` is a folder with the user's modules, and `pod`
+    the worker's, for executors in pods. Raises `FatalError` ``JavaMissing``, ``SparkNotStarted``, or for a
+    cluster ``SparkMasterUnavailable`` or ``NoExecutors``."""
     _require_java()
     if code is not None:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(code), os.environ.get("PYTHONPATH"))))
     with _cluster_failures():
         host = driver_address(config)
+        pods = _executor_pods(config, pod)
     # Spark's other processes must use this same Python (docs/spark.md 8), in a pod on loopback only.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = host
@@ -67,6 +74,8 @@ def start_spark(
     conf = SparkConf().setAppName(f"loghub-{config.consumer_group}")
     (state_dir / "tmp").mkdir(parents=True, exist_ok=True)
     settings = spark_settings(config, state_dir, host=host, class_archive=class_archive)
+    if pods is not None:
+        settings |= pods.spark_settings(state_dir / "executor.json", cores=config.cores)
     conf.setAll(list(settings.items()))
     # Spark installs a handler of its own for SIGINT, which would end a drain on Ctrl-C.
     interrupted = signal.getsignal(signal.SIGINT)
@@ -82,9 +91,18 @@ def start_spark(
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, interrupted)
     with _cluster_failures():
-        join_cluster(session, config, code)
+        join_cluster(session, config, code, pods=pods)
     session.dataSource.register(LogHubDataSource)
     return session
+
+
+def _executor_pods(config: WorkerConfig, pod: str) -> ExecutorPods | None:
+    """Raises `ClusterError` if the API server cannot be used."""
+    if config.executors is None:
+        return None
+    pods = ExecutorPods(config.executors, worker=pod)
+    pods.delete_earlier()
+    return pods
 
 
 @contextmanager

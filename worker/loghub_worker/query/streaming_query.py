@@ -30,9 +30,10 @@ from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.query.batch_counts import BatchCounts
 from loghub_worker.query.batch_errors import PYTHON_TIMEOUT, UNREACHABLE, failure_of, is_outage, query_error
 from loghub_worker.query.batch_ranges import plan_of_batch, ranges_read
+from loghub_worker.query.cluster_error import ClusterError
 from loghub_worker.query.computed_rows import ComputedRows
 from loghub_worker.query.query_settings import QuerySettings
-from loghub_worker.query.spark_master import ClusterError, is_remote, require_application
+from loghub_worker.query.spark_master import is_remote, require_application
 from loghub_worker.query.transform import Transform, empty_logs
 from loghub_worker.sink.batch_sink import BatchSink, SinkUnreachableError, require_rows
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
