@@ -28,6 +28,7 @@ from tests.loghub_worker.sink.commit_log_child import (
     GROUPS,
     SHARDS,
     LineWorker,
+    date_back,
     delivered,
     everything,
 )
@@ -196,16 +197,19 @@ def test_nothing_is_visible_if_the_session_ends_before_the_decision(site: Path) 
     assert delivered(site) == everything()
 
 
-def test_prune_removes_only_old_aborts(tmp_path: Path) -> None:
-    worker = LineWorker(tmp_path, "first")
-    batches = tmp_path / "sink/_loghub/p/l/g/batches"
+def test_prune_removes_only_old_aborts(site: Path) -> None:
+    worker = LineWorker(site, "first")
+    batches = site / "sink/_loghub/p/l/g/batches"
     worker.commit_log.abort("gone")
     worker.assign((0,))
     worker.deliver(save=False)
-    now = (batches / "gone.json").stat().st_mtime
-    worker.commit_log.prune(owner="other", now_unix_s=now + TOMBSTONE_S - 10)
+    for path in batches.iterdir():
+        date_back(path, TOMBSTONE_S - 100)
+    worker.commit_log.prune(owner="other")
     assert (batches / "gone.json").exists()
-    worker.commit_log.prune(owner="other", now_unix_s=now + TOMBSTONE_S + 10)
+    for path in batches.iterdir():
+        date_back(path, TOMBSTONE_S + 10)
+    worker.commit_log.prune(owner="other")
     assert [path.name.startswith("first-") for path in batches.iterdir()] == [True]
     assert worker.resume(worker.incarnation(0), BEGIN) == BEGIN + GROUPS
 
@@ -229,8 +233,7 @@ def test_prune_aborts_the_staged_batches_of_an_earlier_process_of_this_consumer(
     commit_log = LineWorker(tmp_path, "first").commit_log
     for batch in ("w-1-aa", "w-10-bb"):
         commit_log.stage(batch).mkdir()
-    now = commit_log.stage("w-1-aa").stat().st_mtime
-    commit_log.prune(owner="w-1", now_unix_s=now)
+    commit_log.prune(owner="w-1")
     assert not commit_log.stage("w-1-aa").exists()
     assert commit_log.stage("w-10-bb").exists()
     ranges = [(ShardIncarnation(shard=0, created=1), Range(0, BEGIN, END))]
@@ -303,7 +306,7 @@ def test_a_damaged_decision_does_not_prevent_the_start(tmp_path: Path) -> None:
     commit_log = commit_log_with(tmp_path, "batches/w-1.json", b"")
     commit_log.stage("w-1").mkdir()
     commit_log.stage("w-2").mkdir()
-    commit_log.prune(owner="w", now_unix_s=0.0)
+    commit_log.prune(owner="w")
     assert commit_log.stage("w-1").exists(), "whether it was committed is not known"
     assert not commit_log.stage("w-2").exists()
 

@@ -91,7 +91,7 @@ def make_files_sink(
     storage = _storage_of(sink, credentials, owner)
     storage.try_out()
     commit_log = CommitLog(storage)
-    commit_log.prune(owner=owner.consumer, now_unix_s=owner.now_unix_s)
+    commit_log.prune(owner=owner.consumer)
     return FilesSink(commit_log, JSON if isinstance(sink, JsonSink) else PARQUET)
 
 
