@@ -31,6 +31,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 PARALLEL = 32  # requests that are sent at the same time, for records and small files
 SMALL_BYTES = 1 << 20
+LARGEST_COPY_BYTES, LONGEST_KEY_BYTES = 5 * 10**9, 1024  # of S3
 
 RACES, RACERS = 5, 8  # how often `try_out` lets so many writers create one key
 MAX_OPENINGS = 100  # of others that may come first before an opening fails
@@ -218,6 +219,21 @@ class BucketStorage:
 
     def _staged(self, batch: str, name: str) -> str:
         return self._key(f"stage/{batch}/{name}")
+
+    def obstacle(self, file: Path, target: str) -> str | None:
+        size = file.stat().st_size
+        if size > LARGEST_COPY_BYTES:
+            return (
+                f"a file of {size} bytes, of which an object storage copies at most {LARGEST_COPY_BYTES} in"
+                " one step: set roll.targetBytes of the sink, or lower fetch.maxBytes or fetch.maxLogs"
+            )
+        key = self._bucket.key(target)
+        if len(key.encode()) > LONGEST_KEY_BYTES:
+            return (
+                f"a key of more than {LONGEST_KEY_BYTES} bytes, {key[:200]}..: the values of the columns in"
+                " partitionBy are too long"
+            )
+        return None
 
     def staged(self) -> frozenset[str]:
         local = [path.name for path in self._local.iterdir()]

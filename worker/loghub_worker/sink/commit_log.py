@@ -106,6 +106,15 @@ class CommitLog:
         """Where the files of a batch are written before they are part of the sink."""
         return self._storage.stage(batch)
 
+    def obstacle(self, batch: str) -> str | None:
+        """Why a staged file of `batch` could never become part of the sink; None if all could."""
+        stage = self.stage(batch)
+        found = (
+            self._storage.obstacle(stage / name, _target(batch, name))
+            for name in self._storage.staged_files(batch)
+        )
+        return next((one for one in found if one is not None), None)
+
     def publish(
         self,
         batch: str,

@@ -131,6 +131,9 @@ class FolderStorage:
         stage = self.stage(batch)
         return [str(path.relative_to(stage)) for path in data_files(stage)]
 
+    def obstacle(self, file: Path, target: str) -> str | None:  # noqa: ARG002 - Spark has written it
+        return None
+
     def staged(self) -> frozenset[str]:
         return frozenset(self.names("stage"))
 

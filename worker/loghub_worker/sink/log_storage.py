@@ -89,6 +89,9 @@ class LogStorage(Protocol):
     def staged_files(self, batch: str) -> list[str]:
         """The names of the files that are staged of a batch, with their folders."""
 
+    def obstacle(self, file: Path, target: str) -> str | None:
+        """Why a file in `stage` can never be placed under this name; None if it can."""
+
     def staged(self) -> frozenset[str]:
         """The batches of which something is staged."""
 
