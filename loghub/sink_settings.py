@@ -117,6 +117,11 @@ class NoSink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
     """The pipeline is a processor, which writes whatever it wants to itself."""
 
 
+def roll_of(sink: "Sink") -> FileRoll | None:
+    """How the files of this sink are rolled; None if they are not."""
+    return sink.roll if isinstance(sink, ParquetSink | JsonSink) else None
+
+
 Sink = (
     ParquetSink
     | JsonSink

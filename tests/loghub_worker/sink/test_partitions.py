@@ -135,11 +135,11 @@ def test_a_batch_of_many_partitions_is_completed_by_the_next_holder(
 def test_too_many_partitions_fail_the_batch_with_the_number(
     make: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The batch is then divided; a log group that has too many alone is settled as pipeline.onFailure says."""
+    """The batch is then divided; pipeline.onFailure says what happens to a log group with too many."""
     monkeypatch.setattr(files, "MAX_PARTITIONS", 5)
     sink = make(ParquetSink, partition_by=("user",))
     sink.check(spark.range(0).selectExpr("id", "id AS user"))
-    with pytest.raises(RowsRejectedError, match="6 different values of user.*at most 5.*fewer values"):
+    with pytest.raises(RowsRejectedError, match=r"6 different values of user.*at most 5.*fewer values"):
         sink.write(spark.range(6).selectExpr("id", "id AS user"), "w-0-many")
     sink.abort("w-0-many")
     assert sink.write(spark.range(5).selectExpr("id", "id AS user"), "w-0-few") == 5

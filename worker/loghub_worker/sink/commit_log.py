@@ -34,21 +34,15 @@ purpose, gets one more attempt, of a batch that never commits.
 import errno
 import secrets
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path, PurePosixPath
 
 import msgspec
 import structlog
 
 from loghub_worker.batch_plan import Range
-from loghub_worker.sink.log_storage import (
-    CreateRecords,
-    DamagedRecordError,
-    LogStorage,
-    decode_json,
-    read_json,
-)
+from loghub_worker.sink.batch_decisions import ABORTED, BatchDecision, BatchDecisions, damage_logged
+from loghub_worker.sink.log_storage import CreateRecords, LogStorage
 from loghub_worker.sink.range_claims import FOLDER as CLAIMS
 from loghub_worker.sink.range_claims import Attempt, ClaimFile, RangeClaims, ShardIncarnation, claim_name
 from loghub_worker.sink.shard_openings import ShardOpenings
@@ -57,10 +51,8 @@ __all__ = ["CommitLog", "RangeTakenError", "SessionLostError", "ShardIncarnation
 
 log = structlog.get_logger()
 
-BATCHES = "batches"
 MAX_ATTEMPTS = 100  # attempts of other workers that may come first before a claim fails
 TOMBSTONE_S = 86_400.0  # an abort is kept for this long, since its batch's writer may still run
-REMEMBERED_DECISIONS = 1024  # of this process's own batches, so that an acknowledgement need not read them
 
 
 class RangeTakenError(Exception):
@@ -69,17 +61,6 @@ class RangeTakenError(Exception):
 
 class SessionLostError(Exception):
     """The worker's session is over, so it may no longer deliver; nothing of the batch became visible."""
-
-
-class BatchDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a batch. Once made, it never changes."""
-
-    committed: bool
-    claims: list[str] = []  # names of claims
-    files: list[str] = []
-
-
-ABORTED = BatchDecision(committed=False)
 
 
 def _ignore_step(_step: str) -> None:
@@ -93,7 +74,7 @@ class CommitLog:
         """`at_step` is called after each step with its name (tests end or hold the process there)."""
         self._storage = storage
         self._at_step = at_step
-        self._decisions: dict[str, BatchDecision] = {}
+        self._decisions = BatchDecisions(storage)
         self._claims = RangeClaims(storage)
         self._openings = ShardOpenings(storage)
         self._found: dict[ShardIncarnation, dict[int, Attempt]] = {}  # the claims of shards being opened
@@ -150,9 +131,8 @@ class CommitLog:
         except (RangeTakenError, SessionLostError, OSError):
             self.abort(batch)
             raise
-        decision = self._decide(
-            batch, BatchDecision(committed=True, claims=claims, files=files), names_in=CLAIMS
-        )
+        commit = BatchDecision(committed=True, claims=claims, files=files)
+        decision = self._decisions.make(batch, commit, names_in=CLAIMS)
         if not decision.committed:
             self.discard(batch)
             raise RangeTakenError(f"batch {batch} was aborted by the next holder of one of its shards")
@@ -214,20 +194,6 @@ class CommitLog:
         if self._settle([last.batch]):
             raise _taken(incarnation, begin)
         return last.number + 1
-
-    def _decide(self, batch: str, decision: BatchDecision, *, names_in: str | None = None) -> BatchDecision:
-        """Make this decision unless one was made; the names of the records in `names_in` are durable before.
-        Return the decision in effect."""
-        name = _decision_name(batch)
-        with self._storage.creating(msgspec.json.encode(decision), names_in=names_in) as create_as:
-            (content,) = create_as([name])
-        self._storage.flush(BATCHES)
-        in_effect = decode_json(self._storage, name, content, BatchDecision)
-        if in_effect.committed:
-            self._decisions[batch] = in_effect
-            if len(self._decisions) > REMEMBERED_DECISIONS:
-                del self._decisions[next(iter(self._decisions))]
-        return in_effect
 
     def _move_files(self, batch: str, files: Collection[str]) -> None:
         """Move the files of a committed batch into the sink. Several workers may do this at the same time.
@@ -315,15 +281,15 @@ class CommitLog:
 
     def _settle(self, batches: Collection[str]) -> frozenset[str]:
         """Complete the committed batches and abort the undecided ones. Returns the committed ones."""
-        found = self._read_decisions(batches)
-        decisions = {batch: found.get(batch) or self._decide(batch, ABORTED) for batch in batches}
+        found = self._decisions.read(batches)
+        decisions = {batch: found.get(batch) or self._decisions.make(batch, ABORTED) for batch in batches}
         staged = self._storage.staged()  # after the decisions: a writer may have made its own just now
         for batch, decision in decisions.items():
             if not decision.committed:
                 if batch in staged:
                     self.discard(batch)
             elif batch in staged:
-                self._storage.flush(BATCHES)  # the one who decided may not have done so yet
+                self._decisions.flush()  # the one who decided may not have done so yet
                 self._move_files(batch, decision.files)
             else:
                 self._note_moved(decision.files)  # the one who moved them may not have made that durable
@@ -332,27 +298,14 @@ class CommitLog:
     def _forget_unclaimed(self, batches: Iterable[str]) -> None:
         """Remove the decisions to commit that have no claim left. An abort must outlive its batch's writer;
         `prune` removes it."""
-        decisions = {batch: self._decisions[batch] for batch in batches if batch in self._decisions}
-        decisions |= self._read_decisions([batch for batch in batches if batch not in decisions])
-        claims = {batch: decision.claims for batch, decision in decisions.items() if decision.committed}
+        known = self._decisions.known(batches)
+        claims = {batch: decision.claims for batch, decision in known.items() if decision.committed}
         # The claims are acknowledged shard by shard, so the last one shows soonest that some are left.
         lasts = {names[-1]: batch for batch, names in claims.items() if names}
         for name in self._claims.existing(lasts.keys()):
             del claims[lasts[name]]
         left = self._claims.existing({name for names in claims.values() for name in names})
-        gone = [batch for batch, names in claims.items() if not left.intersection(names)]
-        self._storage.remove([_decision_name(batch) for batch in gone])
-        for batch in gone:
-            self._decisions.pop(batch, None)
-
-    def _read_decisions(self, batches: Collection[str]) -> dict[str, BatchDecision]:
-        """The decisions that were made."""
-        names = {_decision_name(batch): batch for batch in batches}
-        contents = self._storage.read(names.keys())
-        return {
-            names[name]: decode_json(self._storage, name, content, BatchDecision)
-            for name, content in contents.items()
-        }
+        self._decisions.remove([batch for batch, names in claims.items() if not left.intersection(names)])
 
     def prune(self, *, owner: str) -> None:
         """Settle what an earlier process of this consumer left staged (batches are named
@@ -363,25 +316,10 @@ class CommitLog:
         now_unix_s = self._storage.now_unix_s()
         for batch, age_s in self._storage.staged_ages_s(now_unix_s).items():
             if batch.rpartition("-")[0] == owner or age_s > TOMBSTONE_S:
-                with _damage_logged():
+                with damage_logged():
                     self._settle([batch])
-        for name, age_s in self._storage.ages_s(BATCHES, now_unix_s).items():
-            if not name.endswith(".json") or age_s <= TOMBSTONE_S:
-                continue
-            with _damage_logged():
-                decision = read_json(self._storage, f"{BATCHES}/{name}", BatchDecision)
-                if decision is not None and not decision.committed:
-                    self._storage.remove([f"{BATCHES}/{name}"])
+        self._decisions.remove_aborts(older_than_s=TOMBSTONE_S, now_unix_s=now_unix_s)
         self._storage.remove_parts(older_than_s=TOMBSTONE_S, now_unix_s=now_unix_s)
-
-
-@contextmanager
-def _damage_logged() -> Iterator[None]:
-    """Damage concerns the shards of one batch, which report it when they are resumed."""
-    try:
-        yield
-    except DamagedRecordError as error:
-        log.warning("a record of the sink is damaged", message=str(error))
 
 
 def _claim_file(batch: str, rows: list[tuple[int, int, int, int]]) -> bytes:
@@ -396,7 +334,3 @@ def _target(batch: str, name: str) -> str:
 
 def _taken(incarnation: ShardIncarnation, begin: int) -> RangeTakenError:
     return RangeTakenError(f"another batch delivers shard {incarnation.shard} from cursor {begin} on")
-
-
-def _decision_name(batch: str) -> str:
-    return f"{BATCHES}/{batch}.json"
