@@ -1,8 +1,9 @@
 """How large the files of a batch become. Pure.
 
-Spark writes a file for each task, and for each partition that a task has rows of. Files that are smaller than
-the target are joined, and a task begins another file once it has written as many rows as fit one. How many
-that are is known from the batches before."""
+Spark writes a file for each task, and for each partition that a task has rows of. A task begins another file
+once it has written as many rows as are in a part of a file; how many that are is known from the batches
+before. Neighbouring files are then joined to files of about the target size, so that a batch that is a little
+larger than the target leaves no small rest."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TypeVar
 F = TypeVar("F", bound=Hashable)
 
 DEFAULT_TARGET_BYTES = 1 << 30
+PARTS = 4  # of a file of the target size
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +29,19 @@ class RowSize:
         mean = file_bytes / rows
         return RowSize(max(mean, (self.bytes + mean) / 2))
 
-    def rows_of(self, target_bytes: int) -> int:
-        """The most rows of a file of this size; 0: no limit is known."""
-        return max(1, int(target_bytes / self.bytes)) if self.bytes else 0
+    def rows_of_a_part(self, target_bytes: int) -> int:
+        """The most rows that Spark writes to a file if files are to have this size; 0: no limit is known."""
+        return max(1, int(target_bytes / PARTS / self.bytes)) if self.bytes else 0
 
 
 def files_to_join(sizes: Mapping[F, int], target_bytes: int) -> list[list[F]]:
-    """The files of one folder, in their order, divided into those that become one file: as many as have no
-    more bytes than the target together, and at least one."""
-    groups: list[list[F]] = []
-    total = 0
+    """The files of one folder, in their order, divided into those that become one file. There are as many
+    groups as come nearest to the target, of about the same size; none is without a file."""
+    total = sum(sizes.values())
+    share = total / max(1, round(total / target_bytes))
+    groups: dict[int, list[F]] = {}
+    before = 0
     for file, size in sizes.items():
-        if groups and total + size <= target_bytes:
-            groups[-1].append(file)
-            total += size
-        else:
-            groups.append([file])
-            total = size
-    return groups
+        groups.setdefault(int((before + size / 2) / share) if share else 0, []).append(file)
+        before += size
+    return list(groups.values())

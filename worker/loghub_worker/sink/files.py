@@ -106,7 +106,7 @@ class FilesSink:
         writer = (
             result.write.mode("overwrite").format(self._file_format.name).partitionBy(*self._partition_by)
         )
-        writer = writer.option("maxRecordsPerFile", self._row_size.rows_of(self._target_bytes))
+        writer = writer.option("maxRecordsPerFile", self._row_size.rows_of_a_part(self._target_bytes))
         writer.options(**self._file_format.options).save(stage.as_uri())
 
     def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:

@@ -225,7 +225,7 @@ class LogHubStreamReader(DataSourceStreamReader):
         error = watch.error
         report = Report(
             version=version,
-            ends=watch.known,
+            ends=dict(watch.known),  # a copy, or it would never differ from the one before
             reason=error.reason,
             message=error.message,
             beyond_end=watch.beyond_end,
