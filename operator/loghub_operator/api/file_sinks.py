@@ -22,8 +22,7 @@ class FileRoll(ApiModel):
     target_bytes: Annotated[int, Field(ge=MIB, le=1024 * MIB)] = Field(
         default=128 * MIB,
         description=(
-            "The size that files are to have, in bytes. A micro-batch with more is several files of about"
-            " this size."
+            "The target size of files, in bytes. A micro-batch with more is several files of about this size."
         ),
     )
     max_delay_seconds: Seconds = Field(

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from loghub.sink_settings import FileRoll
 from loghub.wire.errors import EndpointUnreachable
 from loghub.worker_contract import OnFailure
 from loghub_worker.batch_plan import GroupSize, Range, RangeRetry
@@ -32,27 +31,6 @@ def test_a_range_that_was_read_is_published_and_counted(open_shard: OpenShard) -
     with open_shard.shared_state.use() as (membership, _):
         assert [(s.logs, s.group_size) for s in membership.shards] == [(20, GroupSize(bytes=50, logs=2))]
     assert open_shard.query_runner.totals.missing == 1
-
-
-def test_the_source_learns_how_large_the_files_of_a_batch_become(tmp_path: Path) -> None:
-    """At once if they become larger, and by half of the difference if they become smaller."""
-    open_shard = OpenShard(tmp_path, roll=FileRoll(target_bytes=1 << 20, max_delay_s=60))
-    assert open_shard.exchange.file_share().bytes == 1.0
-    shares = []
-    for number, file_bytes in enumerate((250, 500, 0)):
-        open_shard.sink.file_bytes = file_bytes
-        open_shard.counts[0] = ReadCount(logs=20, bytes=500)
-        open_shard.batch(BEGIN + 10 * number, BEGIN + 10 * number + 10)
-        shares.append(open_shard.exchange.file_share().bytes)
-    assert shares == [0.5, 1.0, 0.5]
-
-
-def test_a_share_that_cannot_be_written_fails_no_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    open_shard = OpenShard(tmp_path, roll=FileRoll(target_bytes=1 << 20, max_delay_s=60))
-    monkeypatch.setattr(open_shard.exchange, "write_file_share", no_space)
-    open_shard.deliver(ReadCount(logs=20, bytes=500))
 
 
 def test_a_range_whose_reading_ended_early_counts_up_to_there(open_shard: OpenShard) -> None:

@@ -38,11 +38,15 @@ class Cuts:
                 self.ends.append(end)
 
 
-@pytest.mark.parametrize("killed_at", [None, "files moved"])
+@pytest.mark.parametrize(
+    ("killed_at", "folders"),
+    [(None, ["", ""]), ("files moved", ["", ""]), (None, ["day=1/hour=1", "day=1/hour=2"])],
+    ids=["files", "files of a worker that was killed", "partitions"],
+)
 def test_a_power_cut_at_any_step_loses_and_repeats_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: str | None, folders: list[str]
 ) -> None:
-    """Also if the first worker was killed before, and the next one has found its files moved."""
+    """Also if the next worker has found the files moved, and if their folders are new."""
     site, ends = tmp_path / "site", tmp_path / "ends"
     site.mkdir()
     ends.mkdir()
@@ -52,7 +56,9 @@ def test_a_power_cut_at_any_step_loses_and_repeats_nothing(
         if killed_at is not None:
             with pytest.raises(DiedError):
                 LineWorker(site, "first", at_step=die_at(killed_at)).run()
-        LineWorker(site, "next", at_step=cuts.at_step).run()
+        worker = LineWorker(site, "next", at_step=cuts.at_step)
+        worker.folders = folders
+        worker.run()
     assert delivered(site) == everything()
     assert cuts.steps >= {"range claimed", "openings checked", "decided", "file moved", "files flushed"}
     for module in (exclusive_files, folder_storage):

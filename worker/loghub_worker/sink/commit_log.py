@@ -6,7 +6,8 @@ those of a `LogStorage`: a POSIX folder, or a prefix of a bucket.
 
 Under ``<sink>/_loghub/<project>/<logstore>/<group>/``:
 
-``stage/<batch>/``     files of a batch, written but not yet part of the sink
+``stage/<batch>/``     files of a batch, written but not yet part of the sink, in the folders of their
+                       partitions
 ``range-claims/<shard>-<created>-<begin>-<number>``  the claim of the batch that delivers that shard from
                        that cursor. It is created by hard link, so only one batch can have it. The
                        number counts the attempts at one cursor: the next attempt is possible only
@@ -18,11 +19,13 @@ Under ``<sink>/_loghub/<project>/<logstore>/<group>/``:
 A batch claims each of its ranges, checks that no other worker has opened one of the shards, then decides
 itself committed, then moves its files into the sink. A worker that is assigned a shard opens it, reads the
 claims, then requests the checkpoint, and searches for the claim there. It completes a committed batch
-(finishes its moves), and the shard resumes at the range's end. It decides an undecided batch aborted, after
-which the batch's writer can no longer commit it. So of two workers that both believe to hold a shard, the
-one that opens it last finds every claim of the other, or the other finds it opened; and a claim that it no
-longer finds was removed because the checkpoint that it requests next is past it. Staged files are deleted
-only if the decision that is in effect is an abort, or by a writer that has never tried to commit.
+(finishes its moves), and the shard resumes at the range's end. So the files of a batch, of which there are
+several in several partitions, become visible one after another, but none without all others in the end. It
+decides an undecided batch aborted, after which the batch's writer can no longer commit it. So of two workers
+that both believe to hold a shard, the one that opens it last finds every claim of the other, or the other
+finds it opened; and a claim that it no longer finds was removed because the checkpoint that it requests next
+is past it. Staged files are deleted only if the decision that is in effect is an abort, or by a writer that
+has never tried to commit.
 
 Claims are removed only before the service's checkpoint, where they have no meaning any more. At or after the
 checkpoint, an attempt is never undone. A process that stalls between reading and acting, and continues when
@@ -197,9 +200,9 @@ class CommitLog:
 
     def _move_files(self, batch: str, files: Collection[str]) -> None:
         """Move the files of a committed batch into the sink. Several workers may do this at the same time.
-        Their names need not be durable before the claims are removed: until then, whoever reads a claim moves
-        what is still staged. That a staging folder is gone means that its files were moved before: no file
-        system removes a folder with files."""
+        Their names need not be durable before the claims are removed: until then, a worker that reads a claim
+        moves what is still staged. That a staging folder is gone means that its files were moved before: no
+        file system removes a folder with files."""
         targets = {name: _target(batch, name) for name in files}
         for target, exists in zip(targets.values(), self._storage.place(batch, targets), strict=True):
             if not exists:

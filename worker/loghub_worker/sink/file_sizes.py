@@ -30,7 +30,7 @@ class RowSize:
         return RowSize(max(mean, (self.bytes + mean) / 2))
 
     def rows_of_a_part(self, target_bytes: int) -> int:
-        """The most rows that Spark writes to a file if files are to have this size; 0: no limit is known."""
+        """The most rows that Spark writes to a file for this target size; 0: no limit is known."""
         return max(1, int(target_bytes / PARTS / self.bytes)) if self.bytes else 0
 
 

@@ -29,7 +29,7 @@ class FilesSink:
     """Files of one format in one place, each batch and range exactly once.
 
     A batch is one file, so its rows become visible together, unless it has rows of several partitions or is
-    larger than a file is to be."""
+    larger than the target size of files."""
 
     def __init__(
         self,

@@ -65,7 +65,7 @@ class SourceOptions:
     copy_to: str = ""  # project/logstore to which log groups are copied in place of being yielded as rows
     columns: tuple[str, ...] = tuple(SCHEMA.names)  # of the view, as the rows have them
     keys: tuple[str, ...] = ()  # of the contents, which are columns of their own
-    roll_bytes: int | None = None  # of files, which a batch is to be worth; None: the interval alone counts
+    roll_bytes: int | None = None  # the size of files that a batch waits for; None: the interval alone counts
     roll_delay_s: float = 0.0  # how long a log group waits for that at most
     counts: int | None = None  # id of the accumulator for what is read; None: nobody asks for it
 
