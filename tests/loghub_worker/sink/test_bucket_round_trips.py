@@ -14,7 +14,7 @@ from tests.loghub_worker.sink.conftest import bucket_in
 from tests.loghub_worker.sink.unreliable_create import REAL_CREATE
 
 HOME = "sink/_loghub/p/l/g"
-GUARD_S = 60.0
+GUARD_S = 30.0
 
 
 @pytest.fixture

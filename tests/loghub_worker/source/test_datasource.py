@@ -264,9 +264,9 @@ def test_a_range_that_failed_does_not_wait_for_a_file(client: MemoryLogHub, tmp_
     paced.next()
     for _ in range(4):
         client.put_logs(LOGSTORE, group(1))
-    retry = RangeRetry(begin=paced.at, log_groups=2, not_before_s=paced.clock.now + 1)
+    retry = RangeRetry(begin=paced.at, log_groups=4, not_before_s=paced.clock.now + 0.5)
     paced.exchange.write_retries(Retries(shards={0: retry}))
-    assert paced.next() == (pytest.approx(1.0, abs=0.1), 2)
+    assert paced.next() == (pytest.approx(0.5, abs=0.1), 4)
 
 
 def test_at_rest_spark_is_kept_waiting_and_the_shards_are_looked_at(

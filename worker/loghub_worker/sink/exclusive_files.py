@@ -12,7 +12,7 @@ import errno
 import os
 import secrets
 from collections.abc import Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -61,15 +61,10 @@ def sync(path: Path) -> None:
 
 def sync_all(paths: Iterable[Path]) -> None:
     """Flush files and names in folders to disk, at the same time and in no order."""
-    first, *others = paths
-    flushes = [_flushers.submit(sync, path) for path in others]
-    try:
-        sync(first)
-    finally:
-        errors = [flush.exception() for flush in flushes]  # also waits for their ends
-    for error in errors:
-        if error is not None:
-            raise error
+    flushes = [_flushers.submit(sync, path) for path in paths]
+    wait(flushes)
+    for flush in flushes:
+        flush.result()
 
 
 def age_s(path: Path, now_unix_s: float) -> float:
