@@ -19,6 +19,14 @@ class S3Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     allow_http: bool = False  # an http endpoint is refused without it
 
 
+class FileRoll(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How large the files of a sink become. A batch begins once the logs that wait make a file of the target
+    size, or once one of them has waited for so long."""
+
+    target_bytes: int
+    max_delay_s: float
+
+
 class ParquetSink(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="parquet"
 ):
@@ -27,6 +35,8 @@ class ParquetSink(
 
     path: str  # absolute, or s3://bucket/prefix
     s3: S3Settings | None = None  # None: the defaults
+    partition_by: tuple[str, ...] = ()  # columns whose values are folders
+    roll: FileRoll | None = None  # None: the trigger alone says when a batch begins
 
 
 class JsonSink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="json"):
@@ -34,6 +44,8 @@ class JsonSink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
     path: str  # absolute, or s3://bucket/prefix
     s3: S3Settings | None = None  # None: the defaults
+    partition_by: tuple[str, ...] = ()
+    roll: FileRoll | None = None
 
 
 class DeltaSink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="delta"):
@@ -103,6 +115,11 @@ class PostgresqlSink(
 
 class NoSink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="none"):
     """The pipeline is a processor, which writes whatever it wants to itself."""
+
+
+def roll_of(sink: "Sink") -> FileRoll | None:
+    """How the files of this sink are rolled; None if they are not."""
+    return sink.roll if isinstance(sink, ParquetSink | JsonSink) else None
 
 
 Sink = (

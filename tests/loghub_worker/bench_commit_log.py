@@ -1,30 +1,42 @@
 """What the commit log costs as claims accumulate that are not yet acknowledged.
 
-``python -m tests.loghub_worker.bench_commit_log [SHARDS [BATCHES]]`` publishes batches of all shards into a
-temporary folder (set TMPDIR to measure another file system) and prints the time of a batch, of an
-acknowledgement and of a resumed shard, with no claims and with those of BATCHES batches; also the flushes
-of a batch. Compare the ratio of the two columns, not the times."""
+``python -m tests.loghub_worker.bench_commit_log [SHARDS [BATCHES [MILLISECONDS]]]`` publishes batches of all
+shards into a temporary folder (set TMPDIR to measure another file system), or, with MILLISECONDS, into a
+bucket of a real S3 server to which each request takes longer by this time. It prints the time of a batch, of
+an acknowledgement and of a resumed shard, with no claims and with those of BATCHES batches; also how many
+flushes of the disk a batch waits for, one after another. Compare the ratio of the two columns, not the
+times."""
 
-import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from unittest.mock import patch
 
+from loghub.sink_settings import S3Settings
 from loghub_worker.batch_plan import Range
+from loghub_worker.sink import exclusive_files, folder_storage
+from loghub_worker.sink.bucket import Bucket
+from loghub_worker.sink.bucket_storage import BucketStorage
 from loghub_worker.sink.commit_log import CommitLog, ShardIncarnation
 from loghub_worker.sink.folder_storage import FolderStorage
+from loghub_worker.sink.log_storage import LogStorage
+from loghub_worker.sink.sink_credentials import SinkCredentials
+from tests.cluster.s3_server import program, running_s3_server
+from tests.loghub_operator.latency import distant
 
 GROUPS, REPEATS = 100, 5
+GROUP_PATH = ("p", "l", "g")
 
 
 class Bench:
     """A worker that holds all shards and saves no checkpoint by itself."""
 
-    def __init__(self, folder: Path, shards: int) -> None:
-        self.commit_log = CommitLog(FolderStorage(folder, group_path=("p", "l", "g")))
+    def __init__(self, storage: LogStorage, shards: int) -> None:
+        self.commit_log = CommitLog(storage)
         self.shards = [ShardIncarnation(shard=shard, created=1) for shard in range(shards)]
         self.position = 0
         self.batches = 0
@@ -58,24 +70,38 @@ def ms(step: Callable[[], object]) -> float:
 
 
 def flushes(step: Callable[[], object]) -> int:
-    real, count = os.fsync, 0
+    """How many flushes follow one another in a step. Those that are made at the same time count once."""
+    count = 0
 
-    def counted(handle: int) -> None:
+    def counted(*_: object) -> None:
         nonlocal count
         count += 1
-        real(handle)
 
-    os.fsync = counted
-    try:
+    with (
+        patch.object(exclusive_files, "sync_all", counted),
+        patch.object(folder_storage, "sync_all", counted),
+        patch.object(folder_storage, "sync", counted),
+    ):
         step()
-    finally:
-        os.fsync = real
     return count
 
 
-def main(shards: int, batches: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        bench = Bench(Path(name), shards)
+@contextmanager
+def storage_in(folder: Path, far_ms: float | None) -> Iterator[LogStorage]:
+    """The folder itself, or a bucket of a server that has its data there."""
+    if far_ms is None:
+        yield FolderStorage(folder, group_path=GROUP_PATH)
+        return
+    with running_s3_server(program(), folder / "server") as server, distant(server.endpoint, far_ms) as far:
+        server.bucket("bench")
+        keys = SinkCredentials(server.credentials(folder / "keys"))
+        bucket = Bucket("s3://bench", S3Settings(endpoint=far, allow_http=True), keys)
+        yield BucketStorage(bucket, folder / "local", group_path=GROUP_PATH)
+
+
+def main(shards: int, batches: int, far_ms: float | None) -> None:
+    with tempfile.TemporaryDirectory() as name, storage_in(Path(name), far_ms) as storage:
+        bench = Bench(storage, shards)
         empty, acknowledged = [], []
         for _ in range(REPEATS):
             empty.append(ms(bench.publish))
@@ -98,8 +124,10 @@ def main(shards: int, batches: int) -> None:
     }
     for label, (before, after) in rows.items():
         print(f"{label:32}{before:10.2f}{after:10.2f}{after / before:8.1f}")
-    print(f"flushes of a batch: {count}")
+    if far_ms is None:
+        print(f"flushes of a batch, one after another: {count}")
 
 
 if __name__ == "__main__":
-    main(*(int(argument) for argument in (*sys.argv[1:], "32", "60")[:2]))
+    given = [int(argument) for argument in sys.argv[1:]]
+    main(*(given + [32, 60][len(given) :])[:2], given[2] if len(given) > 2 else None)

@@ -159,7 +159,7 @@ class SimWorker:
         identity = ConsumerIdentity(logstore=LOGSTORE, group=GROUP, consumer=name)
         storage = FolderStorage(folder, group_path=("proj", LOGSTORE, GROUP))
         commit_log = CommitLog(storage, at_step=at_step)
-        commit_log.prune(owner=name, now_unix_s=clock.unix_s())
+        commit_log.prune(owner=name)
         sink = SimFilesSink(commit_log, JSON)
         self.heartbeat = HeartbeatThread(self.shared_state, client, identity)
         self.manager = ShardManager(self.shared_state, client, sink, identity, config=config())

@@ -42,6 +42,12 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
     shards: dict[int, RangeRetry]
 
 
+class FileShare(msgspec.Struct, frozen=True, kw_only=True):
+    """How large the files of a sink are that rolls them. The driver writes it."""
+
+    bytes: float = 1.0  # of files, for each byte of log groups; also before the first batch
+
+
 class ExchangeFiles:
     """The folder that contains the exchange files."""
 
@@ -50,6 +56,7 @@ class ExchangeFiles:
         self._positions = folder / "positions.json"
         self._report = folder / "report.json"
         self._retries = folder / "retries.json"
+        self._file_share = folder / "file-share.json"
 
     def write_positions(self, positions: Positions) -> None:
         replace_file(self._positions, msgspec.json.encode(positions))
@@ -62,6 +69,12 @@ class ExchangeFiles:
 
     def retries(self) -> Retries:
         return _read(self._retries, Retries) or Retries(shards={})
+
+    def write_file_share(self, share: FileShare) -> None:
+        replace_file(self._file_share, msgspec.json.encode(share))
+
+    def file_share(self) -> FileShare:
+        return _read(self._file_share, FileShare) or FileShare()
 
     def write_report(self, report: Report) -> None:
         replace_file(self._report, msgspec.json.encode(report))

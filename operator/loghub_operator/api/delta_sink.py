@@ -1,17 +1,11 @@
 """``spec.pipeline.sink.delta``: a Delta table."""
 
 from enum import StrEnum
-from typing import Annotated
 
 from pydantic import Field
 
 from loghub_operator.api.explain import described
-from loghub_operator.api.fields import once
-from loghub_operator.api.sink_location import SinkLocation
-
-MAX_PARTITION_COLUMNS = 8
-
-ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
+from loghub_operator.api.sink_location import PartitionColumns, SinkLocation
 
 
 class SchemaEvolution(StrEnum):
@@ -35,11 +29,7 @@ class DeltaSink(SinkLocation):
     are as small as micro-batches are: raise trigger.intervalSeconds, and compact the table with OPTIMIZE.
     VACUUM removes what it no longer needs."""
 
-    partition_by: Annotated[
-        tuple[ColumnName, ...],
-        Field(max_length=MAX_PARTITION_COLUMNS, json_schema_extra={"x-kubernetes-list-type": "set"}),
-        once(),
-    ] = Field(
+    partition_by: PartitionColumns = Field(
         default=(),
         description=(
             "Partition columns of a table that does not exist yet: columns of the query with texts, integers,"

@@ -7,30 +7,13 @@ from pydantic import Field
 from loghub_operator.api.connector_sinks import KafkaSink, SparkSink
 from loghub_operator.api.delta_sink import DeltaSink
 from loghub_operator.api.fields import LogstoreName, ObjectName, ProjectName, seconds_of
+from loghub_operator.api.file_sinks import FileSink, JsonSink, ParquetSink
 from loghub_operator.api.on_failure import OnFailure
 from loghub_operator.api.postgresql_sink import PostgresqlSink
 from loghub_operator.api.processor import ProcessorPipeline
 from loghub_operator.api.sink_location import SinkLocation
 from loghub_operator.api.user_code import EntryName, UserCode
 from loghub_operator.api.validation import ApiModel, Rule
-
-
-class ParquetSink(SinkLocation):
-    """Parquet files in a folder of a PersistentVolumeClaim or under a prefix of a bucket; each log exactly
-    once.
-
-    Each micro-batch is one file, which appears complete and in one step. A volume must support hard links,
-    an object storage create-only writes. The subfolder `_loghub` holds files that are not part of the data
-    yet: read `*.parquet` of the folder itself."""
-
-
-class JsonSink(SinkLocation):
-    """JSON Lines files in a folder of a PersistentVolumeClaim or under a prefix of a bucket; each log exactly
-    once.
-
-    Each micro-batch is one file, which appears complete and in one step. A volume must support hard links,
-    an object storage create-only writes. The subfolder `_loghub` holds files that are not part of the data
-    yet: read `*.json` of the folder itself."""
 
 
 class ConsoleSink(ApiModel):
@@ -134,6 +117,11 @@ class Sink(ApiModel):
     def location(self) -> SinkLocation | None:
         """Where the sink writes, if it writes files."""
         return self.parquet or self.json_ or self.delta
+
+    @property
+    def file_sink(self) -> FileSink | None:
+        """The sink of files, if it is one."""
+        return self.parquet or self.json_
 
     @property
     def volume_claim(self) -> str | None:
@@ -248,6 +236,13 @@ class Pipeline(ApiModel):
     on_failure: OnFailure = Field(
         default=OnFailure(), description="What happens to logs that the pipeline or the sink rejects."
     )
+
+    @property
+    def longest_wait_s(self) -> float:
+        """For how long logs may wait for a micro-batch of a worker that keeps up."""
+        files = None if self.sink is None else self.sink.file_sink
+        delay_s = 0.0 if files is None or files.roll is None else float(files.roll.max_delay_seconds)
+        return max(delay_s, self.trigger.interval_s)
 
     @property
     def copies(self) -> bool:

@@ -5,8 +5,17 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from loghub_operator.api import patterns
-from loghub_operator.api.fields import ObjectName, RelativePath
+from loghub_operator.api.fields import ObjectName, RelativePath, once
 from loghub_operator.api.validation import ApiModel, Rule
+
+MAX_PARTITION_COLUMNS = 8
+
+ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
+PartitionColumns = Annotated[
+    tuple[ColumnName, ...],
+    Field(max_length=MAX_PARTITION_COLUMNS, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    once(),
+]
 
 
 class S3(ApiModel):

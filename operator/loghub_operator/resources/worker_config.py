@@ -13,6 +13,7 @@ from loghub.processor_settings import ProcessorPipeline
 from loghub.sink_settings import (
     ConsoleSink,
     DeltaSink,
+    FileRoll,
     JsonSink,
     KafkaSink,
     LogstoreSink,
@@ -38,6 +39,7 @@ from loghub.worker_contract import (
 )
 from loghub_operator.api import patterns
 from loghub_operator.api.delta_sink import SchemaEvolution
+from loghub_operator.api.file_sinks import FileSink
 from loghub_operator.api.sink_location import SinkLocation
 from loghub_operator.api.spark import Executors, Spark
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
@@ -173,9 +175,19 @@ def _sink(resource: LogHubConsumerGroup, placement: Placement) -> Sink:
     if sink is None:
         return NoSink()
     if sink.parquet is not None:
-        return ParquetSink(path=_path(sink.parquet, placement), s3=_s3(sink.parquet))
+        return ParquetSink(
+            path=_path(sink.parquet, placement),
+            s3=_s3(sink.parquet),
+            partition_by=sink.parquet.partition_by,
+            roll=_roll(sink.parquet),
+        )
     if sink.json_ is not None:
-        return JsonSink(path=_path(sink.json_, placement), s3=_s3(sink.json_))
+        return JsonSink(
+            path=_path(sink.json_, placement),
+            s3=_s3(sink.json_),
+            partition_by=sink.json_.partition_by,
+            roll=_roll(sink.json_),
+        )
     if sink.delta is not None:
         return DeltaSink(
             path=_path(sink.delta, placement),
@@ -229,6 +241,12 @@ def _s3(location: SinkLocation) -> S3Settings | None:
         virtual_hosted=given.virtual_hosted,
         allow_http=given.allow_http,
     )
+
+
+def _roll(sink: FileSink) -> FileRoll | None:
+    if sink.roll is None:
+        return None
+    return FileRoll(target_bytes=sink.roll.target_bytes, max_delay_s=float(sink.roll.max_delay_seconds))
 
 
 def _on_failure(resource: LogHubConsumerGroup, placement: Placement) -> OnFailure:

@@ -53,6 +53,8 @@ DEPENDENCIES: dict[str, Document] = {
     "pipeline.sink.json.path": {"pipeline": {"sink": {"json": {"volumeClaim": "a"}}}},
     "pipeline.sink.json.volumeClaim": {"pipeline": {"sink": {"json": {"path": "a"}}}},
     "pipeline.sink.json.s3": {"pipeline": {"sink": {"json": {"url": "s3://bucket"}}}},
+    "pipeline.sink.json.partitionBy": {"pipeline": {"sink": {"json": {"url": "s3://bucket"}}}},
+    "pipeline.sink.json.roll": {"pipeline": {"sink": {"json": {"url": "s3://bucket"}}}},
     "pipeline.sink.delta": {"pipeline": {"sink": {"parquet": None}}},
     "pipeline.sink.delta.path": {"pipeline": {"sink": {"delta": {"volumeClaim": "a"}}}},
     "pipeline.sink.delta.volumeClaim": {"pipeline": {"sink": {"delta": {"path": "a"}}}},

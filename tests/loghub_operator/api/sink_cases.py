@@ -39,6 +39,19 @@ ACCEPTED: dict[str, Document] = {
         }
     },
     "json-in-a-bucket": {"pipeline": {"sink": {"parquet": None, "json": {"url": "s3://bucket"}}}},
+    "files-of-a-size-in-partitions": {
+        "pipeline": {
+            "sink": {
+                "parquet": {
+                    "partitionBy": ["day", "__topic__"],
+                    "roll": {"targetBytes": 1 << 20, "maxDelaySeconds": 3600},
+                }
+            }
+        }
+    },
+    "json-of-the-default-size": {
+        "pipeline": {"sink": {"parquet": None, "json": {"url": "s3://bucket", "roll": {}}}}
+    },
     "delta": {
         "pipeline": {
             "sink": {

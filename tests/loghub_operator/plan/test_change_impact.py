@@ -170,6 +170,19 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
         R,
     ),
     **{
+        f"pipeline.sink.{kind}.{field}": (
+            {"pipeline": {"sink": {kind: change}}},
+            {"pipeline": {"sink": {"parquet": None, kind: {"path": "a", "volumeClaim": "a", "roll": {}}}}},
+            R,
+        )
+        for kind in ("parquet", "json")
+        for field, change in {
+            "partitionBy": {"partitionBy": ["day"]},
+            "roll.targetBytes": {"roll": {"targetBytes": 1 << 24}},
+            "roll.maxDelaySeconds": {"roll": {"maxDelaySeconds": 60}},
+        }.items()
+    },
+    **{
         f"pipeline.sink.delta.{field}": (
             {"pipeline": {"sink": {"delta": {field: value}}}},
             {"pipeline": {"sink": {"parquet": None, "delta": {"path": "a", "volumeClaim": "a"}}}},

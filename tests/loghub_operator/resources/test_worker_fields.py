@@ -130,6 +130,31 @@ def test_a_table_gets_batches_that_fit_into_the_heap(spark: Document, given: int
             sink_settings.DeltaSink(path="/sink/a/b", partition_by=("day",), add_columns=True),
             True,
         ),
+        (
+            {"json": {"url": "s3://bucket/a", "partitionBy": ["day"], "roll": {}}},
+            sink_settings.JsonSink(
+                path="s3://bucket/a",
+                partition_by=("day",),
+                roll=sink_settings.FileRoll(target_bytes=128 << 20, max_delay_s=300.0),
+            ),
+            False,
+        ),
+        (
+            {
+                "parquet": {
+                    "path": "a",
+                    "volumeClaim": "c",
+                    "partitionBy": ["day"],
+                    "roll": {"targetBytes": 1 << 20, "maxDelaySeconds": 5},
+                }
+            },
+            sink_settings.ParquetSink(
+                path="/sink/a",
+                partition_by=("day",),
+                roll=sink_settings.FileRoll(target_bytes=1 << 20, max_delay_s=5.0),
+            ),
+            True,
+        ),
         ({"delta": {"url": "s3://bucket/a"}}, sink_settings.DeltaSink(path="s3://bucket/a"), False),
         ({"console": {}}, sink_settings.ConsoleSink(rows=20), False),
         (

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from loghub.sink_settings import ParquetSink
+from loghub.sink_settings import FileRoll, ParquetSink
 from loghub.worker_contract import LOCAL_MASTER, OnFailure
 from loghub_worker.batch_plan import BatchPlan, Range
 from loghub_worker.exchange_files import ExchangeFiles
@@ -29,6 +29,7 @@ class FakeSink:
 
     def __init__(self) -> None:
         self.published: list[tuple[Range, ...]] = []
+        self.file_bytes = 0
         self.aborted = 0
         self.write_error: Exception | None = None
         self.publish_error: Exception | None = None
@@ -124,6 +125,7 @@ class OpenShard:
         clock: HandClock | None = None,
         shards: int = 1,
         spark_master: str = LOCAL_MASTER,
+        roll: FileRoll | None = None,
     ) -> None:
         self._shards = range(shards)
         self.clock = clock or HandClock(100.0)
@@ -147,7 +149,7 @@ class OpenShard:
             QuerySettings(
                 config=worker_config(
                     "http://x",
-                    ParquetSink(path="/unused"),
+                    ParquetSink(path="/unused", roll=roll),
                     batch_timeout_s=TIMEOUT_S,
                     on_failure=on_failure or OnFailure(),
                     spark_master=spark_master,

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from loghub.sink_settings import JsonSink, ParquetSink, S3Settings
-from loghub_worker.batch_plan import Range
 from loghub_worker.sink import bucket as bucket_module
 from loghub_worker.sink.batch_sink import InvalidSinkError, SinkOwner
 from loghub_worker.sink.bucket import PART_BYTES, Bucket, ObjectStorageError
@@ -31,6 +30,7 @@ from tests.loghub_worker.sink.commit_log_child import (
     SHARDS,
     BucketOfATest,
     LineWorker,
+    date_back,
     delivered,
     everything,
     storage_in,
@@ -38,8 +38,6 @@ from tests.loghub_worker.sink.commit_log_child import (
 from tests.loghub_worker.sink.conftest import bucket_in
 from tests.loghub_worker.sink.unreliable_create import REAL_CREATE
 
-FOREVER_S = 1e10  # after any time at which a test wrote an object
-PRESENT_S = 0.0
 HOME = "sink/_loghub/p/l/g"
 
 
@@ -297,15 +295,16 @@ def test_files_and_trials_of_a_killed_worker_are_removed_at_its_next_start(
         assert bucket.create(f"{records}/stage/{batch}/part-0.parquet", b"rows")
     assert bucket.create(f"{records}/trials/t/0", b"0")
     commit_log = CommitLog(storage(tmp_path))
-    commit_log.prune(owner="w-1", now_unix_s=PRESENT_S)
+    commit_log.prune(owner="w-1")
     stage = tmp_path / HOME / "stage"
     assert [path.name for path in stage.iterdir()] == ["w-10-bb"]
     with pytest.raises(RangeTakenError):
         LineWorker(tmp_path, "w").commit_log.publish("w-1-aa", [], may_commit=lambda: True)
-    commit_log.prune(owner="w-1", now_unix_s=FOREVER_S)
+    for path in (tmp_path / HOME).rglob("*"):
+        date_back(path, TOMBSTONE_S + 10)
+    commit_log.prune(owner="w-1")
     assert not stage.exists()
     assert not (tmp_path / HOME / "trials").exists()
-    assert FOREVER_S > TOMBSTONE_S
 
 
 def test_a_reader_of_the_prefix_sees_a_batch_whole_once_it_is_committed(
@@ -318,7 +317,8 @@ def test_a_reader_of_the_prefix_sees_a_batch_whole_once_it_is_committed(
     worker.deliver()
     decided = [step for step, _ in seen].index("decided")
     assert {lines for _, lines in seen[: decided + 1]} == {0}
-    assert [lines for step, lines in seen if step == "file moved"] == [5, 10]
+    moved = [lines for step, lines in seen if step == "file moved"]
+    assert moved in ([5, 10], [10, 10])  # two files, which are placed at the same time
 
 
 def test_the_last_opener_wins_among_many(tmp_path: Path, described: BucketOfATest) -> None:
@@ -363,29 +363,3 @@ def test_an_opening_that_arrives_late_undoes_no_later_one(
         pass
     assert second.positions == {0: END}
     assert delivered(tmp_path).total() == END - BEGIN
-
-
-def test_the_requests_of_a_batch_do_not_depend_on_what_is_not_acknowledged(
-    tmp_path: Path, described: BucketOfATest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worker = LineWorker(tmp_path, "w")
-    worker.assign((0,))
-    real, requests = Bucket._connect, 0
-
-    def connect(bucket: Bucket) -> object:
-        nonlocal requests
-        requests += 1
-        return real(bucket)
-
-    monkeypatch.setattr(Bucket, "_connect", connect)
-    costs = []
-    for begin in range(BEGIN, BEGIN + 12, 3):
-        before = requests
-        batch = f"w-{begin}"
-        worker.commit_log.stage(batch).mkdir()
-        (worker.commit_log.stage(batch) / "part-0.parquet").write_text("x")
-        ranges = [(worker.incarnation(0), Range(0, begin, begin + 3))]
-        worker.commit_log.publish(batch, ranges, may_commit=lambda: True)
-        costs.append(requests - before)
-    # The file, the claim, the openings, the decision, the copy, and what is staged no more.
-    assert costs == [1 + 2 + 1 + 2 + 2 + 1] * 4

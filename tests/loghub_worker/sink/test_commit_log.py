@@ -6,12 +6,16 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from loghub.sink_settings import ParquetSink, S3Settings
 from loghub_worker.batch_plan import Range
+from loghub_worker.sink.batch_sink import SinkOwner
 from loghub_worker.sink.commit_log import (
     TOMBSTONE_S,
     CommitLog,
@@ -20,14 +24,19 @@ from loghub_worker.sink.commit_log import (
     ShardIncarnation,
 )
 from loghub_worker.sink.file_formats import JSON
-from loghub_worker.sink.files import FilesSink
+from loghub_worker.sink.files import FilesSink, make_files_sink
 from loghub_worker.sink.folder_storage import FolderStorage
+from loghub_worker.sink.sink_credentials import NO_CREDENTIALS, SinkCredentials
 from tests.loghub_worker.sink.commit_log_child import (
     BEGIN,
+    BUCKET,
     END,
+    GROUP_PATH,
     GROUPS,
     SHARDS,
+    BucketOfATest,
     LineWorker,
+    date_back,
     delivered,
     everything,
 )
@@ -196,18 +205,45 @@ def test_nothing_is_visible_if_the_session_ends_before_the_decision(site: Path) 
     assert delivered(site) == everything()
 
 
-def test_prune_removes_only_old_aborts(tmp_path: Path) -> None:
-    worker = LineWorker(tmp_path, "first")
-    batches = tmp_path / "sink/_loghub/p/l/g/batches"
+def test_prune_removes_only_old_aborts(site: Path) -> None:
+    worker = LineWorker(site, "first")
+    batches = site / "sink/_loghub/p/l/g/batches"
     worker.commit_log.abort("gone")
     worker.assign((0,))
     worker.deliver(save=False)
-    now = (batches / "gone.json").stat().st_mtime
-    worker.commit_log.prune(owner="other", now_unix_s=now + TOMBSTONE_S - 10)
+    for path in batches.iterdir():
+        date_back(path, TOMBSTONE_S - 100)
+    worker.commit_log.prune(owner="other")
     assert (batches / "gone.json").exists()
-    worker.commit_log.prune(owner="other", now_unix_s=now + TOMBSTONE_S + 10)
+    for path in batches.iterdir():
+        date_back(path, TOMBSTONE_S + 10)
+    worker.commit_log.prune(owner="other")
     assert [path.name.startswith("first-") for path in batches.iterdir()] == [True]
     assert worker.resume(worker.incarnation(0), BEGIN) == BEGIN + GROUPS
+
+
+def test_a_worker_whose_clock_is_ahead_takes_nothing_for_old(site: Path) -> None:
+    """The writer of an abort that was removed could still commit its batch, which is delivered already."""
+    writer = LineWorker(site, "writer")
+    writer.commit_log.abort("gone")
+    settings, keys, path = None, NO_CREDENTIALS, str(site / "sink")
+    if (site / BUCKET).exists():
+        described = msgspec.json.decode((site / BUCKET).read_bytes(), type=BucketOfATest)
+        settings = S3Settings(endpoint=described.endpoint, allow_http=True)
+        keys, path = SinkCredentials(Path(described.credentials)), described.url
+        described.open().create("_loghub/p/l/g/stage/writer-1/part-0.parquet", b"rows")
+    else:
+        writer.commit_log.stage("writer-1").mkdir()
+    ahead = SinkOwner(
+        group_path=GROUP_PATH,
+        consumer="other",
+        scratch=site / "scratch",
+        now_unix_s=time.time() + 2 * TOMBSTONE_S,
+    )
+    make_files_sink(ParquetSink(path=path, s3=settings), keys, ahead)
+    records = site / "sink/_loghub/p/l/g"
+    assert [path.name for path in (records / "batches").iterdir()] == ["gone.json"]
+    assert [path.name for path in (records / "stage").iterdir()] == ["writer-1"]
 
 
 def test_no_gap_between_two_unsaved_batches(site: Path) -> None:
@@ -229,8 +265,7 @@ def test_prune_aborts_the_staged_batches_of_an_earlier_process_of_this_consumer(
     commit_log = LineWorker(tmp_path, "first").commit_log
     for batch in ("w-1-aa", "w-10-bb"):
         commit_log.stage(batch).mkdir()
-    now = commit_log.stage("w-1-aa").stat().st_mtime
-    commit_log.prune(owner="w-1", now_unix_s=now)
+    commit_log.prune(owner="w-1")
     assert not commit_log.stage("w-1-aa").exists()
     assert commit_log.stage("w-10-bb").exists()
     ranges = [(ShardIncarnation(shard=0, created=1), Range(0, BEGIN, END))]
@@ -303,7 +338,7 @@ def test_a_damaged_decision_does_not_prevent_the_start(tmp_path: Path) -> None:
     commit_log = commit_log_with(tmp_path, "batches/w-1.json", b"")
     commit_log.stage("w-1").mkdir()
     commit_log.stage("w-2").mkdir()
-    commit_log.prune(owner="w", now_unix_s=0.0)
+    commit_log.prune(owner="w")
     assert commit_log.stage("w-1").exists(), "whether it was committed is not known"
     assert not commit_log.stage("w-2").exists()
 

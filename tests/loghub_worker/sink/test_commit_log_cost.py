@@ -15,6 +15,7 @@ from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.commit_log import TOMBSTONE_S, CommitLog, ShardIncarnation
 from loghub_worker.sink.folder_storage import FolderStorage
 from loghub_worker.sink.sinks import make_sink
+from tests.loghub_worker.sink.commit_log_child import date_back
 from tests.loghub_worker.support import worker_config
 
 GROUPS = 10
@@ -151,8 +152,9 @@ def test_files_that_never_got_their_name_are_removed_when_they_are_old(tmp_path:
     commit_log = CommitLog(FolderStorage(tmp_path, group_path=("p", "l", "g")))
     part = tmp_path / "_loghub/p/l/g/parts/left"
     part.touch()
-    now = part.stat().st_mtime
-    commit_log.prune(owner="w-0", now_unix_s=now + TOMBSTONE_S - 10)
+    date_back(part, TOMBSTONE_S - 100)
+    commit_log.prune(owner="w-0")
     assert part.exists()
-    commit_log.prune(owner="w-0", now_unix_s=now + TOMBSTONE_S + 10)
+    date_back(part, TOMBSTONE_S + 10)
+    commit_log.prune(owner="w-0")
     assert not part.exists()

@@ -146,7 +146,7 @@ def test_openings_that_were_deleted_do_not_come_again(site: Path) -> None:
     second.groups = lambda: GROUPS // 2
     first.assign(SHARDS)
     for opening in first.storage.names("openings"):
-        first.storage.remove(f"openings/{opening}")
+        first.storage.remove([f"openings/{opening}"])
     service.holder = "second"
     second.assign(SHARDS)
     second.deliver()

@@ -12,8 +12,8 @@ from loghub.client.port import Pulled
 from loghub.wire.cursor import decode
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import Log, LogGroup, encode, wrap
-from loghub_worker.batch_plan import BatchPlan, GroupSize, Range
-from loghub_worker.exchange_files import ExchangeFiles, Positions
+from loghub_worker.batch_plan import BatchPlan, GroupSize, Range, RangeRetry
+from loghub_worker.exchange_files import ExchangeFiles, FileShare, Positions, Retries
 from loghub_worker.query.batch_errors import query_error
 from loghub_worker.query.transform import PipelineError
 from loghub_worker.source.datasource import LogHubDataSource, LogHubStreamReader, SourceOptions
@@ -185,7 +185,9 @@ class Paced:
         self.exchange = ExchangeFiles(folder)
         self.looks = 0
         self.reader = LogHubStreamReader(options(exchange_dir=str(folder), **changes))
-        self.reader._ends = EndWatch(client, logstore=LOGSTORE, interval_s=0.2)
+        self.reader._ends = EndWatch(
+            client, logstore=LOGSTORE, interval_s=0.2, waits=self.reader.options.roll is not None
+        )
         self.reader._clock, self.reader._sleep = self.clock, self._sleep  # type: ignore[assignment]
         self.offset = self.reader.initialOffset()
         self.at = self.begin
@@ -230,6 +232,41 @@ def test_without_an_interval_a_log_waits_for_no_more_than_the_next_question_to_t
     waited, groups = paced.next()
     assert groups == 1
     assert waited <= 0.25
+
+
+def test_log_groups_wait_until_they_are_worth_a_file(client: MemoryLogHub, tmp_path: Path) -> None:
+    """A log group has ten bytes, and files half of them."""
+    paced = Paced(client, tmp_path, max_log_groups=5000, roll_bytes=100, roll_delay_s=30.0)
+    paced.exchange.write_file_share(FileShare(bytes=0.5))
+    assert paced.next() == (0, 2500), "what was there before the worker does not wait"
+    for _ in range(19):
+        client.put_logs(LOGSTORE, group(1))
+    assert paced.next() == (pytest.approx(1.0, abs=0.1), 0)
+    assert paced.exchange.report().ends == {0: paced.at + 19}, "so that the lag is known meanwhile"
+    client.put_logs(LOGSTORE, group(1))
+    assert paced.next() == (pytest.approx(0, abs=0.25), 20)
+
+
+def test_a_log_group_waits_for_a_file_no_longer_than_it_may(client: MemoryLogHub, tmp_path: Path) -> None:
+    paced = Paced(client, tmp_path, max_log_groups=5000, roll_bytes=1000, roll_delay_s=5.0)
+    paced.next()
+    client.put_logs(LOGSTORE, group(1))
+    since, groups = paced.clock.now, 0
+    while not groups:
+        _, groups = paced.next()
+        client.put_logs(LOGSTORE, group(1))
+    assert 5.0 <= paced.clock.now - since <= 5.5
+    assert groups > 4, "those that arrived meanwhile are in the same batch"
+
+
+def test_a_range_that_failed_does_not_wait_for_a_file(client: MemoryLogHub, tmp_path: Path) -> None:
+    paced = Paced(client, tmp_path, max_log_groups=5000, roll_bytes=1000, roll_delay_s=30.0)
+    paced.next()
+    for _ in range(4):
+        client.put_logs(LOGSTORE, group(1))
+    retry = RangeRetry(begin=paced.at, log_groups=4, not_before_s=paced.clock.now + 0.5)
+    paced.exchange.write_retries(Retries(shards={0: retry}))
+    assert paced.next() == (pytest.approx(0.5, abs=0.1), 4)
 
 
 def test_at_rest_spark_is_kept_waiting_and_the_shards_are_looked_at(

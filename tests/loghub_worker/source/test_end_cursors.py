@@ -24,13 +24,16 @@ class CountingClient:
         return str(self.client.get_cursor(logstore, shard, position))
 
 
-def watch(server: MemoryServer, *, shards: int) -> tuple[EndWatch, CountingClient, dict[int, int]]:
+def watch(
+    server: MemoryServer, *, shards: int, waits: bool = False
+) -> tuple[EndWatch, CountingClient, dict[int, int]]:
     client = server.client("proj")
     client.create_project()
     client.create_logstore("ls", shards=shards)
     counting = CountingClient(client)
     begins = {shard: decode(client.get_cursor("ls", shard, "begin")) for shard in range(shards)}
-    return EndWatch(counting, logstore="ls", interval_s=10), counting, begins  # type: ignore[arg-type]
+    ends = EndWatch(counting, logstore="ls", interval_s=10, waits=waits)  # type: ignore[arg-type]
+    return ends, counting, begins
 
 
 def test_an_end_is_requested_at_most_once_an_interval() -> None:
@@ -75,6 +78,15 @@ def test_the_end_of_a_shard_that_waits_is_requested_once_in_a_while() -> None:
     for now in range(0, 10 * STUCK_S, 2):
         assert ends.ends(begins, now=now) == {0: begins[0] + 1}
     assert len(client.requested) == 10
+
+
+def test_the_end_of_a_shard_whose_log_groups_wait_for_more_is_requested_each_interval() -> None:
+    ends, client, begins = watch(MemoryServer(), shards=1, waits=True)
+    for number in range(5):
+        client.client.put_logs("ls", GROUP)
+        assert ends.ends(begins, now=10 * number) == {0: begins[0] + number + 1}
+        assert ends.ends(begins, now=10 * number + 9) == {0: begins[0] + number + 1}
+    assert len(client.requested) == 5
 
 
 def test_a_shard_that_is_held_again_is_requested_immediately() -> None:

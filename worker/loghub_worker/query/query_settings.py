@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from loghub.sink_settings import LogstoreSink
+from loghub.sink_settings import LogstoreSink, roll_of
 from loghub.worker_contract import CopyPipeline, WorkerConfig
 from loghub_worker.exchange_files import ExchangeFiles
 from loghub_worker.failure.dead_letter import DeadLetters
@@ -26,7 +26,7 @@ class QuerySettings:
 
     def source_options(self) -> SourceOptions:
         """The options of the data source."""
-        config = self.config
+        config, roll = self.config, roll_of(self.config.sink)
         return SourceOptions(
             endpoint=config.endpoint,
             project=config.project,
@@ -42,6 +42,8 @@ class QuerySettings:
             copy_to=copy_target(config),
             columns=self.selection.view,
             keys=self.selection.keys,
+            roll_bytes=None if roll is None else roll.target_bytes,
+            roll_delay_s=0.0 if roll is None else roll.max_delay_s,
         )
 
 

@@ -11,6 +11,7 @@ read from Spark's log in that directory, which is written before the batch begin
 import secrets
 import shutil
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import structlog
@@ -18,7 +19,9 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from loghub.sink_settings import roll_of
 from loghub_worker.batch_plan import BatchPlan, Range
+from loghub_worker.exchange_files import FileShare
 from loghub_worker.failure.batch_deadline import DeadlineStep, RunningBatch, deadline_step
 from loghub_worker.failure.failure_handler import FailureHandler, Settlement
 from loghub_worker.failure.failure_policy import FailingRange
@@ -35,7 +38,7 @@ from loghub_worker.query.computed_rows import ComputedRows
 from loghub_worker.query.query_settings import QuerySettings
 from loghub_worker.query.spark_master import is_remote, require_application
 from loghub_worker.query.transform import Transform, empty_logs
-from loghub_worker.sink.batch_sink import BatchSink, SinkUnreachableError, require_rows
+from loghub_worker.sink.batch_sink import BatchSink, SinkUnreachableError, WritesFiles, require_rows
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.logstore import FORMAT
 from loghub_worker.source.read_counts import ReadCount
@@ -99,6 +102,7 @@ class QueryRunner:
         self._failures = 0
         self._query: StreamingQuery | None = None
         self._batch_error: Exception | None = None
+        self._file_share: float | None = None  # None: before the first batch
         self._running: RunningBatch | None = None
         self._cancelled: RunningBatch | None = None
         self._canceller: threading.Thread | None = None
@@ -318,9 +322,20 @@ class QueryRunner:
         self.totals.rows += written
         self._count_losses(counts)
         self._record(read.consumed, counts)
+        self._note_file_share(sum(count.bytes for count in counts.values()))
         log.debug("batch delivered", batch=batch, shards=[r.shard for r in read.consumed], rows=written)
         self.failures.succeeded(read.consumed)
         return True
+
+    def _note_file_share(self, log_bytes: int) -> None:
+        """Let the source know how large the files of a batch become."""
+        sink = self._sink
+        if roll_of(self._settings.config.sink) is None or not isinstance(sink, WritesFiles) or not log_bytes:
+            return
+        share = sink.file_bytes / log_bytes
+        self._file_share = max(share, ((self._file_share or share) + share) / 2)
+        with suppress(OSError):  # the batch is delivered, and the next one says it again
+            self._exchange.write_file_share(FileShare(bytes=self._file_share))
 
     def _new_batch(self) -> str:
         return f"{self._consumer}-{secrets.token_hex(8)}"

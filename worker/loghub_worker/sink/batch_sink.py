@@ -7,7 +7,7 @@ own in this folder; `loghub_worker.sink.sinks` makes the one that the settings n
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from loghub_worker.batch_plan import Range
 from loghub_worker.sink.shard_record import NoRecord, ShardRecord
@@ -63,6 +63,13 @@ class BatchSink(ShardRecord, Protocol):
 
     def abort(self, batch: str) -> None:
         """The batch failed before `publish`."""
+
+
+@runtime_checkable
+class WritesFiles(Protocol):
+    """A sink whose files have a target size."""
+
+    file_bytes: int  # of the batch that was written last
 
 
 class AtLeastOnceSink(NoRecord):

@@ -65,6 +65,10 @@ class Bucket:
             credentials.require(ACCESS_KEY_ID)
             credentials.require(SECRET_ACCESS_KEY)
 
+    def key(self, key: str) -> str:
+        """The key in the bucket."""
+        return "/".join(filter(None, (self._prefix, key)))
+
     def create(self, key: str, content: bytes) -> bool:
         """Create an object unless it exists; returns whether the storage says that this call did."""
         try:

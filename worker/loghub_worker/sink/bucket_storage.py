@@ -12,19 +12,26 @@ it. So an opening is not one object as on a disk, but the highest number below `
 
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Barrier
+from typing import TypeVar
 
 import structlog
 
 from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.bucket import Bucket, ObjectStorageError
-from loghub_worker.sink.log_storage import FOLDER, data_files
+from loghub_worker.sink.log_storage import FOLDER, CreateRecords, data_files
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
+PARALLEL = 32  # requests that are sent at the same time, for records and small files
+SMALL_BYTES = 1 << 20
+LARGEST_COPY_BYTES, LONGEST_KEY_BYTES = 5 * 10**9, 1024  # of S3
 
 RACES, RACERS = 5, 8  # how often `try_out` lets so many writers create one key
 MAX_OPENINGS = 100  # of others that may come first before an opening fails
@@ -39,6 +46,7 @@ class BucketStorage:
         self._bucket = bucket
         self._home = "/".join((FOLDER, *group_path))
         self._local = local
+        self._pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="bucket")  # starts threads when needed
         shutil.rmtree(local, ignore_errors=True)
         local.mkdir(parents=True)
 
@@ -50,7 +58,7 @@ class BucketStorage:
         with ThreadPoolExecutor(RACERS) as pool:
             winners = [self._has_one_winner(pool, key) for key in keys]
         listed = len(self.names(trial))
-        self._bucket.remove(keys)
+        self._remove_keys(keys)
         if not all(winners):
             raise InvalidSinkError(
                 f"{self._bucket.url}: the object storage lets several writers create one object (it ignores"
@@ -62,6 +70,13 @@ class BucketStorage:
                 f"{self._bucket.url}: the object storage does not list what was just written, so exactly-once"
                 " delivery is not possible there; use another storage or a volume"
             )
+
+    def now_unix_s(self) -> float:
+        trial = f"trials/{secrets.token_hex(8)}"
+        self._bucket.create(self._key(trial), b"now")
+        times = self._bucket.times(self._key("trials"))
+        self._bucket.remove([self._key(trial)])
+        return times[trial.partition("/")[2]]
 
     def _has_one_winner(self, pool: ThreadPoolExecutor, key: str) -> bool:
         """Whether of several writers at most one creates a key, and what it wrote stays. If an answer was
@@ -85,18 +100,42 @@ class BucketStorage:
     def _key(self, name: str) -> str:
         return f"{self._home}/{name}"
 
-    def read(self, name: str) -> bytes | None:
-        return self._bucket.read(self._key(name))
+    def read(self, names: Collection[str]) -> Mapping[str, bytes]:
+        contents = self._all(lambda name: self._bucket.read(self._key(name)), names)
+        found = zip(names, contents, strict=True)
+        return {name: content for name, content in found if content is not None}
 
     @contextmanager
-    def creating(self, content: bytes) -> Iterator[Callable[[str], bytes]]:
-        def create_as(name: str) -> bytes:
-            there = self._create(name, content)
-            if there is None:
-                raise ObjectStorageError(f"{self.describe(name)} was written but is not there any more")
-            return there
+    def creating(
+        self,
+        content: bytes,
+        *,
+        files_of: str | None = None,
+        names_in: str | None = None,  # noqa: ARG002 - an object is durable once its PUT is answered
+    ) -> Iterator[CreateRecords]:
+        """The requests for all records are sent at the same time, so that many shards take as long as one."""
+        if files_of is not None:
+            self._upload_all(files_of)
+        yield lambda names: self._each(partial(self._create_one, content=content), names)
 
-        yield create_as
+    def _create_one(self, name: str, *, content: bytes) -> bytes:
+        there = self._create(name, content)
+        if there is None:
+            raise ObjectStorageError(f"{self.describe(name)} was written but is not there any more")
+        return there
+
+    def _each(self, request: Callable[[str], T], names: Iterable[str]) -> Iterator[T]:
+        """Send a request for each name, and yield the answers in this order. At the end, also after an error,
+        each request is answered."""
+        requests = [self._pool.submit(request, name) for name in names]
+        try:
+            for one in requests:
+                yield one.result()
+        finally:
+            wait(requests)
+
+    def _all(self, request: Callable[[str], T], names: Iterable[str]) -> list[T]:
+        return list(self._each(request, names))
 
     def _create(self, name: str, content: bytes) -> bytes | None:
         """The content that is there afterwards; None if it was removed since."""
@@ -105,7 +144,7 @@ class BucketStorage:
             self._bucket.create(self._key(name), content)
         except ObjectStorageError as error:
             failure = error
-        there = self.read(name)
+        there = self._bucket.read(self._key(name))
         if there is None and failure is not None:
             raise failure
         return there
@@ -113,8 +152,9 @@ class BucketStorage:
     def flush(self, folder: str) -> None:
         """An object is durable once its PUT is answered."""
 
-    def exists(self, name: str) -> bool:
-        return self._bucket.exists(self._key(name))
+    def existing(self, names: Collection[str]) -> frozenset[str]:
+        found = self._all(lambda name: self._bucket.exists(self._key(name)), names)
+        return frozenset(name for name, exists in zip(names, found, strict=True) if exists)
 
     def names(self, folder: str) -> list[str]:
         return list(self._bucket.times(self._key(folder)))
@@ -122,8 +162,11 @@ class BucketStorage:
     def ages_s(self, folder: str, now_unix_s: float) -> Mapping[str, float]:
         return {name: now_unix_s - at for name, at in self._bucket.times(self._key(folder)).items()}
 
-    def remove(self, name: str) -> None:
-        self._bucket.remove([self._key(name)])
+    def remove(self, names: Collection[str]) -> None:
+        self._remove_keys(map(self._key, names))
+
+    def _remove_keys(self, keys: Iterable[str]) -> None:
+        self._all(lambda key: self._bucket.remove([key]), keys)
 
     def open(self, name: str) -> str:
         """Create the next number, which must be the highest one afterwards: another opener may have made more
@@ -137,7 +180,7 @@ class BucketStorage:
             numbers = self._openings(name)
             if max(numbers, default=-1) == number:
                 earlier = [f"openings/{name}/{one}" for one in numbers if one < number]
-                self._bucket.remove(map(self._key, earlier))
+                self.remove(earlier)
                 return str(number)
         raise ObjectStorageError(f"{self.describe('openings')}/{name}: others open it all the time")
 
@@ -157,33 +200,61 @@ class BucketStorage:
     def stage(self, batch: str) -> Path:
         return self._local / batch
 
-    def seal(self, batch: str) -> list[str]:
-        files = data_files(self.stage(batch))
-        for file in files:
-            self._bucket.upload(self._staged(batch, file.name), file)
-            file.unlink()
-        return [file.name for file in files]
+    def staged_files(self, batch: str) -> list[str]:
+        stage = self.stage(batch)
+        return [str(path.relative_to(stage)) for path in data_files(stage)]
+
+    def _upload_all(self, batch: str) -> None:
+        """Large files one after another: an upload has parts of its file in memory."""
+        sizes = {name: (self.stage(batch) / name).stat().st_size for name in self.staged_files(batch)}
+        self._all(partial(self._upload, batch), [name for name in sizes if sizes[name] <= SMALL_BYTES])
+        for name in sizes:
+            if sizes[name] > SMALL_BYTES:
+                self._upload(batch, name)
+
+    def _upload(self, batch: str, name: str) -> None:
+        file = self.stage(batch) / name
+        self._bucket.upload(self._staged(batch, name), file)
+        file.unlink()
 
     def _staged(self, batch: str, name: str) -> str:
         return self._key(f"stage/{batch}/{name}")
 
-    def is_staged(self, batch: str) -> bool:
-        return bool(self.names(f"stage/{batch}"))
+    def obstacle(self, file: Path, target: str) -> str | None:
+        size = file.stat().st_size
+        if size > LARGEST_COPY_BYTES:
+            return (
+                f"a file of {size} bytes, of which an object storage copies at most {LARGEST_COPY_BYTES} in"
+                " one step: set roll.targetBytes of the sink, or lower fetch.maxBytes or fetch.maxLogs"
+            )
+        key = self._bucket.key(target)
+        if len(key.encode()) > LONGEST_KEY_BYTES:
+            return (
+                f"a key of more than {LONGEST_KEY_BYTES} bytes, {key[:200]}..: the values of the columns in"
+                " partitionBy are too long"
+            )
+        return None
 
-    def place(self, batch: str, name: str, target: str) -> bool:
-        staged = self._staged(batch, name)
+    def staged(self) -> frozenset[str]:
+        local = [path.name for path in self._local.iterdir()]
+        return frozenset([*local, *(name.partition("/")[0] for name in self.names("stage"))])
+
+    def place(self, batch: str, targets: Mapping[str, str]) -> Iterable[bool]:
+        return self._each(lambda name: self._place(self._staged(batch, name), targets[name]), targets)
+
+    def _place(self, staged: str, target: str) -> bool:
         if not self._bucket.copy(staged, target):
             return self._bucket.exists(target)
         self._bucket.remove([staged])
         return True
 
-    def flush_files(self) -> None:
+    def flush_files(self, folders: Collection[str]) -> None:
         """A copy is durable once it is answered."""
 
     def discard(self, batch: str) -> None:
         shutil.rmtree(self.stage(batch), ignore_errors=True)
         try:
-            self._bucket.remove(self._staged(batch, name) for name in self.names(f"stage/{batch}"))
+            self._remove_keys(self._staged(batch, name) for name in self.names(f"stage/{batch}"))
         except OSError as error:
             log.warning("staged files are left over for now", batch=batch, message=str(error))
 
@@ -197,4 +268,4 @@ class BucketStorage:
     def remove_parts(self, *, older_than_s: float, now_unix_s: float) -> None:
         """Trials that were not ended. Only the storage itself can find uploads that were not completed."""
         old = [name for name, age_s in self.ages_s("trials", now_unix_s).items() if age_s > older_than_s]
-        self._bucket.remove(self._key(f"trials/{name}") for name in old)
+        self._remove_keys(self._key(f"trials/{name}") for name in old)

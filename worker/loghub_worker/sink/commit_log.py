@@ -6,7 +6,8 @@ those of a `LogStorage`: a POSIX folder, or a prefix of a bucket.
 
 Under ``<sink>/_loghub/<project>/<logstore>/<group>/``:
 
-``stage/<batch>/``     files of a batch, written but not yet part of the sink
+``stage/<batch>/``     files of a batch, written but not yet part of the sink, in the folders of their
+                       partitions
 ``range-claims/<shard>-<created>-<begin>-<number>``  the claim of the batch that delivers that shard from
                        that cursor. It is created by hard link, so only one batch can have it. The
                        number counts the attempts at one cursor: the next attempt is possible only
@@ -18,11 +19,13 @@ Under ``<sink>/_loghub/<project>/<logstore>/<group>/``:
 A batch claims each of its ranges, checks that no other worker has opened one of the shards, then decides
 itself committed, then moves its files into the sink. A worker that is assigned a shard opens it, reads the
 claims, then requests the checkpoint, and searches for the claim there. It completes a committed batch
-(finishes its moves), and the shard resumes at the range's end. It decides an undecided batch aborted, after
-which the batch's writer can no longer commit it. So of two workers that both believe to hold a shard, the
-one that opens it last finds every claim of the other, or the other finds it opened; and a claim that it no
-longer finds was removed because the checkpoint that it requests next is past it. Staged files are deleted
-only if the decision that is in effect is an abort, or by a writer that has never tried to commit.
+(finishes its moves), and the shard resumes at the range's end. So the files of a batch, of which there are
+several in several partitions, become visible one after another, but none without all others in the end. It
+decides an undecided batch aborted, after which the batch's writer can no longer commit it. So of two workers
+that both believe to hold a shard, the one that opens it last finds every claim of the other, or the other
+finds it opened; and a claim that it no longer finds was removed because the checkpoint that it requests next
+is past it. Staged files are deleted only if the decision that is in effect is an abort, or by a writer that
+has never tried to commit.
 
 Claims are removed only before the service's checkpoint, where they have no meaning any more. At or after the
 checkpoint, an attempt is never undone. A process that stalls between reading and acting, and continues when
@@ -33,15 +36,17 @@ purpose, gets one more attempt, of a batch that never commits.
 
 import errno
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+import threading
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path, PurePosixPath
 
 import msgspec
 import structlog
 
 from loghub_worker.batch_plan import Range
-from loghub_worker.sink.log_storage import DamagedRecordError, LogStorage, create, decode_json, read_json
+from loghub_worker.sink.batch_decisions import ABORTED, BatchDecision, BatchDecisions, damage_logged
+from loghub_worker.sink.log_storage import CreateRecords, LogStorage
+from loghub_worker.sink.range_claims import FOLDER as CLAIMS
 from loghub_worker.sink.range_claims import Attempt, ClaimFile, RangeClaims, ShardIncarnation, claim_name
 from loghub_worker.sink.shard_openings import ShardOpenings
 
@@ -49,10 +54,8 @@ __all__ = ["CommitLog", "RangeTakenError", "SessionLostError", "ShardIncarnation
 
 log = structlog.get_logger()
 
-BATCHES = "batches"
 MAX_ATTEMPTS = 100  # attempts of other workers that may come first before a claim fails
 TOMBSTONE_S = 86_400.0  # an abort is kept for this long, since its batch's writer may still run
-REMEMBERED_DECISIONS = 1024  # of this process's own batches, so that an acknowledgement need not read them
 
 
 class RangeTakenError(Exception):
@@ -61,17 +64,6 @@ class RangeTakenError(Exception):
 
 class SessionLostError(Exception):
     """The worker's session is over, so it may no longer deliver; nothing of the batch became visible."""
-
-
-class BatchDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a batch. Once made, it never changes."""
-
-    committed: bool
-    claims: list[str] = []  # names of claims
-    files: list[str] = []
-
-
-ABORTED = BatchDecision(committed=False)
 
 
 def _ignore_step(_step: str) -> None:
@@ -85,16 +77,27 @@ class CommitLog:
         """`at_step` is called after each step with its name (tests end or hold the process there)."""
         self._storage = storage
         self._at_step = at_step
-        self._decisions: dict[str, BatchDecision] = {}
+        self._decisions = BatchDecisions(storage)
         self._claims = RangeClaims(storage)
         self._openings = ShardOpenings(storage)
         self._found: dict[ShardIncarnation, dict[int, Attempt]] = {}  # the claims of shards being opened
+        self._flushing = threading.Lock()
+        self._unflushed: set[str] = set()  # folders of the sink into which files were moved
 
     # -- delivering a batch
 
     def stage(self, batch: str) -> Path:
         """Where the files of a batch are written before they are part of the sink."""
         return self._storage.stage(batch)
+
+    def obstacle(self, batch: str) -> str | None:
+        """Why a staged file of `batch` could never become part of the sink; None if all could."""
+        stage = self.stage(batch)
+        found = (
+            self._storage.obstacle(stage / name, _target(batch, name))
+            for name in self._storage.staged_files(batch)
+        )
+        return next((one for one in found if one is not None), None)
 
     def publish(
         self,
@@ -114,11 +117,10 @@ class CommitLog:
         # Those of now: if this worker opens a shard once more, it is for another batch.
         openings = self._openings.ours(incarnation for incarnation, _ in ordered)
         try:
-            files = self._storage.seal(batch)
+            files = self._storage.staged_files(batch)
             if missing := sorted(set(written) - set(files)):
                 # Without its rows the batch would count as delivered.
                 raise OSError(errno.ENOENT, "a staged file was removed", str(self.stage(batch) / missing[0]))
-            self._at_step("sealed")
             claims = self._claim_all(batch, ordered)
             # A worker that opens a shard from now on finds the claim and aborts this batch. If one has opened
             # it already, the checks detect it: usually this worker's session is over.
@@ -132,7 +134,8 @@ class CommitLog:
         except (RangeTakenError, SessionLostError, OSError):
             self.abort(batch)
             raise
-        decision = self._decide(batch, BatchDecision(committed=True, claims=claims, files=files))
+        commit = BatchDecision(committed=True, claims=claims, files=files)
+        decision = self._decisions.make(batch, commit, names_in=CLAIMS)
         if not decision.committed:
             self.discard(batch)
             raise RangeTakenError(f"batch {batch} was aborted by the next holder of one of its shards")
@@ -144,7 +147,7 @@ class CommitLog:
         """Abort a batch; its claims then block no other batch. Only for the batch's writer, which has not
         tried to commit it."""
         try:
-            self._settle(batch)
+            self._settle([batch])
             self._at_step("aborted")
         except OSError as error:
             # A full disk may have no room for the decision, and only the writer could commit the batch. Its
@@ -157,51 +160,60 @@ class CommitLog:
         self._storage.discard(batch)
 
     def _claim_all(self, batch: str, ordered: list[tuple[ShardIncarnation, Range]]) -> list[str]:
-        """Claim all ranges of a batch and return the names of the claims."""
+        """Make the files of a batch durable, claim all its ranges, and return the names of the claims."""
         rows = [(i.shard, i.created, r.begin, r.end) for i, r in ordered]
         names = []
-        with self._storage.creating(_claim_file(batch, rows)) as create_as:
-            for incarnation, shard_range in ordered:
-                names.append(self._claim(batch, create_as, incarnation, shard_range.begin))
+        with self._storage.creating(_claim_file(batch, rows), files_of=batch) as create_as:
+            self._at_step("sealed")
+            places = [(i, r.begin, self._next_number(i, r.begin)) for i, r in ordered]
+            # Usually none of these cursors has a claim, so all can be claimed together.
+            attempts = self._claims.claim(create_as, places)
+            for (incarnation, begin, _), attempt in zip(places, attempts, strict=True):
+                if attempt.batch != batch:
+                    attempt = self._claim_later(batch, create_as, incarnation, attempt)
+                assert attempt.begin == begin
+                names.append(claim_name(incarnation, attempt))
                 self._at_step("range claimed")
-        self._claims.flush()
         self._at_step("all ranges claimed")
         return names
 
-    def _claim(
-        self, batch: str, create_as: Callable[[str], bytes], incarnation: ShardIncarnation, begin: int
-    ) -> str:
-        last = self._claims.last(incarnation, begin)
+    def _claim_later(
+        self, batch: str, create_as: CreateRecords, incarnation: ShardIncarnation, last: Attempt
+    ) -> Attempt:
+        """Claim a range after the attempts of other batches, unless one of these is committed."""
         for _ in range(MAX_ATTEMPTS):
-            if last is not None and self._settle(last.batch):
-                break
-            number = 0 if last is None else last.number + 1
-            last = self._claims.claim(create_as, incarnation, begin, number)
+            number = self._next_number(incarnation, last.begin)
+            last = next(self._claims.claim(create_as, [(incarnation, last.begin, number)]))
             if last.batch == batch:
-                return claim_name(incarnation, last)
-        raise RangeTakenError(f"another batch delivers shard {incarnation.shard} from cursor {begin} on")
+                return last
+        raise _taken(incarnation, last.begin)
 
-    def _decide(self, batch: str, decision: BatchDecision) -> BatchDecision:
-        """Make this decision unless one was made. Return the decision in effect."""
-        name = _decision_name(batch)
-        content = create(self._storage, name, msgspec.json.encode(decision))
-        self._storage.flush(BATCHES)
-        in_effect = decode_json(self._storage, name, content, BatchDecision)
-        if in_effect.committed:
-            self._decisions[batch] = in_effect
-            if len(self._decisions) > REMEMBERED_DECISIONS:
-                del self._decisions[next(iter(self._decisions))]
-        return in_effect
+    def _next_number(self, incarnation: ShardIncarnation, begin: int) -> int:
+        """The number of the next attempt at a cursor, as far as this process knows. Raises `RangeTakenError`
+        if the batch of the last one is committed; otherwise that one is aborted."""
+        last = self._claims.last(incarnation, begin)
+        if last is None:
+            return 0
+        if self._settle([last.batch]):
+            raise _taken(incarnation, begin)
+        return last.number + 1
 
-    def _move_files(self, batch: str, files: Iterable[str]) -> None:
-        """Move the files of a committed batch into the sink. Several workers may do this at the same time."""
-        for name in files:
-            target = f"{Path(name).stem}-{batch}{Path(name).suffix}"
-            if not self._storage.place(batch, name, target):
+    def _move_files(self, batch: str, files: Collection[str]) -> None:
+        """Move the files of a committed batch into the sink. Several workers may do this at the same time.
+        Their names need not be durable before the claims are removed: until then, a worker that reads a claim
+        moves what is still staged. That a staging folder is gone means that its files were moved before: no
+        file system removes a folder with files."""
+        targets = {name: _target(batch, name) for name in files}
+        for target, exists in zip(targets.values(), self._storage.place(batch, targets), strict=True):
+            if not exists:
                 log.warning("a file of a committed batch does not exist", file=target)
             self._at_step("file moved")
-        self._storage.flush_files()
+        self._note_moved(files)
         self.discard(batch)
+
+    def _note_moved(self, files: Iterable[str]) -> None:
+        with self._flushing:
+            self._unflushed |= {str(PurePosixPath(name).parent) for name in files}
 
     # -- resuming a shard
 
@@ -230,7 +242,8 @@ class CommitLog:
         # for leftovers.
         confirm()
         self._at_step("confirmed")
-        ends = {begin: last.end for begin, last in claims.items() if self._settle(last.batch)}
+        committed = self._settle(dict.fromkeys(last.batch for last in claims.values()))
+        ends = {begin: last.end for begin, last in claims.items() if last.batch in committed}
         self._at_step("settled")
         position = checkpoint
         while position in ends and not moved:
@@ -245,70 +258,82 @@ class CommitLog:
         another worker has done so."""
         row = (incarnation.shard, incarnation.created, begin, begin)
         with self._storage.creating(_claim_file(f"reopened-{secrets.token_hex(8)}", [row])) as create_as:
-            self._claims.claim(create_as, incarnation, begin, number)
+            for _ in self._claims.claim(create_as, [(incarnation, begin, number)]):
+                self._at_step("redelivery allowed")
 
     def acknowledge(self, incarnation: ShardIncarnation, checkpoint: int) -> None:
         """The service has this checkpoint: remove the claims before it, which are no longer needed."""
-        batches = set()
-        # In ascending order, so that a process that ends midway leaves the attempt in effect.
-        for attempt in self._claims.before(incarnation, checkpoint):
-            self._claims.remove(incarnation, attempt)
-            batches.add(attempt.batch)
-        for batch in batches:
-            self._forget_if_unclaimed(batch)
-
-    def _settle(self, batch: str) -> bool:
-        """Complete a committed batch and abort an undecided one. Returns whether the batch is committed."""
-        decision = self._read_decision(batch) or self._decide(batch, ABORTED)
-        if not decision.committed:
-            self.discard(batch)
-        elif self._storage.is_staged(batch):
-            self._storage.flush(BATCHES)  # the one who decided may not have done so yet
-            self._move_files(batch, decision.files)
-        return decision.committed
-
-    def _forget_if_unclaimed(self, batch: str) -> None:
-        decision = self._decisions.get(batch) or self._read_decision(batch)
-        # An abort must outlive its batch's writer; `prune` removes it. The claims are acknowledged shard by
-        # shard, so the last one shows soonest that some are left.
-        if decision is None or not decision.committed or self._claims.any_exists(reversed(decision.claims)):
+        attempts = self._claims.before(incarnation, checkpoint)
+        if not attempts:
             return
-        self._storage.remove(_decision_name(batch))
-        self._decisions.pop(batch, None)
+        self._flush_files()
+        self._at_step("files flushed")
+        self._claims.remove(incarnation, attempts)
+        self._forget_unclaimed(dict.fromkeys(attempt.batch for attempt in attempts))
 
-    def _read_decision(self, batch: str) -> BatchDecision | None:
-        return read_json(self._storage, _decision_name(batch), BatchDecision)
+    def _flush_files(self) -> None:
+        """Make durable what this process has moved, or has found moved, since it was called last."""
+        with self._flushing:
+            folders, self._unflushed = self._unflushed, set()
+            try:
+                if folders:
+                    self._storage.flush_files(folders)
+            except OSError:
+                self._unflushed |= folders
+                raise
 
-    def prune(self, *, owner: str, now_unix_s: float) -> None:
+    def _settle(self, batches: Collection[str]) -> frozenset[str]:
+        """Complete the committed batches and abort the undecided ones. Returns the committed ones."""
+        found = self._decisions.read(batches)
+        decisions = {batch: found.get(batch) or self._decisions.make(batch, ABORTED) for batch in batches}
+        staged = self._storage.staged()  # after the decisions: a writer may have made its own just now
+        for batch, decision in decisions.items():
+            if not decision.committed:
+                if batch in staged:
+                    self.discard(batch)
+            elif batch in staged:
+                self._decisions.flush()  # the one who decided may not have done so yet
+                self._move_files(batch, decision.files)
+            else:
+                self._note_moved(decision.files)  # the one who moved them may not have made that durable
+        return frozenset(batch for batch, decision in decisions.items() if decision.committed)
+
+    def _forget_unclaimed(self, batches: Iterable[str]) -> None:
+        """Remove the decisions to commit that have no claim left. An abort must outlive its batch's writer;
+        `prune` removes it."""
+        known = self._decisions.known(batches)
+        claims = {batch: decision.claims for batch, decision in known.items() if decision.committed}
+        # The claims are acknowledged shard by shard, so the last one shows soonest that some are left.
+        lasts = {names[-1]: batch for batch, names in claims.items() if names}
+        for name in self._claims.existing(lasts.keys()):
+            del claims[lasts[name]]
+        left = self._claims.existing({name for names in claims.values() for name in names})
+        self._decisions.remove([batch for batch, names in claims.items() if not left.intersection(names)])
+
+    def prune(self, *, owner: str) -> None:
         """Settle what an earlier process of this consumer left staged (batches are named
         ``<consumer>-<token>``), and what any worker left staged for longer than `TOMBSTONE_S`. Remove aborts
-        of that age, and files that never got their name."""
+        of that age, and files that never got their name. The storage dates them, and says how late it is
+        now: by a clock of this machine that is ahead, an abort would seem to be old while its batch's writer
+        still runs."""
+        now_unix_s = self._storage.now_unix_s()
         for batch, age_s in self._storage.staged_ages_s(now_unix_s).items():
             if batch.rpartition("-")[0] == owner or age_s > TOMBSTONE_S:
-                with _damage_logged():
-                    self._settle(batch)
-        for name, age_s in self._storage.ages_s(BATCHES, now_unix_s).items():
-            if not name.endswith(".json") or age_s <= TOMBSTONE_S:
-                continue
-            with _damage_logged():
-                decision = self._read_decision(name.removesuffix(".json"))
-                if decision is not None and not decision.committed:
-                    self._storage.remove(f"{BATCHES}/{name}")
+                with damage_logged():
+                    self._settle([batch])
+        self._decisions.remove_aborts(older_than_s=TOMBSTONE_S, now_unix_s=now_unix_s)
         self._storage.remove_parts(older_than_s=TOMBSTONE_S, now_unix_s=now_unix_s)
-
-
-@contextmanager
-def _damage_logged() -> Iterator[None]:
-    """Damage concerns the shards of one batch, which report it when they are resumed."""
-    try:
-        yield
-    except DamagedRecordError as error:
-        log.warning("a record of the sink is damaged", message=str(error))
 
 
 def _claim_file(batch: str, rows: list[tuple[int, int, int, int]]) -> bytes:
     return msgspec.json.encode(ClaimFile(batch=batch, ranges=rows))
 
 
-def _decision_name(batch: str) -> str:
-    return f"{BATCHES}/{batch}.json"
+def _target(batch: str, name: str) -> str:
+    """The name in the sink of a staged file, with the folders of its partition."""
+    path = PurePosixPath(name)
+    return str(path.with_name(f"{path.stem}-{batch}{path.suffix}"))
+
+
+def _taken(incarnation: ShardIncarnation, begin: int) -> RangeTakenError:
+    return RangeTakenError(f"another batch delivers shard {incarnation.shard} from cursor {begin} on")

@@ -29,12 +29,12 @@ from loghub_worker.sink.delta_schema import (
     Field,
     TableDescription,
     missing_columns,
-    partitioning,
     query_fields,
 )
 from loghub_worker.sink.delta_statistics import rows_and_statistics
 from loghub_worker.sink.delta_table import AddedFile, Table
 from loghub_worker.sink.log_storage import FOLDER
+from loghub_worker.sink.partition_columns import partitioning
 from loghub_worker.sink.range_claims import ShardIncarnation
 from loghub_worker.sink.sink_credentials import SinkCredentials
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loghub_worker.sink.batch_sink import InvalidSinkError
+from loghub_worker.sink.partition_columns import partitioning
 
 Field = Mapping[str, Any]
 
@@ -30,8 +31,6 @@ _TYPES = frozenset(
         "timestamp",
     }
 )
-# Delta stores the values of partition columns as text; of other types Spark and Delta write different texts.
-_PARTITION_TYPES = frozenset({"string", "long", "integer", "short", "byte", "date", "boolean"})
 _FORBIDDEN_IN_NAMES = frozenset(" ,;{}()\n\t=")
 # Table features that ask nothing of a writer that only adds files. Those that ask something only if a column
 # or property uses them are here too: `_demands` finds the use.
@@ -72,21 +71,6 @@ def query_fields(schema: Mapping[str, Any]) -> tuple[Field, ...]:
     return tuple(
         {"name": f["name"], "type": _nullable(f["type"]), "nullable": True, "metadata": {}} for f in fields
     )
-
-
-def partitioning(fields: Sequence[Field], partition_by: Sequence[str]) -> None:
-    """Raises `InvalidSinkError` unless these columns can be the partition columns."""
-    types = {field["name"]: field["type"] for field in fields}
-    for name in partition_by:
-        if name not in types:
-            raise InvalidSinkError(f"partitionBy names {name!r}, which the query does not return")
-        if types[name] not in _PARTITION_TYPES:
-            raise InvalidSinkError(
-                f"partitionBy names {name!r} of type {_text(types[name])}; a partition column is one of"
-                f" {', '.join(sorted(_PARTITION_TYPES))}"
-            )
-    if partition_by and len(partition_by) == len(fields):
-        raise InvalidSinkError("partitionBy names every column of the query; leave one for the rows")
 
 
 def missing_columns(

@@ -11,18 +11,23 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 
+# A disk, or a server of NFS, carries out flushes that it gets at the same time in little more time than one.
+_flushers = ThreadPoolExecutor(8, thread_name_prefix="flush")  # starts threads when needed
+
 
 @contextmanager
-def unlinked_file(folder: Path, content: bytes) -> Iterator[Path]:
-    """A file with this content, flushed to disk, for `link_exclusively`. It is removed afterwards."""
+def unlinked_file(folder: Path, content: bytes, *, sync_too: Collection[Path] = ()) -> Iterator[Path]:
+    """A file with this content, flushed to disk together with other files and folders, for
+    `link_exclusively`. It is removed afterwards."""
     part = folder / secrets.token_hex(16)  # several machines use the folder at the same time
     try:
         part.write_bytes(content)
-        sync(part)
+        sync_all([part, *sync_too])
         yield part
     finally:
         # An error here must not replace the outcome; what is left over is removed when it is old.
@@ -52,6 +57,14 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def sync_all(paths: Iterable[Path]) -> None:
+    """Flush files and names in folders to disk, at the same time and in no order."""
+    flushes = [_flushers.submit(sync, path) for path in paths]
+    wait(flushes)
+    for flush in flushes:
+        flush.result()
 
 
 def age_s(path: Path, now_unix_s: float) -> float:

@@ -37,14 +37,17 @@ def _join_parquet(spark: SparkSession, files: Sequence[Path], target: Path) -> N
     jvm: Any = spark._jvm
     conf = spark._jsparkSession.sessionState().newHadoopConf()
     parquet = jvm.org.apache.parquet.hadoop
-    path = jvm.org.apache.hadoop.fs.Path
-    inputs = [parquet.util.HadoopInputFile.fromPath(path(file.as_uri()), conf) for file in files]
+
+    def path(file: Path) -> Any:  # from a URI, since a text is not decoded, and partitions have a % in them
+        return jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(file.as_uri()))
+
+    inputs = [parquet.util.HadoopInputFile.fromPath(path(file), conf) for file in files]
     reader = parquet.ParquetFileReader.open(inputs[0])
     try:
         metadata = reader.getFooter().getFileMetaData()
     finally:
         reader.close()
-    output = parquet.util.HadoopOutputFile.fromPath(path(target.as_uri()), conf)
+    output = parquet.util.HadoopOutputFile.fromPath(path(target), conf)
     mode = parquet.ParquetFileWriter.Mode.CREATE
     writer = parquet.ParquetFileWriter(output, metadata.getSchema(), mode, ROW_GROUP_BYTES, MAX_PADDING_BYTES)
     writer.start()

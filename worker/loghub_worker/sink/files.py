@@ -2,36 +2,54 @@
 once."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pyspark.sql import DataFrame
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
 
 from loghub.sink_settings import JsonSink, ParquetSink, S3Settings
 from loghub_worker.batch_plan import Range
-from loghub_worker.sink.batch_sink import InvalidSinkError, SinkOwner
+from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError, SinkOwner
 from loghub_worker.sink.bucket import SCHEME, Bucket
 from loghub_worker.sink.bucket_storage import BucketStorage
 from loghub_worker.sink.commit_log import CommitLog, ShardIncarnation
 from loghub_worker.sink.file_formats import JSON, PARQUET, FileFormat
+from loghub_worker.sink.file_sizes import DEFAULT_TARGET_BYTES, RowSize, files_to_join
 from loghub_worker.sink.folder_storage import EarlierLayoutError, FolderStorage
 from loghub_worker.sink.log_storage import LogStorage, data_files
+from loghub_worker.sink.partition_columns import partitioning
 from loghub_worker.sink.sink_credentials import SinkCredentials
 
+MAX_PARTITIONS = 1000  # of a batch: each is at least one file
 DELTA_LOG = "_delta_log"  # the folder that makes a place a Delta table
 
 
 class FilesSink:
-    """Files of one format in one place, each batch and range exactly once. A batch is one file, so its rows
-    become visible together."""
+    """Files of one format in one place, each batch and range exactly once.
 
-    def __init__(self, commit_log: CommitLog, file_format: FileFormat) -> None:
+    A batch is one file, so its rows become visible together, unless it has rows of several partitions or is
+    larger than the target size of files."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        file_format: FileFormat,
+        *,
+        partition_by: Sequence[str] = (),
+        target_bytes: int = DEFAULT_TARGET_BYTES,
+    ) -> None:
         self._commit_log = commit_log
         self._file_format = file_format
+        self._partition_by = tuple(partition_by)
+        self._target_bytes = target_bytes
+        self._row_size = RowSize()
+        self.file_bytes = 0
         self._created: dict[int, int] = {}
         self._written: dict[str, list[str]] = {}  # the files of a batch that is not yet published
 
     def check(self, empty: DataFrame) -> None:
+        partitioning(msgspec.json.decode(empty.schema.json())["fields"], self._partition_by)
         trial = f"check-{secrets.token_hex(8)}"  # other workers may start at the same time
         try:
             self._write(empty, self._commit_log.stage(trial))
@@ -51,19 +69,44 @@ class FilesSink:
         stage = self._commit_log.stage(batch)
         self._write(result, stage)
         rows = {path: self._file_format.count_rows(path) for path in data_files(stage)}
-        files = [path for path in rows if rows[path]]
-        if len(files) > 1:
-            joined = stage / f"_{files[0].name}"  # not a data file until it is complete
-            self._file_format.join(result.sparkSession, files, joined)
-            joined.rename(files[0])
-            files = files[:1]
-        for path in rows.keys() - set(files):
+        for path in [path for path in rows if not rows[path]]:
             path.unlink()
-        self._written[batch] = [path.name for path in files]
+        sizes = {path: path.stat().st_size for path in rows if rows[path]}
+        folders = sorted({path.parent for path in sizes})
+        if len(folders) > MAX_PARTITIONS:
+            raise RowsRejectedError(
+                f"the rows have {len(folders)} different values of {', '.join(self._partition_by)}, and a"
+                f" micro-batch may have at most {MAX_PARTITIONS}: choose columns with fewer values for"
+                " partitionBy, such as a date"
+            )
+        files = []
+        for folder in folders:
+            inside = {path: size for path, size in sizes.items() if path.parent == folder}
+            joined = files_to_join(inside, self._target_bytes)
+            files += [self._join(result.sparkSession, together) for together in joined]
+        if (obstacle := self._commit_log.obstacle(batch)) is not None:
+            raise RowsRejectedError(f"the rows make {obstacle}")
+        self._written[batch] = [str(path.relative_to(stage)) for path in files]
+        self.file_bytes = sum(path.stat().st_size for path in files)
+        self._row_size = self._row_size.after(file_bytes=self.file_bytes, rows=sum(rows.values()))
         return sum(rows.values())
 
+    def _join(self, spark: SparkSession, files: Sequence[Path]) -> Path:
+        """Make one file of several, under the name of the first."""
+        first, *others = files
+        if others:
+            joined = first.with_name(f"_{first.name}")  # not a data file until it is complete
+            self._file_format.join(spark, files, joined)
+            joined.rename(first)
+        for path in others:
+            path.unlink()
+        return first
+
     def _write(self, result: DataFrame, stage: Path) -> None:
-        writer = result.write.mode("overwrite").format(self._file_format.name)
+        writer = (
+            result.write.mode("overwrite").format(self._file_format.name).partitionBy(*self._partition_by)
+        )
+        writer = writer.option("maxRecordsPerFile", self._row_size.rows_of_a_part(self._target_bytes))
         writer.options(**self._file_format.options).save(stage.as_uri())
 
     def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
@@ -91,8 +134,13 @@ def make_files_sink(
     storage = _storage_of(sink, credentials, owner)
     storage.try_out()
     commit_log = CommitLog(storage)
-    commit_log.prune(owner=owner.consumer, now_unix_s=owner.now_unix_s)
-    return FilesSink(commit_log, JSON if isinstance(sink, JsonSink) else PARQUET)
+    commit_log.prune(owner=owner.consumer)
+    return FilesSink(
+        commit_log,
+        JSON if isinstance(sink, JsonSink) else PARQUET,
+        partition_by=sink.partition_by,
+        target_bytes=DEFAULT_TARGET_BYTES if sink.roll is None else sink.roll.target_bytes,
+    )
 
 
 def _storage_of(sink: ParquetSink | JsonSink, credentials: SinkCredentials, owner: SinkOwner) -> LogStorage:

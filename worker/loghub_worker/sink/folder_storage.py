@@ -6,16 +6,19 @@ An opening is written in place, never replaced: NFS shows a file's new content t
 afterwards, but not always at once a new file under an old name (nfs(5), close-to-open cache consistency).
 """
 
+import contextlib
+import errno
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from loghub_worker.sink.exclusive_files import age_s, link_exclusively, sync, unlinked_file
-from loghub_worker.sink.log_storage import FOLDER, data_files
+from loghub_worker.sink.exclusive_files import age_s, link_exclusively, sync, sync_all, unlinked_file
+from loghub_worker.sink.log_storage import FOLDER, CreateRecords, create, data_files
 
+PLACE_ATTEMPTS = 5  # to move a file into the folder of a partition, which others may remove while it is empty
 _TOKEN_BYTES = 16  # all tokens have the same length, so that one write replaces another
 
 
@@ -52,31 +55,49 @@ class FolderStorage:
     def try_out(self) -> None:
         """Raises `OSError` if the folder is not writable, or does not support hard links."""
         trial = f"batches/trial-{secrets.token_hex(8)}"  # never read: decisions end in .json
-        with self.creating(bytes(4096)) as create_as:
-            create_as(trial)
+        create(self, trial, bytes(4096))
         (self._home / trial).unlink()
 
     def describe(self, name: str) -> str:
         return str(self._home / name)
 
-    def read(self, name: str) -> bytes | None:
-        try:
-            return (self._home / name).read_bytes()
-        except FileNotFoundError:
-            return None
+    def read(self, names: Collection[str]) -> Mapping[str, bytes]:
+        contents: dict[str, bytes] = {}
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                contents[name] = (self._home / name).read_bytes()
+        return contents
+
+    def now_unix_s(self) -> float:
+        with unlinked_file(self._parts, b"now") as part:
+            return part.stat().st_mtime
 
     @contextmanager
-    def creating(self, content: bytes) -> Iterator[Callable[[str], bytes]]:
+    def creating(
+        self, content: bytes, *, files_of: str | None = None, names_in: str | None = None
+    ) -> Iterator[CreateRecords]:
         """All records that are created with one content are links to one file, so that they cost one flush
         together."""
-        with unlinked_file(self._parts, content) as part:
-            yield lambda name: link_exclusively(part, self._home / name)
+        sync_too = [] if files_of is None else self._all_staged(files_of)
+        if names_in is not None:
+            sync_too.append(self._home / names_in)
+        with unlinked_file(self._parts, content, sync_too=sync_too) as part:
+            yield lambda names: (link_exclusively(part, self._home / name) for name in names)
+
+    def _all_staged(self, batch: str) -> list[Path]:
+        """What must be flushed so that the files of a batch are staged also after a power loss: the files,
+        and all folders in which they are named."""
+        stage = self.stage(batch)
+        if not stage.exists():
+            return []
+        files = data_files(stage)
+        return [*files, *{folder for file in files for folder in _folders_up_to(self._stage, file)}]
 
     def flush(self, folder: str) -> None:
         sync(self._home / folder)
 
-    def exists(self, name: str) -> bool:
-        return (self._home / name).exists()
+    def existing(self, names: Collection[str]) -> frozenset[str]:
+        return frozenset(name for name in names if (self._home / name).exists())
 
     def names(self, folder: str) -> list[str]:
         with os.scandir(self._home / folder) as entries:
@@ -85,8 +106,9 @@ class FolderStorage:
     def ages_s(self, folder: str, now_unix_s: float) -> Mapping[str, float]:
         return {path.name: age_s(path, now_unix_s) for path in (self._home / folder).iterdir()}
 
-    def remove(self, name: str) -> None:
-        (self._home / name).unlink(missing_ok=True)
+    def remove(self, names: Collection[str]) -> None:
+        for name in names:
+            (self._home / name).unlink(missing_ok=True)
 
     def open(self, name: str) -> str:
         token = secrets.token_hex(_TOKEN_BYTES)
@@ -99,33 +121,43 @@ class FolderStorage:
         return token
 
     def last_openings(self, names: Iterable[str]) -> Mapping[str, str]:
-        contents = {name: self.read(f"openings/{name}") for name in names}
-        return {name: token.decode("latin-1") for name, token in contents.items() if token is not None}
+        contents = self.read([f"openings/{name}" for name in names])
+        return {path.partition("/")[2]: token.decode("latin-1") for path, token in contents.items()}
 
     def stage(self, batch: str) -> Path:
         return self._stage / batch
 
-    def seal(self, batch: str) -> list[str]:
+    def staged_files(self, batch: str) -> list[str]:
         stage = self.stage(batch)
-        files = data_files(stage)
-        for path in files:
-            sync(path)
-        if stage.exists():
-            sync(stage)
-        return [path.name for path in files]
+        return [str(path.relative_to(stage)) for path in data_files(stage)]
 
-    def is_staged(self, batch: str) -> bool:
-        return self.stage(batch).exists()
+    def obstacle(self, file: Path, target: str) -> str | None:  # noqa: ARG002 - Spark has written it
+        return None
 
-    def place(self, batch: str, name: str, target: str) -> bool:
-        try:
-            (self.stage(batch) / name).rename(self._folder / target)
-        except FileNotFoundError:
-            return (self._folder / target).exists()
-        return True
+    def staged(self) -> frozenset[str]:
+        return frozenset(self.names("stage"))
 
-    def flush_files(self) -> None:
-        sync(self._folder)
+    def place(self, batch: str, targets: Mapping[str, str]) -> Iterable[bool]:
+        stage = self.stage(batch)
+        return (self._place(stage / name, self._folder / target) for name, target in targets.items())
+
+    def _place(self, staged: Path, path: Path) -> bool:
+        for _ in range(PLACE_ATTEMPTS):
+            try:
+                staged.rename(path)
+            except FileNotFoundError:
+                if not staged.exists():
+                    return path.exists()
+                path.parent.mkdir(parents=True, exist_ok=True)  # of a partition
+            else:
+                return True
+        raise FileNotFoundError(errno.ENOENT, "the folder of a partition is removed all the time", str(path))
+
+    def flush_files(self, folders: Collection[str]) -> None:
+        files = [self._folder / folder / "any" for folder in folders]
+        paths = {folder for file in files for folder in _folders_up_to(self._folder, file)}
+        # A partition that was removed needs no name.
+        sync_all([path for path in paths if path.exists()])
 
     def discard(self, batch: str) -> None:
         shutil.rmtree(self.stage(batch), ignore_errors=True)
@@ -137,3 +169,9 @@ class FolderStorage:
         for part in self._parts.iterdir():
             if age_s(part, now_unix_s) > older_than_s:
                 part.unlink(missing_ok=True)
+
+
+def _folders_up_to(top: Path, path: Path) -> list[Path]:
+    """The folder of `path`, and those above it up to and including `top`."""
+    parents = list(path.parents)
+    return parents[: parents.index(top) + 1]

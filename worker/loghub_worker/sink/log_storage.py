@@ -5,7 +5,7 @@ and its openings are the same on both.
 """
 
 import errno
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -18,6 +18,16 @@ FOLDER = "_loghub"  # readers of a folder of Parquet or JSON skip names that beg
 
 class DamagedRecordError(OSError):
     """A record is there, but has not the content that was written: only a person can tell what it was."""
+
+
+class CreateRecords(Protocol):
+    """What `LogStorage.creating` yields."""
+
+    def __call__(self, names: Sequence[str]) -> Iterable[bytes]:
+        """Create the record of each name unless it exists, and return the content of the record that is there
+        afterwards, in the same order. So that content is the creator's if and only if this call or an equal
+        one was first, whatever the storage reported. Records may be created all at once, or one by one as
+        the contents are read."""
 
 
 class LogStorage(Protocol):
@@ -33,19 +43,25 @@ class LogStorage(Protocol):
     def describe(self, name: str) -> str:
         """Where a record is, for people."""
 
-    def read(self, name: str) -> bytes | None:
-        """The content of a record; None if it does not exist."""
+    def read(self, names: Collection[str]) -> Mapping[str, bytes]:
+        """The contents of those of the records that exist."""
 
-    def creating(self, content: bytes) -> AbstractContextManager[Callable[[str], bytes]]:
-        """A function that creates the record of a name with this content unless it exists, and returns the
-        content of the record that is there afterwards. So that content is `content` if and only if this call
-        or an equal one was first, whatever the storage reported."""
+    def now_unix_s(self) -> float:
+        """The time on the storage's own clock, by which it dates what is written. The clock of this machine
+        may be wrong."""
+
+    def creating(
+        self, content: bytes, *, files_of: str | None = None, names_in: str | None = None
+    ) -> AbstractContextManager["CreateRecords"]:
+        """A function that creates records with this content. Before the first of them exists, the content is
+        durable, and so are the staged files of the batch `files_of`, which any machine can then place, and
+        the names of the records in the folder `names_in`."""
 
     def flush(self, folder: str) -> None:
         """Make the names of the records in a folder durable."""
 
-    def exists(self, name: str) -> bool:
-        """Whether there is a record of this name."""
+    def existing(self, names: Collection[str]) -> frozenset[str]:
+        """Those of the records that exist."""
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder, without the folder."""
@@ -53,8 +69,8 @@ class LogStorage(Protocol):
     def ages_s(self, folder: str, now_unix_s: float) -> Mapping[str, float]:
         """The names in a folder, and for how many seconds each has been there."""
 
-    def remove(self, name: str) -> None:
-        """Remove a record if it exists."""
+    def remove(self, names: Collection[str]) -> None:
+        """Remove those of the records that exist, in any order."""
 
     # -- openings
 
@@ -70,18 +86,21 @@ class LogStorage(Protocol):
     def stage(self, batch: str) -> Path:
         """The local folder into which the files of a batch are written."""
 
-    def seal(self, batch: str) -> list[str]:
-        """Make the files of a batch durable, where every machine can place them. Return their names."""
+    def staged_files(self, batch: str) -> list[str]:
+        """The names of the files that are staged of a batch, with their folders."""
 
-    def is_staged(self, batch: str) -> bool:
-        """Whether files of a batch are left that any machine can place."""
+    def obstacle(self, file: Path, target: str) -> str | None:
+        """Why a file in `stage` can never be placed under this name; None if it can."""
 
-    def place(self, batch: str, name: str, target: str) -> bool:
-        """Give a sealed file its name in the sink. Several machines may do this at the same time. Returns
-        False if the file is neither staged nor there."""
+    def staged(self) -> frozenset[str]:
+        """The batches of which something is staged."""
 
-    def flush_files(self) -> None:
-        """Make the names of placed files durable."""
+    def place(self, batch: str, targets: Mapping[str, str]) -> Iterable[bool]:
+        """Give staged files their names in the sink, all at once or one by one as the results are read.
+        Several machines may do this at the same time. False: that file is neither staged nor there."""
+
+    def flush_files(self, folders: Collection[str]) -> None:
+        """Make the names of placed files durable, in these folders of the sink (``.`` is the sink itself)."""
 
     def discard(self, batch: str) -> None:
         """Remove what is staged of a batch. Raises nothing: `prune` finds what is left over."""
@@ -96,12 +115,12 @@ class LogStorage(Protocol):
 def create(storage: LogStorage, name: str, content: bytes) -> bytes:
     """Create one record, as `LogStorage.creating` does."""
     with storage.creating(content) as create_as:
-        return create_as(name)
+        return next(iter(create_as([name])))
 
 
 def read_json(storage: LogStorage, name: str, kind: type[T]) -> T | None:
     """The content of a record; None if it does not exist. Raises `DamagedRecordError`."""
-    content = storage.read(name)
+    content = storage.read([name]).get(name)
     return None if content is None else decode_json(storage, name, content, kind)
 
 
@@ -119,6 +138,13 @@ def damaged(storage: LogStorage, name: str, why: str) -> DamagedRecordError:
 
 
 def data_files(stage: Path) -> list[Path]:
-    """The files that a reader of the folder reads: neither Spark's own files, nor empty ones."""
-    files = (path for path in stage.glob("*") if not path.name.startswith((".", "_")))
-    return sorted(path for path in files if path.is_file() and path.stat().st_size)
+    """The files in a folder and in those below it that a reader of the folder reads: neither Spark's own
+    files, nor empty ones."""
+    found: list[Path] = []
+    for path in stage.glob("*"):
+        if path.is_dir():
+            # The folder of a partition, whatever its column's name begins with.
+            found += data_files(path) if "=" in path.name else []
+        elif not path.name.startswith((".", "_")) and path.stat().st_size:
+            found.append(path)
+    return sorted(found)

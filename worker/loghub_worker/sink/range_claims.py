@@ -11,14 +11,14 @@ another process makes in the meantime is found when its name cannot be created."
 
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
 
-from loghub_worker.sink.log_storage import LogStorage, damaged, decode_json, read_json
+from loghub_worker.sink.log_storage import CreateRecords, LogStorage, damaged, decode_json
 
-_FOLDER = "range-claims"
+FOLDER = "range-claims"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +57,14 @@ class RangeClaims:
     def read(self, incarnation: ShardIncarnation) -> dict[int, Attempt]:
         """The claims in effect by begin, read from the storage now."""
         claim = re.compile(rf"{_prefix(incarnation)}\d+-\d+")  # others may have put other files here
-        names = [name for name in self._storage.names(_FOLDER) if claim.fullmatch(name)]
+        names = [name for name in self._storage.names(FOLDER) if claim.fullmatch(name)]
         found: dict[int, dict[int, Attempt]] = {}
+        contents = self._storage.read([_path(name) for name in names])
         for name in names:
-            content = read_json(self._storage, _path(name), ClaimFile)
+            content = contents.get(_path(name))
             if content is not None:  # it may have been acknowledged just now
-                attempt = self._attempt(incarnation, name, content)
+                decoded = decode_json(self._storage, _path(name), content, ClaimFile)
+                attempt = self._attempt(incarnation, name, decoded)
                 found.setdefault(attempt.begin, {})[attempt.number] = attempt
         with self._lock:
             self._known[incarnation] = found
@@ -85,33 +87,42 @@ class RangeClaims:
             return sorted(attempt for begin in known if begin < cursor for attempt in known[begin].values())
 
     def claim(
-        self, create_as: Callable[[str], bytes], incarnation: ShardIncarnation, begin: int, number: int
-    ) -> Attempt:
-        """Make this attempt unless it exists; `create_as` creates records with the `ClaimFile` of a batch.
-        Return the attempt, which may be another batch's. Raises `OSError` if that is not known."""
-        name = f"{_prefix(incarnation)}{begin}-{number}"
-        content = decode_json(self._storage, _path(name), create_as(_path(name)), ClaimFile)
-        attempt = self._attempt(incarnation, name, content)
+        self, create_as: CreateRecords, places: Iterable[tuple[ShardIncarnation, int, int]]
+    ) -> Iterator[Attempt]:
+        """Make the attempts of these shards, cursors and numbers, each unless it exists; `create_as` creates
+        records with the `ClaimFile` of a batch. Yields the attempts that are there afterwards, which may be
+        another batch's. Raises `OSError` if that is not known."""
+        named = [(i, begin, number, f"{_prefix(i)}{begin}-{number}") for i, begin, number in places]
+        contents = create_as([_path(name) for *_, name in named])
+        for (incarnation, begin, number, name), content in zip(named, contents, strict=True):
+            claim = decode_json(self._storage, _path(name), content, ClaimFile)
+            attempt = self._attempt(incarnation, name, claim)
+            with self._lock:
+                self._known.setdefault(incarnation, {}).setdefault(begin, {})[number] = attempt
+            yield attempt
+
+    def remove(self, incarnation: ShardIncarnation, attempts: Collection[Attempt]) -> None:
+        """Remove claims that have no meaning any more. Of each cursor the last attempt goes last, so that it
+        stays in effect if the process ends midway."""
+        last = {attempt.begin: attempt for attempt in sorted(attempts)}
+        earlier = [attempt for attempt in attempts if attempt != last[attempt.begin]]
+        for removed in (earlier, list(last.values())):
+            if removed:
+                self._storage.remove([_path(claim_name(incarnation, attempt)) for attempt in removed])
+                self._forget(incarnation, removed)
+
+    def _forget(self, incarnation: ShardIncarnation, attempts: Iterable[Attempt]) -> None:
         with self._lock:
-            self._known.setdefault(incarnation, {}).setdefault(begin, {})[number] = attempt
-        return attempt
+            known = self._known[incarnation]
+            for attempt in attempts:
+                known.get(attempt.begin, {}).pop(attempt.number, None)
+                if not known.get(attempt.begin):
+                    known.pop(attempt.begin, None)
 
-    def remove(self, incarnation: ShardIncarnation, attempt: Attempt) -> None:
-        """Remove a claim that has no meaning any more."""
-        self._storage.remove(_path(claim_name(incarnation, attempt)))
-        with self._lock:
-            attempts = self._known[incarnation].get(attempt.begin, {})
-            attempts.pop(attempt.number, None)
-            if not attempts:
-                self._known[incarnation].pop(attempt.begin, None)
-
-    def any_exists(self, names: Iterable[str]) -> bool:
-        """Whether any of these claims is not yet removed."""
-        return any(self._storage.exists(_path(name)) for name in names)
-
-    def flush(self) -> None:
-        """Make the names of the claims durable."""
-        self._storage.flush(_FOLDER)
+    def existing(self, names: Collection[str]) -> frozenset[str]:
+        """Those of these claims that are not yet removed."""
+        paths = {_path(name): name for name in names}
+        return frozenset(paths[path] for path in self._storage.existing(paths.keys()))
 
     def _attempt(self, incarnation: ShardIncarnation, name: str, content: ClaimFile) -> Attempt:
         begin, number = (int(part) for part in name.removeprefix(_prefix(incarnation)).split("-"))
@@ -132,4 +143,4 @@ def _prefix(incarnation: ShardIncarnation) -> str:
 
 
 def _path(name: str) -> str:
-    return f"{_FOLDER}/{name}"
+    return f"{FOLDER}/{name}"

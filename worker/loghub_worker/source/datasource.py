@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from loghub.clock import SystemClock
+from loghub_worker.batch_pace import Backlog, Roll, is_worth_its_files, observed, plans_a_retry
 from loghub_worker.batch_plan import (
     EMPTY_PLAN,
     BatchLimits,
@@ -64,6 +65,8 @@ class SourceOptions:
     copy_to: str = ""  # project/logstore to which log groups are copied in place of being yielded as rows
     columns: tuple[str, ...] = tuple(SCHEMA.names)  # of the view, as the rows have them
     keys: tuple[str, ...] = ()  # of the contents, which are columns of their own
+    roll_bytes: int | None = None  # the size of files that a batch waits for; None: the interval alone counts
+    roll_delay_s: float = 0.0  # how long a log group waits for that at most
     counts: int | None = None  # id of the accumulator for what is read; None: nobody asks for it
 
     @property
@@ -73,6 +76,12 @@ class SourceOptions:
     @property
     def limits(self) -> BatchLimits:
         return BatchLimits(log_groups=self.max_log_groups, bytes=self.max_bytes, logs=self.max_logs)
+
+    @property
+    def roll(self) -> Roll | None:
+        if self.roll_bytes is None:
+            return None
+        return Roll(target_bytes=self.roll_bytes, max_delay_s=self.roll_delay_s)
 
     @property
     def selection(self) -> Selection:
@@ -141,6 +150,7 @@ class LogHubStreamReader(DataSourceStreamReader):
         self._ends: EndWatch | None = None
         self._reported: Report | None = None
         self._not_before_s = 0.0  # the next batch
+        self._backlogs: dict[int, Backlog] = {}
         self._clock = SystemClock()
         self._sleep = time.sleep
 
@@ -151,7 +161,8 @@ class LogHubStreamReader(DataSourceStreamReader):
         """The next plan, or `start` unchanged if there is nothing to read for `LONGEST_WAIT_S`.
 
         Spark has no trigger of its own here and asks again at once, so this is what sets the pace: it waits
-        for log groups, and for the interval between batches unless log groups are waiting already. Requests
+        for log groups, and for the interval between batches unless log groups are waiting already, or until
+        they are worth their files. Requests
         to the service are sent only as often as the fetch interval allows."""
         exchange, last = ExchangeFiles(Path(self.options.exchange_dir)), BatchPlan.from_json(start)
         give_up_s = self._clock.monotonic_s() + LONGEST_WAIT_S
@@ -169,16 +180,32 @@ class LogHubStreamReader(DataSourceStreamReader):
         positions, now = exchange.positions(), self._clock.monotonic_s()
         ends = self._watch().ends(positions.shards, now=now)
         self._report(exchange, version=positions.version)
+        self._backlogs = observed(self._backlogs, positions=positions.shards, ends=ends, now=now)
         if now < self._not_before_s:
             return last
+        retries = due_retries(exchange.retries().shards, positions.shards, now=now)
         plan = next_plan(
             last,
             positions=positions.shards,
             ends=ends,
             sizes=positions.group_sizes,
             limits=self.options.limits,
-            retries=due_retries(exchange.retries().shards, positions.shards, now=now),
+            retries=retries,
         )
+        roll = self.options.roll
+        if (
+            roll is not None
+            and not plans_a_retry(plan, retries)
+            and not is_worth_its_files(
+                plan,
+                self._backlogs,
+                roll=roll,
+                sizes=positions.group_sizes,
+                file_share=exchange.file_share().bytes,
+                now=now,
+            )
+        ):
+            return last
         if plan is not last and not leaves_log_groups(plan, ends):
             self._not_before_s = now + self.options.batch_interval_s
         return plan
@@ -189,6 +216,7 @@ class LogHubStreamReader(DataSourceStreamReader):
                 shared_client(self.options.address),
                 logstore=self.options.logstore,
                 interval_s=self.options.fetch_interval_s,
+                waits=self.options.roll is not None,
             )
         return self._ends
 
@@ -197,7 +225,7 @@ class LogHubStreamReader(DataSourceStreamReader):
         error = watch.error
         report = Report(
             version=version,
-            ends=watch.known,
+            ends=dict(watch.known),  # a copy, or it would never differ from the one before
             reason=error.reason,
             message=error.message,
             beyond_end=watch.beyond_end,

@@ -70,7 +70,7 @@ def assignable(service: Available) -> int:
 def pace_of(resource: LogHubConsumerGroup) -> SampleWindow:
     """A worker that keeps up saves one checkpoint in each cycle."""
     spec = resource.spec
-    return SampleWindow(cycle_s=spec.pipeline.trigger.interval_s + spec.checkpoint.interval_seconds)
+    return SampleWindow(cycle_s=spec.pipeline.longest_wait_s + spec.checkpoint.interval_seconds)
 
 
 def collect(resource: LogHubConsumerGroup, observed: ObservedState) -> Measurements:
