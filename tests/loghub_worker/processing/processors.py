@@ -1,7 +1,7 @@
 """The user's code of the tests, which runs in processes of a worker. It writes what it sees into a file.
 
 The contents of a log may be a command: ``raise``, ``exit`` (of the process), ``hang`` (holding the
-interpreter's lock as C code may), or ``outage``.
+interpreter's lock as C code may), or ``outage``. What follows ``unsaved`` in its batch is not saved.
 """
 
 import ctypes
@@ -27,7 +27,8 @@ class Recorder(Processor):
         for name in ids:
             _carry_out(name)
         self.write(*(f"log {self.shard} {name}" for name in ids))
-        tracker.save(persist=False)
+        if "unsaved" not in ids:
+            tracker.save(persist=False)
 
     def shutdown(self, tracker: Tracker) -> None:
         self.write(f"shutdown {self.shard} {tracker.get()}")

@@ -43,6 +43,8 @@ def test_the_example_runs_with_loghub_up_and_counts(tmp_path: Path) -> None:
         try:
             log = tmp_path / "state/groups/count-by-status/workers/count-by-status-0/log"
             wait_until(lambda: log.exists() and "'500': 1" in log.read_text(), "the counts of two minutes")
+            shown = tmp_path / "output"
+            wait_until(lambda: "shards 0, 5 rows" in shown.read_text(), "the logs in the live view")
             up.send_signal(signal.SIGINT)
             assert up.wait(STOP_GUARD_S) == 0
         finally:

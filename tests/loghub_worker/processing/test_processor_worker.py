@@ -192,6 +192,8 @@ def test_the_pod_contract_holds(tmp_path: Path) -> None:
             lambda: (s := worker.status) is not None and sum(one.logs for one in s.shards) == done,
             "the logs in the status",
         )
+        assert worker.status is not None
+        assert worker.status.rows_written == done
         assert get(on.metrics_address, "/readyz") == (200, b"running \n")
         status = msgspec.json.decode(get(on.metrics_address, "/status")[1], type=WorkerStatus)
         assert {one.shard for one in status.shards} == set(range(SHARDS))

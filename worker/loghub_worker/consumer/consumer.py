@@ -30,6 +30,8 @@ from loghub_worker.consumer.shard_runs import RunParts, ShardRuns
 from loghub_worker.consumer.shard_table import ShardTable
 from loghub_worker.consumer.shared_buffers import SharedBuffers
 from loghub_worker.consumer.static_assignment import StaticAssignment
+from loghub_worker.consumer.worker_options import WorkerOptions
+from loghub_worker.failure.failure_report import FailureReport
 from loghub_worker.log_service import ReportedError, decode_cursor, encode_cursor
 from loghub_worker.membership.membership import Membership
 from loghub_worker.membership.shard_manager import ShardManager
@@ -60,11 +62,11 @@ class Consumer:
         factory: ProcessorFactory,
         listener: Listener | None = None,
         *,
-        timeout_s: int | None = None,
         shared: SharedBuffers | None = None,
+        worker: WorkerOptions | None = None,
     ) -> None:
-        """`timeout_s` is the group's; None: it is read from the group. `shared` is given by a
-        `loghub_worker.consumer.multi_logstore.MultiLogstoreConsumer`."""
+        """`shared` is given by a `loghub_worker.consumer.multi_logstore.MultiLogstoreConsumer`, `worker` by
+        `loghub_worker.processing`. Raises `OSError` if its folder cannot be written to."""
         if not settings.logstore:
             raise ValueError("logstore is empty")
         if isinstance(factory, FanOutFactory) and settings.acknowledge != "log":
@@ -87,12 +89,12 @@ class Consumer:
             priority=settings.priority,
             random=self._random,
         )
-        self._failure_sink = make_failure_sink(settings, random=self._random)
+        self._failure_sink = make_failure_sink(settings, worker, self._clock, random=self._random)
         self._table.failures = self._failure_sink.policy if self._failure_sink is not None else None
         of_retries = retry_settings(settings)
         self._retries = RetryConsumer(Consumer(of_retries, factory), self._table.fail) if of_retries else None
         self._puller = Puller(self._table, self._client, settings)
-        self._assignment = self._make_assignment(timeout_s)
+        self._assignment = self._make_assignment(None if worker is None else worker.timeout_s)
         parts = RunParts(
             settings=settings, client=self._client, factory=factory, failure_sink=self._failure_sink
         )
@@ -139,6 +141,10 @@ class Consumer:
         """As `wakeup`, and leave the group in any case."""
         self._leaves = True
         self._stop = True
+
+    def fail(self, failure: BaseException) -> None:
+        """As `wakeup`, and let `run` raise this."""
+        self._table.fail(failure)
 
     def abandon(self) -> None:
         """As `wakeup`, for a logstore that no longer exists: the shards are lost, and nothing is waited
@@ -244,6 +250,10 @@ class Consumer:
             if error.reason
         ) + tuple(replace(error, shard=None) for error in of_retries)
 
+    def failure_report(self) -> FailureReport:
+        """The shards that wait at logs that fail, and what was settled."""
+        return FailureReport() if self._failure_sink is None else self._failure_sink.report(self._table)
+
     def inspect(self, view: Callable[[Membership, float, ShardManager], T]) -> T | None:
         """What `view` makes of the membership, at the present monotonic time; None before `run`, and
         without a group."""
@@ -253,9 +263,13 @@ class Consumer:
 
     # -- start
 
-    def _start(self) -> None:
+    def check(self) -> None:
+        """Raises `OSError` if the dead letter is a folder that cannot be written to."""
         if self._failure_sink is not None:
             self._failure_sink.check()
+
+    def _start(self) -> None:
+        self.check()
         self._assignment.start()
         self._table.call_on_change(self._assignment.wake)
         self._puller.start()
@@ -324,6 +338,8 @@ class Consumer:
         self._assignment.stop()
         self._commits.shutdown(wait=False, cancel_futures=True)
         if self._failure_sink is not None:
+            if self._table.failure is None:
+                self._failure_sink.forget()
             self._failure_sink.close()
         self._client.close()
         self._ended.set()

@@ -13,6 +13,7 @@ from loghub_worker.batch_plan import Range
 from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.batch import select_logs, without_tags
 from loghub_worker.consumer.failure_sink import FailureSink
+from loghub_worker.consumer.shard_journals import journal_of
 from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable
 from loghub_worker.consumer.unacknowledged import FINAL, TIMED_OUT, Redelivery, Unsettled
 from loghub_worker.failure.dead_letter import DEAD_LETTER_UNAVAILABLE, Rejection
@@ -33,6 +34,25 @@ class Settlement:
         self._shard = slot.flow.shard
         self._sink = sink
         self._rules = rules
+
+    # -- what the next process must know
+
+    def begin(self, kept: Kept) -> None:
+        """These logs are processed, or settled, next."""
+        self._write_journal((Range(self._shard, kept.batch.begin, kept.batch.end),))
+
+    def end(self) -> None:
+        """That has ended."""
+        self._write_journal(())
+
+    def _write_journal(self, running: tuple[Range, ...]) -> None:
+        journals = self._sink.journals
+        if journals is None:
+            return
+        with self._table.lock:
+            now = self._table.clock.monotonic_s()
+            journal = journal_of(self._sink.policy, self._shard, running, now=now)
+        journals.write(self._shard, journal)
 
     # -- logs that come again
 

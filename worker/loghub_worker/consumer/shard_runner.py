@@ -99,6 +99,17 @@ class ShardRunner:
 
     def _process(self) -> None:
         assert self._slot.kept is not None
+        if self._settlement is None:
+            self._process_kept()
+            return
+        self._settlement.begin(self._slot.kept)
+        try:
+            self._process_kept()
+        finally:
+            self._settlement.end()
+
+    def _process_kept(self) -> None:
+        assert self._slot.kept is not None
         assert self._processor is not None
         if self._slot.kept.again is None and self._table.defers:
             self._defer(self._slot.kept)
@@ -235,14 +246,17 @@ class ShardRunner:
         is_remote = isinstance(error, RemoteError)
         what = "failed" if is_remote else f"raised {type(error).__name__}"
         message = f"{method} of shard {self._tracker.shard} {what}: {error}"
+        failure = error.failure if isinstance(error, RemoteError) else None
         if self._slot.user_error.message != message:
             about = {"message": str(error)} if is_remote else {"exc_info": error}
             log.warning("processor failed", shard=self._tracker.shard, method=method, **about)
-        self._slot.user_error = ReportedError(PROCESSOR_FAILED, message)
+        self._slot.user_error = ReportedError(failure.reason if failure else PROCESSOR_FAILED, message)
 
 
 def _failure_of(error: Exception) -> Failure:
     """Why `process` raised, for the failure policy."""
+    if isinstance(error, RemoteError) and error.failure is not None:
+        return error.failure
     is_outage = isinstance(error, OUTAGES) and not (
         isinstance(error, LogHubException) and rejects_content(error)
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from loghub.clock import Clock
 from loghub_worker.backoff import Backoff
+from loghub_worker.batch_plan import RangeRetry
 from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.batch import KeptGroup, LogBatch, PulledBody, batch_again, count_logs
 from loghub_worker.consumer.buffer import ShardBuffer
@@ -279,18 +280,29 @@ class ShardTable:
         """What the shard by itself could do."""
         is_full = slot.flow.memory_bytes >= self._share_bytes(slot.flow, self._shared.used_bytes)
         again = Again(due_s=slot.unacknowledged.due_s, is_full=self._room(slot) == 0)
-        return next_step(slot.flow, slot.buffer.summary, self._limits, is_full=is_full, now=now, again=again)
+        step = next_step(slot.flow, slot.buffer.summary, self._limits, is_full=is_full, now=now, again=again)
+        retry = self._retry(slot)
+        if step.step is not Step.PROCESS or slot.flow.keeps_batch or retry is None:
+            return step
+        # What an earlier process of a worker knew, since a batch that failed in this one is kept.
+        must_wait = retry.begin == slot.flow.position and (retry.not_before_s or now) > now
+        return NextStep(Step.WAIT, retry.not_before_s) if must_wait else step
 
     def _room(self, slot: ShardSlot) -> int | None:
         return self._redelivery.room(floor=slot.unacknowledged.floor, position=slot.flow.position)
 
     def _most(self, slot: ShardSlot) -> int | None:
         """The most log groups of the next batch; None: any number."""
-        room, flow = self._room(slot), slot.flow
-        retry = None if self.failures is None else self.failures.retries.get(flow.shard)
-        if retry is None or retry.begin != flow.position:
+        room, retry = self._room(slot), self._retry(slot)
+        if retry is None:
             return room
-        return retry.log_groups if room is None else min(room, retry.log_groups)
+        most = retry.begin - slot.flow.position or retry.log_groups  # what fails begins a batch
+        return most if room is None else min(room, most)
+
+    def _retry(self, slot: ShardSlot) -> RangeRetry | None:
+        """What fails at the position of a shard, or behind it."""
+        retry = None if self.failures is None else self.failures.retries.get(slot.flow.shard)
+        return None if retry is None or retry.begin < slot.flow.position else retry
 
     def _take_again(self, slot: ShardSlot) -> Kept:
         now = self.clock.monotonic_s()

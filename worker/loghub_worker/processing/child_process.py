@@ -105,7 +105,7 @@ class ChildProcess:
         self.generation = 0
         self.loaded = False
         self.ended_message = ""
-        self.shards: set[int] = set()
+        self.shards: dict[int, int] = {}  # session -> shard
         self.failure: FatalError | None = None
         # The kernel kills the process when the thread that started it ends, so there is one for all starts.
         self._thread = threading.Thread(target=self._run, name=f"process-{number}", daemon=True)
@@ -119,7 +119,7 @@ class ChildProcess:
                 number=self.number,
                 pid=None if self._process is None else self._process.pid,
                 starts=self.generation,
-                shards=sorted(self.shards),
+                shards=sorted(self.shards.copy().values()),
                 message=self.ended_message,
             )
 

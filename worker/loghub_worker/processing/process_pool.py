@@ -42,20 +42,19 @@ class ProcessPool:
             process.start()
         return process
 
-    def take(self, shard: int) -> ChildProcess:
-        """The process of a shard, which keeps it until `give_back`."""
+    def take(self, session: int, shard: int) -> ChildProcess:
+        """The process of a session, which keeps it until `give_back`."""
         with self._lock:
-            for process in self._processes:
-                if shard in process.shards:
-                    return process
             process = self._start(choose(shard, [len(one.shards) for one in self._processes]))
-            process.shards.add(shard)
+            process.shards[session] = shard
             return process
 
-    def give_back(self, shard: int) -> None:
+    def give_back(self, session: int) -> None:
+        """The session has ended."""
         with self._lock:
+            self._saves.pop(session, None)
             for process in self._processes:
-                process.shards.discard(shard)
+                process.shards.pop(session, None)
 
     @property
     def failure(self) -> FatalError | None:
@@ -83,10 +82,6 @@ class ProcessPool:
         """`tracker` returns the tracker of the session, and what `save` means without a cursor."""
         with self._lock:
             self._saves[session] = tracker
-
-    def close_session(self, session: int) -> None:
-        with self._lock:
-            self._saves.pop(session, None)
 
     def _save(self, request: SaveRequest) -> SaveAnswer:
         with self._lock:
