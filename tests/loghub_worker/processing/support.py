@@ -1,4 +1,4 @@
-"""Processes of processors: a pool, consumers that call them, batches, and a tracker that remembers."""
+"""Processes of processors: a pool, consumers that call them."""
 
 import os
 import random
@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from loghub.clock import SystemClock
-from loghub.wire.loggroup import Log, LogGroup, encode, wrap
+from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub.worker_contract import OnFailure
 from loghub_worker.api import Consumer
-from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
 from loghub_worker.consumer.worker_options import WorkerOptions
 from loghub_worker.failure.failure_policy import FailingRange
-from loghub_worker.log_service import encode_cursor
 from loghub_worker.processing.child_process import ProcessSettings
 from loghub_worker.processing.messages import Load
 from loghub_worker.processing.process_pool import ProcessPool
@@ -26,31 +24,6 @@ from tests.loghub_worker.processing.processors import OUTPUT
 from tests.support import ROOT
 
 MODULE = "tests.loghub_worker.processing.processors"
-
-
-class MemoryTracker:
-    """A tracker whose checkpoint is only here."""
-
-    def __init__(self, shard: int, position: int = 0) -> None:
-        self.shard = shard
-        self._noted = encode_cursor(position)
-        self.saves: list[tuple[str | None, bool]] = []
-
-    def save(self, *, persist: bool = True, cursor: str | None = None) -> None:
-        self.saves.append((cursor, persist))
-        self._noted = cursor or self._noted
-
-    def get(self) -> str:
-        return self._noted
-
-
-def batch(*groups: str, shard: int = 0, first: int = 0) -> LogBatch:
-    """Log groups of one log each, with these ids."""
-    body = wrap(
-        [encode(LogGroup(logs=(Log(time=1_700_000_000, contents=(("id", name),)),))) for name in groups]
-    )
-    pulled = PulledBody(body, shard=shard, first=first, count=len(groups))
-    return LogBatch(shard, (BodySlice(pulled, 0, len(groups)),))
 
 
 class Rig:
@@ -65,9 +38,6 @@ class Rig:
             pool=pool, counts=self.counts, clock=SystemClock(), timeout_s=timeout_s, has_ended=self._has_ended
         )
 
-    def processor(self) -> RemoteProcessor:
-        return RemoteProcessor(self._parts)
-
     def _has_ended(self, shard: int) -> bool:
         return self._consumer is not None and has_ended(self._consumer.failure_report(), shard)
 
@@ -76,6 +46,7 @@ class Rig:
         factory = partial(RemoteProcessor, self._parts)
         options = WorkerOptions(
             timeout_s=30,
+            retry_timeout_s=30,
             state_dir=self._folder / "state",
             batch_timeout_s=0.05,  # only the pauses depend on it
             restart_s=0.05,

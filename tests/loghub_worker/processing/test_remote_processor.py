@@ -11,70 +11,57 @@ import pytest
 
 from loghub.worker_contract import DeadLetterFolder
 from loghub_worker.batch_plan import Range
-from loghub_worker.consumer.batch import LogBatch
-from loghub_worker.consumer.processor import ShardLostError, Tracker
-from loghub_worker.consumer.user_code import RemoteError
 from loghub_worker.failure.attempt_journal import Journal
 from loghub_worker.failure.skip_limits import WaitState
 from loghub_worker.log_service import decode_cursor, encode_cursor
-from loghub_worker.processing.remote_processor import RemoteProcessor
 from tests.loghub_worker.consumer.support import Site, running
-from tests.loghub_worker.processing.support import MemoryTracker, Rig, batch, put, rig
+from tests.loghub_worker.processing.support import put, rig
 from tests.support import wait_until
 
 pytestmark = pytest.mark.long
 
 
-def is_taken(processor: RemoteProcessor, logs: LogBatch, tracker: Tracker) -> bool:
-    try:
-        processor.process(logs, tracker)
-    except RemoteError:
-        return False
-    return True
-
-
-def opened(on: Rig, shard: int = 0) -> RemoteProcessor:
-    processor = on.processor()
-    processor.initialize(shard)
-    return processor
-
-
 @pytest.mark.parametrize("factory", ["Recorder", "Asynchronous"])
-def test_a_batch_is_processed_in_another_process_and_saved_here(tmp_path: Path, factory: str) -> None:
+def test_a_batch_is_processed_in_another_process_and_saved_here(
+    tmp_path: Path, site: Site, factory: str
+) -> None:
+    site.prepare()
+    put(site, "a", "b")
     with rig(tmp_path, factory) as on:
-        processor, tracker = opened(on), MemoryTracker(0)
-        assert processor.process(batch("a", "b", first=5), tracker) is None
-        assert tracker.saves == [(encode_cursor(7), False)], "the end of the batch"
-        processor.shutdown(tracker)
+        with running(on.consumer(site)):
+            wait_until(lambda: site.saved() == site.ends(), "the end")
         process, imports, *_ = on.lines()[0]
         assert (int(process) != os.getpid(), imports) == (True, "-"), "another process, without Spark"
         events = [line[2:] for line in on.lines()]
         assert events == [["initialize", "0"], ["log", "0", "a"], ["log", "0", "b"],
-                          ["shutdown", "0", encode_cursor(7)]]  # fmt: skip
+                          ["shutdown", "0", site.ends()[0]]]  # fmt: skip
 
 
-def test_shards_are_spread_over_the_processes_and_stay_there(tmp_path: Path) -> None:
-    with rig(tmp_path, processes=2) as on:
-        processors = {shard: opened(on, shard) for shard in range(4)}
+def test_shards_are_spread_over_the_processes_and_stay_there(tmp_path: Path, site: Site) -> None:
+    site.prepare(shards=4)
+    with rig(tmp_path, processes=2) as on, running(on.consumer(site)):
         for round_ in range(3):
-            for shard, processor in processors.items():
-                processor.process(batch(f"{shard}-{round_}", shard=shard), MemoryTracker(shard))
+            for shard in range(4):
+                put(site, f"{shard}-{round_}", shard=shard)
+            wait_until(lambda: site.saved() == site.ends(), "the end")
         places = {(line[3], line[0]) for line in on.lines() if line[2] == "log"}
         assert len(places) == 4, "each shard in one process"
-        assert len({process for _, process in places}) == 2
         assert on.ids(1) == ["1-0", "1-1", "1-2"]
-        assert [one.shards for one in on.pool.progress()] == [[0, 2], [1, 3]]
+        assert [len(one.shards) for one in on.pool.progress()] == [2, 2]
 
 
-def test_what_a_save_raises_here_is_raised_there(tmp_path: Path) -> None:
-    class Lost(MemoryTracker):
-        def save(self, *, persist: bool = True, cursor: str | None = None) -> None:
-            raise ShardLostError("shard 0 is no longer assigned to this consumer")
-
-    with rig(tmp_path) as on:
-        processor = opened(on)
-        with pytest.raises(RemoteError, match="ShardLostError: shard 0 is no longer assigned"):
-            processor.process(batch("a"), Lost(0))
+def test_what_a_save_raises_here_is_raised_there(tmp_path: Path, site: Site) -> None:
+    site.prepare()
+    put(site, "a")
+    with rig(tmp_path, "Late") as on:
+        with running(consumer := on.consumer(site)):
+            wait_until(lambda: "began" in [line[2] for line in on.lines()], "the batch")
+            consumer.abandon()
+            wait_until(lambda: consumer.assignment() == (), "the shard to be lost")
+            (tmp_path / "go").touch()
+            wait_until(lambda: "raised" in [line[2] for line in on.lines()], "the error")
+        words = next(line[3:] for line in on.lines() if line[2] == "raised")
+        assert words[:6] == ["ShardLostError", "shard", "0", "is", "no", "longer"]
 
 
 def test_one_rejected_log_group_is_skipped_and_all_others_are_processed(tmp_path: Path, site: Site) -> None:
@@ -157,13 +144,6 @@ def test_with_the_policy_retry_everything_before_the_log_group_is_processed(
         assert on.ids() == groups
 
 
-def test_single_logs_are_not_acknowledged_in_a_worker(tmp_path: Path) -> None:
-    with rig(tmp_path, "Refusing") as on:
-        processor = opened(on)
-        with pytest.raises(RemoteError, match=r"raise an error instead, and pipeline\.onFailure says"):
-            processor.process(batch("a"), MemoryTracker(0))
-
-
 def test_an_outage_is_never_skipped(tmp_path: Path, site: Site) -> None:
     site.prepare()
     put(site, "outage-1")
@@ -174,15 +154,17 @@ def test_an_outage_is_never_skipped(tmp_path: Path, site: Site) -> None:
         assert failing.failure.message.startswith("ConnectionError: the database does not answer")
 
 
-def test_a_killed_process_is_replaced_and_its_logs_come_again(tmp_path: Path) -> None:
-    with rig(tmp_path) as on:
-        processor, tracker = opened(on), MemoryTracker(0)
-        processor.process(batch("a"), tracker)
+def test_a_killed_process_is_replaced_and_its_logs_come_again(tmp_path: Path, site: Site) -> None:
+    site.prepare()
+    put(site, "a")
+    with rig(tmp_path) as on, running(on.consumer(site)):
+        wait_until(lambda: site.saved() == site.ends(), "the first log")
         (before,) = on.pool.progress()
         assert before.pid is not None
         os.kill(before.pid, signal.SIGKILL)
         wait_until(lambda: on.pool.progress()[0].starts == 2, "another process")
-        wait_until(lambda: is_taken(processor, batch("b", first=1), tracker), "the processor to take it")
+        put(site, "b")
+        wait_until(lambda: site.saved() == site.ends(), "the second log")
         assert on.ids() == ["a", "b"]
         assert [line[2] for line in on.lines()] == ["initialize", "log", "initialize", "log"]
         assert on.pool.progress()[0].message == "killed by signal 9, perhaps because memory ran out"
@@ -277,12 +259,13 @@ def test_a_call_that_hangs_ends_with_its_process_and_harms_no_other_process(
         wait_until(lambda: hung not in [one.pid for one in on.pool.progress()], "another process")
 
 
-def test_a_factory_that_returns_something_else_is_an_error_of_initialize(tmp_path: Path) -> None:
-    with (
-        rig(tmp_path, "not_a_processor") as on,
-        pytest.raises(RemoteError, match=r"the factory returned object, not a loghub_worker\.api"),
-    ):
-        opened(on)
+def test_a_factory_that_returns_something_else_is_an_error_of_initialize(tmp_path: Path, site: Site) -> None:
+    site.prepare()
+    with rig(tmp_path, "not_a_processor") as on, running(consumer := on.consumer(site)):
+        wait_until(lambda: consumer.errors() != (), "the error")
+        (error,) = consumer.errors()
+        assert error.reason == "ProcessorFailed"
+        assert "the factory returned object, not a loghub_worker.api" in error.message
 
 
 def test_what_cannot_be_loaded_is_fatal(tmp_path: Path) -> None:

@@ -92,7 +92,10 @@ class Consumer:
         self._failure_sink = make_failure_sink(settings, worker, self._clock, random=self._random)
         self._table.failures = self._failure_sink.policy if self._failure_sink is not None else None
         of_retries = retry_settings(settings)
-        self._retries = RetryConsumer(Consumer(of_retries, factory), self._table.fail) if of_retries else None
+        self._retries: RetryConsumer[ConsumerError] | None = None
+        if of_retries is not None:
+            retrying = Consumer(of_retries, factory) if worker is None else _of_worker(of_retries, worker)
+            self._retries = RetryConsumer(retrying, self._table.fail)
         self._puller = Puller(self._table, self._client, settings)
         self._assignment = self._make_assignment(None if worker is None else worker.timeout_s)
         parts = RunParts(
@@ -252,7 +255,10 @@ class Consumer:
 
     def failure_report(self) -> FailureReport:
         """The shards that wait at logs that fail, and what was settled."""
-        return FailureReport() if self._failure_sink is None else self._failure_sink.report(self._table)
+        if self._failure_sink is None:
+            return FailureReport()
+        report = self._failure_sink.report(self._table)
+        return report if self._retries is None else report.with_retries(self._retries.failure_report())
 
     def inspect(self, view: Callable[[Membership, float, ShardManager], T]) -> T | None:
         """What `view` makes of the membership, at the present monotonic time; None before `run`, and
@@ -300,7 +306,7 @@ class Consumer:
         """Let the running batches end, save what was noted, and leave. The drain timeout bounds the wait;
         then the shards are abandoned, so that other consumers continue with them."""
         if self._retries is not None:
-            self._retries.stop()
+            self._retries.stop(leaves=self._leaves)
         if self._abandons:
             self._assignment.abandon()
             self._runs.step()
@@ -343,3 +349,10 @@ class Consumer:
             self._failure_sink.close()
         self._client.close()
         self._ended.set()
+
+
+def _of_worker(settings: ConsumerSettings, worker: WorkerOptions) -> Consumer:
+    """The consumer of the retry logstore in a worker."""
+    assert worker.retry_timeout_s is not None
+    own = replace(worker, state_dir=worker.state_dir / "retries", timeout_s=worker.retry_timeout_s)
+    return Consumer(settings, worker.retry_factory, worker=own)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from loghub.client.port import LogHub
 from loghub.clock import Clock
+from loghub.processor_settings import RetryLogstore
 from loghub_worker.consumer.connection import connect
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.consumer.shard_journals import ShardJournals
@@ -14,7 +15,7 @@ from loghub_worker.failure.dead_letter import DeadLetterTarget, LogstoreTarget, 
 from loghub_worker.failure.failure_policy import FailurePolicy
 from loghub_worker.failure.failure_report import FailureReport
 from loghub_worker.failure.origin import Origin
-from loghub_worker.failure.retry_logstore import RETRY_PREFIX, RetryLogstore
+from loghub_worker.failure.retry_logstore import RETRY_PREFIX
 from loghub_worker.failure.skip_limits import failure_settings
 
 HANG_S = 60.0  # for pauses of the policy after a batch that hung, which a consumer does not cancel
@@ -51,9 +52,12 @@ class FailureSink:
         slots = table.working()
         with table.lock:
             positions = {shard: slot.flow.position for shard, slot in slots.items()}
-            failing = (one for one in self.policy.failing if one.isolated)
+            alone = (one for one in self.policy.failing if one.isolated)
+            failing = [one for one in alone if positions.get(one.shard) == one.begin]
+            waiting = (slot.waiting for slot in slots.values() if slot.waiting is not None)
+            failing += [one.failing for one in waiting if not one.logs.is_gone]
             return FailureReport(
-                failing=tuple(one for one in failing if positions.get(one.shard) == one.begin),
+                failing=tuple(failing),
                 skips=self.policy.skips.recent_skips(table.clock.monotonic_s()),
                 totals={shard: replace(totals) for shard, totals in self.policy.totals.items()},
                 dead_lettered=self.target is not None,

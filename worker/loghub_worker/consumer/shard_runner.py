@@ -18,8 +18,9 @@ from loghub_worker.consumer.processor import (
 )
 from loghub_worker.consumer.settlement import Settlement
 from loghub_worker.consumer.shard_flow import ShardFlow
+from loghub_worker.consumer.shard_slot import Kept, ShardSlot, kept_again
 from loghub_worker.consumer.shard_step import Step
-from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable, kept_again
+from loghub_worker.consumer.shard_table import ShardTable
 from loghub_worker.consumer.stored_position import StoredPosition
 from loghub_worker.consumer.tracker import ShardTracker
 from loghub_worker.consumer.user_code import RemoteError, UserCode

@@ -22,7 +22,8 @@ from loghub_worker.consumer.rebalance import rebalance
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.consumer.settlement import Settlement
 from loghub_worker.consumer.shard_runner import AssignmentParts, ShardRunner
-from loghub_worker.consumer.shard_table import ShardSlot, ShardTable
+from loghub_worker.consumer.shard_slot import ShardSlot
+from loghub_worker.consumer.shard_table import ShardTable
 from loghub_worker.consumer.stored_position import StoredPosition
 from loghub_worker.consumer.tracker import ShardTracker
 from loghub_worker.membership.membership import HeldShard

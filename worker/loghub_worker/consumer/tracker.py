@@ -10,6 +10,7 @@ from loghub_worker.consumer.assignment import Checkpoints
 from loghub_worker.consumer.batch import LogBatch, Logs
 from loghub_worker.consumer.processor import ShardLostError
 from loghub_worker.consumer.stored_position import StoredPosition
+from loghub_worker.failure.skip_limits import Failure
 from loghub_worker.log_service import decode_cursor, encode_cursor
 
 
@@ -95,6 +96,10 @@ class ShardTracker:
 
     def ack(self, *logs: Logs) -> None:
         self._acknowledgement.acknowledge(logs)
+
+    def interrupted(self, failure: Failure) -> None:
+        """The processor is gone: what it had, and neither acknowledged nor refused, comes again."""
+        self._acknowledgement.interrupted(failure)
 
     def note_acknowledged(self) -> None:
         """Note what was acknowledged by log, up to the first log that was not. Raises `ShardLostError`."""

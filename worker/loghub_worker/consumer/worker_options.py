@@ -12,6 +12,7 @@ class WorkerOptions:
     with the policy ``Retry``, and attempts are remembered from one process of the worker to the next."""
 
     timeout_s: int  # of the group
+    retry_timeout_s: int | None  # of the group in the retry logstore, if there is one
     state_dir: Path  # keeps what the next process must know of logs that fail
     batch_timeout_s: float  # after which a call of `process` is ended, with its process
     restart_s: float  # the first pause after a process has ended

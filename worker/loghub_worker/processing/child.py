@@ -6,7 +6,6 @@ and the process ends when the worker's end is closed, whatever the user's code d
 
 import ctypes
 import inspect
-import itertools
 import os
 import queue
 import signal
@@ -17,13 +16,13 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException, MalformedCursor
 from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
+from loghub_worker.consumer.fan_out import FanOutFactory
 from loghub_worker.consumer.processor import OUTAGES, Processor, ProcessorFactory, ShardLostError
 from loghub_worker.consumer.user_code import UserCode
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import decode_cursor
-from loghub_worker.processing.batch_parts import decoded_logs
+from loghub_worker.processing.child_tracker import ChildTracker, TrackerCalls
 from loghub_worker.processing.freed_memory import return_freed_memory
 from loghub_worker.processing.messages import (
     Answer,
@@ -33,11 +32,9 @@ from loghub_worker.processing.messages import (
     Loaded,
     LoadFailed,
     Process,
-    SaveAnswer,
-    SaveError,
-    SaveRequest,
     ShutDown,
     ToChild,
+    TrackerAnswer,
 )
 from loghub_worker.user_code import import_named, user_message
 
@@ -58,7 +55,7 @@ def main(descriptor: int) -> None:
     assert isinstance(load, Load)
     folder = Path(load.folder) if load.folder is not None else None
     try:
-        factory = load_factory(load.factory, folder)
+        factory = load_factory(load.factory, folder, by_log=load.by_log)
     except FatalError as error:
         channel.send(LoadFailed(error.message))
         return
@@ -72,9 +69,15 @@ def _end_with_the_worker() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def load_factory(name: str, folder: Path | None) -> ProcessorFactory:
+def load_factory(name: str, folder: Path | None, *, by_log: bool = False) -> ProcessorFactory:
     """The class or function that ``module:name`` names. Raises `FatalError` ``InvalidPipeline``."""
     factory = import_named(name, folder)
+    if isinstance(factory, FanOutFactory) and not by_log:
+        raise FatalError(
+            "InvalidPipeline",
+            f"{name} is made by fan_out, whose threads end after process has returned; set"
+            " pipeline.processor.acknowledge: Log",
+        )
     if isinstance(factory, type) and not issubclass(factory, Processor):
         raise FatalError(
             "InvalidPipeline", f"{name}: the class is not derived from loghub_worker.api.Processor"
@@ -105,15 +108,15 @@ class Child:
         self.channel = channel
         self.factory = factory
         self.folder = folder
-        self.saves = Saves(channel)
+        self.calls = TrackerCalls(channel)
         self._sessions: dict[int, Session] = {}
 
     def serve(self) -> None:
         """Pass each request to its session. This thread calls no code of the user."""
         while (received := self.channel.receive()) is not None:
             message, bodies = received
-            if isinstance(message, SaveAnswer):
-                self.saves.answered(message)
+            if isinstance(message, TrackerAnswer):
+                self.calls.answered(message)
                 continue
             if isinstance(message, Initialize) and message.session not in self._sessions:
                 self._sessions[message.session] = Session(self, message)
@@ -123,69 +126,6 @@ class Child:
             session.requests.put((message, bodies))
 
 
-class Saves:
-    """Asks the worker to save, and waits for the answers."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._numbers = itertools.count()
-        self._waiting: dict[int, queue.SimpleQueue[SaveAnswer]] = {}
-
-    def save(self, session: int, *, persist: bool, cursor: str | None) -> SaveAnswer:
-        number = next(self._numbers)
-        answers: queue.SimpleQueue[SaveAnswer] = queue.SimpleQueue()
-        self._waiting[number] = answers
-        self._channel.send(SaveRequest(number, session, persist, cursor))
-        return answers.get()
-
-    def answered(self, answer: SaveAnswer) -> None:
-        self._waiting.pop(answer.number).put(answer)
-
-
-class ChildTracker:
-    """The `loghub_worker.consumer.processor.Tracker` of a session. The worker has the checkpoint."""
-
-    def __init__(self, saves: Saves, begin: Initialize) -> None:
-        self.shard = begin.shard
-        self._saves = saves
-        self._session = begin.session
-        self.noted = ""
-
-    def save(self, *, persist: bool = True, cursor: str | None = None) -> None:
-        if cursor is not None:
-            decode_cursor(cursor)
-        answer = self._saves.save(self._session, persist=persist, cursor=cursor)
-        self.noted = answer.noted
-        if answer.error is not None:
-            raise _error_of(answer.error)
-
-    def get(self) -> str:
-        return self.noted
-
-    def nack(self, *_: object, **__: object) -> None:
-        """In a worker, logs that are not taken are the business of the object's failure policy."""
-        raise NotImplementedError(
-            "ack, nack and reject are for programs; in a LogHubConsumerGroup raise an error instead, and"
-            " pipeline.onFailure says what happens to the log group"
-        )
-
-    ack = reject = nack
-
-
-def _error_of(error: SaveError) -> Exception:
-    match error.kind:
-        case "lost":
-            return ShardLostError(error.message)
-        case "refused":
-            return LogHubError(error.code, error.status, error.message)
-        case "unreachable":
-            return EndpointUnreachable(error.endpoint, error.message, definite=error.is_definite)
-        case "malformed":
-            return MalformedCursor(error.message)
-        case _:
-            return LogHubException(error.message)
-
-
 class Session:
     """One shard in this process: a thread that makes the calls, one after the other."""
 
@@ -193,7 +133,7 @@ class Session:
         self.requests: queue.SimpleQueue[tuple[Request, list[bytes]]] = queue.SimpleQueue()
         self._child = child
         self._shard = begin.shard
-        self._tracker = ChildTracker(child.saves, begin)
+        self._tracker = ChildTracker(child.calls, begin)
         self._code = UserCode()
         self._processor: Processor | None = None
         self._last_error = ""
@@ -243,16 +183,16 @@ class Session:
 
     def _process(self, request: Process, bodies: list[bytes]) -> Answer:
         assert self._processor is not None
-        self._tracker.noted = request.noted
-        pairs = zip(request.bodies, bodies, strict=True)
-        pulled = (
-            PulledBody(body, shard=self._shard, first=first, count=count) for (first, count), body in pairs
-        )
-        batch = LogBatch(self._shard, tuple(BodySlice(one, 0, one.count) for one in pulled))
-        cursor = self._code.call(self._processor.process, batch, self._tracker)
+        slices = []
+        for body, content in zip(request.bodies, bodies, strict=True):
+            pulled = PulledBody(content, shard=self._shard, first=body.first, count=body.count)
+            slices.append(BodySlice(pulled, 0, body.count, body.only))
+        batch = LogBatch(self._shard, tuple(slices), delivery=request.delivery)
+        with self._tracker.running(batch):
+            cursor = self._code.call(self._processor.process, batch, self._tracker)
         if cursor is not None:
             decode_cursor(cursor)
-        return Answer(request.call, cursor=cursor, logs=decoded_logs(batch))
+        return Answer(request.call, cursor=cursor, logs=sum(one.decoded_logs for one in slices))
 
 
 if __name__ == "__main__":

@@ -55,5 +55,10 @@ def processor_counters(
             "Number of starts of processes that run processors.",
             sum(one.starts for one in processes),
         ),
+        Counter(
+            "loghub_worker_log_groups_postponed",
+            "Number of log groups written to the retry logstore, by shard.",
+            {shard: one.postponed for shard, one in failures.totals.items()},
+        ),
         *failure_counters(failures.totals),
     )

@@ -9,6 +9,7 @@ crashes is replaced while the shards stay here.
 import os
 import random
 import threading
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,14 +18,19 @@ import structlog
 
 from loghub.clock import Clock
 from loghub.processor_settings import ProcessorPipeline
+from loghub.wire.errors import LogHubException
 from loghub.worker_contract import WorkerReason, WorkerStatus
+from loghub_worker.backoff import Backoff
+from loghub_worker.consumer.connection import connect
 from loghub_worker.consumer.consumer import Consumer
+from loghub_worker.consumer.group import group_timeout_s
+from loghub_worker.consumer.retry_consumer import retry_settings
 from loghub_worker.consumer.settings import LEAST_FETCH_INTERVAL_S, ConsumerSettings
 from loghub_worker.consumer.worker_options import WorkerOptions
 from loghub_worker.failure.batch_deadline import hung_after_s
 from loghub_worker.failure.failure_report import FailureReport
 from loghub_worker.fatal_error import FatalError
-from loghub_worker.log_service import ReportedError, read_credentials
+from loghub_worker.log_service import ReportedError, read_credentials, to_reported_error
 from loghub_worker.membership.membership import Membership, MembershipTimings
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.metrics import Counter
@@ -62,6 +68,7 @@ class ProcessorWorker:
         self._stop = False
         self._ended = threading.Event()
         self._failed = ReportedError()
+        self._not_ready = ReportedError()
         self._consumer: Consumer | None = None
         self._pool: ProcessPool | None = None
         self._counts = ProcessorCounts()
@@ -101,6 +108,8 @@ class ProcessorWorker:
             if self._pool.failure is not None:
                 raise self._pool.failure
             self._ended.wait(0.02)
+        if consumer is None:
+            return
         self._consumer = consumer
         if self._stop:
             return
@@ -128,7 +137,8 @@ class ProcessorWorker:
     # -- parts
 
     def _make_pool(self, code: Path | None) -> ProcessPool:
-        load = Load(self._pipeline.factory, str(code) if code is not None else None)
+        by_log = self._pipeline.acknowledge == "log"
+        load = Load(self._pipeline.factory, str(code) if code is not None else None, by_log)
         settings = ProcessSettings(
             load=load,
             environment=os.environ,
@@ -137,9 +147,9 @@ class ProcessorWorker:
         )
         return ProcessPool(self._pipeline.processes or available_cores(), settings)
 
-    def _make_consumer(self, pool: ProcessPool) -> Consumer:
+    def _settings_of_consumer(self) -> ConsumerSettings:
         config, pipeline = self._config, self._pipeline
-        settings = ConsumerSettings(
+        return ConsumerSettings(
             endpoint=config.endpoint,
             project=config.project,
             logstore=config.logstore,
@@ -155,17 +165,60 @@ class ProcessorWorker:
             max_bytes=pipeline.max_bytes,
             max_wait_s=pipeline.max_wait_s,
             max_buffered_bytes=max(LEAST_BUFFERED_BYTES, 2 * pipeline.max_bytes),
-            drain_timeout_s=config.drain_timeout_s,
+            acknowledge=pipeline.acknowledge,
+            redelivery_delay_s=pipeline.redelivery_delay_s,
+            max_redelivery_delay_s=pipeline.max_redelivery_delay_s,
+            ack_timeout_s=pipeline.ack_timeout_s,
+            max_unacknowledged=pipeline.max_unacknowledged,
             on_failure=config.on_failure,
+            retry=pipeline.retry,
+            timeout_s=config.timeout_s,
+            drain_timeout_s=config.drain_timeout_s,
             leave=is_drain_requested(self._settings.drain_file),
         )
-        factory = partial(RemoteProcessor, self._remote_parts(pool))
+
+    def _retry_timeout_s(self, settings: ConsumerSettings) -> int | None:
+        """The timeout of the group in the retry logstore, which is created; asked for until it is known. None
+        if there is no such logstore, or if the worker ends before."""
+        of_retries = retry_settings(settings)
+        if of_retries is None:
+            return None
+        backoff = Backoff(first_s=1.0, longest_s=30.0, random=self._random)
+        client, failures = connect(of_retries), 0
+        try:
+            while not self._is_ending():
+                try:
+                    return group_timeout_s(client, of_retries)
+                except LogHubException as error:
+                    self._not_ready = to_reported_error(error)
+                    log.warning("the retry logstore cannot be used", message=str(error))
+                failures += 1
+                next_s = self._clock.monotonic_s() + backoff.pause_s(failures)
+                while self._clock.monotonic_s() < next_s and not self._is_ending():
+                    self._ended.wait(STEP_S)
+            return None
+        finally:
+            client.close()
+            self._not_ready = ReportedError()
+
+    def _is_ending(self) -> bool:
+        return self._stop or (self._pool is not None and self._pool.failure is not None)
+
+    def _make_consumer(self, pool: ProcessPool) -> Consumer | None:
+        """None if the worker is stopped before."""
+        config, settings = self._config, self._settings_of_consumer()
+        retry_timeout_s = self._retry_timeout_s(settings)
+        if settings.retry is not None and retry_timeout_s is None:
+            return None
+        parts = self._remote_parts(pool)
+        factory = partial(RemoteProcessor, parts)
         options = WorkerOptions(
             timeout_s=config.timeout_s,
+            retry_timeout_s=retry_timeout_s,
             state_dir=self._settings.state_dir,
             batch_timeout_s=config.batch_timeout_s,
             restart_s=RESTART_S,
-            retry_factory=factory,
+            retry_factory=partial(RemoteProcessor, replace(parts, is_of_retries=True)),
         )
         consumer = Consumer(settings, factory, worker=options)
         try:
@@ -227,7 +280,7 @@ class ProcessorWorker:
     def _current_error(self, failures: FailureReport) -> ReportedError:
         """The first error, those closest to the cause first; empty if there is none."""
         if self._failed.reason or self._consumer is None:
-            return self._failed
+            return self._failed if self._failed.reason else self._not_ready
         of_consumer = [ReportedError(one.reason, one.message) for one in self._consumer.errors()]
         return next((error for error in (failures.error, *of_consumer) if error.reason), ReportedError())
 

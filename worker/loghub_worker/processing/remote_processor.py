@@ -13,11 +13,11 @@ from loghub.clock import Clock
 from loghub.worker_contract import WorkerReason
 from loghub_worker.consumer.batch import LogBatch
 from loghub_worker.consumer.processor import Processor, Tracker
+from loghub_worker.consumer.tracker import ShardTracker
 from loghub_worker.consumer.user_code import RemoteError
 from loghub_worker.failure.failure_report import FailureReport
 from loghub_worker.failure.skip_limits import Cause, Failure
 from loghub_worker.log_service import PIPELINE_FAILED
-from loghub_worker.processing.batch_parts import bodies_of
 from loghub_worker.processing.child_process import (
     CallFailedError,
     CallSuspectedError,
@@ -25,7 +25,7 @@ from loghub_worker.processing.child_process import (
     ChildProcess,
     ProcessEndedError,
 )
-from loghub_worker.processing.messages import Answer, Initialize, Process, ShutDown
+from loghub_worker.processing.messages import Answer, Body, Initialize, Process, ShutDown
 from loghub_worker.processing.process_pool import ProcessPool
 from loghub_worker.processing.processor_counters import ProcessorCounts
 
@@ -44,6 +44,7 @@ class RemoteParts:
     clock: Clock
     timeout_s: float
     has_ended: Callable[[int], bool]
+    is_of_retries: bool = False  # the shards are those of the retry logstore
 
 
 class RemoteProcessor(Processor):
@@ -55,18 +56,18 @@ class RemoteProcessor(Processor):
         self._clock = parts.clock
         self._timeout_s = parts.timeout_s
         self._has_ended = parts.has_ended
+        self._is_of_retries = parts.is_of_retries
         self._process: ChildProcess | None = None
         self._generation: int | None = None  # of the process, when the session began
         self._session = next(_SESSIONS)
-        self._tracker: Tracker | None = None
-        self._batch_end: str | None = None  # of the batch that is being processed
+        self._tracker: ShardTracker | None = None
         self._is_suspected = False  # the process ended, or was killed, in the last call
 
     # -- the methods of a processor
 
     def initialize(self, shard: int) -> None:
         self._shard = shard
-        self._process = self._pool.take(self._session, shard)
+        self._process = self._pool.take(self._session, shard, is_of_retries=self._is_of_retries)
         try:
             self._begin_session()
         except RemoteError:
@@ -74,25 +75,24 @@ class RemoteProcessor(Processor):
             raise
 
     def process(self, logs: LogBatch, tracker: Tracker) -> str | None:
-        self._tracker = tracker
-        self._batch_end = logs.next_cursor
+        self._use(tracker)
         began_s = self._clock.monotonic_s()
         self._counts.running_since_s[self._session] = began_s
         try:
             self._begin_batch()
-            answer = self._answer_to(logs, tracker.get())
+            answer = self._answer_to(logs)
         finally:
             del self._counts.running_since_s[self._session]
-            self._batch_end = None
         if answer.error is not None:
             cause = Cause.UNAVAILABLE if answer.is_outage else Cause.REJECTED
             raise _failed(Failure(cause=cause, reason=PIPELINE_FAILED, message=answer.error))
         self._is_suspected = False
-        self._counts.add(self._shard, answer.logs, self._clock.monotonic_s() - began_s)
+        logs_read = answer.logs if logs.delivery == 1 and not self._is_of_retries else 0
+        self._counts.add(self._shard, logs_read, self._clock.monotonic_s() - began_s)
         return answer.cursor
 
     def shutdown(self, tracker: Tracker) -> None:
-        self._tracker = tracker
+        self._use(tracker)
         process, session = self._process, self._session
         try:
             if process is not None and process.loaded and self._generation == process.generation:
@@ -104,22 +104,23 @@ class RemoteProcessor(Processor):
 
     # -- the session
 
+    def _use(self, tracker: Tracker) -> None:
+        assert isinstance(tracker, ShardTracker)
+        self._tracker = tracker
+
     def _begin_session(self) -> None:
         """Make a processor in the process, unless it has one of this session."""
         process, session, shard = self._process, self._session, self._shard
         assert process is not None
         if self._generation is not None and self._generation == process.generation and process.loaded:
             return
-        self._pool.open_session(session, self._tracker_and_end)
+        self._pool.trackers.open(session, lambda: self._tracker)
         answer, generation = process.call(
             lambda call: Initialize(call, session, shard), generation=None, timeout_s=self._timeout_s
         )
         if answer.error is not None:
             raise RemoteError(answer.error)
         self._generation = generation
-
-    def _tracker_and_end(self) -> tuple[Tracker | None, str | None]:
-        return self._tracker, self._batch_end
 
     def _call(
         self,
@@ -143,14 +144,15 @@ class RemoteProcessor(Processor):
             reason = WorkerReason.PROCESSOR_FAILED
             raise _failed(_unavailable(reason, f"initialize: {error}")) from error
 
-    def _answer_to(self, logs: LogBatch, noted: str) -> Answer:
-        session, bodies = self._session, [(first, count) for first, count, _ in bodies_of(logs)]
+    def _answer_to(self, logs: LogBatch) -> Answer:
+        session = self._session
+        bodies = [Body(one.body.first + one.begin, one.groups, one.only) for one in logs.slices]
         # Other shards are processed in the process, too, so its end counts only if nothing else runs there.
-        alone = self._is_suspected or self._has_ended(self._shard)
+        alone = self._is_suspected or (not self._is_of_retries and self._has_ended(self._shard))
         try:
             return self._call(
-                lambda call: Process(call, session, bodies, noted),
-                [content for *_, content in bodies_of(logs)],
+                lambda call: Process(call, session, bodies, logs.delivery),
+                [one.content for one in logs.slices],
                 alone=alone,
             )
         except CallFailedError as error:
