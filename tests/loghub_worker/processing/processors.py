@@ -6,11 +6,21 @@ interpreter's lock as C code may), or ``outage``. What follows ``unsaved`` in it
 
 import ctypes
 import os
+import queue
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from loghub_worker.api import LogBatch, Processor, Tracker
+from loghub_worker.api import (
+    LogBatch,
+    Processor,
+    ReceivedLog,
+    ReceivedLogGroup,
+    Tracker,
+    fan_out,
+)
 
 OUTPUT = "PROCESSED"  # the variable with the path of the file
 JVM_OR_SPARK = ("pyspark", "py4j", "pandas")
@@ -71,6 +81,92 @@ class Late(Recorder):
         except Exception as error:
             self.write(f"raised {type(error).__name__} {error}")
             raise
+
+
+class Refusing(Recorder):
+    """Refuses ``refuse-2-..`` in its first two deliveries, and rejects ``reject-..``."""
+
+    def process(self, logs: LogBatch, tracker: Tracker) -> None:
+        for group in logs.groups:
+            for log in group.logs:
+                name = str(log.get("id"))
+                self.write(f"log {self.shard} {name} {logs.delivery}")
+                command, _, rest = name.partition("-")
+                if command == "refuse" and logs.delivery <= int(rest[0]):
+                    tracker.nack(log, reason=f"time {logs.delivery}")
+                elif command == "reject":
+                    tracker.reject(log, reason="never")
+                elif command == "exit" and logs.delivery == 1:
+                    tracker.nack(log)
+                else:
+                    _carry_out(name)
+        tracker.save(persist=False)
+
+
+class TooLate(Recorder):
+    """Refuses what was acknowledged before, and acknowledges no batch."""
+
+    def initialize(self, shard: int) -> None:
+        super().initialize(shard)
+        self.before: LogBatch | None = None
+
+    def process(self, logs: LogBatch, tracker: Tracker) -> None:
+        if self.before is not None:
+            self.attempt(lambda: tracker.nack(self.before))  # type: ignore[arg-type]
+            self.attempt(lambda: tracker.nack(delay_s=-1.0))
+            self.attempt(lambda: tracker.transaction(logs))
+        self.before = logs
+        self.write(f"delivery {logs.delivery} {logs.begin_cursor} {tracker.get()}")
+        tracker.save()
+
+    def shutdown(self, tracker: Tracker) -> None:
+        self.attempt(tracker.ack)
+
+    def attempt(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            self.write(f"raised {type(error).__name__} {error}")
+
+
+class Acknowledging(Recorder):
+    """Acknowledges each log in a thread of its own, the last one first; ``silent-..`` the second time only.
+    ``exit-..`` ends the process after `process` has returned, unless one has ended before."""
+
+    def initialize(self, shard: int) -> None:
+        super().initialize(shard)
+        self.batches: queue.SimpleQueue[tuple[LogBatch, Tracker]] = queue.SimpleQueue()
+        threading.Thread(target=self.acknowledge, daemon=True).start()
+
+    def process(self, logs: LogBatch, tracker: Tracker) -> None:
+        self.batches.put((logs, tracker))
+
+    def acknowledge(self) -> None:
+        while True:
+            logs, tracker = self.batches.get()
+            for group in reversed(logs.groups):
+                for log in group.logs:
+                    name = str(log.get("id"))
+                    self.write(f"log {self.shard} {name} {logs.delivery}")
+                    ended = Path(os.environ[OUTPUT]).with_name(name)
+                    if name.startswith("exit") and not ended.exists():
+                        ended.touch()
+                        os._exit(3)
+                    if not name.startswith("silent") or logs.delivery > 1:
+                        tracker.ack(log)
+
+    def shutdown(self, tracker: Tracker) -> None:
+        """What was acknowledged is."""
+
+
+def _handle(log: ReceivedLog, _: ReceivedLogGroup) -> None:
+    name = str(log.get("id"))
+    with Path(os.environ[OUTPUT]).open("a") as file:
+        file.write(f"{os.getpid()} - log {threading.current_thread().name} {name}\n")
+    _carry_out(name)
+
+
+fanned = fan_out(_handle, key=lambda log, _: str(log.get("id"))[0], threads=3, max_attempts=2)
 
 
 class NotDerived:

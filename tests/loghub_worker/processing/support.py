@@ -79,11 +79,16 @@ class Rig:
 
 @contextmanager
 def rig(
-    folder: Path, factory: str = "Recorder", *, processes: int = 1, timeout_s: float = 60.0
+    folder: Path,
+    factory: str = "Recorder",
+    *,
+    processes: int = 1,
+    timeout_s: float = 60.0,
+    by_log: bool = False,
 ) -> Iterator[Rig]:
     environment = dict(os.environ) | {OUTPUT: str(folder / "processed"), "PYTHONPATH": _python_path()}
     settings = ProcessSettings(
-        load=Load(f"{MODULE}:{factory}", None),
+        load=Load(f"{MODULE}:{factory}", None, by_log),
         environment=environment,
         send_timeout_s=timeout_s,
         random=random.random,

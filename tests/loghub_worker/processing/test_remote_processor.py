@@ -99,7 +99,7 @@ def test_a_skipped_log_group_at_the_end_moves_the_checkpoint_only_if_all_before_
         wait_until(lambda: on.skipped() == {0: 1, 1: 1}, "both to be skipped")
         wait_until(lambda: site.saved().get(0) == site.ends()[0], "the end of the first shard")
     assert on.ids(1) == ["unsaved"]
-    assert site.saved().get(1, site.begin(1)) == site.begin(1), "the processor has not saved what came before"
+    assert site.saved()[1] in ("", site.begin(1)), "the processor has not saved what came before"
 
 
 def test_a_dead_letter_gets_the_rejected_log_group(tmp_path: Path, site: Site) -> None:
@@ -140,7 +140,8 @@ def test_with_the_policy_retry_everything_before_the_log_group_is_processed(
     put(site, *groups, "raise-1", "behind")
     with rig(tmp_path) as on, running(on.consumer(site)):
         wait_until(lambda: [one.state for one in on.failing()] == [WaitState.RETRYING], "the log group")
-        wait_until(lambda: decode_cursor(site.saved()[0]) == decode_cursor(site.begin()) + 8, "the others")
+        eighth = encode_cursor(decode_cursor(site.begin()) + 8)
+        wait_until(lambda: site.saved().get(0) == eighth, "the others")
         assert on.ids() == groups
 
 

@@ -111,7 +111,7 @@ class Acknowledgement:
     # -- any thread
 
     def interrupted(self, failure: Failure) -> None:
-        """Whoever had what was handed over is gone. `raised` follows for a running batch."""
+        """The process that had what was handed over has ended. `raised` follows for a running batch."""
         with self._table.lock:
             due_s, running = self._due_s(1, None, now=self._table.clock.monotonic_s()), self._running
             lost = [one for one in self._slot.unacknowledged if not _has(running, one)]

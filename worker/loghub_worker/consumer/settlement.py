@@ -190,7 +190,8 @@ class Settlement:
 
     def _rejection(self, cursor: int, failure: Failure, attempts: int, mark: RetryMark | None) -> Rejection:
         retries = 0 if mark is None else mark.retries
-        delays_s = () if self._sink.retry is None else self._sink.retry.delays_s[retries:]
+        is_final = failure.reason == FINAL
+        delays_s = () if self._sink.retry is None or is_final else self._sink.retry.delays_s[retries:]
         return Rejection(
             shard=self._shard_of(mark),
             cursor=cursor if mark is None else mark.cursor,

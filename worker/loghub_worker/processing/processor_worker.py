@@ -178,7 +178,7 @@ class ProcessorWorker:
         )
 
     def _retry_timeout_s(self, settings: ConsumerSettings) -> int | None:
-        """The timeout of the group in the retry logstore, which is created; asked for until it is known. None
+        """The timeout of the group in the retry logstore, which is created; requested until it is known. None
         if there is no such logstore, or if the worker ends before."""
         of_retries = retry_settings(settings)
         if of_retries is None:

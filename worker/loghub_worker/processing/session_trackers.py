@@ -67,7 +67,7 @@ class SessionTrackers:
 
     def process_ended(self, sessions: Iterable[int], message: str) -> None:
         """Their process has ended: what they had, and neither acknowledged nor refused, comes again. Which
-        log is to blame is not known."""
+        log has caused it is not known."""
         failure = Failure(cause=Cause.UNAVAILABLE, reason=WorkerReason.PROCESS_ENDED.value, message=message)
         for session in sessions:
             tracker = self._find(session)
