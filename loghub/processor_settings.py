@@ -28,6 +28,7 @@ class ProcessorPipeline(
     factory: str  # module:name
     files: dict[str, str] = {}
     folder: str | None = None
+    listener: str | None = None  # module:name
     processes: int = 1  # 0: one for each core
     max_logs: int | None = None
     max_bytes: int = 4 << 20

@@ -121,6 +121,13 @@ class ProcessorPipeline(UserCode):
             " called without arguments for each shard."
         )
     )
+    listener: EntryName | None = Field(
+        default=None,
+        description=(
+            "A class derived from loghub_worker.api.Listener, as module:name, in the same files. Each process"
+            " makes one, with the shards of the process as its argument, which it may seek, pause and resume."
+        ),
+    )
     processes: Annotated[int, Field(ge=0, le=64)] = Field(
         default=1,
         description=(

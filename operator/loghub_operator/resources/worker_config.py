@@ -138,6 +138,7 @@ def _pipeline(resource: LogHubConsumerGroup, placement: Placement) -> Pipeline:
     assert processor is not None
     return ProcessorPipeline(
         factory=processor.factory,
+        listener=processor.listener,
         files=files,
         folder=folder,
         processes=processes_of(resource),

@@ -89,6 +89,7 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
         {"pipeline": PROCESSOR},
         R,
     ),
+    "pipeline.processor.listener": (processor(listener="m:Seeks"), {"pipeline": PROCESSOR}, R),
     "pipeline.processor.acknowledge": (processor(acknowledge="Log"), {"pipeline": PROCESSOR}, R),
     **{
         f"pipeline.processor.redelivery.{name}": (

@@ -237,6 +237,7 @@ def test_a_processor_has_no_sink_and_its_code_as_a_function_has() -> None:
 def test_how_a_processor_acknowledges_reaches_its_workers() -> None:
     given = {
         "factory": "counts:Count",
+        "listener": "counts:Seeks",
         "acknowledge": "Log",
         "redelivery": {
             "delayMilliseconds": 250,
@@ -249,6 +250,7 @@ def test_how_a_processor_acknowledges_reaches_its_workers() -> None:
     pipeline = PROCESSOR | {"processor": given, "onFailure": {"policy": "Skip"}}
     assert worker_config(example({"pipeline": pipeline}), PLACEMENT).pipeline == ProcessorPipeline(
         factory="counts:Count",
+        listener="counts:Seeks",
         acknowledge="log",
         redelivery_delay_s=0.25,
         max_redelivery_delay_s=5.0,

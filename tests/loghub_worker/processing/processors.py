@@ -14,10 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from loghub_worker.api import (
+    Listener,
     LogBatch,
     Processor,
     ReceivedLog,
     ReceivedLogGroup,
+    ShardControl,
     Tracker,
     fan_out,
 )
@@ -157,6 +159,57 @@ class Acknowledging(Recorder):
 
     def shutdown(self, tracker: Tracker) -> None:
         """What was acknowledged is."""
+
+
+class Pausing(Recorder):
+    """After ``pause`` its shard is paused until the file ``go`` exists next to the output. ``seek`` continues
+    at the begin, once."""
+
+    def initialize(self, shard: int) -> None:
+        super().initialize(shard)
+        self.has_sought = False
+
+    def process(self, logs: LogBatch, tracker: Tracker) -> None:
+        super().process(logs, tracker)
+        ids = [log.get("id") for group in logs.groups for log in group.logs]
+        if "pause" in ids:
+            tracker.pause()
+            threading.Thread(target=self.resume, args=(tracker,), daemon=True).start()
+        if "seek" in ids and not self.has_sought:
+            self.has_sought = True
+            tracker.seek("begin")
+
+    def resume(self, tracker: Tracker) -> None:
+        while not (Path(os.environ[OUTPUT]).parent / "go").exists():
+            time.sleep(0.01)
+        tracker.resume()
+
+
+class FromTheBegin(Listener):
+    """Writes what it learns, and lets new shards begin at their first log."""
+
+    def __init__(self, shards: ShardControl) -> None:
+        self.shards = shards
+
+    def on_assigned(self, shards: tuple[int, ...]) -> None:
+        self.write("assigned", shards)
+        for shard in shards:
+            self.shards.seek(shard, "begin")
+
+    def on_revoked(self, shards: tuple[int, ...]) -> None:
+        self.write("revoked", shards)
+
+    def on_lost(self, shards: tuple[int, ...]) -> None:
+        self.write("lost", shards)
+
+    def write(self, what: str, shards: tuple[int, ...]) -> None:
+        held = ",".join(map(str, self.shards.assignment()))
+        with Path(os.environ[OUTPUT]).open("a") as file:
+            file.writelines(f"{os.getpid()} - {what} {shard} {held}\n" for shard in shards)
+
+
+def not_a_listener(_: ShardControl) -> object:
+    return object()
 
 
 def _handle(log: ReceivedLog, _: ReceivedLogGroup) -> None:

@@ -85,10 +85,11 @@ def rig(
     processes: int = 1,
     timeout_s: float = 60.0,
     by_log: bool = False,
+    listener: str | None = None,
 ) -> Iterator[Rig]:
     environment = dict(os.environ) | {OUTPUT: str(folder / "processed"), "PYTHONPATH": _python_path()}
     settings = ProcessSettings(
-        load=Load(f"{MODULE}:{factory}", None, by_log),
+        load=Load(f"{MODULE}:{factory}", None, by_log, listener and f"{MODULE}:{listener}"),
         environment=environment,
         send_timeout_s=timeout_s,
         random=random.random,

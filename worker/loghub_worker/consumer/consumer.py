@@ -15,7 +15,6 @@ from typing import Literal, TypeVar
 import structlog
 
 from loghub.clock import SystemClock
-from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.connection import connect
 from loghub_worker.consumer.failure_sink import make_failure_sink
 from loghub_worker.consumer.fan_out import FanOutFactory
@@ -29,10 +28,11 @@ from loghub_worker.consumer.shard_lag import ShardLag, lag_of
 from loghub_worker.consumer.shard_runs import RunParts, ShardRuns
 from loghub_worker.consumer.shard_table import ShardTable
 from loghub_worker.consumer.shared_buffers import SharedBuffers
+from loghub_worker.consumer.slot_control import SlotControl
 from loghub_worker.consumer.static_assignment import StaticAssignment
 from loghub_worker.consumer.worker_options import WorkerOptions
 from loghub_worker.failure.failure_report import FailureReport
-from loghub_worker.log_service import ReportedError, decode_cursor, encode_cursor
+from loghub_worker.log_service import ReportedError, encode_cursor
 from loghub_worker.membership.membership import Membership
 from loghub_worker.membership.shard_manager import ShardManager
 
@@ -198,12 +198,7 @@ class Consumer:
         """Continue a shard at ``"begin"``, ``"end"``, a time of receipt in unix seconds, or a cursor. It is
         not saved. A batch that is being processed ends first. Raises `NotAssignedError`,
         `MalformedCursor` and `LogHubException`."""
-        slot = self._table.slot(shard)
-        cursor = to
-        if isinstance(to, int) or to in ("begin", "end"):
-            cursor = self.cursor_at(shard, to)  # type: ignore[arg-type]
-        position = decode_cursor(str(cursor))
-        self._table.apply(slot, lambda flow, now: shard_flow.sought(flow, to=position, now=now))
+        self._control(shard).seek(to)
 
     def pause(self, shards: Iterable[int] | None = None) -> None:
         """Hand over no further batch of these shards; None: of any, those included that are assigned later.
@@ -211,16 +206,20 @@ class Consumer:
         if shards is None:
             self._table.pause_all(is_paused=True)
             return
-        for slot in [self._table.slot(shard) for shard in shards]:
-            self._table.apply(slot, lambda flow, _: shard_flow.paused(flow))
+        for control in [self._control(shard) for shard in shards]:
+            control.pause()
 
     def resume(self, shards: Iterable[int] | None = None) -> None:
         """The opposite of `pause`."""
         if shards is None:
             self._table.pause_all(is_paused=False)
             return
-        for slot in [self._table.slot(shard) for shard in shards]:
-            self._table.apply(slot, lambda flow, now: shard_flow.resumed(flow, now=now))
+        for control in [self._control(shard) for shard in shards]:
+            control.resume()
+
+    def _control(self, shard: int) -> SlotControl:
+        slot, logstore = self._table.slot(shard), self._settings.logstore
+        return SlotControl(self._table, slot, self._client, logstore=logstore)
 
     def prioritize(self, shards: Iterable[int], priority: int) -> None:
         """Give shards another priority than `ConsumerSettings.priority`, until they are given up. Raises

@@ -15,6 +15,7 @@ from loghub_worker.consumer.processor import (
     Processor,
     ProcessorFactory,
     ShardLostError,
+    TrackedProcessor,
 )
 from loghub_worker.consumer.settlement import Settlement
 from loghub_worker.consumer.shard_flow import ShardFlow
@@ -89,7 +90,10 @@ class ShardRunner:
             if self._stored is not None and self._stored.is_uncertain:
                 self._tracker.require_held()
                 self._stored.acquire()
-            self._processor = self._processor or self._factory()
+            if self._processor is None:
+                self._processor = self._factory()
+                if isinstance(self._processor, TrackedProcessor):
+                    self._processor.use(self._tracker)
             self._code.call(self._processor.initialize, self._tracker.shard)
         except Exception as error:  # noqa: BLE001 - user code
             self._report("initialize", error)

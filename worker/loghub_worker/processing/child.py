@@ -5,7 +5,6 @@ and the process ends when the worker's end is closed, whatever the user's code d
 """
 
 import ctypes
-import inspect
 import os
 import queue
 import signal
@@ -13,17 +12,26 @@ import socket
 import sys
 import threading
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
-from loghub_worker.consumer.fan_out import FanOutFactory
-from loghub_worker.consumer.processor import OUTAGES, Processor, ProcessorFactory, ShardLostError
+from loghub_worker.consumer.processor import (
+    OUTAGES,
+    Listener,
+    Processor,
+    ProcessorFactory,
+    ShardLostError,
+)
 from loghub_worker.consumer.user_code import UserCode
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import decode_cursor
+from loghub_worker.processing.child_shards import ProcessShards
 from loghub_worker.processing.child_tracker import ChildTracker, TrackerCalls
 from loghub_worker.processing.freed_memory import return_freed_memory
+from loghub_worker.processing.load import load_factory, load_listener
 from loghub_worker.processing.messages import (
     Answer,
     Channel,
@@ -36,7 +44,7 @@ from loghub_worker.processing.messages import (
     ToChild,
     TrackerAnswer,
 )
-from loghub_worker.user_code import import_named, user_message
+from loghub_worker.user_code import user_message
 
 PR_SET_PDEATHSIG = 1
 Request = Initialize | Process | ShutDown
@@ -56,11 +64,13 @@ def main(descriptor: int) -> None:
     folder = Path(load.folder) if load.folder is not None else None
     try:
         factory = load_factory(load.factory, folder, by_log=load.by_log)
+        shards = ProcessShards()
+        listener = None if load.listener is None else load_listener(load.listener, folder, shards)
     except FatalError as error:
         channel.send(LoadFailed(error.message))
         return
     channel.send(Loaded())
-    Child(channel, factory, folder).serve()
+    Child(channel, UserParts(factory, listener, shards, folder)).serve()
 
 
 def _end_with_the_worker() -> None:
@@ -69,45 +79,26 @@ def _end_with_the_worker() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def load_factory(name: str, folder: Path | None, *, by_log: bool = False) -> ProcessorFactory:
-    """The class or function that ``module:name`` names. Raises `FatalError` ``InvalidPipeline``."""
-    factory = import_named(name, folder)
-    if isinstance(factory, FanOutFactory) and not by_log:
-        raise FatalError(
-            "InvalidPipeline",
-            f"{name} is made by fan_out, whose threads end after process has returned; set"
-            " pipeline.processor.acknowledge: Log",
-        )
-    if isinstance(factory, type) and not issubclass(factory, Processor):
-        raise FatalError(
-            "InvalidPipeline", f"{name}: the class is not derived from loghub_worker.api.Processor"
-        )
-    if not callable(factory):
-        raise FatalError(
-            "InvalidPipeline",
-            f"{name} is neither a class nor a function but {type(factory).__name__}; name a class derived"
-            " from loghub_worker.api.Processor, or a function that returns such an object",
-        )
-    missing: frozenset[str] = getattr(factory, "__abstractmethods__", frozenset())
-    if missing:
-        raise FatalError("InvalidPipeline", f"{name}: the class does not define {', '.join(sorted(missing))}")
-    try:
-        inspect.signature(factory).bind()
-    except TypeError as error:
-        raise FatalError("InvalidPipeline", f"{name} must take no arguments: {error}") from error
-    except ValueError:
-        pass  # a callable without a known signature
-    checked: ProcessorFactory = factory
-    return checked
+@dataclass(frozen=True, slots=True)
+class UserParts:
+    """The user's code as it was loaded, and the shards of the process for the listener."""
+
+    factory: ProcessorFactory
+    listener: Listener | None
+    shards: ProcessShards
+    folder: Path | None
 
 
 class Child:
     """The sessions of this process."""
 
-    def __init__(self, channel: Channel, factory: ProcessorFactory, folder: Path | None) -> None:
+    def __init__(self, channel: Channel, parts: UserParts) -> None:
         self.channel = channel
-        self.factory = factory
-        self.folder = folder
+        self.factory = parts.factory
+        self.listener = parts.listener
+        self.shards = parts.shards
+        self.folder = parts.folder
+        self.listening = threading.Lock()  # the listener is called once at a time
         self.calls = TrackerCalls(channel)
         self._sessions: dict[int, Session] = {}
 
@@ -137,6 +128,7 @@ class Session:
         self._code = UserCode()
         self._processor: Processor | None = None
         self._last_error = ""
+        self._is_known = False  # the listener knows the shard
         threading.Thread(target=self._run, name=f"shard-{begin.shard}", daemon=True).start()
 
     def _run(self) -> None:
@@ -151,12 +143,12 @@ class Session:
         try:
             match request:
                 case Initialize():
-                    self._initialize()
+                    self._initialize(request)
+                    return Answer(request.call, is_known=self._is_known)
                 case Process():
                     return self._process(request, bodies)
                 case ShutDown():
-                    assert self._processor is not None
-                    self._code.call(self._processor.shutdown, self._tracker)
+                    self._shut_down(request)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
             return self._failed(request, error)
         return Answer(request.call)
@@ -169,9 +161,14 @@ class Session:
         self._last_error = message
         # An error of the operating system or of the log service, such as ConnectionError.
         is_outage = isinstance(error, (*OUTAGES, OSError, ShardLostError))
-        return Answer(request.call, error=message, is_outage=is_outage)
+        return Answer(request.call, error=message, is_outage=is_outage, is_known=self._is_known)
 
-    def _initialize(self) -> None:
+    def _initialize(self, request: Initialize) -> None:
+        if request.is_listened and not self._is_known:
+            self._child.shards.add(self._tracker)
+            if request.is_assigned and self._child.listener is not None:
+                self._listen(self._child.listener.on_assigned)
+            self._is_known = True
         if self._processor is None:
             made: Any = self._child.factory()
             if not isinstance(made, Processor):
@@ -180,6 +177,22 @@ class Session:
                 )
             self._processor = made
         self._code.call(self._processor.initialize, self._shard)
+
+    def _shut_down(self, request: ShutDown) -> None:
+        assert self._processor is not None
+        try:
+            listener = self._child.listener
+            if listener is not None and self._is_known:
+                self._listen(listener.on_lost if request.is_lost else listener.on_revoked)
+        finally:
+            try:
+                self._code.call(self._processor.shutdown, self._tracker)
+            finally:
+                self._child.shards.remove(self._tracker)
+
+    def _listen(self, method: Callable[[tuple[int, ...]], None]) -> None:
+        with self._child.listening:
+            method((self._shard,))
 
     def _process(self, request: Process, bodies: list[bytes]) -> Answer:
         assert self._processor is not None

@@ -26,9 +26,11 @@ from loghub_worker.processing.messages import (
     Load,
     Loaded,
     LoadFailed,
+    Pause,
     Process,
     Refuse,
     Save,
+    Seek,
     ShutDown,
     TrackerCall,
 )
@@ -293,11 +295,11 @@ class ChildProcess:
                         self._changed.notify_all()
                     pending.answer = message
                     pending.answered.set()
-                case Save() | Get() | Refuse() | Acknowledge() if may_block(message):
+                case Save() | Seek() if may_block(message):
                     threading.Thread(
                         target=self._carry_out, args=(channel, message), name="save", daemon=True
                     ).start()
-                case Save() | Get() | Refuse() | Acknowledge():
+                case Save() | Get() | Refuse() | Acknowledge() | Pause():
                     self._carry_out(channel, message)
                 case Loaded():
                     with self._changed:

@@ -8,7 +8,7 @@ from typing import Any
 
 from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException, MalformedCursor
 from loghub_worker.consumer.batch import LogBatch, Logs, places_of
-from loghub_worker.consumer.processor import ShardLostError
+from loghub_worker.consumer.processor import NotAssignedError, ShardLostError
 from loghub_worker.log_service import decode_cursor
 from loghub_worker.processing.messages import (
     Acknowledge,
@@ -16,9 +16,11 @@ from loghub_worker.processing.messages import (
     Channel,
     Get,
     Initialize,
+    Pause,
     Places,
     Refuse,
     Save,
+    Seek,
     TrackerAnswer,
     TrackerError,
 )
@@ -87,6 +89,15 @@ class ChildTracker:
         places = self._places(logs)
         self._ask(lambda number: Refuse(number, self._session, places, delay_s, reason, is_final))
 
+    def seek(self, to: str | int) -> None:
+        self._ask(lambda number: Seek(number, self._session, to))
+
+    def pause(self) -> None:
+        self._ask(lambda number: Pause(number, self._session, is_paused=True))
+
+    def resume(self) -> None:
+        self._ask(lambda number: Pause(number, self._session, is_paused=False))
+
     def ack(self, *logs: Logs) -> None:
         self._calls.tell(Acknowledge(self._session, self._places(logs)))
 
@@ -110,6 +121,8 @@ def _error_of(error: TrackerError) -> Exception:
     match error.kind:
         case "lost":
             return ShardLostError(error.message)
+        case "unassigned":
+            return NotAssignedError(error.message)
         case "invalid":
             return ValueError(error.message)
         case "refused":

@@ -24,14 +24,18 @@ class Load(msgspec.Struct, tag=True, frozen=True):
     factory: str  # module:name
     folder: str | None
     by_log: bool = False
+    listener: str | None = None  # module:name
 
 
 class Initialize(msgspec.Struct, tag=True, frozen=True):
-    """Begin a session: make a processor for a shard, and initialize it."""
+    """Begin a session: make a processor for a shard, and initialize it. `is_listened`: the listener learns of
+    the shard; `is_assigned`: it does not know it, since this is the first session of the assignment."""
 
     call: int
     session: int
     shard: int
+    is_listened: bool
+    is_assigned: bool
 
 
 class Body(msgspec.Struct, frozen=True, array_like=True):
@@ -57,6 +61,7 @@ class ShutDown(msgspec.Struct, tag=True, frozen=True):
 
     call: int
     session: int
+    is_lost: bool
 
 
 class TrackerAnswer(msgspec.Struct, tag=True, frozen=True):
@@ -68,8 +73,8 @@ class TrackerAnswer(msgspec.Struct, tag=True, frozen=True):
 
 
 class TrackerError(msgspec.Struct, frozen=True):
-    """`kind` is ``lost`` (`ShardLostError`), ``invalid`` (`ValueError`), ``refused`` (`LogHubError`),
-    ``unreachable``, ``malformed`` or ``other``."""
+    """`kind` is ``lost`` (`ShardLostError`), ``unassigned`` (`NotAssignedError`), ``invalid`` (`ValueError`),
+    ``refused`` (`LogHubError`), ``unreachable``, ``malformed`` or ``other``."""
 
     kind: str
     message: str
@@ -97,6 +102,7 @@ class Answer(msgspec.Struct, tag=True, frozen=True):
     error: str | None = None  # what it raised, for the user
     is_outage: bool = False  # of something that the processor needs, so the logs are not to blame
     logs: int = 0  # of the batch, as far as it was decoded
+    is_known: bool = False  # the listener knows the shard
 
 
 class Save(msgspec.Struct, tag=True, frozen=True):
@@ -136,7 +142,23 @@ class Acknowledge(msgspec.Struct, tag=True, frozen=True):
     places: Places
 
 
-AnsweredCall = Save | Get | Refuse
+class Seek(msgspec.Struct, tag=True, frozen=True):
+    """`Tracker.seek` was called."""
+
+    number: int
+    session: int
+    to: str | int
+
+
+class Pause(msgspec.Struct, tag=True, frozen=True):
+    """`Tracker.pause` was called, or `Tracker.resume`."""
+
+    number: int
+    session: int
+    is_paused: bool
+
+
+AnsweredCall = Save | Get | Refuse | Seek | Pause
 TrackerCall = AnsweredCall | Acknowledge
 ToChild = Load | Initialize | Process | ShutDown | TrackerAnswer
 FromChild = Loaded | LoadFailed | Answer | TrackerCall

@@ -138,7 +138,8 @@ class ProcessorWorker:
 
     def _make_pool(self, code: Path | None) -> ProcessPool:
         by_log = self._pipeline.acknowledge == "log"
-        load = Load(self._pipeline.factory, str(code) if code is not None else None, by_log)
+        folder = str(code) if code is not None else None
+        load = Load(self._pipeline.factory, folder, by_log, self._pipeline.listener)
         settings = ProcessSettings(
             load=load,
             environment=os.environ,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from loghub.clock import Clock
 from loghub.worker_contract import WorkerReason
 from loghub_worker.consumer.batch import LogBatch
-from loghub_worker.consumer.processor import Processor, Tracker
+from loghub_worker.consumer.processor import TrackedProcessor, Tracker
 from loghub_worker.consumer.tracker import ShardTracker
 from loghub_worker.consumer.user_code import RemoteError
 from loghub_worker.failure.failure_report import FailureReport
@@ -47,7 +47,7 @@ class RemoteParts:
     is_of_retries: bool = False  # the shards are those of the retry logstore
 
 
-class RemoteProcessor(Processor):
+class RemoteProcessor(TrackedProcessor):
     """One assignment of a shard."""
 
     def __init__(self, parts: RemoteParts) -> None:
@@ -60,10 +60,15 @@ class RemoteProcessor(Processor):
         self._process: ChildProcess | None = None
         self._generation: int | None = None  # of the process, when the session began
         self._session = next(_SESSIONS)
-        self._tracker: ShardTracker | None = None
+        self._tracker: ShardTracker
+        self._is_known = False  # the listener knows that the shard is assigned
         self._is_suspected = False  # the process ended, or was killed, in the last call
 
     # -- the methods of a processor
+
+    def use(self, tracker: Tracker) -> None:
+        assert isinstance(tracker, ShardTracker)
+        self._tracker = tracker
 
     def initialize(self, shard: int) -> None:
         self._shard = shard
@@ -74,8 +79,7 @@ class RemoteProcessor(Processor):
             self._pool.give_back(self._session)
             raise
 
-    def process(self, logs: LogBatch, tracker: Tracker) -> str | None:
-        self._use(tracker)
+    def process(self, logs: LogBatch, tracker: Tracker) -> str | None:  # noqa: ARG002 - it has it
         began_s = self._clock.monotonic_s()
         self._counts.running_since_s[self._session] = began_s
         try:
@@ -91,12 +95,11 @@ class RemoteProcessor(Processor):
         self._counts.add(self._shard, logs_read, self._clock.monotonic_s() - began_s)
         return answer.cursor
 
-    def shutdown(self, tracker: Tracker) -> None:
-        self._use(tracker)
-        process, session = self._process, self._session
+    def shutdown(self, tracker: Tracker) -> None:  # noqa: ARG002 - it has it
+        process, session, is_lost = self._process, self._session, not self._tracker.is_held
         try:
             if process is not None and process.loaded and self._generation == process.generation:
-                answer = self._call(lambda call: ShutDown(call, session))
+                answer = self._call(lambda call: ShutDown(call, session, is_lost))
                 if answer.error is not None:
                     raise RemoteError(answer.error)
         finally:
@@ -104,20 +107,20 @@ class RemoteProcessor(Processor):
 
     # -- the session
 
-    def _use(self, tracker: Tracker) -> None:
-        assert isinstance(tracker, ShardTracker)
-        self._tracker = tracker
-
     def _begin_session(self) -> None:
         """Make a processor in the process, unless it has one of this session."""
         process, session, shard = self._process, self._session, self._shard
         assert process is not None
         if self._generation is not None and self._generation == process.generation and process.loaded:
             return
-        self._pool.trackers.open(session, lambda: self._tracker)
+        self._pool.trackers.open(session, self._tracker)
+        is_listened, is_assigned = not self._is_of_retries, not self._is_known
         answer, generation = process.call(
-            lambda call: Initialize(call, session, shard), generation=None, timeout_s=self._timeout_s
+            lambda call: Initialize(call, session, shard, is_listened, is_assigned),
+            generation=None,
+            timeout_s=self._timeout_s,
         )
+        self._is_known |= answer.is_known
         if answer.error is not None:
             raise RemoteError(answer.error)
         self._generation = generation

@@ -1,31 +1,40 @@
 """The trackers of the sessions, and what the processes ask of them."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import suppress
 
 from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException, MalformedCursor
 from loghub.worker_contract import WorkerReason
-from loghub_worker.consumer.processor import ShardLostError
+from loghub_worker.consumer.processor import NotAssignedError, ShardLostError
 from loghub_worker.consumer.received_log import LogPlace
 from loghub_worker.consumer.tracker import ShardTracker
 from loghub_worker.failure.skip_limits import Cause, Failure
 from loghub_worker.processing.messages import (
     Acknowledge,
     AnsweredCall,
+    Pause,
     Places,
     Refuse,
     Save,
+    Seek,
     TrackerAnswer,
     TrackerCall,
     TrackerError,
 )
 
+KINDS = {
+    ShardLostError: "lost",
+    NotAssignedError: "unassigned",
+    MalformedCursor: "malformed",
+    ValueError: "invalid",
+}
 LOST = TrackerError("lost", "the shard is no longer assigned to this consumer")
 
 
 def may_block(call: TrackerCall) -> bool:
     """Whether it takes as long as the log service does."""
-    return isinstance(call, Save) and call.persist
+    return isinstance(call, Seek) or (isinstance(call, Save) and call.persist)
 
 
 class SessionTrackers:
@@ -33,21 +42,21 @@ class SessionTrackers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sessions: dict[int, Callable[[], ShardTracker | None]] = {}
+        self._sessions: dict[int, ShardTracker] = {}
+        self._paused: set[int] = set()  # by their processors, which alone would resume them
 
-    def open(self, session: int, tracker: Callable[[], ShardTracker | None]) -> None:
-        """`tracker` returns that of the session; None before its first batch."""
+    def open(self, session: int, tracker: ShardTracker) -> None:
         with self._lock:
             self._sessions[session] = tracker
 
     def close(self, session: int) -> None:
         with self._lock:
             self._sessions.pop(session, None)
+            self._paused.discard(session)
 
     def _find(self, session: int) -> ShardTracker | None:
         with self._lock:
-            found = self._sessions.get(session)
-        return None if found is None else found()
+            return self._sessions.get(session)
 
     def carry_out(self, call: TrackerCall) -> TrackerAnswer | None:
         """Do what was asked. None if nobody waits for an answer."""
@@ -61,9 +70,18 @@ class SessionTrackers:
         error = None
         try:
             _do(call, tracker)
-        except (ShardLostError, LogHubException, ValueError) as raised:
+            if isinstance(call, Pause):
+                self._note_pause(call)
+        except (ShardLostError, NotAssignedError, LogHubException, ValueError) as raised:
             error = _error_of(raised)
         return TrackerAnswer(call.number, tracker.get(), error)
+
+    def _note_pause(self, call: Pause) -> None:
+        with self._lock:
+            if call.is_paused:
+                self._paused.add(call.session)
+            else:
+                self._paused.discard(call.session)
 
     def process_ended(self, sessions: Iterable[int], message: str) -> None:
         """Their process has ended: what they had, and neither acknowledged nor refused, comes again. Which
@@ -73,6 +91,15 @@ class SessionTrackers:
             tracker = self._find(session)
             if tracker is not None:
                 tracker.interrupted(failure)
+                self._resume(session, tracker)
+
+    def _resume(self, session: int, tracker: ShardTracker) -> None:
+        with self._lock:
+            was_paused = session in self._paused
+            self._paused.discard(session)
+        if was_paused:
+            with suppress(NotAssignedError):
+                tracker.resume()
 
 
 def _do(call: AnsweredCall, tracker: ShardTracker) -> None:
@@ -83,6 +110,12 @@ def _do(call: AnsweredCall, tracker: ShardTracker) -> None:
             tracker.reject(*_places(call.places), reason=call.reason)
         case Refuse():
             tracker.nack(*_places(call.places), delay_s=call.delay_s, reason=call.reason)
+        case Seek():
+            tracker.seek(call.to)
+        case Pause(is_paused=True):
+            tracker.pause()
+        case Pause():
+            tracker.resume()
 
 
 def _places(places: Places) -> list[LogPlace]:
@@ -94,6 +127,5 @@ def _error_of(error: Exception) -> TrackerError:
         return TrackerError("refused", error.message, error.code, error.status)
     if isinstance(error, EndpointUnreachable):
         return TrackerError("unreachable", error.reason, endpoint=error.endpoint, is_definite=error.definite)
-    kinds = {ShardLostError: "lost", MalformedCursor: "malformed", ValueError: "invalid"}
-    kind = next((name for cls, name in kinds.items() if isinstance(error, cls)), "other")
+    kind = next((name for cls, name in KINDS.items() if isinstance(error, cls)), "other")
     return TrackerError(kind, str(error))
