@@ -1,7 +1,8 @@
 """The user's code of the tests, which runs in processes of a worker. It writes what it sees into a file.
 
 The contents of a log may be a command: ``raise``, ``exit`` (of the process), ``hang`` (holding the
-interpreter's lock as C code may), or ``outage``. What follows ``unsaved`` in its batch is not saved.
+interpreter's lock as C code may), or ``outage``; ``slow`` takes a while. A batch with ``unsaved`` is not
+saved.
 """
 
 import ctypes
@@ -67,6 +68,8 @@ def _carry_out(name: str) -> None:
             raise ConnectionError("the database does not answer")
         case "exit":
             os._exit(3)
+        case "slow":
+            time.sleep(0.3)
         case "hang":
             ctypes.PyDLL(None).sleep(1000)  # without giving up the interpreter's lock
 

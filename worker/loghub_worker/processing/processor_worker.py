@@ -109,6 +109,8 @@ class ProcessorWorker:
                 raise self._pool.failure
             self._ended.wait(0.02)
         if consumer is None:
+            if self._pool.failure is not None:
+                raise self._pool.failure
             return
         self._consumer = consumer
         if self._stop:
