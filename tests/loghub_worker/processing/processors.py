@@ -188,6 +188,13 @@ class Pausing(Recorder):
         tracker.resume()
 
 
+class NeverReady(Recorder):
+    """Its shards cannot be initialized."""
+
+    def initialize(self, shard: int) -> None:
+        raise ConnectionError(f"nothing answers for shard {shard}")
+
+
 class FromTheBegin(Listener):
     """Writes what it learns, and lets new shards begin at their first log."""
 

@@ -51,6 +51,17 @@ def test_a_listener_learns_that_a_shard_is_lost(tmp_path: Path, site: Site) -> N
         assert heard(on) == [("assigned", "0", "0"), ("lost", "0", "0")]
 
 
+def test_a_shard_that_was_never_initialized_is_given_back(tmp_path: Path, site: Site) -> None:
+    site.prepare()
+    with rig(tmp_path, "NeverReady", listener="FromTheBegin") as on:
+        with running(consumer := on.consumer(site)):
+            wait_until(lambda: consumer.errors() != (), "the error")
+            assert "nothing answers for shard 0" in consumer.errors()[0].message
+            assert on.pool.progress()[0].shards == [0]
+        assert heard(on) == [("assigned", "0", "0"), ("revoked", "0", "0")]
+        assert on.pool.progress()[0].shards == []
+
+
 def test_a_process_that_is_replaced_seeks_no_shard_again(tmp_path: Path, site: Site) -> None:
     site.prepare()
     put(site, "a")

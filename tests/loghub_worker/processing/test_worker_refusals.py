@@ -81,6 +81,29 @@ def test_kills_of_workers_and_processes_lose_no_refused_log(tmp_path: Path) -> N
         assert worker.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.deep
+def test_kills_of_workers_with_fan_out_lose_nothing(tmp_path: Path) -> None:
+    with site(tmp_path) as on:
+        sent: list[str] = []
+        changes = {"factory": f"{MODULE}:fanned", "retry": None, "acknowledge": "log"}
+        worker = on.workers.start("w-0", config(on, **changes, on_failure=OnFailure()))
+        for round_ in range(20):
+            sent += [f"{key}-{round_}-{n}" for n in range(10) for key in "abcdef"]
+            put(on, *sent[-60:])
+            last = sent[-1]
+            wait_until(lambda last=last: any(line[4] == last for line in on.lines()), "the round")  # type: ignore[misc]
+            if round_ % 2:
+                worker.kill_all()
+                worker = on.workers.start("w-0", config(on, **changes, on_failure=OnFailure()))
+            else:
+                os.kill(one_child(worker), signal.SIGKILL)
+        wait_until(lambda: all_saved(on.client), "every shard to be saved at its end")
+        handled = Counter(line[4] for line in on.lines() if line[2] == "log")
+        assert set(handled) == set(sent)
+        print(f"\n20 kills: {len(sent)} logs sent, {handled.total() - len(sent)} of them handled again")
+        assert worker.end(signal.SIGTERM) == 0
+
+
 def test_a_worker_waits_for_a_retry_logstore_that_does_not_exist_yet(tmp_path: Path) -> None:
     with site(tmp_path, metrics=True) as on:
         on.client.create_logstore(REJECTED, shards=1)

@@ -98,11 +98,15 @@ class Processor(ABC):
 
 
 class TrackedProcessor(Processor):
-    """A processor that gets its tracker before `initialize`."""
+    """Gets its tracker before `initialize`, and learns in any case when the shard is gone."""
 
     @abstractmethod
     def use(self, tracker: Tracker) -> None:
         """Called first of all, once."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Called last of all, once, also if `initialize` never succeeded. Raises nothing."""
 
 
 ProcessorFactory = Callable[[], Processor]

@@ -83,6 +83,8 @@ class ShardRunner:
             self._table.fail(failure)
             self._table.apply(self._slot, lambda flow, _: shard_flow.shut_down(flow))
         finally:
+            if isinstance(self._processor, TrackedProcessor):
+                self._processor.close()
             self._code.close()
 
     def _initialize(self) -> None:

@@ -129,6 +129,7 @@ class Session:
         self._processor: Processor | None = None
         self._last_error = ""
         self._is_known = False  # the listener knows the shard
+        self._is_initialized = False
         threading.Thread(target=self._run, name=f"shard-{begin.shard}", daemon=True).start()
 
     def _run(self) -> None:
@@ -177,16 +178,17 @@ class Session:
                 )
             self._processor = made
         self._code.call(self._processor.initialize, self._shard)
+        self._is_initialized = True
 
     def _shut_down(self, request: ShutDown) -> None:
-        assert self._processor is not None
         try:
             listener = self._child.listener
             if listener is not None and self._is_known:
                 self._listen(listener.on_lost if request.is_lost else listener.on_revoked)
         finally:
             try:
-                self._code.call(self._processor.shutdown, self._tracker)
+                if self._processor is not None and self._is_initialized:
+                    self._code.call(self._processor.shutdown, self._tracker)
             finally:
                 self._child.shards.remove(self._tracker)
 

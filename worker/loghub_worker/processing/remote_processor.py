@@ -7,6 +7,7 @@ process, and why a process has ended.
 
 import itertools
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from loghub.clock import Clock
@@ -58,7 +59,8 @@ class RemoteProcessor(TrackedProcessor):
         self._has_ended = parts.has_ended
         self._is_of_retries = parts.is_of_retries
         self._process: ChildProcess | None = None
-        self._generation: int | None = None  # of the process, when the session began
+        self._generation: int | None = None  # of the process, when `initialize` had returned there
+        self._begun: int | None = None  # of the process, when the session began
         self._session = next(_SESSIONS)
         self._tracker: ShardTracker
         self._is_known = False  # the listener knows that the shard is assigned
@@ -72,12 +74,9 @@ class RemoteProcessor(TrackedProcessor):
 
     def initialize(self, shard: int) -> None:
         self._shard = shard
-        self._process = self._pool.take(self._session, shard, is_of_retries=self._is_of_retries)
-        try:
-            self._begin_session()
-        except RemoteError:
-            self._pool.give_back(self._session)
-            raise
+        if self._process is None:
+            self._process = self._pool.take(self._session, shard, is_of_retries=self._is_of_retries)
+        self._begin_session()
 
     def process(self, logs: LogBatch, tracker: Tracker) -> str | None:  # noqa: ARG002 - it has it
         began_s = self._clock.monotonic_s()
@@ -96,14 +95,12 @@ class RemoteProcessor(TrackedProcessor):
         return answer.cursor
 
     def shutdown(self, tracker: Tracker) -> None:  # noqa: ARG002 - it has it
-        process, session, is_lost = self._process, self._session, not self._tracker.is_held
-        try:
-            if process is not None and process.loaded and self._generation == process.generation:
-                answer = self._call(lambda call: ShutDown(call, session, is_lost))
-                if answer.error is not None:
-                    raise RemoteError(answer.error)
-        finally:
-            self._pool.give_back(session)
+        self._end_session()
+
+    def close(self) -> None:
+        with suppress(RemoteError):  # `initialize` has never succeeded, or `shutdown` has reported it
+            self._end_session()
+        self._pool.give_back(self._session)
 
     # -- the session
 
@@ -120,14 +117,27 @@ class RemoteProcessor(TrackedProcessor):
             generation=None,
             timeout_s=self._timeout_s,
         )
+        self._begun = generation
         self._is_known |= answer.is_known
         if answer.error is not None:
             raise RemoteError(answer.error)
         self._generation = generation
 
+    def _end_session(self) -> None:
+        process, session, is_lost = self._process, self._session, not self._tracker.is_held
+        generation, self._begun = self._begun, None
+        if process is not None and process.loaded and generation == process.generation:
+            answer, _ = process.call(
+                lambda call: ShutDown(call, session, is_lost),
+                generation=generation,
+                timeout_s=self._timeout_s,
+            )
+            if answer.error is not None:
+                raise RemoteError(answer.error)
+
     def _call(
         self,
-        make: Callable[[int], Process | ShutDown],
+        make: Callable[[int], Process],
         bodies: Sequence[memoryview] = (),
         *,
         alone: bool = False,
