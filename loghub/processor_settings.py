@@ -3,7 +3,17 @@
 Its rules for what may change between releases hold here too.
 """
 
+from typing import Literal
+
 import msgspec
+
+
+class RetryLogstore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The logstore, of the same project, and how long logs wait the first time, the second, and so on. After
+    the last, they are settled by the policy."""
+
+    logstore: str
+    delays_s: tuple[float, ...] = (10.0, 60.0, 600.0)
 
 
 class ProcessorPipeline(
@@ -18,7 +28,15 @@ class ProcessorPipeline(
     factory: str  # module:name
     files: dict[str, str] = {}
     folder: str | None = None
+    listener: str | None = None  # module:name
     processes: int = 1  # 0: one for each core
     max_logs: int | None = None
     max_bytes: int = 4 << 20
     max_wait_s: float = 0.0
+    # As the settings of these names in `loghub_worker.consumer.settings.ConsumerSettings`.
+    acknowledge: Literal["batch", "log"] = "batch"
+    redelivery_delay_s: float = 1.0
+    max_redelivery_delay_s: float = 60.0
+    ack_timeout_s: float | None = None
+    max_unacknowledged: int = 10_000
+    retry: RetryLogstore | None = None

@@ -384,7 +384,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     phase: str  # one of `WorkerPhaseName`, or one of another release
     reason: str  # a `WorkerReason`, "" without an error
     message: str
-    rows_written: int  # to the sink, since the process started
+    rows_written: int  # to the sink, or logs that a processor has read, since the process started
     last_heartbeat_age_s: float | None
     shards: list[ShardProgress]
     written_at: float  # unix seconds

@@ -127,6 +127,7 @@ def test_every_setting_but_those_of_the_first_contract_has_a_default() -> None:
         contract.PythonPipeline: {"function"},
         contract.CopyPipeline: set(),
         processor_settings.ProcessorPipeline: {"factory"},
+        processor_settings.RetryLogstore: {"logstore"},
         sink_settings.NoSink: set(),
         contract.DeadLetterLogstore: {"project", "logstore"},
         contract.DeadLetterFolder: {"path"},

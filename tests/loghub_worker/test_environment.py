@@ -29,8 +29,8 @@ from loghub.worker_contract import (
 )
 from loghub_worker.batch_plan import Range
 from loghub_worker.child_processes import end_children
-from loghub_worker.failure.failure_handler import FailureReport
 from loghub_worker.failure.failure_policy import FailurePolicy
+from loghub_worker.failure.failure_report import FailureReport
 from loghub_worker.failure.skip_limits import Cause, Failure, FailureSettings, Policy
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import ReportedError

@@ -90,7 +90,9 @@ class Figures(Collector):
                 "loghub_worker_heartbeat_age_seconds", "Time since the last successful heartbeat.", value=age
             )
         yield CounterMetricFamily(
-            "loghub_worker_rows_written", "Number of rows written to the sink.", value=status.rows_written
+            "loghub_worker_rows_written",
+            "Number of rows written to the sink, or of logs that a processor has read.",
+            value=status.rows_written,
         )
         for counter in self._counters():
             yield counter.metric()

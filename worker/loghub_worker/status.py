@@ -16,7 +16,7 @@ from loghub.worker_contract import (
     WorkerPhaseName,
     WorkerStatus,
 )
-from loghub_worker.failure.failure_handler import FailureReport
+from loghub_worker.failure.failure_report import FailureReport
 from loghub_worker.log_service import ReportedError
 from loghub_worker.membership.membership import HeldShard, Membership, MemberState, ShardPhase, ShutdownMode
 
@@ -43,7 +43,7 @@ class ShardReadings:
 class QueryProgress:
     """What the query has done and does."""
 
-    rows: int = 0  # written to the sink
+    rows: int = 0  # written to the sink, or logs that a processor has read
     batch_age_s: float | None = None  # of the running batch
     batch_hung_after_s: float
     failures: FailureReport = field(default_factory=FailureReport)

@@ -8,7 +8,7 @@ from loghub_operator.api.connector_sinks import KafkaSink, SparkSink
 from loghub_operator.api.delta_sink import DeltaSink
 from loghub_operator.api.fields import LogstoreName, ObjectName, ProjectName, seconds_of
 from loghub_operator.api.file_sinks import FileSink, JsonSink, ParquetSink
-from loghub_operator.api.on_failure import OnFailure
+from loghub_operator.api.on_failure import FailurePolicy, OnFailure
 from loghub_operator.api.postgresql_sink import PostgresqlSink
 from loghub_operator.api.processor import ProcessorPipeline
 from loghub_operator.api.sink_location import SinkLocation
@@ -198,6 +198,20 @@ class Pipeline(ApiModel):
             message="a processor writes its results itself: leave out sink",
             holds=lambda self: self.processor is None or self.sink is None,
         ),
+        Rule(
+            cel=(
+                "!has(self.processor) || !has(self.processor.retryLogstore) || "
+                "self.onFailure.policy in ['DeadLetter', 'Skip']"
+            ),
+            message=(
+                "retryLogstore needs onFailure.policy: DeadLetter or Skip, which says what becomes of its"
+                " logs after the last delay"
+            ),
+            holds=lambda self: (
+                self.retry_logstore is None
+                or self.on_failure.policy in (FailurePolicy.DEAD_LETTER, FailurePolicy.SKIP)
+            ),
+        ),
     )
 
     sql: Annotated[str, Field(min_length=1, max_length=65_536)] | None = Field(
@@ -258,6 +272,12 @@ class Pipeline(ApiModel):
     def code(self) -> UserCode | None:
         """The Python code that the user brings, if there is any."""
         return self.python or self.processor
+
+    @property
+    def retry_logstore(self) -> str | None:
+        """The logstore in which logs of a processor wait, if there is one."""
+        given = None if self.processor is None else self.processor.retry_logstore
+        return None if given is None else given.name
 
     @property
     def sink_volume_claim(self) -> str | None:

@@ -1,11 +1,14 @@
 """``spec.pipeline.processor``: user code that consumes without Spark."""
 
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from loghub_operator.api.explain import described
+from loghub_operator.api.fields import LogstoreName
 from loghub_operator.api.user_code import EntryName, UserCode
-from loghub_operator.api.validation import ApiModel
+from loghub_operator.api.validation import ApiModel, Rule
 
 
 class Batch(ApiModel):
@@ -26,6 +29,71 @@ class Batch(ApiModel):
     )
 
 
+class AcknowledgeMode(StrEnum):
+    """What acknowledges logs, so that they do not come again. BATCH: what process returns from is
+    acknowledged, but for what tracker.nack has refused. LOG: nothing is acknowledged but by tracker.ack,
+    which any thread may call at any time, and which is also what moves the checkpoint; fan_out needs it.
+    """
+
+    BATCH = "Batch"
+    LOG = "Log"
+
+
+class Redelivery(ApiModel):
+    """When logs that were refused, or not acknowledged in time, are handed over again."""
+
+    RULES: ClassVar = (
+        Rule(
+            cel="self.maxDelayMilliseconds >= self.delayMilliseconds",
+            message="maxDelayMilliseconds must be at least delayMilliseconds",
+            holds=lambda self: self.max_delay_milliseconds >= self.delay_milliseconds,
+        ),
+    )
+
+    delay_milliseconds: Annotated[int, Field(ge=50, le=3_600_000)] = Field(
+        default=1000,
+        description=(
+            "How long a log waits that was refused for the first time; then twice as long each time, unless"
+            " tracker.nack says when."
+        ),
+    )
+    max_delay_milliseconds: Annotated[int, Field(ge=50, le=3_600_000)] = Field(
+        default=60_000, description="The longest of these waits."
+    )
+    ack_timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = Field(
+        default=None,
+        description=(
+            "With acknowledge: Log, a log that was neither acknowledged nor refused for so long is handed"
+            " over again. Default: never."
+        ),
+    )
+    max_unacknowledged: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        default=10_000,
+        description=(
+            "Log groups of a shard from the first that is not acknowledged to the last that was handed over;"
+            " beyond, nothing new is. So many are repeated, at most, after a crash or a move of the shard."
+        ),
+    )
+
+
+class RetryLogstore(ApiModel):
+    """A logstore in which logs wait that failed pipeline.onFailure.maxAttempts times, so that their shard can
+    go on. The workers read it in a consumer group of the same name, which they create. After the last delay,
+    pipeline.onFailure settles the logs."""
+
+    name: LogstoreName = Field(
+        description=(
+            "Name of the logstore, which must exist in the project that is consumed, for this group only."
+        )
+    )
+    delays_seconds: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=2_592_000)], ...], Field(min_length=1, max_length=20)
+    ] = Field(
+        default=(10, 60, 600),
+        description="How long logs wait before they are tried again: the first time, the second, and so on.",
+    )
+
+
 class ProcessorPipeline(UserCode):
     """A processor of `loghub_worker.api` (docs/processor.md), without Spark and Java.
 
@@ -34,11 +102,31 @@ class ProcessorPipeline(UserCode):
     process that sends heartbeats, and one that hangs or crashes is replaced. Without
     configMap and volumeClaim the code is in the worker's image."""
 
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        *UserCode.RULES,
+        Rule(
+            field="redelivery",
+            cel="!has(self.redelivery.ackTimeoutSeconds) || self.acknowledge == 'Log'",
+            message="ackTimeoutSeconds needs acknowledge: Log; with Batch, returning acknowledges",
+            holds=lambda self: (
+                self.redelivery.ack_timeout_seconds is None or self.acknowledge is AcknowledgeMode.LOG
+            ),
+        ),
+    )
+
     factory: EntryName = Field(
         description=(
-            "A class derived from loghub_worker.api.Processor, or a function that returns such an object, as"
-            " module:name, for example counts:CountByTopic. It is called without arguments for each shard."
+            "A class derived from loghub_worker.api.Processor, a function that returns such an object, or"
+            " what loghub_worker.api.fan_out returns, as module:name, for example counts:CountByTopic. It is"
+            " called without arguments for each shard."
         )
+    )
+    listener: EntryName | None = Field(
+        default=None,
+        description=(
+            "A class derived from loghub_worker.api.Listener, as module:name, in the same files. Each process"
+            " makes one, with the shards of the process as its argument, which it may seek, pause and resume."
+        ),
     )
     processes: Annotated[int, Field(ge=0, le=64)] = Field(
         default=1,
@@ -51,6 +139,14 @@ class ProcessorPipeline(UserCode):
         ),
     )
     batch: Batch = Field(default=Batch(), description="How many logs a processor gets at a time.")
+    acknowledge: AcknowledgeMode = Field(
+        default=AcknowledgeMode.BATCH, strict=False, description=described(AcknowledgeMode)
+    )
+    redelivery: Redelivery = Field(
+        default=Redelivery(),
+        description="When logs that were refused, or not acknowledged in time, are handed over again.",
+    )
+    retry_logstore: RetryLogstore | None = None
 
     @property
     def entry(self) -> str:

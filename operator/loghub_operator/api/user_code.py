@@ -29,7 +29,7 @@ class VolumeCode(ApiModel):
 class UserCode(ApiModel):
     """What is named as module:name, in a ConfigMap, on a volume or in the worker's image."""
 
-    RULES: ClassVar = (
+    RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="!(has(self.configMap) && has(self.volumeClaim))",
             message=(

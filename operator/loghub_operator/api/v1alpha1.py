@@ -122,6 +122,9 @@ class Adoption(StrEnum):
     NEVER = "Never"
 
 
+RETRIES = "has(self.pipeline.processor) && has(self.pipeline.processor.retryLogstore)"
+
+
 class Spec(ApiModel):
     """One consumer group, and the workers that consume it."""
 
@@ -165,6 +168,20 @@ class Spec(ApiModel):
             ),
             message="the dead letter must not be the logstore that is consumed",
             holds=lambda self: not self.rejects_into_its_source(),
+        ),
+        Rule(
+            field="pipeline.processor.retryLogstore",
+            cel=(
+                f"!({RETRIES}) || self.pipeline.processor.retryLogstore.name != self.logstore && "
+                "(!has(self.pipeline.onFailure.deadLetter) || "
+                "!has(self.pipeline.onFailure.deadLetter.logstore) || "
+                "self.pipeline.onFailure.deadLetter.logstore.name != "
+                "self.pipeline.processor.retryLogstore.name || "
+                "(has(self.pipeline.onFailure.deadLetter.logstore.project) && "
+                "self.pipeline.onFailure.deadLetter.logstore.project != self.project))"
+            ),
+            message="retryLogstore must be neither the logstore that is consumed nor the dead letter",
+            holds=lambda self: not self.retries_elsewhere_used(),
         ),
         Rule(
             field="spark.master",
@@ -303,12 +320,20 @@ class Spec(ApiModel):
 
     def rejects_into_its_source(self) -> bool:
         """The pipeline would read what it rejected, and reject it again, forever."""
+        return self.dead_letter_logstore == self.logstore
+
+    def retries_elsewhere_used(self) -> bool:
+        """The logs that wait would be taken for others."""
+        retry = self.pipeline.retry_logstore
+        return retry is not None and retry in (self.logstore, self.dead_letter_logstore)
+
+    @property
+    def dead_letter_logstore(self) -> str | None:
+        """The dead letter if it is a logstore of the project that is consumed."""
         dead_letter = self.pipeline.on_failure.dead_letter
         target = None if dead_letter is None else dead_letter.logstore
-        return target is not None and (target.project or self.project, target.name) == (
-            self.project,
-            self.logstore,
-        )
+        is_here = target is not None and (target.project or self.project) == self.project
+        return target.name if target is not None and is_here else None
 
 
 class Metadata(ApiModel):

@@ -131,11 +131,11 @@ def _up_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--create-logstore",
         action="store_true",
-        help="create the project and the logstore if they do not exist",
+        help="create the project and the logstores that the file names if they do not exist",
     )
     parser.add_argument(
         "--shards", type=_shards, default=4,
-        help="number of shards of a logstore created by --create-logstore (default: 4)",
+        help="number of shards of each logstore created by --create-logstore (default: 4)",
     )  # fmt: skip
     parser.add_argument(
         "--wait-for", choices=("ready", "caught-up"),

@@ -30,9 +30,11 @@ def create_sources(client: LogHub, resource: LogHubConsumerGroup, *, shards: int
 
 
 def _logstores(client: LogHub, resource: LogHubConsumerGroup) -> tuple[str, ...]:
-    sink = resource.spec.pipeline.logstore_sink
-    ours = sink is not None and (sink.project or resource.spec.project) == client.project
-    return (resource.spec.logstore, sink.name) if sink is not None and ours else (resource.spec.logstore,)
+    spec, sink = resource.spec, resource.spec.pipeline.logstore_sink
+    ours = sink is not None and (sink.project or spec.project) == client.project
+    target = sink.name if sink is not None and ours else None
+    named = (spec.logstore, target, spec.pipeline.retry_logstore, spec.dead_letter_logstore)
+    return tuple(name for name in named if name is not None)
 
 
 def _create_if_missing(create: Callable[[], None]) -> bool:

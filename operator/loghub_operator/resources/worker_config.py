@@ -9,7 +9,7 @@ import math
 
 from loghub.executor_settings import ExecutorSettings
 from loghub.log_settings import LogFile, LogSettings
-from loghub.processor_settings import ProcessorPipeline
+from loghub.processor_settings import ProcessorPipeline, RetryLogstore
 from loghub.sink_settings import (
     ConsoleSink,
     DeltaSink,
@@ -38,6 +38,7 @@ from loghub.worker_contract import (
     encode_settings,
 )
 from loghub_operator.api import patterns
+from loghub_operator.api import processor as api
 from loghub_operator.api.delta_sink import SchemaEvolution
 from loghub_operator.api.file_sinks import FileSink
 from loghub_operator.api.sink_location import SinkLocation
@@ -161,13 +162,30 @@ def _pipeline(resource: LogHubConsumerGroup, placement: Placement) -> Pipeline:
     assert processor is not None
     return ProcessorPipeline(
         factory=processor.factory,
+        listener=processor.listener,
         files=files,
         folder=folder,
         processes=processes_of(resource),
         max_logs=processor.batch.max_logs,
         max_bytes=processor.batch.max_bytes,
         max_wait_s=processor.batch.max_wait_milliseconds / 1000,
+        acknowledge="log" if processor.acknowledge is api.AcknowledgeMode.LOG else "batch",
+        redelivery_delay_s=processor.redelivery.delay_milliseconds / 1000,
+        max_redelivery_delay_s=processor.redelivery.max_delay_milliseconds / 1000,
+        ack_timeout_s=_seconds(processor.redelivery.ack_timeout_seconds),
+        max_unacknowledged=processor.redelivery.max_unacknowledged,
+        retry=_retry(processor.retry_logstore),
     )
+
+
+def _seconds(given: int | None) -> float | None:
+    return None if given is None else float(given)
+
+
+def _retry(given: api.RetryLogstore | None) -> RetryLogstore | None:
+    if given is None:
+        return None
+    return RetryLogstore(logstore=given.name, delays_s=tuple(map(float, given.delays_seconds)))
 
 
 def _sink(resource: LogHubConsumerGroup, placement: Placement) -> Sink:

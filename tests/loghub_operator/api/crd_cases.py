@@ -49,6 +49,14 @@ DEPENDENCIES: dict[str, Document] = {
     "timeoutSeconds": {"heartbeatIntervalSeconds": 1},
     "pipeline.python": {"pipeline": {"sql": None}},
     "pipeline.processor": {"pipeline": {"sql": None, "sink": None}},
+    "pipeline.processor.redelivery.delayMilliseconds": {
+        "pipeline": {"processor": {"redelivery": {"maxDelayMilliseconds": 3_600_000}}}
+    },
+    "pipeline.processor.redelivery.maxDelayMilliseconds": {
+        "pipeline": {"processor": {"redelivery": {"delayMilliseconds": 50}}}
+    },
+    "pipeline.processor.redelivery.ackTimeoutSeconds": {"pipeline": {"processor": {"acknowledge": "Log"}}},
+    "pipeline.processor.retryLogstore": {"pipeline": {"onFailure": {"policy": "Skip"}}},
     "pipeline.sink.json": {"pipeline": {"sink": {"parquet": None}}},
     "pipeline.sink.json.path": {"pipeline": {"sink": {"json": {"volumeClaim": "a"}}}},
     "pipeline.sink.json.volumeClaim": {"pipeline": {"sink": {"json": {"path": "a"}}}},
@@ -337,7 +345,7 @@ def many(path: Path, count: int) -> list[Any]:
         number = schema_at((*item, key))["type"] == "integer"
         return [least(item) | {key: n if number else f"n{n}"} for n in range(count)]
     if schema_at(item)["type"] == "integer":
-        return list(range(count))
+        return [least(item) + n for n in range(count)]
     differ = schema_at(path).get(LIST) == "set"
     return [f"{least(item)}{n}" if differ else least(item) for n in range(count)]
 

@@ -72,6 +72,66 @@ PIPELINE_RULES: dict[str, tuple[Document, str, str]] = {
         "spec.pipeline.processor",
         ("configMap and volumeClaim must not both be set; with neither, the code is in the worker's image"),
     ),
+    "ack-timeout-without-acknowledgements": (
+        {
+            "pipeline": {
+                "sql": None,
+                "sink": None,
+                "processor": {"factory": "a:b", "redelivery": {"ackTimeoutSeconds": 30}},
+            }
+        },
+        "spec.pipeline.processor.redelivery",
+        "ackTimeoutSeconds needs acknowledge: Log; with Batch, returning acknowledges",
+    ),
+    "redelivery-with-a-shorter-longest-delay": (
+        {
+            "pipeline": {
+                "sql": None,
+                "sink": None,
+                "processor": {"factory": "a:b", "redelivery": {"maxDelayMilliseconds": 999}},
+            }
+        },
+        "spec.pipeline.processor.redelivery",
+        "maxDelayMilliseconds must be at least delayMilliseconds",
+    ),
+    "retries-that-are-never-settled": (
+        {
+            "pipeline": {
+                "sql": None,
+                "sink": None,
+                "processor": {"factory": "a:b", "retryLogstore": {"name": "retries"}},
+            }
+        },
+        "spec.pipeline",
+        (
+            "retryLogstore needs onFailure.policy: DeadLetter or Skip, which says what becomes of its logs"
+            " after the last delay"
+        ),
+    ),
+    "retries-in-the-source": (
+        {
+            "pipeline": {
+                "sql": None,
+                "sink": None,
+                "processor": {"factory": "a:b", "retryLogstore": {"name": "access"}},
+                "onFailure": {"policy": "Skip"},
+            }
+        },
+        "spec.pipeline.processor.retryLogstore",
+        "retryLogstore must be neither the logstore that is consumed nor the dead letter",
+    ),
+    "retries-in-the-dead-letter": (
+        {
+            "pipeline": {
+                "sql": None,
+                "sink": None,
+                "processor": {"factory": "a:b", "retryLogstore": {"name": "rejected"}},
+                "onFailure": {"policy": "DeadLetter", "deadLetter": {"logstore": {"name": "rejected"}}},
+            }
+        },
+        "spec.pipeline.processor.retryLogstore",
+        "retryLogstore must be neither the logstore that is consumed nor the dead letter",
+    ),
     "code-from-two-places": (
         {
             "pipeline": {

@@ -90,6 +90,26 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
         {"pipeline": PROCESSOR},
         R,
     ),
+    "pipeline.processor.listener": (processor(listener="m:Seeks"), {"pipeline": PROCESSOR}, R),
+    "pipeline.processor.acknowledge": (processor(acknowledge="Log"), {"pipeline": PROCESSOR}, R),
+    **{
+        f"pipeline.processor.redelivery.{name}": (
+            processor(redelivery={name: 2000}, acknowledge="Log"),
+            processor(PROCESSOR, acknowledge="Log"),
+            R,
+        )
+        for name in ("delayMilliseconds", "maxDelayMilliseconds", "ackTimeoutSeconds", "maxUnacknowledged")
+    },
+    "pipeline.processor.retryLogstore.name": (
+        processor(retryLogstore={"name": "bb"}),
+        processor(PROCESSOR | {"onFailure": {"policy": "Skip"}}, retryLogstore={"name": "aa"}),
+        R,
+    ),
+    "pipeline.processor.retryLogstore.delaysSeconds": (
+        processor(retryLogstore={"name": "aa", "delaysSeconds": [5]}),
+        processor(PROCESSOR | {"onFailure": {"policy": "Skip"}}, retryLogstore={"name": "aa"}),
+        R,
+    ),
     "pipeline.processor.configMap.name": (
         processor(configMap={"name": "b"}),
         processor(PROCESSOR, configMap={"name": "a"}),

@@ -13,7 +13,7 @@ import yaml
 from loghub import sink_settings
 from loghub import worker_contract as contract
 from loghub.clock import SystemClock
-from loghub.processor_settings import ProcessorPipeline
+from loghub.processor_settings import ProcessorPipeline, RetryLogstore
 from loghub.worker_contract import WorkerConfig
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.api.labels import ANNOTATION_REVISION
@@ -232,6 +232,32 @@ def test_a_processor_has_no_sink_and_its_code_as_a_function_has() -> None:
     assert config.pipeline == ProcessorPipeline(factory="counts:Count", folder="lib")
     claims = [one["persistentVolumeClaim"] for one in pod["volumes"] if "persistentVolumeClaim" in one]
     assert claims == [{"claimName": "code"}]
+
+
+def test_how_a_processor_acknowledges_reaches_its_workers() -> None:
+    given = {
+        "factory": "counts:Count",
+        "listener": "counts:Seeks",
+        "acknowledge": "Log",
+        "redelivery": {
+            "delayMilliseconds": 250,
+            "maxDelayMilliseconds": 5000,
+            "ackTimeoutSeconds": 30,
+            "maxUnacknowledged": 7,
+        },
+        "retryLogstore": {"name": "retries", "delaysSeconds": [5, 50]},
+    }
+    pipeline = PROCESSOR | {"processor": given, "onFailure": {"policy": "Skip"}}
+    assert worker_config(example({"pipeline": pipeline}), PLACEMENT).pipeline == ProcessorPipeline(
+        factory="counts:Count",
+        listener="counts:Seeks",
+        acknowledge="log",
+        redelivery_delay_s=0.25,
+        max_redelivery_delay_s=5.0,
+        ack_timeout_s=30.0,
+        max_unacknowledged=7,
+        retry=RetryLogstore(logstore="retries", delays_s=(5.0, 50.0)),
+    )
 
 
 def test_the_disruption_budget_is_one_and_workers_have_no_token() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+import structlog
 
 from loghub.client.http import HttpLogHub
 from tests.loghub_worker.consumer.support import PROJECT, Site
@@ -23,3 +24,4 @@ def site(service: ServiceProcess) -> Iterator[Site]:
     client = HttpLogHub(service.endpoint, PROJECT, credentials=service.credentials)
     yield Site(service, client)
     client.close()
+    structlog.reset_defaults()  # a consumer configures it for the program, which other tests are not

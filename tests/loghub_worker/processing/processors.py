@@ -1,15 +1,29 @@
 """The user's code of the tests, which runs in processes of a worker. It writes what it sees into a file.
 
 The contents of a log may be a command: ``raise``, ``exit`` (of the process), ``hang`` (holding the
-interpreter's lock as C code may), or ``outage``.
+interpreter's lock as C code may), or ``outage``; ``slow`` takes a while. A batch with ``unsaved`` is not
+saved.
 """
 
 import ctypes
 import os
+import queue
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-from loghub_worker.api import LogBatch, Processor, Tracker
+from loghub_worker.api import (
+    Listener,
+    LogBatch,
+    Processor,
+    ReceivedLog,
+    ReceivedLogGroup,
+    ShardControl,
+    Tracker,
+    fan_out,
+)
 
 OUTPUT = "PROCESSED"  # the variable with the path of the file
 JVM_OR_SPARK = ("pyspark", "py4j", "pandas")
@@ -27,7 +41,8 @@ class Recorder(Processor):
         for name in ids:
             _carry_out(name)
         self.write(*(f"log {self.shard} {name}" for name in ids))
-        tracker.save(persist=False)
+        if "unsaved" not in ids:
+            tracker.save(persist=False)
 
     def shutdown(self, tracker: Tracker) -> None:
         self.write(f"shutdown {self.shard} {tracker.get()}")
@@ -53,13 +68,168 @@ def _carry_out(name: str) -> None:
             raise ConnectionError("the database does not answer")
         case "exit":
             os._exit(3)
+        case "slow":
+            time.sleep(0.3)
         case "hang":
             ctypes.PyDLL(None).sleep(1000)  # without giving up the interpreter's lock
 
 
-class Refusing(Recorder):
+class Late(Recorder):
+    """Saves once the file ``go`` exists next to the output."""
+
     def process(self, logs: LogBatch, tracker: Tracker) -> None:
-        tracker.nack()
+        self.write("began")
+        while not (Path(os.environ[OUTPUT]).parent / "go").exists():
+            time.sleep(0.01)
+        try:
+            tracker.save()
+        except Exception as error:
+            self.write(f"raised {type(error).__name__} {error}")
+            raise
+
+
+class Refusing(Recorder):
+    """Refuses ``refuse-2-..`` in its first two deliveries, and rejects ``reject-..``."""
+
+    def process(self, logs: LogBatch, tracker: Tracker) -> None:
+        for group in logs.groups:
+            for log in group.logs:
+                name = str(log.get("id"))
+                self.write(f"log {self.shard} {name} {logs.delivery}")
+                command, _, rest = name.partition("-")
+                if command == "refuse" and logs.delivery <= int(rest[0]):
+                    tracker.nack(log, reason=f"time {logs.delivery}")
+                elif command == "reject":
+                    tracker.reject(log, reason="never")
+                elif command == "exit" and logs.delivery == 1:
+                    tracker.nack(log)
+                else:
+                    _carry_out(name)
+        tracker.save(persist=False)
+
+
+class TooLate(Recorder):
+    """Refuses what was acknowledged before, and acknowledges no batch."""
+
+    def initialize(self, shard: int) -> None:
+        super().initialize(shard)
+        self.before: LogBatch | None = None
+
+    def process(self, logs: LogBatch, tracker: Tracker) -> None:
+        if self.before is not None:
+            self.attempt(lambda: tracker.nack(self.before))  # type: ignore[arg-type]
+            self.attempt(lambda: tracker.nack(delay_s=-1.0))
+            self.attempt(lambda: tracker.transaction(logs))
+        self.before = logs
+        self.write(f"delivery {logs.delivery} {logs.begin_cursor} {tracker.get()}")
+        tracker.save()
+
+    def shutdown(self, tracker: Tracker) -> None:
+        self.attempt(tracker.ack)
+
+    def attempt(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            self.write(f"raised {type(error).__name__} {error}")
+
+
+class Acknowledging(Recorder):
+    """Acknowledges each log in a thread of its own, the last one first; ``silent-..`` the second time only.
+    ``exit-..`` ends the process after `process` has returned, unless one has ended before."""
+
+    def initialize(self, shard: int) -> None:
+        super().initialize(shard)
+        self.batches: queue.SimpleQueue[tuple[LogBatch, Tracker]] = queue.SimpleQueue()
+        threading.Thread(target=self.acknowledge, daemon=True).start()
+
+    def process(self, logs: LogBatch, tracker: Tracker) -> None:
+        self.batches.put((logs, tracker))
+
+    def acknowledge(self) -> None:
+        while True:
+            logs, tracker = self.batches.get()
+            for group in reversed(logs.groups):
+                for log in group.logs:
+                    name = str(log.get("id"))
+                    self.write(f"log {self.shard} {name} {logs.delivery}")
+                    ended = Path(os.environ[OUTPUT]).with_name(name)
+                    if name.startswith("exit") and not ended.exists():
+                        ended.touch()
+                        os._exit(3)
+                    if not name.startswith("silent") or logs.delivery > 1:
+                        tracker.ack(log)
+
+    def shutdown(self, tracker: Tracker) -> None:
+        """What was acknowledged is."""
+
+
+class Pausing(Recorder):
+    """After ``pause`` its shard is paused until the file ``go`` exists next to the output. ``seek`` continues
+    at the begin, once."""
+
+    def initialize(self, shard: int) -> None:
+        super().initialize(shard)
+        self.has_sought = False
+
+    def process(self, logs: LogBatch, tracker: Tracker) -> None:
+        super().process(logs, tracker)
+        ids = [log.get("id") for group in logs.groups for log in group.logs]
+        if "pause" in ids:
+            tracker.pause()
+            threading.Thread(target=self.resume, args=(tracker,), daemon=True).start()
+        if "seek" in ids and not self.has_sought:
+            self.has_sought = True
+            tracker.seek("begin")
+
+    def resume(self, tracker: Tracker) -> None:
+        while not (Path(os.environ[OUTPUT]).parent / "go").exists():
+            time.sleep(0.01)
+        tracker.resume()
+
+
+class NeverReady(Recorder):
+    """Its shards cannot be initialized."""
+
+    def initialize(self, shard: int) -> None:
+        raise ConnectionError(f"nothing answers for shard {shard}")
+
+
+class FromTheBegin(Listener):
+    """Writes what it learns, and lets new shards begin at their first log."""
+
+    def __init__(self, shards: ShardControl) -> None:
+        self.shards = shards
+
+    def on_assigned(self, shards: tuple[int, ...]) -> None:
+        self.write("assigned", shards)
+        for shard in shards:
+            self.shards.seek(shard, "begin")
+
+    def on_revoked(self, shards: tuple[int, ...]) -> None:
+        self.write("revoked", shards)
+
+    def on_lost(self, shards: tuple[int, ...]) -> None:
+        self.write("lost", shards)
+
+    def write(self, what: str, shards: tuple[int, ...]) -> None:
+        held = ",".join(map(str, self.shards.assignment()))
+        with Path(os.environ[OUTPUT]).open("a") as file:
+            file.writelines(f"{os.getpid()} - {what} {shard} {held}\n" for shard in shards)
+
+
+def not_a_listener(_: ShardControl) -> object:
+    return object()
+
+
+def _handle(log: ReceivedLog, _: ReceivedLogGroup) -> None:
+    name = str(log.get("id"))
+    with Path(os.environ[OUTPUT]).open("a") as file:
+        file.write(f"{os.getpid()} - log {threading.current_thread().name} {name}\n")
+    _carry_out(name)
+
+
+fanned = fan_out(_handle, key=lambda log, _: str(log.get("id"))[0], threads=3, max_attempts=2)
 
 
 class NotDerived:

@@ -1,55 +1,29 @@
-"""Processes of processors without a log service: a pool, batches, and a tracker that remembers."""
+"""Processes of processors: a pool, consumers that call them."""
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from loghub.clock import SystemClock
-from loghub.wire.loggroup import Log, LogGroup, encode, wrap
-from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
-from loghub_worker.consumer.user_code import RemoteError
-from loghub_worker.failure.dead_letter import DeadLetters
-from loghub_worker.failure.skip_limits import FailureSettings, Policy
-from loghub_worker.log_service import encode_cursor
+from loghub.wire.loggroup import Log, LogGroup, encode
+from loghub.worker_contract import OnFailure
+from loghub_worker.api import Consumer
+from loghub_worker.consumer.worker_options import WorkerOptions
+from loghub_worker.failure.failure_policy import FailingRange
 from loghub_worker.processing.child_process import ProcessSettings
 from loghub_worker.processing.messages import Load
 from loghub_worker.processing.process_pool import ProcessPool
-from loghub_worker.processing.remote_processor import (
-    ProcessorCounts,
-    RemoteProcessor,
-    ShardFailures,
-)
+from loghub_worker.processing.processor_counters import ProcessorCounts
+from loghub_worker.processing.remote_processor import RemoteParts, RemoteProcessor, has_ended
+from tests.loghub_worker.consumer.support import Site
 from tests.loghub_worker.processing.processors import OUTPUT
-from tests.support import ROOT, wait_until
+from tests.support import ROOT
 
 MODULE = "tests.loghub_worker.processing.processors"
-
-
-class MemoryTracker:
-    """A tracker whose checkpoint is only here."""
-
-    def __init__(self, shard: int, position: int = 0) -> None:
-        self.shard = shard
-        self._noted = encode_cursor(position)
-        self.saves: list[tuple[str | None, bool]] = []
-
-    def save(self, *, persist: bool = True, cursor: str | None = None) -> None:
-        self.saves.append((cursor, persist))
-        self._noted = cursor or self._noted
-
-    def get(self) -> str:
-        return self._noted
-
-
-def batch(*groups: str, shard: int = 0, first: int = 0) -> LogBatch:
-    """Log groups of one log each, with these ids."""
-    body = wrap(
-        [encode(LogGroup(logs=(Log(time=1_700_000_000, contents=(("id", name),)),))) for name in groups]
-    )
-    pulled = PulledBody(body, shard=shard, first=first, count=len(groups))
-    return LogBatch(shard, (BodySlice(pulled, 0, len(groups)),))
 
 
 class Rig:
@@ -57,36 +31,42 @@ class Rig:
 
     def __init__(self, folder: Path, pool: ProcessPool, *, timeout_s: float) -> None:
         self._folder = folder
-        self._timeout_s = timeout_s
         self.pool = pool
-        self.clock = SystemClock()
         self.counts = ProcessorCounts()
-        self.failures: dict[int, ShardFailures] = {}
-        self.policy = FailureSettings(
-            policy=Policy.RETRY,
-            max_attempts=1,
-            max_consecutive=10,
-            max_per_hour=100,
+        self._consumer: Consumer | None = None
+        self._parts = RemoteParts(
+            pool=pool, counts=self.counts, clock=SystemClock(), timeout_s=timeout_s, has_ended=self._has_ended
+        )
+
+    def _has_ended(self, shard: int) -> bool:
+        return self._consumer is not None and has_ended(self._consumer.failure_report(), shard)
+
+    def consumer(self, site: Site, policy: str = "Retry", **changes: Any) -> Consumer:
+        """One that calls these processors, with the policy after one attempt."""
+        factory = partial(RemoteProcessor, self._parts)
+        options = WorkerOptions(
+            timeout_s=30,
+            retry_timeout_s=30,
+            state_dir=self._folder / "state",
             batch_timeout_s=0.05,  # only the pauses depend on it
             restart_s=0.05,
+            retry_factory=factory,
         )
-        self.dead_letters: DeadLetters | None = None
+        limits = {name: changes.pop(name) for name in ("max_consecutive", "max_attempts") if name in changes}
+        dead_letter = changes.pop("dead_letter", None)
+        on_failure = OnFailure(policy=policy, dead_letter=dead_letter, **({"max_attempts": 1} | limits))  # type: ignore[arg-type]
+        settings = site.settings(on_failure=on_failure, checkpoint_interval_s=0.0, **changes)
+        self._consumer = Consumer(settings, factory, worker=options)
+        return self._consumer
 
-    def processor(self) -> RemoteProcessor:
-        return RemoteProcessor(
-            self.pool, self._failures_of, self.counts, self.clock, timeout_s=self._timeout_s
-        )
+    def skipped(self) -> dict[int, int]:
+        """Shard -> log groups."""
+        assert self._consumer is not None
+        return {one.shard: one.log_groups for one in self._consumer.failure_report().skips}
 
-    def _failures_of(self, shard: int) -> ShardFailures:
-        if shard not in self.failures:
-            self.failures[shard] = ShardFailures(
-                self.policy,
-                clock=self.clock,
-                journal=self._folder / f"journal-{shard}",
-                dead_letters=self.dead_letters,
-                random=lambda: 0.0,
-            )
-        return self.failures[shard]
+    def failing(self) -> list[FailingRange]:
+        assert self._consumer is not None
+        return list(self._consumer.failure_report().failing)
 
     def lines(self) -> list[list[str]]:
         """The words of each line that the processors wrote: process, imports, event, shard and more."""
@@ -99,11 +79,17 @@ class Rig:
 
 @contextmanager
 def rig(
-    folder: Path, factory: str = "Recorder", *, processes: int = 1, timeout_s: float = 60.0
+    folder: Path,
+    factory: str = "Recorder",
+    *,
+    processes: int = 1,
+    timeout_s: float = 60.0,
+    by_log: bool = False,
+    listener: str | None = None,
 ) -> Iterator[Rig]:
     environment = dict(os.environ) | {OUTPUT: str(folder / "processed"), "PYTHONPATH": _python_path()}
     settings = ProcessSettings(
-        load=Load(f"{MODULE}:{factory}", None),
+        load=Load(f"{MODULE}:{factory}", None, by_log, listener and f"{MODULE}:{listener}"),
         environment=environment,
         send_timeout_s=timeout_s,
         random=random.random,
@@ -119,15 +105,9 @@ def _python_path() -> str:
     return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
 
-def until_done(call: Callable[[], object], errors: list[str]) -> None:
-    """Call, as the consumer does, until it raises no more; what it raised is in `errors`."""
-
-    def is_done() -> bool:
-        try:
-            call()
-        except RemoteError as error:
-            errors.append(str(error))
-            return False
-        return True
-
-    wait_until(is_done, "the processor to take the batch")
+def put(site: Site, *ids: str, shard: int = 0) -> None:
+    """Write log groups of one log each."""
+    key = next(one.begin_key for one in site.client.list_shards(site.logstore) if one.shard == shard)
+    for name in ids:
+        group = LogGroup(logs=(Log(time=1_700_000_000, contents=(("id", name),)),))
+        site.client.put_logs(site.logstore, encode(group), hash_key=key)

@@ -1,56 +1,143 @@
-"""The example with a processor, run by `loghub up` as its first lines say."""
+"""The examples with a processor, run by `loghub up` as their first lines say."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from loghub.client.http import HttpLogHub
+from loghub.wire import loggroup
 from loghub.wire.loggroup import Log, LogGroup, encode
-from tests.support import ROOT, STOP_GUARD_S, running_service, wait_until
+from tests.support import ROOT, STOP_GUARD_S, ServiceProcess, running_service, wait_until
 
-EXAMPLE = ROOT / "deploy" / "examples" / "processor.yaml"
+EXAMPLES = ROOT / "deploy" / "examples"
 LINE = '192.0.2.1 - - [10/Oct/2026:13:55:36 -0700] "GET /a HTTP/1.1" {status} 2326'
 FIRST_MINUTE = 1_700_000_040
 
 
-@pytest.mark.long
-def test_the_example_runs_with_loghub_up_and_counts(tmp_path: Path) -> None:
-    with running_service(tmp_path / "service") as service:
+@contextmanager
+def up(folder: Path, service: ServiceProcess, example: Path, *options: str) -> Iterator[Path]:
+    """`loghub up` with an example; the path of what it shows. It is ended as with Ctrl-C."""
+    command = [sys.executable, "-m", "loghub_operator.local.cli", "up", "-f", str(example), "--plain"]
+    command += [*options, "--state-dir", str(folder / "state"), "--endpoint", service.endpoint]
+    key = service.credentials
+    keys = {"LOGHUB_ACCESS_KEY_ID": key.access_key_id, "LOGHUB_ACCESS_KEY_SECRET": key.access_key_secret}
+    shown = folder / "output"
+    with shown.open("wb") as output:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=os.environ | keys, stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        yield shown
+        process.send_signal(signal.SIGINT)
+        assert process.wait(STOP_GUARD_S) == 0
+    finally:
+        process.kill()
+        process.wait(STOP_GUARD_S)
+        print(shown.read_text())
+
+
+@contextmanager
+def access(folder: Path, *groups: list[str]) -> Iterator[tuple[ServiceProcess, HttpLogHub]]:
+    """A service with the logstore of the examples, which has one shard, and in it log groups of these lines,
+    a minute apart."""
+    with running_service(folder / "service") as service:
         client = HttpLogHub(service.endpoint, "demo", credentials=service.credentials)
         client.create_project("tests")
         client.create_logstore("access", shards=1)
-        for minute, statuses in enumerate(((200, 200, 404), (500,), (200,))):
-            logs = tuple(
-                Log(time=FIRST_MINUTE + 60 * minute, contents=(("line", LINE.format(status=status)),))
-                for status in statuses
-            )
+        for minute, lines in enumerate(groups):
+            time = FIRST_MINUTE + 60 * minute
+            logs = tuple(Log(time=time, contents=(("line", line),)) for line in lines)
             client.put_logs("access", encode(LogGroup(logs=logs)))
-        command = [sys.executable, "-m", "loghub_operator.local.cli", "up", "-f", str(EXAMPLE), "--plain"]
-        command += ["--state-dir", str(tmp_path / "state"), "--endpoint", service.endpoint]
-        key = service.credentials
-        keys = {
-            "LOGHUB_ACCESS_KEY_ID": key.access_key_id,
-            "LOGHUB_ACCESS_KEY_SECRET": key.access_key_secret,
-        }
-        with (tmp_path / "output").open("wb") as output:
-            up = subprocess.Popen(
-                command, cwd=ROOT, env=os.environ | keys, stdout=output, stderr=subprocess.STDOUT
-            )
-        try:
+        yield service, client
+        client.close()
+
+
+def is_saved(client: HttpLogHub, group: str) -> bool:
+    (checkpoint,) = client.get_checkpoints("access", group)
+    return checkpoint.cursor == client.get_cursor("access", 0, "end")
+
+
+@pytest.mark.long
+def test_the_example_runs_with_loghub_up_and_counts(tmp_path: Path) -> None:
+    minutes = [[LINE.format(status=one) for one in some] for some in ((200, 200, 404), (500,), (200,))]
+    with access(tmp_path, *minutes) as (service, client):
+        with up(tmp_path, service, EXAMPLES / "processor.yaml") as shown:
             log = tmp_path / "state/groups/count-by-status/workers/count-by-status-0/log"
             wait_until(lambda: log.exists() and "'500': 1" in log.read_text(), "the counts of two minutes")
-            up.send_signal(signal.SIGINT)
-            assert up.wait(STOP_GUARD_S) == 0
-        finally:
-            up.kill()
-            up.wait(STOP_GUARD_S)
-            print((tmp_path / "output").read_text())
+            wait_until(lambda: "shards 0, 5 rows" in shown.read_text(), "the logs in the live view")
         counts = [line.split(": ", 1)[1] for line in log.read_text().splitlines() if " shard 0: {" in line]
         assert counts == ["{'200': 2, '404': 1}", "{'500': 1}", "{'200': 1}"], "the last one at the shutdown"
-        (checkpoint,) = client.get_checkpoints("access", "count-by-status")
-        assert checkpoint.cursor == client.get_cursor("access", 0, "end")
-        client.close()
+        assert is_saved(client, "count-by-status")
+
+
+class Endpoint(ThreadingHTTPServer):
+    """Answers with the status that a log names, and ``503-2`` after two such answers with 200."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.got: list[str] = []
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        assert isinstance(self.server, Endpoint)
+        line = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["line"]
+        self.server.got.append(line)
+        status, _, times = line.partition("-")
+        self.send_response(200 if times and self.server.got.count(line) > int(times) else int(status))
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def running_endpoint() -> Iterator[Endpoint]:
+    endpoint = Endpoint()
+    thread = threading.Thread(target=endpoint.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield endpoint
+    finally:
+        endpoint.shutdown()
+        thread.join(STOP_GUARD_S)
+        endpoint.server_close()
+
+
+@pytest.mark.long
+def test_the_example_with_a_retry_logstore_delivers_what_the_endpoint_takes(tmp_path: Path) -> None:
+    example = tmp_path / "retry-logstore.yaml"
+    text = (EXAMPLES / "retry-logstore.yaml").read_text()
+    with (
+        running_endpoint() as endpoint,
+        access(tmp_path, ["200", "503-2", "201", "400", "503-6"]) as (
+            service,
+            client,
+        ),
+    ):
+        for before, after in (
+            ("http://127.0.0.1:9000", f"http://127.0.0.1:{endpoint.server_port}"),
+            ("delayMilliseconds: 1000", "delayMilliseconds: 50"),
+            ("[10, 60, 600]", "[1, 2]"),
+        ):
+            assert before in text
+            text = text.replace(before, after)
+        example.write_text(text)
+        with up(tmp_path, service, example, "--create-logstore", "--shards", "1") as shown:
+            wait_until(lambda: endpoint.got.count("503-6") == 7, "the last delivery")
+            wait_until(lambda: "shards 0, 5 rows" in shown.read_text(), "the logs in the live view")
+        assert [endpoint.got.count(line) for line in ("200", "503-2", "201", "400")] == [1, 3, 1, 1]
+        begin = client.get_cursor("access-rejected", 0, "begin")
+        (raw,) = loggroup.split(client.pull_logs("access-rejected", 0, cursor=begin, count=9).body)
+        assert [log.contents for log in loggroup.decode(raw).logs] == [(("line", b"400"),)]
+        assert b"status 400" in bytes(raw)
+        assert is_saved(client, "deliver")

@@ -2,112 +2,18 @@
 
 import os
 import signal
-import socket
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
-from loghub.client.http import HttpLogHub
-from loghub.processor_settings import ProcessorPipeline
-from loghub.sink_settings import NoSink
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub.worker_contract import DRAIN_REQUESTED, OnFailure, WorkerConfig, WorkerStatus
-from tests.loghub_worker.processing.processors import OUTPUT
-from tests.loghub_worker.processing.support import MODULE
-from tests.loghub_worker.support import (
-    GROUP,
-    LOGSTORE,
-    Producer,
-    WorkerProcess,
-    Workers,
-    all_saved,
-    prepare,
-    processes_of,
-    worker_config,
-    worker_processes,
-)
-from tests.support import ServiceProcess, get, running_service, wait_until
+from loghub.worker_contract import DRAIN_REQUESTED, OnFailure, WorkerStatus
+from tests.loghub_worker.processing.worker_site import SHARDS, one_child, reason, site
+from tests.loghub_worker.support import GROUP, LOGSTORE, Producer, processes_of
+from tests.support import get, wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
-SHARDS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """A service with a logstore, and workers whose processors all write into one file."""
-
-    folder: Path
-    service: ServiceProcess
-    client: HttpLogHub
-    workers: Workers
-    producer: Producer
-    metrics_address: str
-
-    def config(self, factory: str = f"{MODULE}:Recorder", **changes: Any) -> WorkerConfig:
-        pipeline = {name: changes.pop(name) for name in ("files", "processes") if name in changes}
-        return worker_config(
-            self.service.endpoint,
-            NoSink(),
-            pipeline=ProcessorPipeline(factory=factory, **pipeline),
-            **changes,
-        )
-
-    def start(self, name: str = "w-0", **changes: Any) -> WorkerProcess:
-        return self.workers.start(name, self.config(**changes))
-
-    def lines(self) -> list[list[str]]:
-        path = self.folder / "processed"
-        return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
-
-    def processed(self) -> Counter[str]:
-        return Counter(line[4] for line in self.lines() if line[2] == "log")
-
-    def held(self) -> dict[int, str]:
-        """Shard -> holder, as the service has it."""
-        shards = self.client.group_status(LOGSTORE, GROUP).shards
-        return {one.shard: one.holder for one in shards if one.holder}
-
-    def wait_processed(self) -> None:
-        wait_until(lambda: all_saved(self.client), "every shard to be saved at its end")
-
-
-@contextmanager
-def site(folder: Path, *, metrics: bool = False) -> Iterator[Site]:
-    """With `metrics`, the only worker serves them at an address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    variables = {OUTPUT: str(folder / "processed")}
-    if metrics:
-        variables["LOGHUB_METRICS_ADDRESS"] = address
-    with running_service(folder / "service") as service:
-        client = prepare(service, shards=SHARDS)
-        with worker_processes(folder, service, variables) as workers:
-            yield Site(folder, service, client, workers, Producer(client), address)
-        client.close()
-
-
-def one_child(worker: WorkerProcess) -> int:
-    """A process in which its processors run."""
-
-    def running() -> list[int]:
-        status = worker.status
-        reported = [] if status is None else [one.pid for one in status.processes]
-        return [pid for pid in processes_of(worker) if pid in reported]
-
-    wait_until(lambda: running() != [], "a process of processors")
-    return running()[0]
-
-
-def reason(worker: WorkerProcess) -> str:
-    status = worker.status
-    return "" if status is None else status.reason
 
 
 def test_kills_of_the_worker_and_of_its_processes_lose_nothing(tmp_path: Path) -> None:
@@ -192,6 +98,8 @@ def test_the_pod_contract_holds(tmp_path: Path) -> None:
             lambda: (s := worker.status) is not None and sum(one.logs for one in s.shards) == done,
             "the logs in the status",
         )
+        assert worker.status is not None
+        assert worker.status.rows_written == done
         assert get(on.metrics_address, "/readyz") == (200, b"running \n")
         status = msgspec.json.decode(get(on.metrics_address, "/status")[1], type=WorkerStatus)
         assert {one.shard for one in status.shards} == set(range(SHARDS))

@@ -1,173 +1,185 @@
-"""Processors in real processes, without a log service: calls, checkpoints, failures, deaths."""
+"""Processors in real processes: calls, checkpoints, failures, deaths."""
 
+import json
 import os
 import signal
-import threading
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from loghub.worker_contract import DeadLetterFolder
-from loghub_worker.consumer.processor import ShardLostError
-from loghub_worker.consumer.user_code import RemoteError
-from loghub_worker.failure.skip_limits import Policy, WaitState
-from loghub_worker.log_service import encode_cursor
-from loghub_worker.processing.remote_processor import RemoteProcessor
-from tests.loghub_worker.processing.support import MemoryTracker, Rig, batch, rig, until_done
+from loghub_worker.batch_plan import Range
+from loghub_worker.failure.attempt_journal import Journal
+from loghub_worker.failure.skip_limits import WaitState
+from loghub_worker.log_service import decode_cursor, encode_cursor
+from tests.loghub_worker.consumer.support import Site, running
+from tests.loghub_worker.processing.support import put, rig
 from tests.support import wait_until
 
 pytestmark = pytest.mark.long
 
 
-def opened(on: Rig, shard: int = 0) -> RemoteProcessor:
-    processor = on.processor()
-    processor.initialize(shard)
-    return processor
-
-
 @pytest.mark.parametrize("factory", ["Recorder", "Asynchronous"])
-def test_a_batch_is_processed_in_another_process_and_saved_here(tmp_path: Path, factory: str) -> None:
+def test_a_batch_is_processed_in_another_process_and_saved_here(
+    tmp_path: Path, site: Site, factory: str
+) -> None:
+    site.prepare()
+    put(site, "a", "b")
     with rig(tmp_path, factory) as on:
-        processor, tracker = opened(on), MemoryTracker(0)
-        assert processor.process(batch("a", "b", first=5), tracker) is None
-        assert tracker.saves == [(encode_cursor(7), False)], "the end of the batch"
-        processor.shutdown(tracker)
+        with running(on.consumer(site)):
+            wait_until(lambda: site.saved() == site.ends(), "the end")
         process, imports, *_ = on.lines()[0]
         assert (int(process) != os.getpid(), imports) == (True, "-"), "another process, without Spark"
         events = [line[2:] for line in on.lines()]
         assert events == [["initialize", "0"], ["log", "0", "a"], ["log", "0", "b"],
-                          ["shutdown", "0", encode_cursor(7)]]  # fmt: skip
+                          ["shutdown", "0", site.ends()[0]]]  # fmt: skip
 
 
-def test_shards_are_spread_over_the_processes_and_stay_there(tmp_path: Path) -> None:
-    with rig(tmp_path, processes=2) as on:
-        processors = {shard: opened(on, shard) for shard in range(4)}
+def test_shards_are_spread_over_the_processes_and_stay_there(tmp_path: Path, site: Site) -> None:
+    site.prepare(shards=4)
+    with rig(tmp_path, processes=2) as on, running(on.consumer(site)):
         for round_ in range(3):
-            for shard, processor in processors.items():
-                processor.process(batch(f"{shard}-{round_}", shard=shard), MemoryTracker(shard))
+            for shard in range(4):
+                put(site, f"{shard}-{round_}", shard=shard)
+            wait_until(lambda: site.saved() == site.ends(), "the end")
         places = {(line[3], line[0]) for line in on.lines() if line[2] == "log"}
         assert len(places) == 4, "each shard in one process"
-        assert len({process for _, process in places}) == 2
         assert on.ids(1) == ["1-0", "1-1", "1-2"]
-        assert [one.shards for one in on.pool.progress()] == [[0, 2], [1, 3]]
+        assert [len(one.shards) for one in on.pool.progress()] == [2, 2]
 
 
-def test_what_a_save_raises_here_is_raised_there(tmp_path: Path) -> None:
-    class Lost(MemoryTracker):
-        def save(self, *, persist: bool = True, cursor: str | None = None) -> None:
-            raise ShardLostError("shard 0 is no longer assigned to this consumer")
+def test_what_a_save_raises_here_is_raised_there(tmp_path: Path, site: Site) -> None:
+    site.prepare()
+    put(site, "a")
+    with rig(tmp_path, "Late") as on:
+        with running(consumer := on.consumer(site)):
+            wait_until(lambda: "began" in [line[2] for line in on.lines()], "the batch")
+            consumer.abandon()
+            wait_until(lambda: consumer.assignment() == (), "the shard to be lost")
+            (tmp_path / "go").touch()
+            wait_until(lambda: "raised" in [line[2] for line in on.lines()], "the error")
+        words = next(line[3:] for line in on.lines() if line[2] == "raised")
+        assert words[:6] == ["ShardLostError", "shard", "0", "is", "no", "longer"]
 
-    with rig(tmp_path) as on:
-        processor = opened(on)
-        with pytest.raises(RemoteError, match="ShardLostError: shard 0 is no longer assigned"):
-            processor.process(batch("a"), Lost(0))
 
-
-def test_one_rejected_log_group_is_skipped_and_all_others_are_processed(tmp_path: Path) -> None:
-    with rig(tmp_path) as on:
-        on.policy = replace(on.policy, policy=Policy.SKIP)
-        processor, tracker = opened(on), MemoryTracker(0)
-        groups = [f"g{n}" for n in range(20)]
-        until_done(lambda: processor.process(batch(*groups[:7], "raise-1", *groups[7:]), tracker), [])
+def test_one_rejected_log_group_is_skipped_and_all_others_are_processed(tmp_path: Path, site: Site) -> None:
+    site.prepare()
+    groups = [f"g{n}" for n in range(20)]
+    put(site, *groups[:7], "raise-1", *groups[7:])
+    with rig(tmp_path) as on, running(on.consumer(site, "Skip")):
+        wait_until(lambda: site.saved() == site.ends(), "the end")
         assert on.ids() == groups
-        assert tracker.get() == encode_cursor(21)
-        report = on.failures[0].handler.report({})
-        assert [(one.log_groups, one.last_cursor) for one in report.skips] == [(1, 7)]
+        assert on.skipped() == {0: 1}
+        assert on.failing() == []
 
 
-def test_the_limit_of_skips_in_a_row_counts_from_the_last_success(tmp_path: Path) -> None:
-    with rig(tmp_path) as on:
-        on.policy = replace(on.policy, policy=Policy.SKIP, max_consecutive=1)
-        processor, tracker = opened(on), MemoryTracker(0)
-        until_done(lambda: processor.process(batch("raise-1", "a", "raise-2", "b"), tracker), [])
+def test_the_limit_of_skips_in_a_row_counts_from_the_last_success(tmp_path: Path, site: Site) -> None:
+    site.prepare()
+    put(site, "raise-1", "a", "raise-2", "b")
+    with rig(tmp_path) as on, running(consumer := on.consumer(site, "Skip", max_consecutive=1)):
+        wait_until(lambda: site.saved() == site.ends(), "the end")
         assert on.ids() == ["a", "b"]
-        with pytest.raises(RemoteError, match="limited after 1 attempts"):
-            processor.process(batch("raise-3", "raise-4", first=4), tracker)
+        put(site, "raise-3", "raise-4")
+        wait_until(lambda: [one.state for one in on.failing()] == [WaitState.LIMITED], "the limit")
+        assert (
+            "limited after 1 attempts: ValueError: cannot take raise-4"
+            in consumer.failure_report().error.message
+        )
 
 
 def test_a_skipped_log_group_at_the_end_moves_the_checkpoint_only_if_all_before_it_is_saved(
-    tmp_path: Path,
+    tmp_path: Path, site: Site
 ) -> None:
-    with rig(tmp_path) as on:
-        on.policy = replace(on.policy, policy=Policy.SKIP)
-        processor = opened(on)
-        saved, behind = MemoryTracker(0), MemoryTracker(0)
-        until_done(lambda: processor.process(batch("a", "raise-1"), saved), [])
-        assert saved.get() == encode_cursor(2)
-        until_done(lambda: processor.process(batch("raise-2", first=9), behind), [])
-        assert behind.get() == encode_cursor(0), "the processor has not saved what came before"
+    site.prepare(shards=2)
+    put(site, "a", "raise-1")
+    put(site, "unsaved", "raise-2", shard=1)
+    with rig(tmp_path) as on, running(on.consumer(site, "Skip")):
+        wait_until(lambda: on.skipped() == {0: 1, 1: 1}, "both to be skipped")
+        wait_until(lambda: site.saved().get(0) == site.ends()[0], "the end of the first shard")
+    assert on.ids(1) == ["unsaved"]
+    assert site.saved()[1] in ("", site.begin(1)), "the processor has not saved what came before"
 
 
-def test_a_dead_letter_gets_the_rejected_log_group(tmp_path: Path) -> None:
-    from loghub_worker.failure.dead_letter import DeadLetters, FolderTarget, Origin
-
-    class Source(DeadLetters):
-        def _read(self, shard: int, cursor: int) -> bytes | None:
-            return b"bytes"
-
-    with rig(tmp_path) as on:
-        origin = Origin(project="p", logstore="l", consumer_group="g")
-        folder = DeadLetterFolder(path=str(tmp_path / "rejected")).path
-        on.dead_letters = Source(None, origin, FolderTarget(Path(folder), origin))  # type: ignore[arg-type]
-        on.policy = replace(on.policy, policy=Policy.DEAD_LETTER)
-        processor, tracker = opened(on), MemoryTracker(0)
-        until_done(lambda: processor.process(batch("a", "raise-1", "b"), tracker), [])
+def test_a_dead_letter_gets_the_rejected_log_group(tmp_path: Path, site: Site) -> None:
+    site.prepare()
+    put(site, "a", "raise-1", "b")
+    folder = DeadLetterFolder(path=str(tmp_path / "rejected"))
+    with rig(tmp_path) as on, running(on.consumer(site, "DeadLetter", dead_letter=folder)):
+        wait_until(lambda: site.saved() == site.ends(), "the end")
         assert on.ids() == ["a", "b"]
-        assert [file.name for file in Path(folder, "p", "l", "g").iterdir()] == ["0-1.json"]
+        (file,) = (tmp_path / "rejected").rglob("*.json")
+        found = json.loads(file.read_text())
+        assert (found["cursor"], found["attempts"]) == (encode_cursor(decode_cursor(site.begin()) + 1), 1)
+        assert (found["reason"], found["message"][:31]) == (
+            "PipelineFailed",
+            "ValueError: cannot take raise-1",
+        )
 
 
-def test_a_stopped_shard_is_reported_and_its_code_is_called_no_more(tmp_path: Path) -> None:
-    with rig(tmp_path) as on:
-        on.policy = replace(on.policy, policy=Policy.STOP)
-        processor, tracker, kept = opened(on), MemoryTracker(0), batch("a", "raise-1", "b")
-        for _ in range(3):
-            with pytest.raises(RemoteError, match=r"ValueError: cannot take raise-1 \(processors\.py:"):
-                processor.process(kept, tracker)
+def test_a_stopped_shard_is_reported_and_its_code_is_called_no_more(tmp_path: Path, site: Site) -> None:
+    site.prepare()
+    put(site, "a", "raise-1", "b")
+    with rig(tmp_path) as on, running(consumer := on.consumer(site, "Stop")):
+        wait_until(lambda: consumer.paused() == (0,), "the shard to stop")
+        (failing,) = on.failing()
+        assert (failing.state, failing.attempts) == (WaitState.STOPPED, 1)
+        assert failing.begin == decode_cursor(site.begin()) + 1
+        assert "ValueError: cannot take raise-1 (processors.py:" in failing.failure.message
         assert on.ids() == ["a"]
-        (failing,) = on.failures[0].report(0).failing
-        assert (failing.state, failing.begin, failing.attempts) == (WaitState.STOPPED, 1, 1)
+        consumer.resume([0])
+        wait_until(lambda: consumer.paused() == (0,) and on.failing()[0].attempts == 2, "one more attempt")
 
 
-def test_single_logs_are_not_acknowledged_in_a_worker(tmp_path: Path) -> None:
-    with rig(tmp_path, "Refusing") as on:
-        processor = opened(on)
-        with pytest.raises(RemoteError, match=r"raise an error instead, and pipeline\.onFailure says"):
-            processor.process(batch("a"), MemoryTracker(0))
+def test_with_the_policy_retry_everything_before_the_log_group_is_processed(
+    tmp_path: Path, site: Site
+) -> None:
+    site.prepare()
+    groups = [f"g{n}" for n in range(8)]
+    put(site, *groups, "raise-1", "behind")
+    with rig(tmp_path) as on, running(on.consumer(site)):
+        wait_until(lambda: [one.state for one in on.failing()] == [WaitState.RETRYING], "the log group")
+        eighth = encode_cursor(decode_cursor(site.begin()) + 8)
+        wait_until(lambda: site.saved().get(0) == eighth, "the others")
+        assert on.ids() == groups
 
 
-def test_an_outage_is_never_skipped(tmp_path: Path) -> None:
-    with rig(tmp_path) as on:
-        on.policy = replace(on.policy, policy=Policy.SKIP)
-        processor, tracker, kept = opened(on), MemoryTracker(0), batch("outage-1")
-        with pytest.raises(RemoteError, match="ConnectionError: the database does not answer"):
-            processor.process(kept, tracker)
-        (failing,) = on.failures[0].report(0).failing
+def test_an_outage_is_never_skipped(tmp_path: Path, site: Site) -> None:
+    site.prepare()
+    put(site, "outage-1")
+    with rig(tmp_path) as on, running(on.consumer(site, "Skip")):
+        wait_until(lambda: [one.attempts for one in on.failing()] == [2], "another attempt")
+        (failing,) = on.failing()
         assert failing.state is WaitState.RETRYING
+        assert failing.failure.message.startswith("ConnectionError: the database does not answer")
 
 
-def test_a_killed_process_is_replaced_and_its_logs_come_again(tmp_path: Path) -> None:
-    with rig(tmp_path) as on:
-        processor, tracker = opened(on), MemoryTracker(0)
-        processor.process(batch("a"), tracker)
+def test_a_killed_process_is_replaced_and_its_logs_come_again(tmp_path: Path, site: Site) -> None:
+    site.prepare()
+    put(site, "a")
+    with rig(tmp_path) as on, running(on.consumer(site)):
+        wait_until(lambda: site.saved() == site.ends(), "the first log")
         (before,) = on.pool.progress()
         assert before.pid is not None
         os.kill(before.pid, signal.SIGKILL)
         wait_until(lambda: on.pool.progress()[0].starts == 2, "another process")
-        until_done(lambda: processor.process(batch("b", first=1), tracker), [])
+        put(site, "b")
+        wait_until(lambda: site.saved() == site.ends(), "the second log")
         assert on.ids() == ["a", "b"]
         assert [line[2] for line in on.lines()] == ["initialize", "log", "initialize", "log"]
         assert on.pool.progress()[0].message == "killed by signal 9, perhaps because memory ran out"
 
 
-def test_a_log_group_that_ends_the_process_is_isolated_after_three_attempts(tmp_path: Path) -> None:
-    with rig(tmp_path) as on:
-        on.policy = replace(on.policy, policy=Policy.SKIP)
-        processor, tracker, errors = opened(on), MemoryTracker(0), list[str]()
-        kept = batch("a", "exit-1", "b")
-        until_done(lambda: processor.process(kept, tracker), errors)
+def test_a_log_group_that_ends_the_process_is_isolated_after_three_attempts(
+    tmp_path: Path, site: Site
+) -> None:
+    site.prepare()
+    put(site, "a", "exit-1", "b")
+    with rig(tmp_path) as on, running(on.consumer(site, "Skip")):
+        wait_until(lambda: site.saved() == site.ends(), "the end")
         assert on.ids() == ["a", "b"]
-        assert any("process 0 ended: exit status 3" in error for error in errors)
+        assert on.pool.progress()[0].message == "exit status 3"
+        assert on.skipped() == {0: 1}
 
 
 @pytest.mark.parametrize(
@@ -175,76 +187,72 @@ def test_a_log_group_that_ends_the_process_is_isolated_after_three_attempts(tmp_
     [
         "exit-1",
         # Two calls are running when the time of one of them is over, and neither can end.
-        pytest.param("hang-1", marks=pytest.mark.long),
+        "hang-1",
     ],
 )
 def test_a_log_group_that_ends_the_process_is_not_blamed_on_another_shard(
-    tmp_path: Path, command: str
+    tmp_path: Path, site: Site, command: str
 ) -> None:
-    """Both are in one process. Each log group of the second shard is alone in its batch, so what ends the
-    process three times during it would be skipped."""
-    with rig(tmp_path, timeout_s=1.0 if command == "hang-1" else 60.0) as on:
-        on.policy = replace(on.policy, policy=Policy.SKIP, max_attempts=1)
-        deadly, innocent = opened(on, 0), opened(on, 1)
-        ended = threading.Event()
-        failed: list[BaseException] = []
-
-        def run_innocent() -> None:
-            position = 0
-            try:
-                while not ended.is_set():
-                    one = batch(f"good-{position}", shard=1, first=position)
-                    until_done(lambda: innocent.process(one, MemoryTracker(1)), [])  # noqa: B023
-                    position += 1
-            except BaseException as error:  # noqa: BLE001 - the test looks at it
-                failed.append(error)
-
-        thread = threading.Thread(target=run_innocent)
-        thread.start()
-        try:
-            kept = batch("a", command, "b")
-            until_done(lambda: deadly.process(kept, MemoryTracker(0)), [])
-        finally:
-            ended.set()
-            thread.join(60)
-        assert failed == []
+    """Both are in one process. Each log group of the second shard is alone in its batch, and is processed
+    whenever the process ends, so it would be skipped after three times."""
+    site.prepare(shards=2)
+    slow = [f"slow-{n}" for n in range(8)]
+    put(site, "a", command, "b")
+    put(site, *slow, shard=1)
+    timeout_s = 1.0 if command == "hang-1" else 60.0
+    with rig(tmp_path, timeout_s=timeout_s) as on, running(on.consumer(site, "Skip", max_bytes=1)):
+        wait_until(lambda: site.saved() == site.ends(), "the end")
         assert on.ids(0) == ["a", "b"]
-        assert on.failures[0].handler.report({}).totals[0].skipped == 1
-        assert on.failures[1].handler.report({}).skips == ()
-        seen = [int(name.partition("-")[2]) for name in on.ids(1)]
-        assert sorted(set(seen)) == list(range(len(set(seen)))), "nothing of the other shard is missing"
+        assert on.skipped() == {0: 1}
+        assert sorted(set(on.ids(1))) == slow, "nothing of the other shard is missing"
 
 
-def test_a_call_that_hangs_ends_with_its_process_and_harms_no_other_process(tmp_path: Path) -> None:
+def test_attempts_survive_a_worker_that_is_killed(tmp_path: Path, site: Site) -> None:
+    """What the journals of killed workers say counts, though their checkpoints are far behind."""
+    site.prepare()
+    begin = decode_cursor(site.begin())
+    put(site, *(f"g{n}" for n in range(9)), "exit-1", "b")
+    last = begin + 9
+    for shard, running_range in ((0, Range(0, last, last + 1)), (7, Range(7, 1, 2))):
+        files = tmp_path / "state" / f"attempts-{shard}.json"
+        files.parent.mkdir(exist_ok=True)
+        files.write_bytes(msgspec.json.encode(Journal(running=(running_range,))))
+    with rig(tmp_path) as on:
+        consumer = on.consumer(site, "Skip")
+        with running(consumer):
+            wait_until(lambda: site.saved() == site.ends(), "the end")
+        totals = consumer.failure_report().totals[0]
+        assert (totals.failed_attempts, totals.skipped) == (3, 1), "one of them in the earlier process"
+        assert on.ids() == [*(f"g{n}" for n in range(9)), "b"], "no other batch has failed"
+    assert list((tmp_path / "state").iterdir()) == [], "a worker that ends in order leaves nothing"
+
+
+def test_a_call_that_hangs_ends_with_its_process_and_harms_no_other_process(
+    tmp_path: Path, site: Site
+) -> None:
     """It holds the interpreter's lock, so nothing in its process runs any more."""
-    with rig(tmp_path, processes=2, timeout_s=3.0) as on:
-        on.policy = replace(on.policy, policy=Policy.STOP)
-        hanging, other = opened(on, 0), opened(on, 1)
-        first = on.pool.progress()[0].pid
-        raised: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                hanging.process(batch("hang-1"), MemoryTracker(0))
-            except RemoteError as error:
-                raised.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        other.process(batch("a", shard=1), MemoryTracker(1))
-        assert on.ids(1) == ["a"]
-        thread.join(60)
-        assert "process took longer than 3 s, and its process was killed" in str(raised[0])
+    site.prepare(shards=2)
+    put(site, "hang-1")
+    with rig(tmp_path, processes=2, timeout_s=3.0) as on, running(consumer := on.consumer(site, "Stop")):
+        wait_until(lambda: len(on.counts.running_since_s) == 1, "the call")
+        (hung,) = (one.pid for one in on.pool.progress() if 0 in one.shards)
+        put(site, "a", shard=1)
+        wait_until(lambda: on.ids(1) == ["a"], "the other shard")
+        assert on.counts.timed_out == 0, "it still hangs"
+        wait_until(lambda: consumer.paused() == (0,), "the shard to stop")
+        message = on.failing()[0].failure.message
+        assert message == "process took longer than 3 s, and its process was killed"
         assert on.counts.timed_out == 1
-        wait_until(lambda: on.pool.progress()[0].pid not in (first, None), "another process")
+        wait_until(lambda: hung not in [one.pid for one in on.pool.progress()], "another process")
 
 
-def test_a_factory_that_returns_something_else_is_an_error_of_initialize(tmp_path: Path) -> None:
-    with (
-        rig(tmp_path, "not_a_processor") as on,
-        pytest.raises(RemoteError, match=r"the factory returned object, not a loghub_worker\.api"),
-    ):
-        opened(on)
+def test_a_factory_that_returns_something_else_is_an_error_of_initialize(tmp_path: Path, site: Site) -> None:
+    site.prepare()
+    with rig(tmp_path, "not_a_processor") as on, running(consumer := on.consumer(site)):
+        wait_until(lambda: consumer.errors() != (), "the error")
+        (error,) = consumer.errors()
+        assert error.reason == "ProcessorFailed"
+        assert "the factory returned object, not a loghub_worker.api" in error.message
 
 
 def test_what_cannot_be_loaded_is_fatal(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ consumers of its group. Neither needs Spark or Java, and importing this module i
 
 from loghub.client.credentials_dir import read_key
 from loghub.client.port import Credentials
+from loghub.processor_settings import RetryLogstore
 from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException, MalformedCursor
 from loghub.worker_contract import DeadLetterFolder, DeadLetterLogstore, OnFailure
 from loghub_worker.consumer.batch import LogBatch, LogGroups
@@ -24,6 +25,7 @@ from loghub_worker.consumer.processor import (
     NotAssignedError,
     Processor,
     ProcessorFactory,
+    ShardControl,
     ShardLostError,
     Tracker,
     UnavailableError,
@@ -31,7 +33,6 @@ from loghub_worker.consumer.processor import (
 from loghub_worker.consumer.received_log import LogPlace, ReceivedLog, ReceivedLogGroup
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.consumer.shard_lag import ShardLag
-from loghub_worker.failure.retry_logstore import RetryLogstore
 
 __all__ = [
     "CheckpointStore",
@@ -60,6 +61,7 @@ __all__ = [
     "ReceivedLog",
     "ReceivedLogGroup",
     "RetryLogstore",
+    "ShardControl",
     "ShardLag",
     "ShardLostError",
     "SqlCheckpointStore",

@@ -6,12 +6,14 @@ thread may do at any time. What comes again is handed over by the thread of the 
 of logs with the same number of deliveries, while new logs go on.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from loghub_worker.consumer import shard_flow
-from loghub_worker.consumer.batch import LogBatch, Logs, count_logs
+from loghub_worker.consumer.batch import Logs, count_logs, places_of
 from loghub_worker.consumer.received_log import LogPlace
-from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable
+from loghub_worker.consumer.shard_slot import Kept, ShardSlot
+from loghub_worker.consumer.shard_table import ShardTable
 from loghub_worker.consumer.unacknowledged import FINAL, Due, Redelivery, Unsettled
 from loghub_worker.failure.retry_logstore import mark_of
 from loghub_worker.failure.skip_limits import Cause, Failure
@@ -95,9 +97,9 @@ class Acknowledgement:
                 if running.generation == self._slot.flow.generation:
                     unacknowledged.discard(batch.begin, batch.end)
             else:
-                of_batch = (one for one in unacknowledged if batch.begin <= one.cursor < batch.end)
                 due_s = self._due_s(batch.delivery, None, now=self._table.clock.monotonic_s())
-                unacknowledged.refuse_out(running.again or of_batch, due_s=due_s, failure=failure)
+                of_batch = [one for one in unacknowledged if _has(running, one)]
+                unacknowledged.refuse_out(of_batch, due_s=due_s, failure=_blamed(of_batch, failure))
             self._changed()
             return keeps_order
 
@@ -107,6 +109,14 @@ class Acknowledgement:
             self._running = None
 
     # -- any thread
+
+    def interrupted(self, failure: Failure) -> None:
+        """The process that had what was handed over has ended. `raised` follows for a running batch."""
+        with self._table.lock:
+            due_s, running = self._due_s(1, None, now=self._table.clock.monotonic_s()), self._running
+            lost = [one for one in self._slot.unacknowledged if not _has(running, one)]
+            self._slot.unacknowledged.refuse_out(lost, due_s=due_s, failure=failure)
+            self._changed()
 
     @property
     def floor(self) -> int | None:
@@ -146,7 +156,7 @@ class Acknowledgement:
             for place in self._places(logs):
                 self._slot.unacknowledged.acknowledge(place.cursor, place.index)
             if self._table.failures is not None:
-                self._table.failures.skips.succeeded(self._slot.flow.shard)
+                self._table.failures.skips.succeeded(None if self._rules.defers else self._slot.flow.shard)
             self._has_news = True
             self._changed()
 
@@ -201,21 +211,27 @@ class Acknowledgement:
             )
 
     def _places(self, logs: Iterable[Logs]) -> list[LogPlace]:
-        given: list[Logs] = list(logs)
-        if not given:
-            if self._running is None:
-                raise ValueError("no batch is being processed; name the logs")
-            given = [self._running.batch]
-        places: list[LogPlace] = []
-        for one in given:
-            if isinstance(one, LogBatch):
-                places += one.places()
-            else:
-                places.append(one if isinstance(one, LogPlace) else one.place)
-        return places
+        return places_of(logs, None if self._running is None else self._running.batch)
 
     def _changed(self) -> None:
         self._table.apply_locked(
             self._slot, lambda flow, _: shard_flow.retained(flow, size=self._slot.unacknowledged.bytes)
         )
         self._slot.changed.notify_all()  # the next redelivery may be earlier
+
+
+def _has(running: Kept | None, one: Unsettled) -> bool:
+    """Whether the running batch has these logs."""
+    if running is None or running.again is not None:
+        return running is not None and running.again is not None and one in running.again
+    return running.batch.begin <= one.cursor < running.batch.end
+
+
+def _blamed(batch: Sequence[Unsettled], failure: Failure) -> Failure:
+    """The failure as it counts for each of these. Which of them ended a process, or kept it from ending, is
+    known only if it was alone there; so that it is alone the next time."""
+    if len(batch) < 2 or failure.cause not in (Cause.ENDED, Cause.TIMED_OUT):
+        return failure
+    for one in batch:
+        one.is_alone = True
+    return replace(failure, cause=Cause.UNAVAILABLE)

@@ -244,6 +244,23 @@ class KeptGroup:
 Logs: TypeAlias = LogBatch | ReceivedLogGroup | ReceivedLog | LogPlace
 
 
+def places_of(logs: Iterable[Logs], running: LogBatch | None) -> list[LogPlace]:
+    """The places of these, or of the running batch if none are named. Raises `ValueError` if there is none
+    either."""
+    given: list[Logs] = list(logs)
+    if not given:
+        if running is None:
+            raise ValueError("no batch is being processed; name the logs")
+        given = [running]
+    places: list[LogPlace] = []
+    for one in given:
+        if isinstance(one, LogBatch):
+            places += one.places()
+        else:
+            places.append(one if isinstance(one, LogPlace) else one.place)
+    return places
+
+
 def batch_again(shard: int, kept: Sequence[KeptGroup], *, delivery: int) -> LogBatch:
     """A batch of these log groups, which are in the order of their cursors."""
     slices: list[BodySlice] = []

@@ -15,7 +15,6 @@ from typing import Literal, TypeVar
 import structlog
 
 from loghub.clock import SystemClock
-from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.connection import connect
 from loghub_worker.consumer.failure_sink import make_failure_sink
 from loghub_worker.consumer.fan_out import FanOutFactory
@@ -29,8 +28,11 @@ from loghub_worker.consumer.shard_lag import ShardLag, lag_of
 from loghub_worker.consumer.shard_runs import RunParts, ShardRuns
 from loghub_worker.consumer.shard_table import ShardTable
 from loghub_worker.consumer.shared_buffers import SharedBuffers
+from loghub_worker.consumer.slot_control import SlotControl
 from loghub_worker.consumer.static_assignment import StaticAssignment
-from loghub_worker.log_service import ReportedError, decode_cursor, encode_cursor
+from loghub_worker.consumer.worker_options import WorkerOptions
+from loghub_worker.failure.failure_report import FailureReport
+from loghub_worker.log_service import ReportedError, encode_cursor
 from loghub_worker.membership.membership import Membership
 from loghub_worker.membership.shard_manager import ShardManager
 
@@ -60,11 +62,11 @@ class Consumer:
         factory: ProcessorFactory,
         listener: Listener | None = None,
         *,
-        timeout_s: int | None = None,
         shared: SharedBuffers | None = None,
+        worker: WorkerOptions | None = None,
     ) -> None:
-        """`timeout_s` is the group's; None: it is read from the group. `shared` is given by a
-        `loghub_worker.consumer.multi_logstore.MultiLogstoreConsumer`."""
+        """`shared` is given by a `loghub_worker.consumer.multi_logstore.MultiLogstoreConsumer`, `worker` by
+        `loghub_worker.processing`. Raises `OSError` if its folder cannot be written to."""
         if not settings.logstore:
             raise ValueError("logstore is empty")
         if isinstance(factory, FanOutFactory) and settings.acknowledge != "log":
@@ -87,12 +89,15 @@ class Consumer:
             priority=settings.priority,
             random=self._random,
         )
-        self._failure_sink = make_failure_sink(settings, random=self._random)
+        self._failure_sink = make_failure_sink(settings, worker, self._clock, random=self._random)
         self._table.failures = self._failure_sink.policy if self._failure_sink is not None else None
         of_retries = retry_settings(settings)
-        self._retries = RetryConsumer(Consumer(of_retries, factory), self._table.fail) if of_retries else None
+        self._retries: RetryConsumer[ConsumerError] | None = None
+        if of_retries is not None:
+            retrying = Consumer(of_retries, factory) if worker is None else _of_worker(of_retries, worker)
+            self._retries = RetryConsumer(retrying, self._table.fail)
         self._puller = Puller(self._table, self._client, settings)
-        self._assignment = self._make_assignment(timeout_s)
+        self._assignment = self._make_assignment(None if worker is None else worker.timeout_s)
         parts = RunParts(
             settings=settings, client=self._client, factory=factory, failure_sink=self._failure_sink
         )
@@ -139,6 +144,10 @@ class Consumer:
         """As `wakeup`, and leave the group in any case."""
         self._leaves = True
         self._stop = True
+
+    def fail(self, failure: BaseException) -> None:
+        """As `wakeup`, and let `run` raise this."""
+        self._table.fail(failure)
 
     def abandon(self) -> None:
         """As `wakeup`, for a logstore that no longer exists: the shards are lost, and nothing is waited
@@ -189,12 +198,7 @@ class Consumer:
         """Continue a shard at ``"begin"``, ``"end"``, a time of receipt in unix seconds, or a cursor. It is
         not saved. A batch that is being processed ends first. Raises `NotAssignedError`,
         `MalformedCursor` and `LogHubException`."""
-        slot = self._table.slot(shard)
-        cursor = to
-        if isinstance(to, int) or to in ("begin", "end"):
-            cursor = self.cursor_at(shard, to)  # type: ignore[arg-type]
-        position = decode_cursor(str(cursor))
-        self._table.apply(slot, lambda flow, now: shard_flow.sought(flow, to=position, now=now))
+        self._control(shard).seek(to)
 
     def pause(self, shards: Iterable[int] | None = None) -> None:
         """Hand over no further batch of these shards; None: of any, those included that are assigned later.
@@ -202,16 +206,20 @@ class Consumer:
         if shards is None:
             self._table.pause_all(is_paused=True)
             return
-        for slot in [self._table.slot(shard) for shard in shards]:
-            self._table.apply(slot, lambda flow, _: shard_flow.paused(flow))
+        for control in [self._control(shard) for shard in shards]:
+            control.pause()
 
     def resume(self, shards: Iterable[int] | None = None) -> None:
         """The opposite of `pause`."""
         if shards is None:
             self._table.pause_all(is_paused=False)
             return
-        for slot in [self._table.slot(shard) for shard in shards]:
-            self._table.apply(slot, lambda flow, now: shard_flow.resumed(flow, now=now))
+        for control in [self._control(shard) for shard in shards]:
+            control.resume()
+
+    def _control(self, shard: int) -> SlotControl:
+        slot, logstore = self._table.slot(shard), self._settings.logstore
+        return SlotControl(self._table, slot, self._client, logstore=logstore)
 
     def prioritize(self, shards: Iterable[int], priority: int) -> None:
         """Give shards another priority than `ConsumerSettings.priority`, until they are given up. Raises
@@ -244,6 +252,13 @@ class Consumer:
             if error.reason
         ) + tuple(replace(error, shard=None) for error in of_retries)
 
+    def failure_report(self) -> FailureReport:
+        """The shards that wait at logs that fail, and what was settled."""
+        if self._failure_sink is None:
+            return FailureReport()
+        report = self._failure_sink.report(self._table)
+        return report if self._retries is None else report.with_retries(self._retries.failure_report())
+
     def inspect(self, view: Callable[[Membership, float, ShardManager], T]) -> T | None:
         """What `view` makes of the membership, at the present monotonic time; None before `run`, and
         without a group."""
@@ -253,9 +268,13 @@ class Consumer:
 
     # -- start
 
-    def _start(self) -> None:
+    def check(self) -> None:
+        """Raises `OSError` if the dead letter is a folder that cannot be written to."""
         if self._failure_sink is not None:
             self._failure_sink.check()
+
+    def _start(self) -> None:
+        self.check()
         self._assignment.start()
         self._table.call_on_change(self._assignment.wake)
         self._puller.start()
@@ -286,7 +305,7 @@ class Consumer:
         """Let the running batches end, save what was noted, and leave. The drain timeout bounds the wait;
         then the shards are abandoned, so that other consumers continue with them."""
         if self._retries is not None:
-            self._retries.stop()
+            self._retries.stop(leaves=self._leaves)
         if self._abandons:
             self._assignment.abandon()
             self._runs.step()
@@ -324,6 +343,15 @@ class Consumer:
         self._assignment.stop()
         self._commits.shutdown(wait=False, cancel_futures=True)
         if self._failure_sink is not None:
+            if self._table.failure is None:
+                self._failure_sink.forget()
             self._failure_sink.close()
         self._client.close()
         self._ended.set()
+
+
+def _of_worker(settings: ConsumerSettings, worker: WorkerOptions) -> Consumer:
+    """The consumer of the retry logstore in a worker."""
+    assert worker.retry_timeout_s is not None
+    own = replace(worker, state_dir=worker.state_dir / "retries", timeout_s=worker.retry_timeout_s)
+    return Consumer(settings, worker.retry_factory, worker=own)

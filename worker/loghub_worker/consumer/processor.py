@@ -1,7 +1,7 @@
 """What a program implements, or is given: processor, tracker, listener, and the errors."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -62,6 +62,18 @@ class Tracker(Protocol):
         """As `nack`, for logs of which another delivery would change nothing: they are settled now by
         `ConsumerSettings.on_failure`. With the policy ``Retry`` they come again."""
 
+    def seek(self, to: str | int) -> None:
+        """Continue the shard at ``"begin"``, ``"end"``, a time of receipt in unix seconds, or a cursor, as
+        `Consumer.seek`. It is not saved. A batch that is being processed ends first. Raises
+        `NotAssignedError`, `MalformedCursor` and `LogHubException`."""
+
+    def pause(self) -> None:
+        """Hand over no further batch of the shard until `resume`, which another thread calls. Raises
+        `NotAssignedError`."""
+
+    def resume(self) -> None:
+        """The opposite of `pause`. Raises `NotAssignedError`."""
+
     def ack(self, *logs: Logs) -> None:
         """Acknowledge batches, log groups or single logs; without any, the batch that `process` has. Needed
         with ``ConsumerSettings.acknowledge="log"``, where it is also what moves the checkpoint. What was
@@ -85,13 +97,42 @@ class Processor(ABC):
         """Called last, when the shard is given up or lost; `tracker.save` raises `ShardLostError` if lost."""
 
 
+class TrackedProcessor(Processor):
+    """Gets its tracker before `initialize`, and learns in any case when the shard is gone."""
+
+    @abstractmethod
+    def use(self, tracker: Tracker) -> None:
+        """Called first of all, once."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Called last of all, once, also if `initialize` never succeeded. Raises nothing."""
+
+
 ProcessorFactory = Callable[[], Processor]
+
+
+class ShardControl(Protocol):
+    """What a listener may use: a `Consumer`, or in a worker the shards of its process. Thread-safe. Each
+    method raises `NotAssignedError` for a shard that is not there."""
+
+    def assignment(self) -> tuple[int, ...]:
+        """The shards, those included that are being given up."""
+
+    def seek(self, shard: int, to: str | int) -> None:
+        """As `Tracker.seek`."""
+
+    def pause(self, shards: Iterable[int]) -> None:
+        """As `Tracker.pause`."""
+
+    def resume(self, shards: Iterable[int]) -> None:
+        """As `Tracker.resume`."""
 
 
 class Listener:
     """Learns which shards come and go. Its methods are called by the thread that runs `Consumer.run`, one at
-    a
-    time; an exception ends the consumer. Heartbeats continue meanwhile."""
+    a time; an exception ends the consumer. Heartbeats continue meanwhile. In a worker there is one in each
+    process, for the shards of the process (docs/processor.md 10)."""
 
     def on_assigned(self, shards: tuple[int, ...]) -> None:
         """Called before the shards are processed; `Consumer.seek` and `pause` may be used."""

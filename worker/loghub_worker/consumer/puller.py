@@ -10,7 +10,8 @@ from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.batch import PulledBody
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.consumer.shard_flow import Pull, PullResult
-from loghub_worker.consumer.shard_table import ShardSlot, ShardTable
+from loghub_worker.consumer.shard_slot import ShardSlot
+from loghub_worker.consumer.shard_table import ShardTable
 from loghub_worker.log_service import ReportedError, decode_cursor, encode_cursor, to_reported_error
 from loghub_worker.source.end_cursors import POSITION_BEYOND_END
 from loghub_worker.source.shard_reader import ShortReadError

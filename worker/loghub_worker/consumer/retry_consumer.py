@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from loghub_worker.consumer.settings import ConsumerSettings
+from loghub_worker.failure.failure_report import FailureReport
 
 Error = TypeVar("Error", covariant=True)
 
@@ -15,7 +16,9 @@ class Runnable(Protocol[Error]):
 
     def run(self) -> None: ...
     def wakeup(self) -> None: ...
+    def leave(self) -> None: ...
     def errors(self) -> tuple[Error, ...]: ...
+    def failure_report(self) -> FailureReport: ...
 
 
 def retry_settings(settings: ConsumerSettings) -> ConsumerSettings | None:
@@ -46,9 +49,15 @@ class RetryConsumer(Generic[Error]):
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """Let it end; its shards drain meanwhile."""
-        self._consumer.wakeup()
+    def failure_report(self) -> FailureReport:
+        return self._consumer.failure_report()
+
+    def stop(self, *, leaves: bool) -> None:
+        """Let it end; its shards drain meanwhile. With `leaves` it leaves the group in any case."""
+        if leaves:
+            self._consumer.leave()
+        else:
+            self._consumer.wakeup()
 
     def join(self) -> None:
         if self._thread.is_alive():

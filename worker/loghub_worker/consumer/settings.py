@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from loghub.client.port import Credentials
+from loghub.processor_settings import RetryLogstore
 from loghub.worker_contract import OnFailure
 from loghub_worker.backoff import Backoff, without_jitter
 from loghub_worker.consumer.checkpoint_store import CheckpointStore
 from loghub_worker.consumer.shard_step import ReceiveLimits
 from loghub_worker.consumer.unacknowledged import Redelivery
-from loghub_worker.failure.retry_logstore import RetryLogstore
 
 LEAST_FETCH_INTERVAL_S = 0.2
 RETRY = OnFailure()

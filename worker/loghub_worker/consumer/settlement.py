@@ -13,7 +13,9 @@ from loghub_worker.batch_plan import Range
 from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.batch import select_logs, without_tags
 from loghub_worker.consumer.failure_sink import FailureSink
-from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable
+from loghub_worker.consumer.shard_journals import journal_of
+from loghub_worker.consumer.shard_slot import Kept, ShardSlot, Waiting
+from loghub_worker.consumer.shard_table import ShardTable
 from loghub_worker.consumer.unacknowledged import FINAL, TIMED_OUT, Redelivery, Unsettled
 from loghub_worker.failure.dead_letter import DEAD_LETTER_UNAVAILABLE, Rejection
 from loghub_worker.failure.failure_policy import FailingRange
@@ -34,14 +36,36 @@ class Settlement:
         self._sink = sink
         self._rules = rules
 
+    # -- what the next process must know
+
+    def begin(self, kept: Kept) -> None:
+        """These logs are processed, or settled, next."""
+        self._write_journal((Range(self._shard, kept.batch.begin, kept.batch.end),))
+
+    def end(self) -> None:
+        """That has ended."""
+        self._write_journal(())
+
+    def _write_journal(self, running: tuple[Range, ...]) -> None:
+        journals = self._sink.journals
+        if journals is None:
+            return
+        with self._table.lock:
+            now = self._table.clock.monotonic_s()
+            journal = journal_of(self._sink.policy, self._shard, running, now=now)
+        journals.write(self._shard, journal)
+
     # -- logs that come again
 
     def settle(self, again: Sequence[Unsettled]) -> list[Unsettled]:
         """Settle those that were refused too often. Returns those that must be handed over now."""
+        with self._table.lock:
+            for mark in (one.mark for one in again if one.failure is not None):
+                self._sink.policy.refused(self._shard_of(mark))
         return [one for one in again if not self._has_settled(one)]
 
     def _has_settled(self, one: Unsettled) -> bool:
-        limits, shard = self._sink.policy.skips, self._shard
+        limits, shard = self._sink.policy.skips, self._shard_of(one.mark)
         attempts = one.delivery - 1  # this one did not happen yet
         failure = one.failure or TIMED_OUT
         with self._table.lock:
@@ -57,6 +81,7 @@ class Settlement:
             if state is not WaitState.SETTLING:
                 self._wait(one, state, due_s, failure)
                 return True
+            self._slot.waiting = None
         rejection = self._rejection(one.cursor, failure, attempts, one.mark)
         error = self._write(select_logs(one.raw, one.only), rejection)
         with self._table.lock:
@@ -66,7 +91,8 @@ class Settlement:
                 pause_s = self._rules.backoff.pause_s(one.settle_failures)
                 self._put_back(one, now + pause_s)
             else:
-                limits.skipped(shard, one.cursor, now=now)
+                waits = rejection.delay_s is not None
+                self._sink.policy.settled_apart(shard, rejection.cursor, waits=waits, now=now)
                 self._slot.unacknowledged.acknowledge_out([one])
         return True
 
@@ -74,6 +100,18 @@ class Settlement:
         """Too much was skipped, or the policy stops. A shard that stopped continues after `resume`."""
         one.is_limited = True
         self._put_back(one, self._table.clock.monotonic_s() if due_s is None else due_s)
+        failing = FailingRange(
+            shard=self._shard,
+            begin=one.cursor,
+            until=one.cursor + 1,
+            failed_end=one.cursor + 1,
+            log_groups=1,
+            attempts=one.delivery,
+            state=state,
+            not_before_s=due_s,
+            failure=failure,
+        )
+        self._slot.waiting = Waiting(one, failing)
         if state is WaitState.STOPPED:
             self._table.apply_locked(self._slot, lambda flow, _: shard_flow.paused(flow))
         self._report(state, one.cursor, failure)
@@ -97,11 +135,12 @@ class Settlement:
         with self._table.lock:
             failing = self._failing()
         ((_, raw, _),) = kept.batch.raw_groups()
-        error = self._write(raw, self._rejection(begin, failing.failure, failing.attempts, None))
+        rejection = self._rejection(begin, failing.failure, failing.attempts, None)
+        error = self._write(raw, rejection)
         with self._table.lock:
             now = self._table.clock.monotonic_s()
             if error is None:
-                self._sink.policy.settled(self._shard, now=now)
+                self._sink.policy.settled(self._shard, waits=rejection.delay_s is not None, now=now)
                 return True
             failure = Failure(cause=Cause.REJECTED, reason=error.reason, message=error.message)
             self._sink.policy.settling_failed(self._shard, failure, now=now)
@@ -138,18 +177,23 @@ class Settlement:
         with self._table.lock:
             policy = self._sink.policy
             if not refused_all:
-                policy.skips.succeeded(self._shard)
+                policy.skips.succeeded(None if self._rules.defers else self._shard)
             if kept.again is None:
                 part = Range(self._shard, kept.batch.begin, kept.batch.end)
                 policy.passed((part,), now=self._table.clock.monotonic_s())
 
     # -- both
 
+    def _shard_of(self, mark: RetryMark | None) -> int:
+        """The shard of the logstore that the group consumes, also of logs that wait in the retry logstore."""
+        return self._shard if mark is None else mark.shard
+
     def _rejection(self, cursor: int, failure: Failure, attempts: int, mark: RetryMark | None) -> Rejection:
         retries = 0 if mark is None else mark.retries
-        delays_s = () if self._sink.retry is None else self._sink.retry.delays_s[retries:]
+        is_final = failure.reason == FINAL
+        delays_s = () if self._sink.retry is None or is_final else self._sink.retry.delays_s[retries:]
         return Rejection(
-            shard=self._shard if mark is None else mark.shard,
+            shard=self._shard_of(mark),
             cursor=cursor if mark is None else mark.cursor,
             reason=failure.reason,
             message=failure.message,

@@ -15,11 +15,13 @@ from loghub_worker.consumer.processor import (
     Processor,
     ProcessorFactory,
     ShardLostError,
+    TrackedProcessor,
 )
 from loghub_worker.consumer.settlement import Settlement
 from loghub_worker.consumer.shard_flow import ShardFlow
+from loghub_worker.consumer.shard_slot import Kept, ShardSlot, kept_again
 from loghub_worker.consumer.shard_step import Step
-from loghub_worker.consumer.shard_table import Kept, ShardSlot, ShardTable, kept_again
+from loghub_worker.consumer.shard_table import ShardTable
 from loghub_worker.consumer.stored_position import StoredPosition
 from loghub_worker.consumer.tracker import ShardTracker
 from loghub_worker.consumer.user_code import RemoteError, UserCode
@@ -81,6 +83,8 @@ class ShardRunner:
             self._table.fail(failure)
             self._table.apply(self._slot, lambda flow, _: shard_flow.shut_down(flow))
         finally:
+            if isinstance(self._processor, TrackedProcessor):
+                self._processor.close()
             self._code.close()
 
     def _initialize(self) -> None:
@@ -88,7 +92,10 @@ class ShardRunner:
             if self._stored is not None and self._stored.is_uncertain:
                 self._tracker.require_held()
                 self._stored.acquire()
-            self._processor = self._processor or self._factory()
+            if self._processor is None:
+                self._processor = self._factory()
+                if isinstance(self._processor, TrackedProcessor):
+                    self._processor.use(self._tracker)
             self._code.call(self._processor.initialize, self._tracker.shard)
         except Exception as error:  # noqa: BLE001 - user code
             self._report("initialize", error)
@@ -98,6 +105,17 @@ class ShardRunner:
         self._apply(lambda flow, now: shard_flow.initialized(flow, now=now))
 
     def _process(self) -> None:
+        assert self._slot.kept is not None
+        if self._settlement is None:
+            self._process_kept()
+            return
+        self._settlement.begin(self._slot.kept)
+        try:
+            self._process_kept()
+        finally:
+            self._settlement.end()
+
+    def _process_kept(self) -> None:
         assert self._slot.kept is not None
         assert self._processor is not None
         if self._slot.kept.again is None and self._table.defers:
@@ -235,14 +253,17 @@ class ShardRunner:
         is_remote = isinstance(error, RemoteError)
         what = "failed" if is_remote else f"raised {type(error).__name__}"
         message = f"{method} of shard {self._tracker.shard} {what}: {error}"
+        failure = error.failure if isinstance(error, RemoteError) else None
         if self._slot.user_error.message != message:
             about = {"message": str(error)} if is_remote else {"exc_info": error}
             log.warning("processor failed", shard=self._tracker.shard, method=method, **about)
-        self._slot.user_error = ReportedError(PROCESSOR_FAILED, message)
+        self._slot.user_error = ReportedError(failure.reason if failure else PROCESSOR_FAILED, message)
 
 
 def _failure_of(error: Exception) -> Failure:
     """Why `process` raised, for the failure policy."""
+    if isinstance(error, RemoteError) and error.failure is not None:
+        return error.failure
     is_outage = isinstance(error, OUTAGES) and not (
         isinstance(error, LogHubException) and rejects_content(error)
     )

@@ -22,7 +22,9 @@ from loghub_worker.consumer.rebalance import rebalance
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.consumer.settlement import Settlement
 from loghub_worker.consumer.shard_runner import AssignmentParts, ShardRunner
-from loghub_worker.consumer.shard_table import ShardSlot, ShardTable
+from loghub_worker.consumer.shard_slot import ShardSlot
+from loghub_worker.consumer.shard_table import ShardTable
+from loghub_worker.consumer.slot_control import SlotControl
 from loghub_worker.consumer.stored_position import StoredPosition
 from loghub_worker.consumer.tracker import ShardTracker
 from loghub_worker.membership.membership import HeldShard
@@ -133,9 +135,8 @@ class ShardRuns:
             self._assignment.checkpoints,
             acknowledgement,
             stored,
-            shard=held.shard,
-            epoch=held.epoch,
-            position=held.position,
+            SlotControl(table, slot, parts.client, logstore=parts.settings.logstore),
+            held=held,
         )
         settlement = None
         if parts.failure_sink is not None:

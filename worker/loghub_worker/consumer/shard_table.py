@@ -6,12 +6,12 @@ to a `ShardFlow` under this lock. Nothing that blocks is done under it, nor anyt
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from loghub.clock import Clock
 from loghub_worker.backoff import Backoff
+from loghub_worker.batch_plan import RangeRetry
 from loghub_worker.consumer import shard_flow
-from loghub_worker.consumer.batch import KeptGroup, LogBatch, PulledBody, batch_again, count_logs
+from loghub_worker.consumer.batch import PulledBody, count_logs
 from loghub_worker.consumer.buffer import ShardBuffer
 from loghub_worker.consumer.processor import NotAssignedError
 from loghub_worker.consumer.shard_flow import (
@@ -24,50 +24,16 @@ from loghub_worker.consumer.shard_flow import (
     pull_due_s,
     share_bytes,
 )
+from loghub_worker.consumer.shard_slot import Kept, ShardSlot, kept_again
 from loghub_worker.consumer.shard_step import Again, NextStep, ReceiveLimits, Step, has_backlog, next_step
 from loghub_worker.consumer.shared_buffers import SharedBuffers
-from loghub_worker.consumer.unacknowledged import Redelivery, Unacknowledged, Unsettled
+from loghub_worker.consumer.unacknowledged import Redelivery, Unacknowledged
 from loghub_worker.exchange_files import Positions, Report
 from loghub_worker.failure.failure_policy import FailurePolicy
 from loghub_worker.log_service import ReportedError
 
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.2, 10.0
 Event = Callable[[ShardFlow, float], ShardFlow]
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A batch, the generation of its flow, and what it hands over again; None for new logs."""
-
-    batch: LogBatch
-    generation: int
-    again: tuple[Unsettled, ...] | None = None
-
-
-@dataclass(slots=True)
-class ShardSlot:
-    """One assignment of a shard. `kept` is the batch that is being processed, or failed."""
-
-    flow: ShardFlow
-    buffer: ShardBuffer
-    unacknowledged: Unacknowledged
-    changed: threading.Condition
-    priority: int = 0
-    has_backlog: bool = False
-    kept: Kept | None = None
-    end: int | None = None  # cursor after the last log group, as last observed
-    pull_error: ReportedError = field(default_factory=ReportedError)
-    user_error: ReportedError = field(default_factory=ReportedError)
-    failure_error: ReportedError = field(default_factory=ReportedError)  # while logs cannot be settled
-
-
-def kept_again(flow: ShardFlow, taken: Sequence[Unsettled]) -> Kept:
-    """What is handed over again, as a batch."""
-    groups = [
-        KeptGroup(one.cursor, one.raw, None if one.only is None else tuple(sorted(one.only))) for one in taken
-    ]
-    batch = batch_again(flow.shard, groups, delivery=taken[0].delivery)
-    return Kept(batch, flow.generation, tuple(taken))
 
 
 def _used(flow: ShardFlow) -> int:
@@ -279,18 +245,29 @@ class ShardTable:
         """What the shard by itself could do."""
         is_full = slot.flow.memory_bytes >= self._share_bytes(slot.flow, self._shared.used_bytes)
         again = Again(due_s=slot.unacknowledged.due_s, is_full=self._room(slot) == 0)
-        return next_step(slot.flow, slot.buffer.summary, self._limits, is_full=is_full, now=now, again=again)
+        step = next_step(slot.flow, slot.buffer.summary, self._limits, is_full=is_full, now=now, again=again)
+        retry = self._retry(slot)
+        if step.step is not Step.PROCESS or slot.flow.keeps_batch or retry is None:
+            return step
+        # What an earlier process of a worker knew, since a batch that failed in this one is kept.
+        must_wait = retry.begin == slot.flow.position and (retry.not_before_s or now) > now
+        return NextStep(Step.WAIT, retry.not_before_s) if must_wait else step
 
     def _room(self, slot: ShardSlot) -> int | None:
         return self._redelivery.room(floor=slot.unacknowledged.floor, position=slot.flow.position)
 
     def _most(self, slot: ShardSlot) -> int | None:
         """The most log groups of the next batch; None: any number."""
-        room, flow = self._room(slot), slot.flow
-        retry = None if self.failures is None else self.failures.retries.get(flow.shard)
-        if retry is None or retry.begin != flow.position:
+        room, retry = self._room(slot), self._retry(slot)
+        if retry is None:
             return room
-        return retry.log_groups if room is None else min(room, retry.log_groups)
+        most = retry.begin - slot.flow.position or retry.log_groups  # what fails begins a batch
+        return most if room is None else min(room, most)
+
+    def _retry(self, slot: ShardSlot) -> RangeRetry | None:
+        """What fails at the position of a shard, or behind it."""
+        retry = None if self.failures is None else self.failures.retries.get(slot.flow.shard)
+        return None if retry is None or retry.begin < slot.flow.position else retry
 
     def _take_again(self, slot: ShardSlot) -> Kept:
         now = self.clock.monotonic_s()

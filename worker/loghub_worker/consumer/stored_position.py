@@ -7,7 +7,8 @@ from typing import Any
 from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.checkpoint_store import CheckpointStore, FencedError, Owned, StoredShard
 from loghub_worker.consumer.processor import ShardLostError
-from loghub_worker.consumer.shard_table import ShardSlot, ShardTable
+from loghub_worker.consumer.shard_slot import ShardSlot
+from loghub_worker.consumer.shard_table import ShardTable
 
 
 class StoredPosition:

@@ -9,8 +9,11 @@ from loghub_worker.consumer.acknowledgement import Acknowledgement
 from loghub_worker.consumer.assignment import Checkpoints
 from loghub_worker.consumer.batch import LogBatch, Logs
 from loghub_worker.consumer.processor import ShardLostError
+from loghub_worker.consumer.slot_control import SlotControl
 from loghub_worker.consumer.stored_position import StoredPosition
+from loghub_worker.failure.skip_limits import Failure
 from loghub_worker.log_service import decode_cursor, encode_cursor
+from loghub_worker.membership.membership import HeldShard
 
 
 class ShardTracker:
@@ -21,16 +24,18 @@ class ShardTracker:
         checkpoints: Checkpoints,
         acknowledgement: Acknowledgement,
         stored: StoredPosition | None,
+        control: SlotControl,
         *,
-        shard: int,
-        epoch: int,
-        position: int,
+        held: HeldShard,
     ) -> None:
-        self.shard = shard
+        position = held.position
+        assert position is not None
+        self.shard = held.shard
+        self.seek, self.pause, self.resume = control.seek, control.pause, control.resume
         self._acknowledgement = acknowledgement
         self._stored = stored
         self._checkpoints = checkpoints
-        self._epoch = epoch
+        self._epoch = held.epoch
         self._noting = threading.Lock()
         self._noted = position
         self._asked = position  # what was to be noted, also if something before it is not acknowledged
@@ -88,6 +93,15 @@ class ShardTracker:
         with suppress(ShardLostError), self._noting:  # it is committed; the log service need not know
             self._saved(logs.end)
 
+    @property
+    def is_held(self) -> bool:
+        """False if another consumer may have the shard."""
+        try:
+            self.require_held()
+        except ShardLostError:
+            return False
+        return True
+
     def require_held(self) -> None:
         """Raises `ShardLostError` if another consumer may have the shard."""
         with self._noting:
@@ -95,6 +109,10 @@ class ShardTracker:
 
     def ack(self, *logs: Logs) -> None:
         self._acknowledgement.acknowledge(logs)
+
+    def interrupted(self, failure: Failure) -> None:
+        """The processor is gone: what it had, and neither acknowledged nor refused, comes again."""
+        self._acknowledgement.interrupted(failure)
 
     def note_acknowledged(self) -> None:
         """Note what was acknowledged by log, up to the first log that was not. Raises `ShardLostError`."""

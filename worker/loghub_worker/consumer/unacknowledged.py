@@ -72,6 +72,7 @@ class Unsettled:
     is_limited: bool = False  # it is not settled before it was handed over once more
     mark: RetryMark | None = None  # of logs that waited in a retry logstore
     is_gone: bool = False  # acknowledged or discarded
+    is_alone: bool = False  # handed over with no others, since it may have ended its process
 
 
 class Unacknowledged:
@@ -216,13 +217,16 @@ class Unacknowledged:
         while (due_s := self.due_s) is not None and due_s <= now:
             entry = heapq.heappop(self._due)
             one = entry[2]
-            if taken and (one.delivery != taken[0].delivery or size + len(one.raw) > max_bytes):
+            is_too_large = size + len(one.raw) > max_bytes or one.is_alone
+            if taken and (one.delivery != taken[0].delivery or is_too_large):
                 later.append(entry)
                 if one.delivery == taken[0].delivery:
                     break
                 continue
             taken.append(one)
             size += len(one.raw)
+            if one.is_alone:
+                break
         for entry in later:
             heapq.heappush(self._due, entry)
         for one in taken:

@@ -5,9 +5,16 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from loghub_worker.failure.skip_limits import Failure
+
 
 class RemoteError(Exception):
-    """User code failed in another process, which has logged it. The message is for the user."""
+    """User code failed in another process, which has logged it. The message is for the user; `failure` is
+    why `process` failed."""
+
+    def __init__(self, message: str, failure: Failure | None = None) -> None:
+        super().__init__(message)
+        self.failure = failure
 
 
 class UserCode:

@@ -17,9 +17,15 @@ import structlog
 from loghub.atomic_file import replace_file
 from loghub_worker.batch_plan import Range
 from loghub_worker.failure.failure_policy import FailingRange
-from loghub_worker.failure.skip_limits import PastSkips
+from loghub_worker.failure.skip_limits import Cause, Failure, PastSkips
 
 log = structlog.get_logger()
+
+ENDED = Failure(
+    cause=Cause.ENDED,
+    reason="WorkerEnded",
+    message="an earlier process of this worker ended during the batch, perhaps because memory ran out",
+)
 
 
 class Journal(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,8 +4,8 @@ The query's thread reports the outcomes of batches; the status and the metrics a
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -16,19 +16,14 @@ from loghub.clock import Clock
 from loghub.wire.errors import LogHubException
 from loghub_worker.batch_plan import Range
 from loghub_worker.exchange_files import Retries
-from loghub_worker.failure.attempt_journal import AttemptJournal, Journal
+from loghub_worker.failure.attempt_journal import ENDED, AttemptJournal, Journal
 from loghub_worker.failure.dead_letter import DEAD_LETTER_UNAVAILABLE, DeadLetters, Rejection
-from loghub_worker.failure.failure_policy import FailingRange, FailurePolicy, ShardTotals
-from loghub_worker.failure.skip_limits import Cause, Failure, FailureSettings, RecentSkips
-from loghub_worker.log_service import ReportedError, encode_cursor
+from loghub_worker.failure.failure_policy import FailingRange, FailurePolicy
+from loghub_worker.failure.failure_report import FailureReport
+from loghub_worker.failure.skip_limits import Failure, FailureSettings
+from loghub_worker.log_service import encode_cursor
 
 log = structlog.get_logger()
-
-ENDED = Failure(
-    cause=Cause.ENDED,
-    reason="WorkerEnded",
-    message="an earlier process of this worker ended during the batch, perhaps because memory ran out",
-)
 
 
 class RetryExchange(Protocol):
@@ -44,37 +39,6 @@ class Settlement(StrEnum):
     DONE = "done"  # its shard may continue after it
     EXPIRED = "expired"  # it no longer exists, so its shard may continue too
     FAILED = "failed"  # it is not in the dead letter: the shard waits
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureReport:
-    """What the status and the metrics show."""
-
-    failing: tuple[FailingRange, ...] = ()  # the shards that wait at one log group
-    skips: tuple[RecentSkips, ...] = ()
-    totals: Mapping[int, ShardTotals] = field(default_factory=dict)
-    dead_lettered: bool = False  # whether the skipped log groups are in a dead letter
-
-    @staticmethod
-    def together(reports: Iterable["FailureReport"]) -> "FailureReport":
-        """Reports of different shards as one."""
-        given = tuple(reports)
-        return FailureReport(
-            failing=tuple(failing for one in given for failing in one.failing),
-            skips=tuple(skips for one in given for skips in one.skips),
-            totals={shard: totals for one in given for shard, totals in one.totals.items()},
-            dead_lettered=any(one.dead_lettered for one in given),
-        )
-
-    @property
-    def error(self) -> ReportedError:
-        """The error of the first shard that waits; empty if none does."""
-        if not self.failing:
-            return ReportedError()
-        first = self.failing[0]
-        place = f"shard {first.shard} at cursor {encode_cursor(first.begin)}"
-        state = f"{first.state} after {first.attempts} attempts"
-        return ReportedError(first.failure.reason, f"{place}, {state}: {first.failure.message}")
 
 
 class FailureHandler:

@@ -64,6 +64,15 @@ class ShardTotals:
     failed_attempts: int = 0
     skipped: int = 0
     dead_lettered: int = 0
+    postponed: int = 0  # written to the retry logstore
+
+    def plus(self, other: "ShardTotals") -> "ShardTotals":
+        return ShardTotals(
+            self.failed_attempts + other.failed_attempts,
+            self.skipped + other.skipped,
+            self.dead_lettered + other.dead_lettered,
+            self.postponed + other.postponed,
+        )
 
 
 class FailurePolicy:
@@ -165,16 +174,27 @@ class FailurePolicy:
         """The log group at which the shard waits no longer exists. Nothing was skipped because of it."""
         self._advance(self._failing[shard], self._failing[shard].begin + 1, now=now)
 
-    def settled(self, shard: int, *, now: float) -> None:
-        """The log group at which the shard waits was skipped, or is in the dead letter."""
+    def settled(self, shard: int, *, waits: bool = False, now: float) -> None:
+        """The log group at which the shard waits was skipped, or is in the dead letter; or it `waits` in the
+        retry logstore."""
         failing = self._failing[shard]
+        self.settled_apart(shard, failing.begin, waits=waits, now=now)
+        self._advance(failing, failing.begin + 1, now=now)
+
+    def settled_apart(self, shard: int, cursor: int, *, waits: bool, now: float) -> None:
+        """The same happened to a log group, or to logs of it, at which the shard does not wait."""
         totals = self._totals(shard)
-        if self.settings.policy is Policy.DEAD_LETTER:
+        if waits:
+            totals.postponed += 1
+        elif self.settings.policy is Policy.DEAD_LETTER:
             totals.dead_lettered += 1
         else:
             totals.skipped += 1
-        self.skips.skipped(shard, failing.begin, now=now)
-        self._advance(failing, failing.begin + 1, now=now)
+        self.skips.skipped(shard, cursor, now=now)
+
+    def refused(self, shard: int) -> None:
+        """Logs that were handed over again were not taken, or not in time."""
+        self._totals(shard).failed_attempts += 1
 
     def settling_failed(self, shard: int, failure: Failure, *, now: float) -> None:
         """The dead letter did not accept the log group at which the shard waits. It is tried again later."""

@@ -17,15 +17,6 @@ RETRY_PREFIX = "retry_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetryLogstore:
-    """The logstore, of the same project, and how long logs wait the first time, the second, and so on. After
-    the last, they are settled by the policy."""
-
-    logstore: str
-    delays_s: tuple[float, ...] = (10.0, 60.0, 600.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RetryMark:
     """What is written with logs that wait. `shard` and `cursor` are those of their origin."""
 

@@ -143,10 +143,11 @@ class SkipLimits:
             return WaitState.LIMITED, max(not_before_s, next_s)
         return WaitState.SETTLING, now
 
-    def succeeded(self, shard: int) -> None:
-        """Logs of the shard were delivered."""
-        if shard in self._skips:
-            self._skips[shard].consecutive = 0
+    def succeeded(self, shard: int | None) -> None:
+        """Logs of the shard were delivered; None: logs of any shard, from a retry logstore."""
+        for one, skips in self._skips.items():
+            if shard in (None, one):
+                skips.consecutive = 0
 
     def skipped(self, shard: int, cursor: int, *, now: float) -> None:
         """A log group, or logs of it, was skipped or dead-lettered."""

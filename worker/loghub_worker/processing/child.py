@@ -5,8 +5,6 @@ and the process ends when the worker's end is closed, whatever the user's code d
 """
 
 import ctypes
-import inspect
-import itertools
 import os
 import queue
 import signal
@@ -14,17 +12,26 @@ import socket
 import sys
 import threading
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException, MalformedCursor
 from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
-from loghub_worker.consumer.processor import OUTAGES, Processor, ProcessorFactory, ShardLostError
+from loghub_worker.consumer.processor import (
+    OUTAGES,
+    Listener,
+    Processor,
+    ProcessorFactory,
+    ShardLostError,
+)
 from loghub_worker.consumer.user_code import UserCode
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import decode_cursor
-from loghub_worker.processing.batch_parts import decoded_logs
+from loghub_worker.processing.child_shards import ProcessShards
+from loghub_worker.processing.child_tracker import ChildTracker, TrackerCalls
 from loghub_worker.processing.freed_memory import return_freed_memory
+from loghub_worker.processing.load import load_factory, load_listener
 from loghub_worker.processing.messages import (
     Answer,
     Channel,
@@ -33,13 +40,11 @@ from loghub_worker.processing.messages import (
     Loaded,
     LoadFailed,
     Process,
-    SaveAnswer,
-    SaveError,
-    SaveRequest,
     ShutDown,
     ToChild,
+    TrackerAnswer,
 )
-from loghub_worker.user_code import import_named, user_message
+from loghub_worker.user_code import user_message
 
 PR_SET_PDEATHSIG = 1
 Request = Initialize | Process | ShutDown
@@ -58,12 +63,14 @@ def main(descriptor: int) -> None:
     assert isinstance(load, Load)
     folder = Path(load.folder) if load.folder is not None else None
     try:
-        factory = load_factory(load.factory, folder)
+        factory = load_factory(load.factory, folder, by_log=load.by_log)
+        shards = ProcessShards()
+        listener = None if load.listener is None else load_listener(load.listener, folder, shards)
     except FatalError as error:
         channel.send(LoadFailed(error.message))
         return
     channel.send(Loaded())
-    Child(channel, factory, folder).serve()
+    Child(channel, UserParts(factory, listener, shards, folder)).serve()
 
 
 def _end_with_the_worker() -> None:
@@ -72,48 +79,35 @@ def _end_with_the_worker() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def load_factory(name: str, folder: Path | None) -> ProcessorFactory:
-    """The class or function that ``module:name`` names. Raises `FatalError` ``InvalidPipeline``."""
-    factory = import_named(name, folder)
-    if isinstance(factory, type) and not issubclass(factory, Processor):
-        raise FatalError(
-            "InvalidPipeline", f"{name}: the class is not derived from loghub_worker.api.Processor"
-        )
-    if not callable(factory):
-        raise FatalError(
-            "InvalidPipeline",
-            f"{name} is neither a class nor a function but {type(factory).__name__}; name a class derived"
-            " from loghub_worker.api.Processor, or a function that returns such an object",
-        )
-    missing: frozenset[str] = getattr(factory, "__abstractmethods__", frozenset())
-    if missing:
-        raise FatalError("InvalidPipeline", f"{name}: the class does not define {', '.join(sorted(missing))}")
-    try:
-        inspect.signature(factory).bind()
-    except TypeError as error:
-        raise FatalError("InvalidPipeline", f"{name} must take no arguments: {error}") from error
-    except ValueError:
-        pass  # a callable without a known signature
-    checked: ProcessorFactory = factory
-    return checked
+@dataclass(frozen=True, slots=True)
+class UserParts:
+    """The user's code as it was loaded, and the shards of the process for the listener."""
+
+    factory: ProcessorFactory
+    listener: Listener | None
+    shards: ProcessShards
+    folder: Path | None
 
 
 class Child:
     """The sessions of this process."""
 
-    def __init__(self, channel: Channel, factory: ProcessorFactory, folder: Path | None) -> None:
+    def __init__(self, channel: Channel, parts: UserParts) -> None:
         self.channel = channel
-        self.factory = factory
-        self.folder = folder
-        self.saves = Saves(channel)
+        self.factory = parts.factory
+        self.listener = parts.listener
+        self.shards = parts.shards
+        self.folder = parts.folder
+        self.listening = threading.Lock()  # the listener is called once at a time
+        self.calls = TrackerCalls(channel)
         self._sessions: dict[int, Session] = {}
 
     def serve(self) -> None:
         """Pass each request to its session. This thread calls no code of the user."""
         while (received := self.channel.receive()) is not None:
             message, bodies = received
-            if isinstance(message, SaveAnswer):
-                self.saves.answered(message)
+            if isinstance(message, TrackerAnswer):
+                self.calls.answered(message)
                 continue
             if isinstance(message, Initialize) and message.session not in self._sessions:
                 self._sessions[message.session] = Session(self, message)
@@ -123,69 +117,6 @@ class Child:
             session.requests.put((message, bodies))
 
 
-class Saves:
-    """Asks the worker to save, and waits for the answers."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._numbers = itertools.count()
-        self._waiting: dict[int, queue.SimpleQueue[SaveAnswer]] = {}
-
-    def save(self, session: int, *, persist: bool, cursor: str | None) -> SaveAnswer:
-        number = next(self._numbers)
-        answers: queue.SimpleQueue[SaveAnswer] = queue.SimpleQueue()
-        self._waiting[number] = answers
-        self._channel.send(SaveRequest(number, session, persist, cursor))
-        return answers.get()
-
-    def answered(self, answer: SaveAnswer) -> None:
-        self._waiting.pop(answer.number).put(answer)
-
-
-class ChildTracker:
-    """The `loghub_worker.consumer.processor.Tracker` of a session. The worker has the checkpoint."""
-
-    def __init__(self, saves: Saves, begin: Initialize) -> None:
-        self.shard = begin.shard
-        self._saves = saves
-        self._session = begin.session
-        self.noted = ""
-
-    def save(self, *, persist: bool = True, cursor: str | None = None) -> None:
-        if cursor is not None:
-            decode_cursor(cursor)
-        answer = self._saves.save(self._session, persist=persist, cursor=cursor)
-        self.noted = answer.noted
-        if answer.error is not None:
-            raise _error_of(answer.error)
-
-    def get(self) -> str:
-        return self.noted
-
-    def nack(self, *_: object, **__: object) -> None:
-        """In a worker, logs that are not taken are the business of the object's failure policy."""
-        raise NotImplementedError(
-            "ack, nack and reject are for programs; in a LogHubConsumerGroup raise an error instead, and"
-            " pipeline.onFailure says what happens to the log group"
-        )
-
-    ack = reject = nack
-
-
-def _error_of(error: SaveError) -> Exception:
-    match error.kind:
-        case "lost":
-            return ShardLostError(error.message)
-        case "refused":
-            return LogHubError(error.code, error.status, error.message)
-        case "unreachable":
-            return EndpointUnreachable(error.endpoint, error.message, definite=error.is_definite)
-        case "malformed":
-            return MalformedCursor(error.message)
-        case _:
-            return LogHubException(error.message)
-
-
 class Session:
     """One shard in this process: a thread that makes the calls, one after the other."""
 
@@ -193,10 +124,12 @@ class Session:
         self.requests: queue.SimpleQueue[tuple[Request, list[bytes]]] = queue.SimpleQueue()
         self._child = child
         self._shard = begin.shard
-        self._tracker = ChildTracker(child.saves, begin)
+        self._tracker = ChildTracker(child.calls, begin)
         self._code = UserCode()
         self._processor: Processor | None = None
         self._last_error = ""
+        self._is_known = False  # the listener knows the shard
+        self._is_initialized = False
         threading.Thread(target=self._run, name=f"shard-{begin.shard}", daemon=True).start()
 
     def _run(self) -> None:
@@ -211,12 +144,12 @@ class Session:
         try:
             match request:
                 case Initialize():
-                    self._initialize()
+                    self._initialize(request)
+                    return Answer(request.call, is_known=self._is_known)
                 case Process():
                     return self._process(request, bodies)
                 case ShutDown():
-                    assert self._processor is not None
-                    self._code.call(self._processor.shutdown, self._tracker)
+                    self._shut_down(request)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
             return self._failed(request, error)
         return Answer(request.call)
@@ -229,9 +162,14 @@ class Session:
         self._last_error = message
         # An error of the operating system or of the log service, such as ConnectionError.
         is_outage = isinstance(error, (*OUTAGES, OSError, ShardLostError))
-        return Answer(request.call, error=message, is_outage=is_outage)
+        return Answer(request.call, error=message, is_outage=is_outage, is_known=self._is_known)
 
-    def _initialize(self) -> None:
+    def _initialize(self, request: Initialize) -> None:
+        if request.is_listened and not self._is_known:
+            self._child.shards.add(self._tracker)
+            if request.is_assigned and self._child.listener is not None:
+                self._listen(self._child.listener.on_assigned)
+            self._is_known = True
         if self._processor is None:
             made: Any = self._child.factory()
             if not isinstance(made, Processor):
@@ -240,19 +178,36 @@ class Session:
                 )
             self._processor = made
         self._code.call(self._processor.initialize, self._shard)
+        self._is_initialized = True
+
+    def _shut_down(self, request: ShutDown) -> None:
+        try:
+            listener = self._child.listener
+            if listener is not None and self._is_known:
+                self._listen(listener.on_lost if request.is_lost else listener.on_revoked)
+        finally:
+            try:
+                if self._processor is not None and self._is_initialized:
+                    self._code.call(self._processor.shutdown, self._tracker)
+            finally:
+                self._child.shards.remove(self._tracker)
+
+    def _listen(self, method: Callable[[tuple[int, ...]], None]) -> None:
+        with self._child.listening:
+            method((self._shard,))
 
     def _process(self, request: Process, bodies: list[bytes]) -> Answer:
         assert self._processor is not None
-        self._tracker.noted = request.noted
-        pairs = zip(request.bodies, bodies, strict=True)
-        pulled = (
-            PulledBody(body, shard=self._shard, first=first, count=count) for (first, count), body in pairs
-        )
-        batch = LogBatch(self._shard, tuple(BodySlice(one, 0, one.count) for one in pulled))
-        cursor = self._code.call(self._processor.process, batch, self._tracker)
+        slices = []
+        for body, content in zip(request.bodies, bodies, strict=True):
+            pulled = PulledBody(content, shard=self._shard, first=body.first, count=body.count)
+            slices.append(BodySlice(pulled, 0, body.count, body.only))
+        batch = LogBatch(self._shard, tuple(slices), delivery=request.delivery)
+        with self._tracker.running(batch):
+            cursor = self._code.call(self._processor.process, batch, self._tracker)
         if cursor is not None:
             decode_cursor(cursor)
-        return Answer(request.call, cursor=cursor, logs=decoded_logs(batch))
+        return Answer(request.call, cursor=cursor, logs=sum(one.decoded_logs for one in slices))
 
 
 if __name__ == "__main__":

@@ -17,18 +17,24 @@ from loghub_worker.backoff import Backoff
 from loghub_worker.consumer.user_code import RemoteError
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.processing.messages import (
+    Acknowledge,
     Answer,
     Channel,
     FromChild,
+    Get,
     Initialize,
     Load,
     Loaded,
     LoadFailed,
+    Pause,
     Process,
-    SaveAnswer,
-    SaveRequest,
+    Refuse,
+    Save,
+    Seek,
     ShutDown,
+    TrackerCall,
 )
+from loghub_worker.processing.session_trackers import SessionTrackers, may_block
 
 log = structlog.get_logger()
 
@@ -84,13 +90,10 @@ class ProcessSettings:
 class ChildProcess:
     """A slot for a process. `generation` counts its starts: a session belongs to one of them."""
 
-    def __init__(
-        self, number: int, settings: ProcessSettings, save: Callable[[SaveRequest], SaveAnswer]
-    ) -> None:
-        """`save` carries out `Tracker.save`; it may block."""
+    def __init__(self, number: int, settings: ProcessSettings, trackers: SessionTrackers) -> None:
         self.number = number
         self._settings = settings
-        self._save = save
+        self._trackers = trackers
         self._restarts = Backoff(first_s=FIRST_RESTART_S, longest_s=LONGEST_RESTART_S, random=settings.random)
         self._calls = itertools.count()
         self._changed = threading.Condition()
@@ -105,7 +108,7 @@ class ChildProcess:
         self.generation = 0
         self.loaded = False
         self.ended_message = ""
-        self.shards: set[int] = set()
+        self.shards: dict[int, int | None] = {}  # session -> shard; None: one of the retry logstore
         self.failure: FatalError | None = None
         # The kernel kills the process when the thread that started it ends, so there is one for all starts.
         self._thread = threading.Thread(target=self._run, name=f"process-{number}", daemon=True)
@@ -119,7 +122,7 @@ class ChildProcess:
                 number=self.number,
                 pid=None if self._process is None else self._process.pid,
                 starts=self.generation,
-                shards=sorted(self.shards),
+                shards=sorted(one for one in self.shards.copy().values() if one is not None),
                 message=self.ended_message,
             )
 
@@ -267,6 +270,8 @@ class ChildProcess:
         for number, one in pending.items():
             one.error = self._error(number, guilty, status, is_only=len(pending) == 1)
             one.answered.set()
+        if was_loaded and not self._closing:
+            self._trackers.process_ended(tuple(self.shards.copy()), _ended_message(status))
         return was_loaded
 
     def _error(self, number: int, guilty: int | None, status: int, *, is_only: bool) -> CallFailedError:
@@ -290,11 +295,12 @@ class ChildProcess:
                         self._changed.notify_all()
                     pending.answer = message
                     pending.answered.set()
-                case SaveRequest():
-                    # In a thread, since it may take as long as the log service does.
+                case Save() | Seek() if may_block(message):
                     threading.Thread(
-                        target=self._answer_save, args=(channel, message), name="save", daemon=True
+                        target=self._carry_out, args=(channel, message), name="save", daemon=True
                     ).start()
+                case Save() | Get() | Refuse() | Acknowledge() | Pause():
+                    self._carry_out(channel, message)
                 case Loaded():
                     with self._changed:
                         self.loaded = True
@@ -305,10 +311,11 @@ class ChildProcess:
             self._is_cut = True
             self._changed.notify_all()
 
-    def _answer_save(self, channel: Channel, request: SaveRequest) -> None:
-        answer = self._save(request)
-        with contextlib.suppress(OSError):  # the process has ended
-            channel.send(answer)
+    def _carry_out(self, channel: Channel, call: TrackerCall) -> None:
+        answer = self._trackers.carry_out(call)
+        if answer is not None:
+            with contextlib.suppress(OSError):  # the process has ended
+                channel.send(answer)
 
     def close(self) -> None:
         """End the process: by itself for a while, then killed."""

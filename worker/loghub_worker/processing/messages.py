@@ -10,7 +10,7 @@ import socket
 import struct
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -19,27 +19,41 @@ _SIZE = struct.Struct(">Q")  # of a body
 
 
 class Load(msgspec.Struct, tag=True, frozen=True):
-    """The first message: load the user's code."""
+    """The first message: load the user's code. `by_log`: logs are acknowledged one by one."""
 
     factory: str  # module:name
     folder: str | None
+    by_log: bool = False
+    listener: str | None = None  # module:name
 
 
 class Initialize(msgspec.Struct, tag=True, frozen=True):
-    """Begin a session: make a processor for a shard, and initialize it."""
+    """Begin a session: make a processor for a shard, and initialize it. `is_listened`: the listener learns of
+    the shard; `is_assigned`: it does not know it, since this is the first session of the assignment."""
 
     call: int
     session: int
     shard: int
+    is_listened: bool
+    is_assigned: bool
+
+
+class Body(msgspec.Struct, frozen=True, array_like=True):
+    """Log groups as they were pulled, whose bytes follow the message. `only` as in
+    `loghub_worker.consumer.batch.BodySlice`."""
+
+    first: int  # cursor
+    count: int
+    only: tuple[int, ...] | None
 
 
 class Process(msgspec.Struct, tag=True, frozen=True):
-    """Process a batch. The bodies follow; of each the first cursor and the number of log groups."""
+    """Process a batch, which was handed over `delivery` times."""
 
     call: int
     session: int
-    bodies: list[tuple[int, int]]
-    noted: str  # the checkpoint
+    bodies: list[Body]
+    delivery: int
 
 
 class ShutDown(msgspec.Struct, tag=True, frozen=True):
@@ -47,19 +61,20 @@ class ShutDown(msgspec.Struct, tag=True, frozen=True):
 
     call: int
     session: int
+    is_lost: bool
 
 
-class SaveAnswer(msgspec.Struct, tag=True, frozen=True):
-    """The answer to `SaveRequest`: the checkpoint as it is noted now, or why it could not be saved."""
+class TrackerAnswer(msgspec.Struct, tag=True, frozen=True):
+    """What became of a call of the tracker: the checkpoint as it is noted now, or why it failed."""
 
     number: int
     noted: str
-    error: "SaveError | None"
+    error: "TrackerError | None"
 
 
-class SaveError(msgspec.Struct, frozen=True):
-    """`kind` is ``lost`` (`ShardLostError`), ``refused`` (`LogHubError`), ``unreachable``, ``malformed`` or
-    ``other``."""
+class TrackerError(msgspec.Struct, frozen=True):
+    """`kind` is ``lost`` (`ShardLostError`), ``unassigned`` (`NotAssignedError`), ``invalid`` (`ValueError`),
+    ``refused`` (`LogHubError`), ``unreachable``, ``malformed`` or ``other``."""
 
     kind: str
     message: str
@@ -87,9 +102,10 @@ class Answer(msgspec.Struct, tag=True, frozen=True):
     error: str | None = None  # what it raised, for the user
     is_outage: bool = False  # of something that the processor needs, so the logs are not to blame
     logs: int = 0  # of the batch, as far as it was decoded
+    is_known: bool = False  # the listener knows the shard
 
 
-class SaveRequest(msgspec.Struct, tag=True, frozen=True):
+class Save(msgspec.Struct, tag=True, frozen=True):
     """`Tracker.save` was called."""
 
     number: int
@@ -98,8 +114,54 @@ class SaveRequest(msgspec.Struct, tag=True, frozen=True):
     cursor: str | None
 
 
-ToChild = Load | Initialize | Process | ShutDown | SaveAnswer
-FromChild = Loaded | LoadFailed | Answer | SaveRequest
+class Get(msgspec.Struct, tag=True, frozen=True):
+    """`Tracker.get` was called."""
+
+    number: int
+    session: int
+
+
+Places: TypeAlias = list[tuple[int, int | None]]  # of `LogPlace`: the cursor, and the index of a log
+
+
+class Refuse(msgspec.Struct, tag=True, frozen=True):
+    """`Tracker.nack` was called, or `Tracker.reject` if it is final."""
+
+    number: int
+    session: int
+    places: Places
+    delay_s: float | None
+    reason: str
+    is_final: bool
+
+
+class Acknowledge(msgspec.Struct, tag=True, frozen=True):
+    """`Tracker.ack` was called. There is no answer: what is lost on the way comes again."""
+
+    session: int
+    places: Places
+
+
+class Seek(msgspec.Struct, tag=True, frozen=True):
+    """`Tracker.seek` was called."""
+
+    number: int
+    session: int
+    to: str | int
+
+
+class Pause(msgspec.Struct, tag=True, frozen=True):
+    """`Tracker.pause` was called, or `Tracker.resume`."""
+
+    number: int
+    session: int
+    is_paused: bool
+
+
+AnsweredCall = Save | Get | Refuse | Seek | Pause
+TrackerCall = AnsweredCall | Acknowledge
+ToChild = Load | Initialize | Process | ShutDown | TrackerAnswer
+FromChild = Loaded | LoadFailed | Answer | TrackerCall
 
 
 class Channel:

@@ -6,14 +6,12 @@ finds the process that it had. A process is started when its first shard comes.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException, MalformedCursor
 from loghub.worker_contract import ProcessProgress
-from loghub_worker.consumer.processor import ShardLostError, Tracker
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.processing.child_process import ChildProcess, ProcessSettings
-from loghub_worker.processing.messages import SaveAnswer, SaveError, SaveRequest
+from loghub_worker.processing.session_trackers import SessionTrackers
 
 
 def choose(shard: int, loads: Sequence[int]) -> int:
@@ -25,10 +23,10 @@ class ProcessPool:
     """All processes. Thread-safe."""
 
     def __init__(self, count: int, settings: ProcessSettings) -> None:
-        self._processes = [ChildProcess(number, settings, self._save) for number in range(count)]
+        self.trackers = SessionTrackers()
+        self._processes = [ChildProcess(number, settings, self.trackers) for number in range(count)]
         self._started: set[int] = set()
         self._lock = threading.Lock()
-        self._saves: dict[int, Callable[[], tuple[Tracker | None, str | None]]] = {}
 
     def start_first(self) -> ChildProcess:
         """Start one process, which shows whether the user's code can be loaded."""
@@ -42,20 +40,20 @@ class ProcessPool:
             process.start()
         return process
 
-    def take(self, shard: int) -> ChildProcess:
-        """The process of a shard, which keeps it until `give_back`."""
+    def take(self, session: int, shard: int, *, is_of_retries: bool = False) -> ChildProcess:
+        """The process of a session, which keeps it until `give_back`. The shards of the retry logstore are
+        not reported."""
         with self._lock:
-            for process in self._processes:
-                if shard in process.shards:
-                    return process
             process = self._start(choose(shard, [len(one.shards) for one in self._processes]))
-            process.shards.add(shard)
+            process.shards[session] = None if is_of_retries else shard
             return process
 
-    def give_back(self, shard: int) -> None:
+    def give_back(self, session: int) -> None:
+        """The session has ended."""
+        self.trackers.close(session)
         with self._lock:
             for process in self._processes:
-                process.shards.discard(shard)
+                process.shards.pop(session, None)
 
     @property
     def failure(self) -> FatalError | None:
@@ -76,38 +74,3 @@ class ProcessPool:
             thread.start()
         for thread in threads:
             thread.join()
-
-    # -- checkpoints
-
-    def open_session(self, session: int, tracker: Callable[[], tuple[Tracker | None, str | None]]) -> None:
-        """`tracker` returns the tracker of the session, and what `save` means without a cursor."""
-        with self._lock:
-            self._saves[session] = tracker
-
-    def close_session(self, session: int) -> None:
-        with self._lock:
-            self._saves.pop(session, None)
-
-    def _save(self, request: SaveRequest) -> SaveAnswer:
-        with self._lock:
-            found = self._saves.get(request.session)
-        tracker, done = (None, None) if found is None else found()
-        if tracker is None:
-            lost = SaveError("lost", "the shard is no longer assigned to this consumer")
-            return SaveAnswer(request.number, "", lost)
-        error = None
-        try:
-            tracker.save(persist=request.persist, cursor=request.cursor or done)
-        except (ShardLostError, LogHubException) as raised:
-            error = _save_error(raised)
-        return SaveAnswer(request.number, tracker.get(), error)
-
-
-def _save_error(error: Exception) -> SaveError:
-    if isinstance(error, LogHubError):
-        return SaveError("refused", error.message, error.code, error.status)
-    if isinstance(error, EndpointUnreachable):
-        return SaveError("unreachable", error.reason, endpoint=error.endpoint, is_definite=error.definite)
-    kinds = {ShardLostError: "lost", MalformedCursor: "malformed"}
-    kind = next((name for cls, name in kinds.items() if isinstance(error, cls)), "other")
-    return SaveError(kind, str(error))

@@ -18,16 +18,19 @@ import structlog
 
 from loghub.clock import Clock
 from loghub.processor_settings import ProcessorPipeline
-from loghub.worker_contract import WorkerStatus
+from loghub.wire.errors import LogHubException
+from loghub.worker_contract import WorkerReason, WorkerStatus
+from loghub_worker.backoff import Backoff
+from loghub_worker.consumer.connection import connect
 from loghub_worker.consumer.consumer import Consumer
-from loghub_worker.consumer.processor import Listener
+from loghub_worker.consumer.group import group_timeout_s
+from loghub_worker.consumer.retry_consumer import retry_settings
 from loghub_worker.consumer.settings import LEAST_FETCH_INTERVAL_S, ConsumerSettings
+from loghub_worker.consumer.worker_options import WorkerOptions
 from loghub_worker.failure.batch_deadline import hung_after_s
-from loghub_worker.failure.dead_letter import checked_dead_letters
-from loghub_worker.failure.failure_handler import FailureReport
-from loghub_worker.failure.skip_limits import failure_settings
+from loghub_worker.failure.failure_report import FailureReport
 from loghub_worker.fatal_error import FatalError
-from loghub_worker.log_service import Address, ReportedError, read_credentials
+from loghub_worker.log_service import ReportedError, read_credentials, to_reported_error
 from loghub_worker.membership.membership import Membership, MembershipTimings
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.metrics import Counter
@@ -36,8 +39,8 @@ from loghub_worker.processing.cores import available_cores
 from loghub_worker.processing.freed_memory import return_freed_memory
 from loghub_worker.processing.messages import Load
 from loghub_worker.processing.process_pool import ProcessPool
-from loghub_worker.processing.processor_counters import processor_counters
-from loghub_worker.processing.remote_processor import ProcessorCounts, RemoteProcessor, ShardFailures
+from loghub_worker.processing.processor_counters import ProcessorCounts, processor_counters
+from loghub_worker.processing.remote_processor import RemoteParts, RemoteProcessor, has_ended
 from loghub_worker.settings import WorkerSettings, is_drain_requested
 from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
 from loghub_worker.status_publisher import StatusPublisher
@@ -65,13 +68,10 @@ class ProcessorWorker:
         self._stop = False
         self._ended = threading.Event()
         self._failed = ReportedError()
+        self._not_ready = ReportedError()
         self._consumer: Consumer | None = None
         self._pool: ProcessPool | None = None
         self._counts = ProcessorCounts()
-        self._failures: dict[int, ShardFailures] = {}
-        self._address = Address(
-            endpoint=config.endpoint, project=config.project, credentials_dir=settings.credentials_dir
-        )
         timings = MembershipTimings.of(interval_s=config.heartbeat_interval_s, timeout_s=config.timeout_s)
         self._not_joined = Membership(timings)
         self._publisher = StatusPublisher(settings, clock, self.status, self._counters)
@@ -100,7 +100,6 @@ class ProcessorWorker:
         code = place_code(self._pipeline, self._settings.state_dir / "code")
         self._pool = self._make_pool(code)
         first = self._pool.start_first()  # while this process prepares itself
-        checked_dead_letters(self._config, self._address, agent=self._agent())
         consumer = self._make_consumer(self._pool)
         while not first.loaded:
             if self._stop:
@@ -109,15 +108,15 @@ class ProcessorWorker:
             if self._pool.failure is not None:
                 raise self._pool.failure
             self._ended.wait(0.02)
+        if consumer is None:
+            if self._pool.failure is not None:
+                raise self._pool.failure
+            return
         self._consumer = consumer
         if self._stop:
             return
         threading.Thread(target=self._watch, args=(consumer, self._pool), name="watch", daemon=True).start()
         consumer.run()
-        if self._pool.failure is not None:
-            raise self._pool.failure
-        for failures in tuple(self._failures.values()):
-            failures.handler.close()
         self._await_stop()
 
     def _await_stop(self) -> None:
@@ -130,7 +129,7 @@ class ProcessorWorker:
         """End the consumer if the operator asks for it, or if the processes cannot go on."""
         while not self._ended.wait(STEP_S):
             if pool.failure is not None:
-                consumer.wakeup()
+                consumer.fail(pool.failure)
                 return
             if is_drain_requested(self._settings.drain_file):
                 log.info("draining", mode="leave")
@@ -140,7 +139,9 @@ class ProcessorWorker:
     # -- parts
 
     def _make_pool(self, code: Path | None) -> ProcessPool:
-        load = Load(self._pipeline.factory, str(code) if code is not None else None)
+        by_log = self._pipeline.acknowledge == "log"
+        folder = str(code) if code is not None else None
+        load = Load(self._pipeline.factory, folder, by_log, self._pipeline.listener)
         settings = ProcessSettings(
             load=load,
             environment=os.environ,
@@ -149,9 +150,9 @@ class ProcessorWorker:
         )
         return ProcessPool(self._pipeline.processes or available_cores(), settings)
 
-    def _make_consumer(self, pool: ProcessPool) -> Consumer:
+    def _settings_of_consumer(self) -> ConsumerSettings:
         config, pipeline = self._config, self._pipeline
-        settings = ConsumerSettings(
+        return ConsumerSettings(
             endpoint=config.endpoint,
             project=config.project,
             logstore=config.logstore,
@@ -167,35 +168,76 @@ class ProcessorWorker:
             max_bytes=pipeline.max_bytes,
             max_wait_s=pipeline.max_wait_s,
             max_buffered_bytes=max(LEAST_BUFFERED_BYTES, 2 * pipeline.max_bytes),
+            acknowledge=pipeline.acknowledge,
+            redelivery_delay_s=pipeline.redelivery_delay_s,
+            max_redelivery_delay_s=pipeline.max_redelivery_delay_s,
+            ack_timeout_s=pipeline.ack_timeout_s,
+            max_unacknowledged=pipeline.max_unacknowledged,
+            on_failure=config.on_failure,
+            retry=pipeline.retry,
+            timeout_s=config.timeout_s,
             drain_timeout_s=config.drain_timeout_s,
             leave=is_drain_requested(self._settings.drain_file),
         )
-        make_processor = partial(
-            RemoteProcessor,
-            pool,
-            self._failures_of,
-            self._counts,
-            self._clock,
-            timeout_s=config.batch_timeout_s,
+
+    def _retry_timeout_s(self, settings: ConsumerSettings) -> int | None:
+        """The timeout of the group in the retry logstore, which is created; requested until it is known. None
+        if there is no such logstore, or if the worker ends before."""
+        of_retries = retry_settings(settings)
+        if of_retries is None:
+            return None
+        backoff = Backoff(first_s=1.0, longest_s=30.0, random=self._random)
+        client, failures = connect(of_retries), 0
+        try:
+            while not self._is_ending():
+                try:
+                    return group_timeout_s(client, of_retries)
+                except LogHubException as error:
+                    self._not_ready = to_reported_error(error)
+                    log.warning("the retry logstore cannot be used", message=str(error))
+                failures += 1
+                next_s = self._clock.monotonic_s() + backoff.pause_s(failures)
+                while self._clock.monotonic_s() < next_s and not self._is_ending():
+                    self._ended.wait(STEP_S)
+            return None
+        finally:
+            client.close()
+            self._not_ready = ReportedError()
+
+    def _is_ending(self) -> bool:
+        return self._stop or (self._pool is not None and self._pool.failure is not None)
+
+    def _make_consumer(self, pool: ProcessPool) -> Consumer | None:
+        """None if the worker is stopped before."""
+        config, settings = self._config, self._settings_of_consumer()
+        retry_timeout_s = self._retry_timeout_s(settings)
+        if settings.retry is not None and retry_timeout_s is None:
+            return None
+        parts = self._remote_parts(pool)
+        factory = partial(RemoteProcessor, parts)
+        options = WorkerOptions(
+            timeout_s=config.timeout_s,
+            retry_timeout_s=retry_timeout_s,
+            state_dir=self._settings.state_dir,
+            batch_timeout_s=config.batch_timeout_s,
+            restart_s=RESTART_S,
+            retry_factory=partial(RemoteProcessor, replace(parts, is_of_retries=True)),
         )
-        return Consumer(settings, make_processor, _GivesBack(pool), timeout_s=config.timeout_s)
+        consumer = Consumer(settings, factory, worker=options)
+        try:
+            consumer.check()
+        except OSError as error:
+            raise FatalError(WorkerReason.DEAD_LETTER_UNAVAILABLE.value, str(error)) from error
+        return consumer
 
-    def _failures_of(self, shard: int) -> ShardFailures:
-        """Of a shard, also after it was assigned elsewhere in between."""
-        if shard not in self._failures:
-            config = self._config
-            given = failure_settings(config.on_failure, batch_timeout_s=config.batch_timeout_s)
-            self._failures[shard] = ShardFailures(
-                replace(given, restart_s=RESTART_S),
-                clock=self._clock,
-                journal=self._settings.state_dir / f"attempts-{shard}.json",
-                dead_letters=checked_dead_letters(self._config, self._address, agent=self._agent()),
-                random=self._random,
-            )
-        return self._failures[shard]
-
-    def _agent(self) -> str:
-        return f"{self._config.consumer_group}/{self._settings.consumer}"
+    def _remote_parts(self, pool: ProcessPool) -> RemoteParts:
+        return RemoteParts(
+            pool=pool,
+            counts=self._counts,
+            clock=self._clock,
+            timeout_s=self._config.batch_timeout_s,
+            has_ended=lambda shard: has_ended(self._failure_report(), shard),
+        )
 
     # -- status
 
@@ -229,18 +271,19 @@ class ProcessorWorker:
     def _progress(self, failures: FailureReport, now: float) -> QueryProgress:
         since_s = min(tuple(self._counts.running_since_s.values()), default=None)
         return QueryProgress(
+            rows=sum(self._counts.logs.copy().values()),
             batch_age_s=None if since_s is None else now - since_s,
             batch_hung_after_s=hung_after_s(self._config.batch_timeout_s),
             failures=failures,
         )
 
     def _failure_report(self) -> FailureReport:
-        return FailureReport.together(one.report(shard) for shard, one in tuple(self._failures.items()))
+        return FailureReport() if self._consumer is None else self._consumer.failure_report()
 
     def _current_error(self, failures: FailureReport) -> ReportedError:
         """The first error, those closest to the cause first; empty if there is none."""
         if self._failed.reason or self._consumer is None:
-            return self._failed
+            return self._failed if self._failed.reason else self._not_ready
         of_consumer = [ReportedError(one.reason, one.message) for one in self._consumer.errors()]
         return next((error for error in (failures.error, *of_consumer) if error.reason), ReportedError())
 
@@ -254,16 +297,3 @@ def _readings(manager: ShardManager | None) -> ShardReadings:
         return ShardReadings()
     # A copy, because the shard manager's thread changes the original.
     return ShardReadings(oldest_unix_s=dict(manager.oldest_unix_s), beyond_end=manager.beyond_end)
-
-
-class _GivesBack(Listener):
-    """Tells the pool which shards go."""
-
-    def __init__(self, pool: ProcessPool) -> None:
-        self._pool = pool
-
-    def on_revoked(self, shards: tuple[int, ...]) -> None:
-        for shard in shards:
-            self._pool.give_back(shard)
-
-    on_lost = on_revoked
