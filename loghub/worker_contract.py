@@ -19,7 +19,8 @@ Environment of a worker process:
 ``LOGHUB_STATE_DIR``        writable scratch directory for Spark's own checkpoints and the exchange
                             files between the worker's processes; may be empty at every start. If it
                             outlives a process that ended during a batch, the next process with the
-                            same settings reads the logs of that batch in smaller parts
+                            same settings reads the logs of that batch in smaller parts. A stateful
+                            pipeline has its state here, and begins without if it is gone
 ``LOGHUB_STATUS_FILE``      path of a JSON `WorkerStatus` that the worker replaces about once a second
 ``LOGHUB_METRICS_ADDRESS``  ``host:port`` for ``/metrics``, ``/healthz``, ``/readyz`` and ``/status``;
                             if absent, they are not served. A worker is ready while it works on
@@ -45,6 +46,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from loghub.incomplete_state import IncompleteState
 from loghub.log_settings import LogSettings
 from loghub.processor_settings import ProcessorPipeline
 from loghub.sink_settings import Sink
@@ -165,6 +167,10 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     trigger_interval_s: float  # from the start of a micro-batch to the next, unless log groups are waiting
     pipeline: Pipeline
     per_batch: bool = False  # whether the pipeline may compute results of each micro-batch, such as GROUP BY
+    stateful: bool = False  # whether the pipeline keeps state across micro-batches, in the state directory
+    reset: str = (
+        ""  # the last reset of the group's checkpoints, if stateful: the state before it is of no use
+    )
     sink: Sink
     cores: int  # Spark local[cores], or of a cluster
     spark_master: str = LOCAL_MASTER  # or spark://host:port, with more of them after commas
@@ -389,4 +395,5 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     skipped: list[SkippedLogGroups] = []
     contract_version: int = 0  # that the worker implements; 0: of a release that did not report it
     ignored_settings: list[str] = []  # in its settings, and unknown to it
+    incomplete: list[IncompleteState] = []
     processes: list[ProcessProgress] = []  # of a worker whose pipeline is a processor

@@ -11,6 +11,7 @@ read from Spark's log in that directory, which is written before the batch begin
 import secrets
 import shutil
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import structlog
@@ -20,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from loghub_worker.batch_plan import BatchPlan, Range
 from loghub_worker.failure.batch_deadline import DeadlineStep, RunningBatch, deadline_step
-from loghub_worker.failure.failure_handler import FailureHandler, Settlement
+from loghub_worker.failure.failure_handler import FailureHandler, FailureReport, Settlement
 from loghub_worker.failure.failure_policy import FailingRange
 from loghub_worker.failure.skip_limits import Cause, Failure, failure_settings
 from loghub_worker.fatal_error import FatalError
@@ -67,6 +68,8 @@ class QueryTotals:
 
 class QueryRunner:
     """Runs one query at a time, in one thread of its own."""
+
+    waits_for_shards = False  # a batch was planned before the worker joined (`stateful_query`)
 
     def __init__(
         self,
@@ -187,6 +190,10 @@ class QueryRunner:
             return 0.0
         doublings = min(self._failures - 1, 10)  # without the endpoint there may be thousands of failures
         return min(MAX_PAUSE_S, 2.0**doublings)
+
+    def failure_report(self, positions: Mapping[int, int]) -> FailureReport:
+        """What concerns the shards that are at these positions now."""
+        return self.failures.report(positions)
 
     # -- the timeout of a batch
 
