@@ -155,13 +155,13 @@ def test_each_id_arrives_once_although_workers_with_state_are_killed(tmp_path: P
                 kill_at(workers.start("w-0", config), moment)
             last = workers.start("w-0", config)
             wait_until(lambda: last.phase == "running", "the last worker to run", guard_s=GUARD_S)
-        wait_until(
-            lambda: bool(last.phase) and all_saved(client), "the last checkpoints", guard_s=GUARD_S
-        )
+        wait_until(lambda: bool(last.phase) and all_saved(client), "the last checkpoints", guard_s=GUARD_S)
         status = last.status
         assert last.end(signal.SIGTERM) == 0, last.log_tail()
     rows = delivered(tmp_path / "sink")
-    print(f"\n{kills} kills: {producer.sent.total()} logs in, {len(producer.sent)} ids, {rows.total()} rows out")
+    print(
+        f"\n{kills} kills: {producer.sent.total()} logs in, {len(producer.sent)} ids, {rows.total()} rows out"
+    )
     assert rows == Counter(set(producer.sent))
     assert max(producer.sent.values()) == COPIES
     assert status is not None

@@ -183,6 +183,15 @@ class Spec(ApiModel):
                 or self.pipeline.sink.location.url is None
             ),
         ),
+        Rule(
+            field="spark.master",
+            cel=f"!self.pipeline.stateful || self.spark.master == '{LOCAL_MASTER}'",
+            message=(
+                f"pipeline.stateful needs {LOCAL_MASTER}: the state is on the volume of the worker, which"
+                " executors elsewhere do not have"
+            ),
+            holds=lambda self: not self.pipeline.stateful or self.spark.master == LOCAL_MASTER,
+        ),
     )
     IMMUTABLE: ClassVar = (
         Immutable(
@@ -197,6 +206,9 @@ class Spec(ApiModel):
         Immutable(field="project"),
         Immutable(field="logstore"),
         Immutable(field="consumerGroup", optional=True),
+        # The volumes of a StatefulSet cannot change, and without them the state of its workers is lost.
+        Immutable(field="pipeline.stateful"),
+        Immutable(field="pipeline.state", optional=True),
     )
 
     endpoint: Annotated[str, Field(min_length=1, max_length=512)] = Field(

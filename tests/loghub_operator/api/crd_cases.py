@@ -46,6 +46,7 @@ STRANGE = ("a%a", "-aa", "aa-", "_aa", "aa_", "AAA", "Aa:", "aaa ", "a aa", "aaa
 DEPENDENCIES: dict[str, Document] = {
     "heartbeatIntervalSeconds": {"timeoutSeconds": 3600},
     "timeoutSeconds": {"heartbeatIntervalSeconds": 1},
+    "pipeline.state": {"pipeline": {"stateful": True}},
     "pipeline.python": {"pipeline": {"sql": None}},
     "pipeline.processor": {"pipeline": {"sql": None, "sink": None}},
     "pipeline.sink.json": {"pipeline": {"sink": {"parquet": None}}},

@@ -105,6 +105,18 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
         R,
     ),
     "pipeline.perBatch": ({"pipeline": {"perBatch": True}}, {}, R),
+    # Neither changes while the object exists.
+    "pipeline.stateful": ({"pipeline": {"stateful": True}}, {}, R),
+    "pipeline.state.size": (
+        {"pipeline": {"state": {"size": "2Gi"}}},
+        {"pipeline": {"stateful": True, "state": {"size": "1Gi"}}},
+        N,
+    ),
+    "pipeline.state.storageClassName": (
+        {"pipeline": {"state": {"storageClassName": "fast"}}},
+        {"pipeline": {"stateful": True, "state": {"size": "1Gi"}}},
+        N,
+    ),
     "pipeline.trigger.intervalSeconds": ({"pipeline": {"trigger": {"intervalSeconds": 2}}}, {}, R),
     "pipeline.trigger.intervalMilliseconds": (
         {"pipeline": {"trigger": {"intervalMilliseconds": 0}}},
