@@ -16,7 +16,7 @@ class StateVolume(ApiModel):
     """The volume of each worker of a stateful pipeline, which outlives its pod. It is deleted with this
     object, and kept while the group has fewer workers."""
 
-    size: Annotated[str, Field(max_length=32, pattern=patterns.STORAGE)] = Field(
+    size: Annotated[str, Field(max_length=11, pattern=patterns.STORAGE)] = Field(
         default="10Gi",
         description="Size of the volume, which has Spark's temporary files too.",
     )

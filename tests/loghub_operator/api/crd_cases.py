@@ -91,6 +91,7 @@ RULED = {
     "endpoint": ("embedded", "http://" + "a" * 505),
     "spark.master": ("spark://a:1", "spark://" + "a" * 1014 + ":1"),
     "spark.memory": ("1g", "999999m"),
+    "pipeline.state.size": ("1Gi", "999999999Ti"),
     "pipeline.sink.parquet.url": ("s3://aaa", "s3://aaa/" + "a" * 567),
     "pipeline.sink.json.url": ("s3://aaa", "s3://aaa/" + "a" * 567),
     "pipeline.sink.delta.url": ("s3://aaa", "s3://aaa/" + "a" * 567),
