@@ -11,7 +11,7 @@ from loghub.sink_settings import LogstoreSink, ParquetSink
 from loghub.worker_contract import CopyPipeline, OnFailure
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.query.stateful_plan import refuse_settings, refuse_unbounded
-from loghub_worker.query.transform import SqlTransform
+from loghub_worker.query.transform import PythonTransform, SqlTransform
 from loghub_worker.sink.logstore import FORMAT
 from tests.loghub_worker.source.options import source_options
 from tests.loghub_worker.stateful_pipelines import first_of_each_id
@@ -76,6 +76,16 @@ def test_what_grows_for_ever_or_is_of_one_micro_batch_is_refused(name: str, logs
     function, message = REFUSED[name]
     with pytest.raises(FatalError, match=f"(?s){message}") as raised:
         refuse_unbounded(function(logs))
+    assert raised.value.reason == "InvalidPipeline"
+
+
+def test_an_action_on_the_stream_is_refused(logs: DataFrame) -> None:
+    def count(rows: DataFrame) -> DataFrame:
+        rows.count()
+        return rows
+
+    with pytest.raises(FatalError, match="writeStream") as raised:
+        PythonTransform("count:run", count, None).check(logs)
     assert raised.value.reason == "InvalidPipeline"
 
 

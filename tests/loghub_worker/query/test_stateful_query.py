@@ -204,6 +204,41 @@ def test_a_shard_that_moves_leaves_its_state_behind_and_the_others_go_on(
         first.stop()
 
 
+def test_a_batch_whose_shards_have_moved_meanwhile_is_replaced_by_another(
+    spark: SparkSession, service: ServiceProcess, tmp_path: Path
+) -> None:
+    """Its logs are delivered by the worker that has them now, and no part of the state is made of them."""
+    client = prepare(service, shards=2, timeout_s=3)
+    stage = Stage(spark, service, tmp_path, timeout_s=3)
+    threads = stage.start("w-0")
+    put(client, ["a"], LOWER)
+    put(client, ["b"], UPPER)
+    stage.wait_for(Counter(["a", "b"]))
+    stage.wait_until_ended()
+    stage.moments.wanted = "computed"
+    put(client, ["c"], LOWER)
+    stage.kill(threads)
+    checkpoint = stage.ledger.checkpoint
+    assert pending_batch(checkpoint) is not None
+    other = stage.start("w-1")
+    try:
+        stage.wait_for(Counter(["a", "b", "c"]))
+        threads = stage.start("w-0")
+        try:
+            put(client, ["a", "b", "d"], LOWER)
+            put(client, ["a", "b", "e"], UPPER)
+            wait_until(lambda: delivered(tmp_path / "sink")["e"] > 0, "the upper shard", guard_s=GUARD_S)
+            wait_until(lambda: delivered(tmp_path / "sink")["d"] > 0, "the lower shard", guard_s=GUARD_S)
+            wait_until(lambda: pending_batch(checkpoint) is None, "the batches to end", guard_s=GUARD_S)
+            rows = delivered(tmp_path / "sink")
+            assert (rows["c"], rows["d"], rows["e"]) == (1, 1, 1)
+            assert threads.query_runner.error.reason == ""
+        finally:
+            threads.stop()
+    finally:
+        other.stop()
+
+
 def test_a_batch_that_fails_is_tried_again_as_it_is_and_named(
     spark: SparkSession, service: ServiceProcess, tmp_path: Path
 ) -> None:
