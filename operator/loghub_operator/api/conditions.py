@@ -335,9 +335,9 @@ class StateIncompleteReason(StrEnum):
     STATE_COMPLETE: the state has the logs of each shard from the group's beginning. NO_STATE: the pipeline
     keeps no state. SHARD_MOVED: another worker has read the shard before, or the shard was split or merged,
     or the volume was lost, and the state stayed there. CHECKPOINTS_RESET: the checkpoints were moved, and the
-    state began anew there. PIPELINE_CHANGED: the query or the function changed, and the state began anew.
-    STATE_UNUSABLE: Spark cannot read the state, for example after a change of code in an image, and it began
-    anew. STATE_NOT_REPORTED: the operator cannot read the status of a ready worker."""
+    state is empty before them. PIPELINE_CHANGED: the query or the function changed, and the state began
+    empty. STATE_UNUSABLE: Spark cannot read the state, for example after a change of code in an image, and it
+    began empty. STATE_NOT_REPORTED: the operator cannot read the status of a ready worker."""
 
     STATE_COMPLETE = "StateComplete"
     NO_STATE = "NoState"

@@ -55,7 +55,7 @@ def test_state_that_spark_gives_up_again_is_taken(name: str, logs: DataFrame) ->
 
 REFUSED: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "no-state": (lambda logs: logs.select("__topic__"), "keeps no state"),
-    "no-watermark": (lambda logs: logs.dropDuplicates(["__topic__"]), "keeps every row for ever"),
+    "no-watermark": (lambda logs: logs.dropDuplicates(["__topic__"]), "keeps every row forever"),
     "another-column": (lambda logs: with_watermark(logs).dropDuplicates(["__topic__"]), "keeps every row"),
     "distinct": (
         lambda logs: SqlTransform("SELECT DISTINCT __topic__ FROM logs").check(logs),

@@ -9,18 +9,19 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from loghub.client.http import HttpLogHub
-from loghub.sink_settings import ParquetSink
+from loghub.sink_settings import ParquetSink, SparkSink
 from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub.worker_contract import OnFailure, WorkerConfig
 from loghub_worker.batch_plan import Range
 from loghub_worker.query.transform import PythonTransform
 from loghub_worker.sink.sinks import make_sink
-from loghub_worker.state.checkpoint_folder import pending_batch
+from loghub_worker.state.checkpoint_folder import last_commit, pending_batch
 from loghub_worker.state.ledger import StateIdentity, StateLedger, Why
 from tests.loghub_worker.query.worker_threads import WorkerThreads
 from tests.loghub_worker.stateful_pipelines import first_of_each_id
@@ -163,12 +164,48 @@ def test_a_worker_that_ends_at_any_moment_continues_with_the_state_of_what_the_s
         put(client, [*sent, *late], UPPER if number == 2 else LOWER)  # all earlier ones once more
         sent.update(late)
         stage.kill(threads)
+        forget_the_state_of_the_pending_batch(stage.ledger.checkpoint)
     threads = stage.start()
     try:
         put(client, [*sent, "last"])
         sent.update(["last"])
         stage.wait_for(sent)
         assert stage.ledger.incomplete({0, 1}) == {}
+    finally:
+        threads.stop()
+
+
+def forget_the_state_of_the_pending_batch(checkpoint: Path) -> None:
+    """As if its tasks had not ended."""
+    version = last_commit(checkpoint) + 2
+    files = [file for file in (checkpoint / "state").rglob("*") if f"{version}.delta" in file.name]
+    assert files
+    for file in files:
+        file.unlink()
+
+
+@pytest.mark.deep
+def test_what_a_sink_without_records_has_is_not_written_again(
+    spark: SparkSession, service: ServiceProcess, tmp_path: Path
+) -> None:
+    """The ledger knows it, although no checkpoint was saved."""
+    client = prepare(service, shards=1)
+    stage = Stage(spark, service, tmp_path, checkpoint_interval_s=3600.0)
+    folder = tmp_path / "sink"
+    sink = SparkSink(format="parquet", options={"path": str(folder)})
+    stage.config = msgspec.structs.replace(stage.config, sink=sink)
+    threads = stage.start()
+    put(client, ["a", "b"])
+    stage.wait_for(Counter(["a", "b"]))
+    stage.wait_until_ended()
+    stage.moments.wanted = "recorded"
+    put(client, ["a", "c"])
+    stage.kill(threads)
+    threads = stage.start()
+    try:
+        put(client, ["a", "b", "c", "d"])
+        stage.wait_for(Counter(["a", "b", "c", "d"]))
+        assert stage.ledger.incomplete({0}) == {}
     finally:
         threads.stop()
 
@@ -204,6 +241,7 @@ def test_a_shard_that_moves_leaves_its_state_behind_and_the_others_go_on(
         first.stop()
 
 
+@pytest.mark.deep
 def test_a_batch_whose_shards_have_moved_meanwhile_is_replaced_by_another(
     spark: SparkSession, service: ServiceProcess, tmp_path: Path
 ) -> None:
@@ -276,7 +314,8 @@ def test_a_batch_that_fails_is_tried_again_as_it_is_and_named(
         threads.stop()
 
 
-def test_a_function_that_does_not_fit_the_state_begins_anew_and_says_so(
+@pytest.mark.deep
+def test_a_function_that_does_not_fit_the_state_is_discarded_and_says_so(
     spark: SparkSession, service: ServiceProcess, tmp_path: Path
 ) -> None:
     """The code of a function may change where nobody sees it, such as in an image."""

@@ -129,15 +129,15 @@ def test_a_checkpoint_that_was_moved_back_removes_the_state_and_keeps_the_other_
     ledger.continue_at(other, 0, is_first=True, moved=False)
     deliver(ledger, 0, 10)
     assert continued(ledger, 4, moved=True) == 4
-    assert ledger.begins_anew
+    assert ledger.is_discarded
     ledger.empty({0: 4, 1: 0})
-    assert not ledger.begins_anew
+    assert not ledger.is_discarded
     assert not ledger.checkpoint.exists()
     assert lacking(ledger) == {0: (4, Why.RESET), 1: (0, Why.RESET)}
     assert not ledger.is_delivered(0)
 
 
-def test_a_shard_that_is_another_one_of_the_same_number_begins_anew(tmp_path: Path) -> None:
+def test_a_shard_that_is_another_one_of_the_same_number_is_discarded(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     continued(ledger, 0, is_first=True)
     deliver(ledger, 0, 10)

@@ -20,8 +20,6 @@ from loghub_worker.spark_errors import SPARK_ERRORS
 WATERMARK = "spark.watermarkDelayMs"
 # Spark keeps state for these, and refuses an aggregation without a watermark itself.
 KEPT = frozenset({AGGREGATION, DEDUPLICATION})
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 TRANSFORM_WITH_STATE = "transformWithState"
 
 
@@ -47,6 +45,8 @@ def refuse_unbounded(rows: DataFrame) -> None:
     that Spark can give up again."""
     _refuse_what_spark_does(rows)
     walk = PlanWalk.of(rows)
+    if TRANSFORM_WITH_STATE in walk.stateful:
+        raise _invalid(f"{TRANSFORM_WITH_STATE} needs protobuf, which the worker's image does not have")
     other = sorted(walk.found - KEPT)
     if other:
         raise _invalid(
@@ -56,11 +56,9 @@ def refuse_unbounded(rows: DataFrame) -> None:
         raise _invalid("the pipeline keeps no state: leave out pipeline.stateful")
     if not all(map(_has_watermark, walk.deduplications)):
         raise _invalid(
-            "DISTINCT, or dropDuplicates without a column that has a watermark, keeps every row for ever:"
+            "DISTINCT, or dropDuplicates without a column that has a watermark, keeps every row forever:"
             " use withWatermark and dropDuplicatesWithinWatermark, or dropDuplicates with that column"
         )
-    if TRANSFORM_WITH_STATE in walk.stateful:
-        rows.sparkSession.conf.set(STATE_STORE, ROCKSDB)  # the only one that it runs with
 
 
 def _refuse_what_spark_does(rows: DataFrame) -> None:

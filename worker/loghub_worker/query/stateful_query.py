@@ -1,7 +1,7 @@
 """The streaming query of a stateful pipeline: the query or function is applied to the stream itself.
 
 Spark keeps its state, and with it the batches that it has planned and ended, in a checkpoint directory that
-outlives the worker's process. `loghub_worker.state.ledger` says beside it what the state consists of, and
+outlives the worker's process. `loghub_worker.state.ledger` says what the state consists of, and
 `loghub_worker.state.pending_batch` what is done with a batch that Spark hands over, perhaps not for the first
 time. A batch that fails ends Spark's query, which keeps the state as it was; the same batch is then tried
 again. It is never divided, since its state is that of all its logs."""
@@ -118,7 +118,7 @@ class StatefulQueryRunner(QueryRunner):
             self._batch_error = None
         elif cause is None and any(text in str(error) for text in UNFIT):
             log.warning("the state is of another query", message=str(error))
-            self._ledger.begin_anew(Why.UNUSABLE)
+            self._ledger.discard(Why.UNUSABLE)
         elif failure is None or cause is None or cause is not self._noted:
             super()._after_failure(error)
         else:
@@ -201,7 +201,7 @@ class StatefulQueryRunner(QueryRunner):
     def _await_step(self, plan: BatchPlan, number: int) -> Step:
         """What to do with the batch, once the positions of its shards are known."""
         while True:
-            if self._stop.is_set() or self._ledger.begins_anew:
+            if self._stop.is_set() or self._ledger.is_discarded:
                 raise _QueryEndedError
             positions = self._known_positions()
             step = next_step(

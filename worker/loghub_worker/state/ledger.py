@@ -1,4 +1,4 @@
-"""The record of what the state of a stateful pipeline consists of, beside Spark's checkpoint directory.
+"""The record of what the state of a stateful pipeline consists of, next to Spark's checkpoint directory.
 
 For each shard it says from which cursor to which one the state has its logs, and why it does not begin
 earlier. It is written before a batch is published, and once the sink has the batch; Spark's own commit comes
@@ -68,7 +68,7 @@ class StateLedger:
         self.checkpoint = folder / "checkpoint"
         self._file = folder / "ledger.json"
         self._lock = threading.Lock()
-        self._anew: Why | None = None
+        self._discarded: Why | None = None
         found = _read(self._file)
         why = _misfit(found, identity, last_commit(self.checkpoint), is_kept=self.checkpoint.exists())
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ class StateLedger:
             state = ledger.shards.get(shard)
             if state is not None and state.created == incarnation.created:
                 if moved and position < state.until:
-                    self._anew = Why.RESET
+                    self._discarded = Why.RESET
                 elif position <= state.until:
                     return state.until
                 elif ledger.publishing > ledger.batch and ledger.ends.get(shard) == position:
@@ -149,20 +149,20 @@ class StateLedger:
             }
             self._write(msgspec.structs.replace(self._ledger, publishing=NONE, ends={}, shards=shards))
 
-    def begin_anew(self, why: Why) -> None:
+    def discard(self, why: Why) -> None:
         """The state cannot be used any more: `empty` removes it before the query starts again."""
         with self._lock:
-            self._anew = why
+            self._discarded = why
 
     @property
-    def begins_anew(self) -> bool:
+    def is_discarded(self) -> bool:
         """Whether `empty` must be called before another batch."""
-        return self._anew is not None
+        return self._discarded is not None
 
     def empty(self, positions: Mapping[int, int]) -> None:
         """Remove the state if it cannot be used. Shards at these positions continue there. No query runs."""
         with self._lock:
-            why, ledger = self._anew, self._ledger
+            why, ledger = self._discarded, self._ledger
             if why is None:
                 return
             log.warning("the state is removed", why=why)
@@ -174,7 +174,7 @@ class StateLedger:
             }
             shutil.rmtree(self.checkpoint, ignore_errors=True)
             self._write(_Ledger(identity=ledger.identity, why=why.value, shards=shards))
-            self._anew = None
+            self._discarded = None
 
     # -- any thread
 

@@ -72,7 +72,7 @@ def test_reports_are_joined_by_shard_and_what_is_none_is_left_out() -> None:
     assert found.unread == ("access-2",)
 
 
-def test_a_state_that_lacks_logs_is_told_and_degrades_nothing() -> None:
+def test_a_state_that_lacks_logs_is_reported_and_degrades_nothing() -> None:
     step = list(steps(FOLDER / "first-start.yaml"))[-1]
     spec = step.resource.spec
     pipeline = spec.pipeline.model_copy(update={"stateful": True})
