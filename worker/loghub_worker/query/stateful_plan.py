@@ -46,7 +46,7 @@ def refuse_unbounded(rows: DataFrame) -> None:
     _refuse_what_spark_does(rows)
     walk = PlanWalk.of(rows)
     if TRANSFORM_WITH_STATE in walk.stateful:
-        raise _invalid(f"{TRANSFORM_WITH_STATE} needs protobuf, which the worker's image does not have")
+        raise _invalid(f"{TRANSFORM_WITH_STATE} needs a newer protobuf than the worker has")
     other = sorted(walk.found - KEPT)
     if other:
         raise _invalid(
