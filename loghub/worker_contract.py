@@ -19,7 +19,8 @@ Environment of a worker process:
 ``LOGHUB_STATE_DIR``        writable scratch directory for Spark's own checkpoints and the exchange
                             files between the worker's processes; may be empty at every start. If it
                             outlives a process that ended during a batch, the next process with the
-                            same settings reads the logs of that batch in smaller parts
+                            same settings reads the logs of that batch in smaller parts. A stateful
+                            pipeline has its state here, and begins without if it is gone
 ``LOGHUB_STATUS_FILE``      path of a JSON `WorkerStatus` that the worker replaces about once a second
 ``LOGHUB_METRICS_ADDRESS``  ``host:port`` for ``/metrics``, ``/healthz``, ``/readyz`` and ``/status``;
                             if absent, they are not served. A worker is ready while it works on
@@ -46,6 +47,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from loghub.executor_settings import ExecutorSettings
+from loghub.incomplete_state import IncompleteState
 from loghub.log_settings import LogSettings
 from loghub.processor_settings import ProcessorPipeline
 from loghub.sink_settings import Sink
@@ -146,8 +148,7 @@ KUBERNETES = "k8s://https://kubernetes.default.svc"
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One worker's settings. They are equal for all workers of a group, so that no worker imposes its own.
 
-    What has a default is left out where it has that value, so that a new setting that is not used changes the
-    settings of no worker.
+    What has a default is left out where it has that value: an unused setting changes no worker's file.
     """
 
     contract_version: int  # `CONTRACT_VERSION`
@@ -158,8 +159,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     heartbeat_interval_s: float
     timeout_s: int  # the group's: a consumer that is silent for so long loses its shards
     start_position: Literal["begin", "end"] | int  # int: unix seconds; used where no checkpoint exists
-    # Shards with higher numbers were created by a split or merge while the group existed; without a
-    # checkpoint they begin at their own first log. None: every shard counts as initial.
+    # Later shards, without a checkpoint, begin at their own first log. None: every shard counts as initial.
     last_initial_shard: int | None = None
     fetch_interval_s: float  # how often the end of a held shard is requested
     max_log_groups: int  # per shard and micro-batch
@@ -168,6 +168,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     trigger_interval_s: float  # from the start of a micro-batch to the next, unless log groups are waiting
     pipeline: Pipeline
     per_batch: bool = False  # whether the pipeline may compute results of each micro-batch, such as GROUP BY
+    stateful: bool = False  # whether the pipeline keeps state across micro-batches, in the state directory
+    reset: str = ""  # the last reset of checkpoints, if stateful: the state before it is of no use
     sink: Sink
     cores: int  # Spark local[cores], or of a cluster
     spark_master: str = LOCAL_MASTER  # or spark://host:port, with more of them after commas, or `KUBERNETES`
@@ -394,4 +396,5 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     skipped: list[SkippedLogGroups] = []
     contract_version: int = 0  # that the worker implements; 0: of a release that did not report it
     ignored_settings: list[str] = []  # in its settings, and unknown to it
+    incomplete: list[IncompleteState] = []
     processes: list[ProcessProgress] = []  # of a worker whose pipeline is a processor

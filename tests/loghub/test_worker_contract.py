@@ -9,6 +9,7 @@ import pytest
 
 from loghub import log_settings, processor_settings, sink_settings
 from loghub import worker_contract as contract
+from loghub.incomplete_state import IncompleteState
 from loghub.worker_contract import (
     CONTRACT_VERSION,
     OnFailure,
@@ -145,6 +146,7 @@ def _structs() -> list[Any]:
         ShardProgress,
         WorkerStatus,
         contract.FailingShard,
+        IncompleteState,
         contract.ProcessProgress,
         contract.SkippedLogGroups,
     )

@@ -112,6 +112,28 @@ def test_enrich_python_keeps_networks_instead_of_addresses(spark: Any, tmp_path:
     }
 
 
+def test_stateful_keeps_the_first_copy_of_an_entry(spark: Any, tmp_path: Path) -> None:
+    file = ROOT / "deploy" / "examples" / "stateful.yaml"
+    (document,) = resources_in(file.read_text())
+    group = parse_resource(document)
+    assert group.spec.pipeline.stateful
+    (config_map,) = documents_in(file.read_text(), "v1", "ConfigMap")
+    assert code_in(group, config_map).error == ""
+    (tmp_path / "entries.py").write_text(config_map["data"]["entries.py"])
+    run = runpy.run_path(str(tmp_path / "entries.py"))["run"]
+    plan = run(spark.sql(_view()))._jdf.queryExecution().analyzed().toString()
+    assert "DeduplicateWithinWatermark [id" in plan
+
+
+def test_requests_per_minute_are_counted_by_path(spark: Any) -> None:
+    (document,) = resources_in((ROOT / "deploy" / "examples" / "requests-per-minute.yaml").read_text())
+    pipeline = parse_resource(document).spec.pipeline
+    assert pipeline.stateful
+    spark.sql(_view()).createOrReplaceTempView("logs")
+    rows = {row["path"]: row["requests"] for row in spark.sql(pipeline.sql).collect()}
+    assert rows == {"/a/b?c=1": 1, "/x": 1, "": 2, None: 1}
+
+
 def test_spark_cluster_finds_browsers_after_the_logs_were_spread_over_the_cores(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ scraper show the same values. `loghub.worker_contract.WorkerStatus` describes it
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from loghub.incomplete_state import IncompleteState
 from loghub.wire.cursor import encode
 from loghub.worker_contract import (
     CONTRACT_VERSION,
@@ -19,6 +20,7 @@ from loghub.worker_contract import (
 from loghub_worker.failure.failure_report import FailureReport
 from loghub_worker.log_service import ReportedError
 from loghub_worker.membership.membership import HeldShard, Membership, MemberState, ShardPhase, ShutdownMode
+from loghub_worker.state.ledger import ShardState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,7 @@ class QueryProgress:
     batch_age_s: float | None = None  # of the running batch
     batch_hung_after_s: float
     failures: FailureReport = field(default_factory=FailureReport)
+    incomplete: Mapping[int, ShardState] = field(default_factory=dict)  # of a stateful pipeline, by shard
 
 
 def phase_of(membership: Membership) -> WorkerPhaseName:
@@ -88,6 +91,10 @@ def status_of(
         batch_hung_after_s=query.batch_hung_after_s,
         failing=failing_shards(query.failures),
         skipped=skipped_log_groups(query.failures),
+        incomplete=[
+            IncompleteState(shard=shard, cursor=encode(state.since), why=state.why)
+            for shard, state in query.incomplete.items()
+        ],
         contract_version=CONTRACT_VERSION,
     )
 

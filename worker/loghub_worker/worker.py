@@ -9,6 +9,7 @@ import random
 import shutil
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,17 +28,20 @@ from loghub_worker.membership.membership import Membership, MembershipTimings, M
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.metrics import Counter
-from loghub_worker.query.per_batch import refuse_per_batch, refuse_stateful
+from loghub_worker.query.pipeline_check import checked_rows, state_identity
 from loghub_worker.query.query_counters import query_counters
 from loghub_worker.query.query_settings import QuerySettings
 from loghub_worker.query.spark_session import invalid, sink_failures, start_spark
+from loghub_worker.query.stateful_plan import refuse_settings
+from loghub_worker.query.stateful_query import StatefulQueryRunner
 from loghub_worker.query.streaming_query import QueryRunner
-from loghub_worker.query.transform import empty_logs, make_transform
+from loghub_worker.query.transform import make_transform
 from loghub_worker.settings import WorkerSettings, is_drain_requested
 from loghub_worker.sink.batch_sink import BatchSink
 from loghub_worker.sink.sink_credentials import SinkCredentials
 from loghub_worker.sink.sinks import make_sink
 from loghub_worker.spark_errors import SPARK_ERRORS
+from loghub_worker.state.ledger import StateLedger
 from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
 from loghub_worker.status_publisher import StatusPublisher
 from loghub_worker.user_code import place_code
@@ -77,6 +81,7 @@ class WorkerRuntime:
         self._heartbeat: HeartbeatThread | None = None
         self._shard_manager: ShardManager | None = None
         self._query_runner: QueryRunner | None = None
+        self._ledger: StateLedger | None = None  # of a stateful pipeline
         self._failed = ReportedError()
         self._starting = False
         self._publisher = StatusPublisher(settings, clock, self.status, self._counters)
@@ -114,6 +119,9 @@ class WorkerRuntime:
     def _start(self) -> None:
         self._starting = True
         self._end_if_stopped()
+        if self._config.stateful:
+            refuse_settings(self._config)
+            self._ledger = self._open_ledger()
         sink = self._make_sink()
         dead_letters = checked_dead_letters(self._config, self._address, agent=self._agent())
         code = place_code(self._config.pipeline, self._settings.state_dir / "code")
@@ -126,10 +134,17 @@ class WorkerRuntime:
         )
         self._end_if_stopped()
         transform = make_transform(self._config.pipeline, code)
-        result = transform.check(empty_logs(spark))
-        refuse_stateful(result)
-        if not self._config.per_batch:
-            refuse_per_batch(result)
+        settings = QuerySettings(
+            config=self._config,
+            consumer=self._settings.consumer,
+            credentials_dir=self._settings.credentials_dir,
+            exchange=self._exchange,
+            scratch=self._settings.state_dir / "query" if self._ledger is None else self._ledger.checkpoint,
+            journal=self._settings.state_dir / "attempts.json",
+            dead_letters=dead_letters,
+            ledger=self._ledger,
+        )
+        result = checked_rows(transform, spark, settings)
         self._end_if_stopped()
         # A heartbeat that takes longer than an interval counts as failed: the next one is due.
         heartbeat_client = connect(
@@ -137,17 +152,9 @@ class WorkerRuntime:
         )
         self._heartbeat = HeartbeatThread(self._shared_state, heartbeat_client, self._identity)
         self._shard_manager = self._make_shard_manager(sink)
-        self._query_runner = QueryRunner(
-            QuerySettings(
-                config=self._config,
-                consumer=self._settings.consumer,
-                credentials_dir=self._settings.credentials_dir,
-                exchange=self._exchange,
-                scratch=self._settings.state_dir / "query",
-                journal=self._settings.state_dir / "attempts.json",
-                dead_letters=dead_letters,
-                selection=transform.selection,
-            ),
+        runner = QueryRunner if self._ledger is None else StatefulQueryRunner
+        self._query_runner = runner(
+            replace(settings, selection=transform.selection),
             spark,
             self._shared_state,
             self._shard_manager,
@@ -189,6 +196,12 @@ class WorkerRuntime:
                 now_unix_s=self._clock.unix_s(),
             )
 
+    def _open_ledger(self) -> StateLedger:
+        try:
+            return StateLedger(self._settings.state_dir / "stateful", state_identity(self._config))
+        except OSError as error:
+            raise FatalError("StateUnavailable", str(error)) from error
+
     def _make_shard_manager(self, sink: BatchSink) -> ShardManager:
         return ShardManager(
             self._shared_state,
@@ -196,6 +209,7 @@ class WorkerRuntime:
             sink,
             self._identity,
             config=self._config,
+            history=self._ledger,
         )
 
     def _agent(self) -> str:
@@ -205,7 +219,8 @@ class WorkerRuntime:
         """Wait until the source has planned for the first time. The bound is the query runner's limit of
         failures and not a time: a worker that joins before it can read only keeps shards from workers that
         can."""
-        while self._exchange.report().version < 0:
+        runner = self._query_runner
+        while self._exchange.report().version < 0 and not (runner and runner.waits_for_shards):
             self._raise_failures()
             self._is_stopped_in(0.05)
             self._end_if_stopped()
@@ -325,7 +340,8 @@ class WorkerRuntime:
             rows=runner.totals.rows,
             batch_age_s=runner.batch_age_s,
             batch_hung_after_s=limit_s,
-            failures=runner.failures.report(positions),
+            failures=runner.failure_report(positions),
+            incomplete={} if self._ledger is None else self._ledger.incomplete(positions),
         )
 
     def _current_error(self, query: QueryProgress) -> ReportedError:

@@ -24,7 +24,8 @@ class ConditionType(StrEnum):
     a shard is being handed over from one worker to another. LAG_AVAILABLE: the lag in the status is
     current. SCALING_LIMITED: the number of workers differs from the requested one. SCALING_ACTIVE: the load
     decides the number of workers. HOT_SHARD: a shard is too busy for one worker. SHARD_FAILING: some logs
-    cannot be delivered. SUSPENDED: no worker should run, on purpose. STALLED: the group is not ready and
+    cannot be delivered. STATE_INCOMPLETE: the state of a stateful pipeline lacks earlier logs of some
+    shards. SUSPENDED: no worker should run, on purpose. STALLED: the group is not ready and
     makes no progress. DEGRADED: something is wrong that does not pass by itself.
     """
 
@@ -37,6 +38,7 @@ class ConditionType(StrEnum):
     SCALING_ACTIVE = "ScalingActive"
     HOT_SHARD = "HotShard"
     SHARD_FAILING = "ShardFailing"
+    STATE_INCOMPLETE = "StateIncomplete"
     SUSPENDED = "Suspended"
     STALLED = "Stalled"
     DEGRADED = "Degraded"
@@ -322,6 +324,28 @@ class ShardFailingReason(StrEnum):
     DATA_SKIPPED = "DataSkipped"
     DATA_DEAD_LETTERED = "DataDeadLettered"
     NOT_REPORTED = "NotReported"
+
+
+class StateIncompleteReason(StrEnum):
+    """Whether the state of a stateful pipeline has all logs that its results are about. The message names
+    shards, and the cursor from which the state has their logs. Results about logs before it may be missing
+    or divided: a repetition of such a log is not recognized, and a window that had begun before gives a row
+    at each worker that read a part of it. The condition stays until the shard gets a new state.
+
+    STATE_COMPLETE: the state has the logs of each shard from the group's beginning. NO_STATE: the pipeline
+    keeps no state. SHARD_MOVED: another worker has read the shard before, or the shard was split or merged,
+    or the volume was lost, and the state stayed there. CHECKPOINTS_RESET: the checkpoints were moved, and the
+    state is empty before them. PIPELINE_CHANGED: the query or the function changed, and the state began
+    empty. STATE_UNUSABLE: Spark cannot read the state, for example after a change of code in an image, and it
+    began empty. STATE_NOT_REPORTED: the operator cannot read the status of a ready worker."""
+
+    STATE_COMPLETE = "StateComplete"
+    NO_STATE = "NoState"
+    SHARD_MOVED = "ShardMoved"
+    CHECKPOINTS_RESET = "CheckpointsReset"
+    PIPELINE_CHANGED = "PipelineChanged"
+    STATE_UNUSABLE = "StateUnusable"
+    STATE_NOT_REPORTED = "StateNotReported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -190,8 +190,16 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 
 def _changed(old: Spec, new: Spec) -> Iterator[Problem]:
-    names = {to_camel(name): name for name in Spec.model_fields}
     for rule in Spec.IMMUTABLE:
         assert isinstance(rule, Immutable)
-        if not rule.same(getattr(old, names[rule.field]), getattr(new, names[rule.field])):
+        if not rule.same(_value(old, rule.field), _value(new, rule.field)):
             yield Problem(f"spec.{rule.field}", rule.message)
+
+
+def _value(model: Spec, path: str) -> Any:
+    """The value of a field as it is spelled in the resource, such as ``pipeline.stateful``."""
+    value: Any = model
+    for part in path.split("."):
+        names = {to_camel(name): name for name in type(value).model_fields}
+        value = getattr(value, names[part])
+    return value

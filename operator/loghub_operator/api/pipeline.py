@@ -12,6 +12,7 @@ from loghub_operator.api.on_failure import FailurePolicy, OnFailure
 from loghub_operator.api.postgresql_sink import PostgresqlSink
 from loghub_operator.api.processor import ProcessorPipeline
 from loghub_operator.api.sink_location import SinkLocation
+from loghub_operator.api.state_volume import STATE_RULES, StateVolume
 from loghub_operator.api.user_code import EntryName, UserCode
 from loghub_operator.api.validation import ApiModel, Rule
 
@@ -212,6 +213,7 @@ class Pipeline(ApiModel):
                 or self.on_failure.policy in (FailurePolicy.DEAD_LETTER, FailurePolicy.SKIP)
             ),
         ),
+        *STATE_RULES,
     )
 
     sql: Annotated[str, Field(min_length=1, max_length=65_536)] | None = Field(
@@ -234,6 +236,18 @@ class Pipeline(ApiModel):
             " therefore give results of each micro-batch, not of all logs. Unless this is true, a worker"
             " refuses such a pipeline with reason InvalidPipeline."
         ),
+    )
+    stateful: bool = Field(
+        default=False,
+        description=(
+            "Keep state from one micro-batch to the next, such as that of dropDuplicatesWithinWatermark or of"
+            " windows with a watermark. sql or python is applied to the stream of logs. The state of a worker"
+            " is that of the shards that it holds, on a volume of its own: a restart continues with it, and a"
+            " shard that moves leaves it behind, which condition StateIncomplete reports. Immutable."
+        ),
+    )
+    state: StateVolume | None = Field(
+        default=None, description="The volume of the state, with stateful: true. Immutable."
     )
     trigger: Trigger = Field(default=Trigger(), description="When the next micro-batch starts.")
     sink: Sink | None = Field(

@@ -9,7 +9,6 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from loghub.worker_contract import KUBERNETES, LOCAL_MASTER
 from loghub_operator.api import patterns
 from loghub_operator.api.checkpoint_reset import ResetCheckpoints
 from loghub_operator.api.conditions import ConditionType, UnseenReason
@@ -26,6 +25,7 @@ from loghub_operator.api.fields import (
 from loghub_operator.api.pipeline import Pipeline
 from loghub_operator.api.scaling import Scaling
 from loghub_operator.api.spark import Spark
+from loghub_operator.api.spark_master import SPARK_MASTER_RULES
 from loghub_operator.api.status import NOT_OBSERVED, Status
 from loghub_operator.api.validation import ApiModel, Immutable, Rule
 from loghub_operator.api.worker import Worker
@@ -183,31 +183,7 @@ class Spec(ApiModel):
             message="retryLogstore must be neither the logstore that is consumed nor the dead letter",
             holds=lambda self: not self.retries_elsewhere_used(),
         ),
-        Rule(
-            field="spark.master",
-            cel=(
-                f"self.spark.master == '{LOCAL_MASTER}' || !has(self.pipeline.sink) || "
-                "!((has(self.pipeline.sink.parquet) && has(self.pipeline.sink.parquet.url)) || "
-                "(has(self.pipeline.sink.json) && has(self.pipeline.sink.json.url)) || "
-                "(has(self.pipeline.sink.delta) && has(self.pipeline.sink.delta.url)))"
-            ),
-            message=(
-                f"a sink in a bucket needs {LOCAL_MASTER}: its files are written on the worker's own disk"
-                " first, which executors elsewhere do not have"
-            ),
-            holds=lambda self: (
-                self.spark.master == LOCAL_MASTER
-                or self.pipeline.sink is None
-                or self.pipeline.sink.location is None
-                or self.pipeline.sink.location.url is None
-            ),
-        ),
-        Rule(
-            field="spark.master",
-            cel=f"self.spark.master != '{KUBERNETES}' || !has(self.pipeline.processor)",
-            message="a processor runs without Spark, so its workers need no executors: leave it out",
-            holds=lambda self: not self.spark.makes_pods or self.pipeline.processor is None,
-        ),
+        *SPARK_MASTER_RULES,
     )
     IMMUTABLE: ClassVar = (
         Immutable(
@@ -222,6 +198,9 @@ class Spec(ApiModel):
         Immutable(field="project"),
         Immutable(field="logstore"),
         Immutable(field="consumerGroup", optional=True),
+        # The volumes of a StatefulSet cannot change, and without them the state of its workers is lost.
+        Immutable(field="pipeline.stateful"),
+        Immutable(field="pipeline.state", optional=True),
     )
 
     endpoint: Annotated[str, Field(min_length=1, max_length=512)] = Field(

@@ -21,7 +21,8 @@ from loghub_operator.model import actions
 from loghub_operator.model.actions import Action, ActionRefused, EmitEvent
 from loghub_operator.model.checkpoint_reset import StoredCheckpoints, backup_name
 from loghub_operator.model.observed import ObservedState, Placement
-from loghub_operator.model.shard_failures import ShardFailures, shard_failures
+from loghub_operator.model.shard_failures import shard_failures
+from loghub_operator.model.state_reports import state_reports
 
 
 class LocalBackend:
@@ -67,6 +68,8 @@ class LocalBackend:
             has_workers=bool(workers),
             last_initial_shard=last_initial,
         )
+        reported = {view.observed.name: view.status for view in views}
+        ready = {view.observed.name for view in views if view.observed.ready}
         return ObservedState(
             at_unix_s=self._clock.unix_s(),
             placement=placement,
@@ -77,7 +80,8 @@ class LocalBackend:
             group_record=recorded,
             last_initial_shard=last_initial,
             reset=reset,
-            failures=_failures(views),
+            failures=shard_failures(reported, ready=ready),
+            states=state_reports(reported, ready=ready),
         )
 
     def _reports(self, views: tuple[WorkerView, ...], *, timeout_s: float) -> dict[str, WorkerReport | None]:
@@ -131,8 +135,3 @@ class LocalBackend:
                 await self._log_service.change_shards(resource, action)
             case actions.EmitEvent():
                 self._report(action)
-
-
-def _failures(views: tuple[WorkerView, ...]) -> ShardFailures:
-    statuses = {view.observed.name: view.status for view in views}
-    return shard_failures(statuses, ready={view.observed.name for view in views if view.observed.ready})

@@ -19,6 +19,7 @@ from loghub_operator.model.drift_state import FieldPath
 from loghub_operator.model.memory import NO_MEMORY, Memory
 from loghub_operator.model.revision import Revision, WorkerSpec
 from loghub_operator.model.shard_failures import NO_FAILURES, ShardFailures
+from loghub_operator.model.state_reports import NO_STATE_REPORTS, StateReports
 
 
 class ServiceErrorReason(StrEnum):
@@ -234,6 +235,7 @@ class ObservedState:
     peers: tuple[Peer, ...] = ()  # the other objects that refer to the group
     reset: ResetObserved | None = None  # only while a checkpoint reset is in progress
     failures: ShardFailures = NO_FAILURES  # what the workers report
+    states: StateReports = NO_STATE_REPORTS  # the same, of a stateful pipeline
 
     @property
     def replicas(self) -> int:

@@ -35,6 +35,7 @@ from loghub_operator.model.observed import (
 )
 from loghub_operator.model.revision import Document, Revision, WorkerSpec
 from loghub_operator.model.shard_failures import shard_failures
+from loghub_operator.model.state_reports import state_reports
 from loghub_operator.observe.drift_detector import DriftDetector
 from loghub_operator.observe.group_index import GroupIndex
 from loghub_operator.observe.pods import worker_from_pod
@@ -103,6 +104,7 @@ class Observer:
         )
         statuses = await reading
         unaddressed = await self._unaddressed(resource, without_service, service, credentials)
+        ready = {one.name for one in workers if one.ready}
         return ObservedState(
             at_unix_s=self._clock.unix_s(),
             placement=placement,
@@ -117,7 +119,8 @@ class Observer:
             last_initial_shard=last_initial,
             peers=self._group_index.peers_of(resource),
             reset=reset,
-            failures=shard_failures(statuses, ready={one.name for one in workers if one.ready}),
+            failures=shard_failures(statuses, ready=ready),
+            states=state_reports(statuses, ready=ready),
         )
 
     async def _pods(self, resource: LogHubConsumerGroup) -> list[Document]:

@@ -16,6 +16,7 @@ import msgspec
 from loghub import worker_contract as contract
 from loghub.worker_contract import WorkerConfig
 from loghub_operator.api.labels import ANNOTATION_REVISION, worker_selector
+from loghub_operator.api.state_volume import StateVolume
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.revision import Document, Revision, WorkerSpec
 from loghub_operator.resources.configmap import CONFIG_FILE, config_map, config_map_name
@@ -49,7 +50,7 @@ _CONFIG = "/etc/loghub/worker"
 _CREDENTIALS = "/etc/loghub/credentials"
 _SINK_CREDENTIALS = "/etc/loghub/sink-credentials"
 _POD = "/etc/loghub/pod"
-_STATE = "/var/lib/loghub"
+_STATE, _STATE_VOLUME = "/var/lib/loghub", "state"
 # In addition to the JVM's heap: the rest of the JVM, the Python processes and their Arrow buffers; the limit
 # leaves room for one more batch.
 _REQUEST_MIB, _LIMIT_MIB = 1024, 1536
@@ -125,6 +126,28 @@ def _hash(parts: Any) -> str:
 
 
 def _stateful_set(resource: LogHubConsumerGroup, template: Document) -> Document:
+    document = _without_claims(resource, template)
+    if resource.spec.pipeline.stateful:
+        document["spec"] |= {
+            "volumeClaimTemplates": [_state_claim(resource)],
+            # A suspended group has no workers, and continues with its state.
+            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"},
+        }
+    return document
+
+
+def _state_claim(resource: LogHubConsumerGroup) -> Document:
+    volume = resource.spec.pipeline.state or StateVolume()
+    spec: Document = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": volume.size}},
+    }
+    if volume.storage_class_name is not None:
+        spec["storageClassName"] = volume.storage_class_name
+    return {"metadata": {"name": _STATE_VOLUME}, "spec": spec}
+
+
+def _without_claims(resource: LogHubConsumerGroup, template: Document) -> Document:
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -261,7 +284,7 @@ def _mounts(resource: LogHubConsumerGroup) -> list[Document]:
         {"name": "config", "mountPath": _CONFIG, "readOnly": True},
         {"name": "credentials", "mountPath": _CREDENTIALS, "readOnly": True},
         {"name": "pod", "mountPath": _POD, "readOnly": True},
-        {"name": "state", "mountPath": _STATE},
+        {"name": _STATE_VOLUME, "mountPath": _STATE},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
     ]
     if resource.spec.pipeline.sink_credentials is not None:
@@ -297,9 +320,10 @@ def _volumes(resource: LogHubConsumerGroup, digest: str) -> list[Document]:
         {"name": "config", "configMap": {"name": config_map_name(resource, digest), "defaultMode": 0o444}},
         {"name": "credentials", "secret": secret},
         {"name": "pod", "downwardAPI": {"defaultMode": 0o444, "items": [drain]}},
-        {"name": "state", "emptyDir": {"sizeLimit": _STATE_LIMIT}},
         {"name": "tmp", "emptyDir": {"sizeLimit": _TMP_LIMIT}},
     ]
+    if not resource.spec.pipeline.stateful:  # otherwise a claim of each pod has the name
+        volumes.insert(-1, {"name": _STATE_VOLUME, "emptyDir": {"sizeLimit": _STATE_LIMIT}})
     of_sink = resource.spec.pipeline.sink_credentials
     if of_sink is not None:
         secret = {"secretName": of_sink.name, "defaultMode": 0o440}

@@ -76,6 +76,8 @@ def worker_config(
         trigger_interval_s=spec.pipeline.trigger.interval_s,
         pipeline=_pipeline(resource, placement),
         per_batch=spec.pipeline.per_batch,
+        stateful=spec.pipeline.stateful,
+        reset=_reset(resource),
         sink=_sink(resource, placement),
         cores=spec.spark.cores,
         spark_master=_master(spec.spark, placement),
@@ -116,6 +118,14 @@ def drain_timeout_s(resource: LogHubConsumerGroup) -> float:
     for the calls.
     """
     return DRAIN_TIMEOUT_S + resource.spec.timeout_seconds + AFTER_DRAIN_S
+
+
+def _reset(resource: LogHubConsumerGroup) -> str:
+    """The last reset of the checkpoints, for workers whose state was made of the logs before it."""
+    if not resource.spec.pipeline.stateful:
+        return ""
+    wanted, done = resource.spec.reset_checkpoints, resource.status.checkpoint_reset
+    return wanted.nonce if wanted is not None else "" if done is None else done.nonce
 
 
 def _max_bytes(resource: LogHubConsumerGroup) -> int:

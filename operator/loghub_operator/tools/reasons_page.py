@@ -33,6 +33,7 @@ SECTIONS: tuple[tuple[str, tuple[type[StrEnum], ...]], ...] = (
     ("ScalingActive", (conditions.ActiveReason,)),
     ("HotShard", (conditions.HotReason,)),
     ("ShardFailing", (conditions.ShardFailingReason,)),
+    ("StateIncomplete", (conditions.StateIncompleteReason,)),
     ("Suspended", (conditions.SuspendedReason,)),
     ("Stalled", (conditions.StalledReason,)),
     ("Degraded", (conditions.DegradedReason,)),

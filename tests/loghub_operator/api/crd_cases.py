@@ -47,6 +47,7 @@ STRANGE = ("a%a", "-aa", "aa-", "_aa", "aa_", "AAA", "Aa:", "aaa ", "a aa", "aaa
 DEPENDENCIES: dict[str, Document] = {
     "heartbeatIntervalSeconds": {"timeoutSeconds": 3600},
     "timeoutSeconds": {"heartbeatIntervalSeconds": 1},
+    "pipeline.state": {"pipeline": {"stateful": True}},
     "pipeline.python": {"pipeline": {"sql": None}},
     "pipeline.processor": {"pipeline": {"sql": None, "sink": None}},
     "pipeline.processor.redelivery.delayMilliseconds": {
@@ -104,6 +105,7 @@ RULED = {
     "spark.memory": ("1g", "999999m"),
     "spark.executors.memory": ("1g", "999999m"),
     "spark.executors.memoryOverhead": ("1g", "999999m"),
+    "pipeline.state.size": ("1Gi", "999999999Ti"),
     "pipeline.sink.parquet.url": ("s3://aaa", "s3://aaa/" + "a" * 567),
     "pipeline.sink.json.url": ("s3://aaa", "s3://aaa/" + "a" * 567),
     "pipeline.sink.delta.url": ("s3://aaa", "s3://aaa/" + "a" * 567),

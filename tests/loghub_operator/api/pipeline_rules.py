@@ -142,6 +142,37 @@ PIPELINE_RULES: dict[str, tuple[Document, str, str]] = {
         "spec.pipeline.python",
         ("configMap and volumeClaim must not both be set; with neither, the code is in the worker's image"),
     ),
+    "state-of-a-processor": (
+        {"pipeline": {"sql": None, "sink": None, "processor": {"factory": "a:b"}, "stateful": True}},
+        "spec.pipeline.stateful",
+        "stateful is for sql and python: a processor, or a sink that copies, keeps no state in Spark",
+    ),
+    "state-of-single-micro-batches": (
+        {"pipeline": {"stateful": True, "perBatch": True}},
+        "spec.pipeline.stateful",
+        "stateful and perBatch exclude each other: results are of all logs, or of each micro-batch",
+    ),
+    "state-and-skipped-logs": (
+        {"pipeline": {"stateful": True, "onFailure": {"policy": "Skip"}}},
+        "spec.pipeline.onFailure.policy",
+        (
+            "a micro-batch with state cannot be divided to find the log group that fails: with stateful, use"
+            " Retry or Stop"
+        ),
+    ),
+    "a-volume-without-state": (
+        {"pipeline": {"state": {"size": "1Gi"}}},
+        "spec.pipeline.state",
+        "state is the volume of a stateful pipeline: set stateful: true, or leave it out",
+    ),
+    "state-with-executors-elsewhere": (
+        {"pipeline": {"stateful": True}, "spark": {"master": "spark://master:7077"}},
+        "spec.spark.master",
+        (
+            "pipeline.stateful needs local[*]: the state is on the volume of the worker, which executors"
+            " elsewhere do not have"
+        ),
+    ),
     "sasl-without-a-secret": (
         {
             "pipeline": {

@@ -28,6 +28,18 @@ CHANGES: dict[str, tuple[Document, Document, str]] = {
     "group-goes": ({"consumerGroup": "one"}, {}, "consumerGroup"),
     "region": ({"endpoint": HANGZHOU}, {"endpoint": SHANGHAI}, "endpoint"),
     "embedded to SLS": ({}, {"endpoint": HANGZHOU}, "endpoint"),
+    "with state": ({}, {"pipeline": {"stateful": True}}, "pipeline.stateful"),
+    "without state": ({"pipeline": {"stateful": True}}, {}, "pipeline.stateful"),
+    "another volume": (
+        {"pipeline": {"stateful": True, "state": {"size": "1Gi"}}},
+        {"pipeline": {"stateful": True, "state": {"size": "2Gi"}}},
+        "pipeline.state",
+    ),
+    "no volume": (
+        {"pipeline": {"stateful": True, "state": {"size": "1Gi"}}},
+        {"pipeline": {"stateful": True}},
+        "pipeline.state",
+    ),
     "SLS to embedded": ({"endpoint": SHANGHAI}, {}, "endpoint"),
 }
 

@@ -16,8 +16,10 @@ from loghub_worker.membership.membership import Membership, MembershipTimings
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.query.query_settings import QuerySettings
+from loghub_worker.query.stateful_query import StatefulQueryRunner
 from loghub_worker.query.streaming_query import QueryRunner
 from loghub_worker.query.transform import Transform, make_transform
+from loghub_worker.state.ledger import StateLedger
 from tests.loghub_worker.support import GROUP, LOGSTORE, PROJECT
 
 
@@ -34,8 +36,10 @@ class WorkerThreads:
         *,
         name: str = "w-0",
         transform: Transform | None = None,
+        ledger: StateLedger | None = None,
     ) -> None:
-        folder.mkdir()
+        """With `ledger`, the pipeline is stateful."""
+        folder.mkdir(exist_ok=True)
         exchange, clock = ExchangeFiles(folder), SystemClock()
         self.exchange = exchange
         origin = Origin(project=PROJECT, logstore=LOGSTORE, consumer_group=GROUP)
@@ -54,16 +58,19 @@ class WorkerThreads:
             sink,
             identity,
             config=config,
+            history=ledger,
         )
-        self.query_runner = QueryRunner(
+        runner = QueryRunner if ledger is None else StatefulQueryRunner
+        self.query_runner = runner(
             QuerySettings(
                 config=config,
                 consumer=name,
                 credentials_dir=str(credentials_dir),
                 exchange=exchange,
-                scratch=folder / "query",
+                scratch=folder / "query" if ledger is None else ledger.checkpoint,
                 journal=folder / "attempts.json",
                 dead_letters=dead_letters,
+                ledger=ledger,
             ),
             spark,
             self.shared_state,

@@ -7,6 +7,7 @@ record of its own (`loghub_worker.sink.shard_record`), and the consumers of `log
 from typing import Literal, Protocol
 
 from loghub_worker.exchange_files import Positions, Report
+from loghub_worker.sink.range_claims import ShardIncarnation
 
 
 class Exchange(Protocol):
@@ -28,3 +29,13 @@ class ShardSettings(Protocol):
     def last_initial_shard(self) -> int | None: ...
     @property
     def checkpoint_interval_s(self) -> float: ...
+
+
+class ShardHistory(Protocol):
+    """What a pipeline keeps of the logs of a shard that it has read (`loghub_worker.state.ledger`)."""
+
+    def continue_at(
+        self, incarnation: ShardIncarnation, position: int, *, is_first: bool, moved: bool
+    ) -> int:
+        """Where a shard continues that was opened at this position, never before it. `is_first`: nobody has
+        read the shard before, nor what it was made of; `moved`: its checkpoint was moved on purpose."""

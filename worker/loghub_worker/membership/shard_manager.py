@@ -22,7 +22,7 @@ from loghub_worker.log_service import (
     to_reported_error,
 )
 from loghub_worker.membership.membership import HeldShard, ShardPhase, ShutdownMode
-from loghub_worker.membership.ports import ShardSettings
+from loghub_worker.membership.ports import ShardHistory, ShardSettings
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.sink.range_claims import ShardIncarnation
 from loghub_worker.sink.shard_record import ShardRecord
@@ -52,10 +52,12 @@ class ShardManager:
         identity: ConsumerIdentity,
         *,
         config: ShardSettings,
+        history: ShardHistory | None = None,
     ) -> None:
         self._shared_state = shared_state
         self._client = client
         self._record = record
+        self._history = history
         self._exchange = shared_state.exchange
         self._clock = shared_state.clock
         self._logstore = identity.logstore
@@ -164,6 +166,9 @@ class ShardManager:
             incarnation, checkpoint, confirm=lambda: self._require_held(held), moved=moved
         )
         position = max(position, self._oldest(shard, position))
+        if self._history is not None:
+            is_first = last is None and self._is_initial(shard)
+            position = self._history.continue_at(incarnation, position, is_first=is_first, moved=moved)
         # Save it under this worker's name immediately. Otherwise the next consumer treats the checkpoint as
         # moved again, and delivers a third time what this worker commits from it.
         if last is None or moved or position != checkpoint:
@@ -171,6 +176,9 @@ class ShardManager:
             self._save(shard, position)
         self._record.acknowledge(shard, position)
         return position, position
+
+    def _is_initial(self, shard: int) -> bool:
+        return self._last_initial_shard is None or shard <= self._last_initial_shard
 
     def _first_cursor(self, shard: int) -> str:
         position = first_position(shard, self._start_position, last_initial_shard=self._last_initial_shard)

@@ -14,11 +14,13 @@ from pyspark.sql import DataFrame
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.source.arrow_decoder import SCHEMA
 
+AGGREGATION = "GROUP BY or an aggregate function"
+DEDUPLICATION = "DISTINCT or dropDuplicates"
 # Spark's names of the nodes of a plan; `Sort` counts only if it is of all rows.
 OPERATIONS = {
-    "Aggregate": "GROUP BY or an aggregate function",
-    "Distinct": "DISTINCT or dropDuplicates",
-    "Deduplicate": "DISTINCT or dropDuplicates",
+    "Aggregate": AGGREGATION,
+    "Distinct": DEDUPLICATION,
+    "Deduplicate": DEDUPLICATION,
     "GlobalLimit": "LIMIT",
     "LocalLimit": "LIMIT",
     "Tail": "LIMIT",
@@ -61,44 +63,49 @@ def refuse_per_batch(result: DataFrame) -> None:
 
 def refuse_stateful(result: DataFrame) -> None:
     """Raise `FatalError` ``InvalidPipeline`` if the rows depend on logs of earlier micro-batches."""
-    walk = _Walk()
-    walk.reads_logs(result._jdf.queryExecution().analyzed())
+    walk = PlanWalk.of(result)
     if walk.stateful:
         raise FatalError(
             "InvalidPipeline",
             f"the pipeline uses {' and '.join(sorted(walk.stateful))}, which needs the state of earlier"
-            " micro-batches, and a worker keeps none, because its shards move to other workers: write the"
-            " rows to the sink and evaluate them there",
+            " micro-batches, and a worker keeps none unless pipeline.stateful is true: write the rows to the"
+            " sink and evaluate them there, or set it and read what happens to the state when shards move",
         )
 
 
 def per_batch_operations(result: DataFrame) -> list[str]:
     """The operations over logs whose result depends on which logs share a micro-batch, in words."""
-    walk = _Walk()
-    walk.reads_logs(result._jdf.queryExecution().analyzed())
-    return sorted(walk.found)
+    return sorted(PlanWalk.of(result).found)
 
 
-class _Walk:
+class PlanWalk:
     """One walk through an analyzed plan, which is an object of Spark's JVM."""
 
     def __init__(self) -> None:
         self.found: set[str] = set()
         self.stateful: set[str] = set()
+        self.deduplications: list[Any] = []  # the nodes
         self._definitions: dict[int, bool] = {}  # of WITH: whether each reads logs
+
+    @staticmethod
+    def of(result: DataFrame) -> "PlanWalk":
+        """The walk through the plan of these rows."""
+        walk = PlanWalk()
+        walk.reads_logs(result._jdf.queryExecution().analyzed())
+        return walk
 
     def reads_logs(self, node: Any) -> bool:
         """Whether the rows of this node come from logs. Notes the operations below it."""
         name = node.nodeName()
         # The definitions of WITH are children that come before the query that refers to them.
-        sources = [self.reads_logs(child) for child in _items(node.children())]
-        subqueries = [self.reads_logs(query) for query in _items(node.subqueries())]
+        sources = [self.reads_logs(child) for child in items(node.children())]
+        subqueries = [self.reads_logs(query) for query in items(node.subqueries())]
         if any(subqueries):
             self.found.add(SUBQUERY)
         if name == "CTERelationRef":
             return self._definitions[node.cteId()]
         if not sources:
-            return set(SCHEMA.names) <= {column.name() for column in _items(node.output())}
+            return set(SCHEMA.names) <= {column.name() for column in items(node.output())}
         if name == "CTERelationDef":
             self._definitions[node.id()] = any(sources)
         elif "Join" in name and sum(sources) > 1:
@@ -117,11 +124,13 @@ class _Walk:
         if state in STATEFUL:
             self.stateful.add(STATEFUL[state])
             return
+        if name in ("Deduplicate", "Distinct"):
+            self.deduplications.append(node)
         operation = GROUPS if "Group" in name else OPERATIONS.get(name.removesuffix(" All"))
         if operation is not None and (name != "Sort" or getattr(node, "global")()):
             self.found.add(operation)
 
 
-def _items(sequence: Any) -> Iterator[Any]:
+def items(sequence: Any) -> Iterator[Any]:
     """The elements of a Scala sequence."""
     return (sequence.apply(index) for index in range(sequence.size()))

@@ -9,6 +9,7 @@ from loghub_worker.exchange_files import ExchangeFiles
 from loghub_worker.failure.dead_letter import DeadLetters
 from loghub_worker.source.arrow_decoder import EVERYTHING, Selection
 from loghub_worker.source.datasource import SourceOptions
+from loghub_worker.state.ledger import StateLedger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,9 +20,10 @@ class QuerySettings:
     consumer: str  # part of the name of each batch
     credentials_dir: str
     exchange: ExchangeFiles  # those of the shared state
-    scratch: Path  # Spark's checkpoint directory, emptied before each start
+    scratch: Path  # Spark's checkpoint directory; emptied before each start, unless there is a ledger
     journal: Path  # file of `loghub_worker.failure.attempt_journal`
     dead_letters: DeadLetters | None = None  # if the group's policy is a dead letter
+    ledger: StateLedger | None = None  # of a stateful pipeline
     selection: Selection = EVERYTHING  # what the transform needs of the logs
 
     def source_options(self) -> SourceOptions:

@@ -11,6 +11,7 @@ read from Spark's log in that directory, which is written before the batch begin
 import secrets
 import shutil
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -25,6 +26,7 @@ from loghub_worker.exchange_files import FileShare
 from loghub_worker.failure.batch_deadline import DeadlineStep, RunningBatch, deadline_step
 from loghub_worker.failure.failure_handler import FailureHandler, Settlement
 from loghub_worker.failure.failure_policy import FailingRange
+from loghub_worker.failure.failure_report import FailureReport
 from loghub_worker.failure.skip_limits import Cause, Failure, failure_settings
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import ReportedError, encode_cursor
@@ -71,6 +73,8 @@ class QueryTotals:
 
 class QueryRunner:
     """Runs one query at a time, in one thread of its own."""
+
+    waits_for_shards = False  # a batch was planned before the worker joined (`stateful_query`)
 
     def __init__(
         self,
@@ -192,6 +196,10 @@ class QueryRunner:
             return 0.0
         doublings = min(self._failures - 1, 10)  # without the endpoint there may be thousands of failures
         return min(MAX_PAUSE_S, 2.0**doublings)
+
+    def failure_report(self, positions: Mapping[int, int]) -> FailureReport:
+        """What concerns the shards that are at these positions now."""
+        return self.failures.report(positions)
 
     # -- the timeout of a batch
 

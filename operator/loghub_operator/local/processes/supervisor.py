@@ -71,6 +71,7 @@ class _ManagedWorker:
     folder: WorkerFolder
     revision: Revision = UNKNOWN
     child: Child | None = None
+    stateful: bool = False  # its state outlives it, as a volume in a cluster does
     stopping: bool = False
     forget_drain: bool = False  # the next start is like that of a new pod, without a drain request
     drain_requested_at_unix_s: float | None = None
@@ -204,7 +205,9 @@ class Supervisor:
         for ordinal in [
             n for n, worker in self._workers.items() if not worker.alive and not self._is_desired(worker)
         ]:
-            shutil.rmtree(self._workers.pop(ordinal).folder.state, ignore_errors=True)
+            gone = self._workers.pop(ordinal)
+            if not gone.stateful:
+                shutil.rmtree(gone.folder.state, ignore_errors=True)
         self._arm(now)
 
     def _slots(self) -> list[Slot]:
@@ -256,8 +259,11 @@ class Supervisor:
         if worker.forget_drain or worker.starts == 0:
             worker.folder.drain.unlink(missing_ok=True)
             worker.drain_requested_at_unix_s, worker.forget_drain = None, False
+        worker.stateful = requested.spec.config.stateful
         _prepare(
-            worker.folder, encode_settings(requested.spec.config), keep_state=worker.revision == revision
+            worker.folder,
+            encode_settings(requested.spec.config),
+            keep_state=worker.stateful or worker.revision == revision,
         )
         worker.revision, worker.stopping = revision, False
         worker.started_unix_s, worker.ready_since_s = self._clock.unix_s(), None
@@ -323,7 +329,8 @@ class Supervisor:
 
 def _prepare(folder: WorkerFolder, config: bytes, *, keep_state: bool) -> None:
     """Creates the scratch folder, removes the status and message of earlier processes, and writes the
-    settings. As in a pod, the scratch folder outlives a process, but not a change of the settings."""
+    settings. As in a pod, the scratch folder outlives a process, but not a change of the settings, unless it
+    has the state of a pipeline."""
     if not keep_state:
         shutil.rmtree(folder.state, ignore_errors=True)
     folder.state.mkdir(parents=True, exist_ok=True)

@@ -55,6 +55,7 @@ from loghub_operator.plan.scaling.report import active_finding, scaling_status
 from loghub_operator.plan.scaling_steps import ReplicaPlan
 from loghub_operator.plan.status.progress import last_progress, stalled_finding
 from loghub_operator.plan.status.shard_failing import shard_failing_finding
+from loghub_operator.plan.status.state_incomplete import state_incomplete_finding
 from loghub_operator.plan.status.summary import (
     degraded_finding,
     phase_of,
@@ -90,6 +91,7 @@ def build_status(decisions: Decisions, now: float) -> Status:
         _scaling_limited(decisions.replicas),
         scaling.hot_shards.finding,
         shard_failing_finding(observed.failures),
+        state_incomplete_finding(observed.states, stateful=resource.spec.pipeline.stateful),
         suspended_finding(suspension),
         stalled,
         degraded,

@@ -45,8 +45,8 @@ class Theatre:
             on_change=lambda: None,
         )
 
-    def apply(self, replicas: int, how: str = "serve", **variables: str) -> None:
-        config = with_sql(f"{how}: SELECT 1")
+    def apply(self, replicas: int, how: str = "serve", *, stateful: bool = False, **variables: str) -> None:
+        config = msgspec.structs.replace(with_sql(f"{how}: SELECT 1"), stateful=stateful)
         self.supervisor.apply(
             WorkerSpec(revision=revision_of(config, variables, generation=1), config=config),
             replicas=replicas,
@@ -126,6 +126,22 @@ def test_a_restarted_worker_finds_what_its_last_process_left_unless_its_settings
         on.apply(1, SETTING="changed")
         await on.until(lambda: on.starts(0) == 3, "a worker with other settings")
         assert not left.exists()
+
+    play(tmp_path, story)
+
+
+def test_the_state_of_a_pipeline_outlives_changes_and_the_workers_themselves(tmp_path: Path) -> None:
+    """As in a cluster, where it is on a volume of each pod's name."""
+
+    async def story(on: Theatre) -> None:
+        on.apply(2, stateful=True)
+        await on.until_ready(2)
+        left = [on.folder.worker(f"w-{n}").state / "left" for n in range(2)]
+        for one in left:
+            one.touch()
+        on.apply(1, stateful=True, SETTING="changed")
+        await on.until(lambda: on.starts(0) == 2 and on.pid(1) is None, "one worker with other settings")
+        assert all(one.exists() for one in left)
 
     play(tmp_path, story)
 

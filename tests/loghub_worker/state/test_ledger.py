@@ -1,0 +1,146 @@
+"""The ledger of a state over restarts: what the state consists of, and what may be continued."""
+
+from pathlib import Path
+
+import pytest
+
+from loghub_worker.batch_plan import Range
+from loghub_worker.sink.range_claims import ShardIncarnation
+from loghub_worker.state.ledger import StateIdentity, StateLedger, Why
+
+OURS = StateIdentity(pipeline="sql", reset="")
+SHARD = ShardIncarnation(shard=0, created=1)
+
+
+def opened(folder: Path, identity: StateIdentity = OURS) -> StateLedger:
+    return StateLedger(folder / "state", identity)
+
+
+def continued(ledger: StateLedger, position: int, *, is_first: bool = False, moved: bool = False) -> int:
+    return ledger.continue_at(SHARD, position, is_first=is_first, moved=moved)
+
+
+def deliver(ledger: StateLedger, batch: int, end: int, *, begin: int = 0) -> None:
+    """A batch that Spark has ended."""
+    ranges = (Range(0, begin, end),)
+    ledger.publishing(batch, ranges)
+    ledger.delivered(batch, ranges)
+    commit(ledger, batch)
+
+
+def commit(ledger: StateLedger, batch: int) -> None:
+    commits = ledger.checkpoint / "commits"
+    commits.mkdir(parents=True, exist_ok=True)
+    (commits / str(batch)).touch()
+
+
+def lacking(ledger: StateLedger) -> dict[int, tuple[int, str]]:
+    return {shard: (state.since, state.why) for shard, state in ledger.incomplete({0, 1}).items()}
+
+
+def test_a_state_that_has_every_log_continues_after_its_last_batch(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    assert continued(ledger, 0, is_first=True) == 0
+    deliver(ledger, 0, 10)
+    again = opened(tmp_path)
+    # Whatever the service has as checkpoint: it may lag behind what the sink has.
+    assert [continued(again, position) for position in (0, 7, 10)] == [10, 10, 10]
+    assert lacking(again) == {}
+
+
+def test_a_shard_that_another_worker_has_read_on_lacks_logs(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    continued(ledger, 0, is_first=True)
+    deliver(ledger, 0, 10)
+    assert continued(ledger, 15) == 15
+    assert lacking(opened(tmp_path)) == {0: (15, Why.ELSEWHERE)}
+    assert lacking(ledger) == {0: (15, Why.ELSEWHERE)}
+
+
+def test_a_shard_without_the_state_of_its_earlier_logs_lacks_them(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    assert continued(ledger, 5) == 5
+    assert lacking(ledger) == {0: (5, Why.ELSEWHERE)}
+
+
+@pytest.mark.parametrize("is_delivered", [False, True])
+def test_a_batch_that_the_sink_has_is_no_gap(tmp_path: Path, is_delivered: bool) -> None:
+    ledger = opened(tmp_path)
+    continued(ledger, 0, is_first=True)
+    ledger.publishing(0, (Range(0, 0, 10),))
+    if is_delivered:
+        ledger.delivered(0, (Range(0, 0, 10),))
+    again = opened(tmp_path)
+    assert (again.is_delivered(0), again.may_be_delivered(0)) == (is_delivered, not is_delivered)
+    assert continued(again, 10) == 10
+    assert lacking(again) == {}
+
+
+def test_a_batch_that_is_given_up_is_a_gap_where_its_shard_went_on(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    continued(ledger, 0, is_first=True)
+    ledger.publishing(0, (Range(0, 0, 10),))
+    continued(ledger, 10)
+    ledger.rolled_back({0: 10})
+    assert lacking(opened(tmp_path)) == {0: (10, Why.ELSEWHERE)}
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (StateIdentity(pipeline="other", reset=""), Why.CHANGED),
+        (StateIdentity(pipeline="sql", reset="one"), Why.RESET),
+    ],
+)
+def test_the_state_of_anything_else_is_removed(tmp_path: Path, other: StateIdentity, why: Why) -> None:
+    ledger = opened(tmp_path)
+    continued(ledger, 0, is_first=True)
+    deliver(ledger, 0, 10)
+    again = opened(tmp_path, other)
+    assert not again.checkpoint.exists()
+    assert continued(again, 10) == 10
+    assert lacking(again) == {0: (10, why)}
+
+
+@pytest.mark.parametrize("damage", ["no ledger", "no JSON", "other batches"])
+def test_a_damaged_state_is_removed(tmp_path: Path, damage: str) -> None:
+    ledger = opened(tmp_path)
+    continued(ledger, 0, is_first=True)
+    deliver(ledger, 0, 10)
+    file = tmp_path / "state" / "ledger.json"
+    if damage == "no ledger":
+        file.unlink()
+    elif damage == "no JSON":
+        file.write_text("{")
+    else:
+        commit(ledger, 7)
+    again = opened(tmp_path)
+    assert not again.checkpoint.exists()
+    continued(again, 10)
+    assert lacking(again) == {0: (10, Why.UNUSABLE)}
+
+
+def test_a_checkpoint_that_was_moved_back_removes_the_state_and_keeps_the_other_shards(
+    tmp_path: Path,
+) -> None:
+    other = ShardIncarnation(shard=1, created=1)
+    ledger = opened(tmp_path)
+    continued(ledger, 0, is_first=True)
+    ledger.continue_at(other, 0, is_first=True, moved=False)
+    deliver(ledger, 0, 10)
+    assert continued(ledger, 4, moved=True) == 4
+    assert ledger.is_discarded
+    ledger.empty({0: 4, 1: 0})
+    assert not ledger.is_discarded
+    assert not ledger.checkpoint.exists()
+    assert lacking(ledger) == {0: (4, Why.RESET), 1: (0, Why.RESET)}
+    assert not ledger.is_delivered(0)
+
+
+def test_a_shard_that_is_another_one_of_the_same_number_is_discarded(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    continued(ledger, 0, is_first=True)
+    deliver(ledger, 0, 10)
+    created_again = ShardIncarnation(shard=0, created=2)
+    assert ledger.continue_at(created_again, 3, is_first=True, moved=False) == 3
+    assert lacking(ledger) == {}

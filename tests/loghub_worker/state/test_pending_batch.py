@@ -1,0 +1,59 @@
+"""What is done with a batch that Spark hands over, and how one is forgotten."""
+
+from pathlib import Path
+
+import pytest
+
+from loghub_worker.batch_plan import Range
+from loghub_worker.state.checkpoint_folder import last_commit, pending_batch, roll_back
+from loghub_worker.state.pending_batch import Step, next_step
+
+BOTH = (Range(0, 0, 10), Range(1, 5, 8))
+
+
+@pytest.mark.parametrize(
+    ("positions", "may_be_delivered", "step"),
+    [
+        ({}, False, Step.WAIT),  # no member, or no shard yet
+        ({0: 0, 1: None}, False, Step.WAIT),  # one is being opened
+        ({0: 0, 1: 5}, False, Step.DELIVER),
+        ({0: 0, 1: 5}, True, Step.DELIVER),  # the sink did not get it
+        ({0: 0, 1: 5, 2: None}, False, Step.DELIVER),  # another shard does not matter
+        ({0: 10, 1: 8}, True, Step.REPLAY),
+        ({0: 10}, True, Step.REPLAY),  # the other shard moved away after that
+        ({0: 10, 1: 8}, False, Step.ROLL_BACK),  # other workers delivered the same ranges
+        ({0: 0}, False, Step.ROLL_BACK),  # the other shard moved away before that
+        ({0: 0}, True, Step.ROLL_BACK),
+        ({0: 0, 1: 7}, True, Step.ROLL_BACK),  # another worker has read a part
+        ({2: 0}, True, Step.ROLL_BACK),  # both moved away
+    ],
+)
+def test_the_step_follows_from_the_positions(
+    positions: dict[int, int | None], may_be_delivered: bool, step: Step
+) -> None:
+    assert next_step(BOTH, positions, is_delivered=False, may_be_delivered=may_be_delivered) is step
+
+
+@pytest.mark.parametrize("positions", [{}, {0: 0, 1: 5}, {0: 10, 1: 8}, {2: None}])
+def test_what_the_sink_is_known_to_have_is_only_computed(positions: dict[int, int | None]) -> None:
+    assert next_step(BOTH, positions, is_delivered=True, may_be_delivered=True) is Step.REPLAY
+
+
+def test_a_batch_that_has_not_ended_is_forgotten_with_the_state_that_it_left(tmp_path: Path) -> None:
+    kept = ("offsets/3", "commits/3", "state/0/0/4.delta", "state/0/0/.4.delta.crc", "state/0/0/3.snapshot",
+            "state/0/_metadata/metadata", "state/0/1/4.zip", "metadata")  # fmt: skip
+    gone = ("offsets/4", "offsets/.4.crc", "state/0/0/5.delta", "state/0/0/.5.delta.crc",
+            "state/0/1/5.snapshot", "state/0/1/5_a-b.zip", "state/0/1/5.changelog")  # fmt: skip
+    for name in (*kept, *gone):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert (last_commit(tmp_path), pending_batch(tmp_path)) == (3, 4)
+    roll_back(tmp_path)
+    left = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()}
+    assert left == set(kept)
+    assert pending_batch(tmp_path) is None
+
+
+def test_an_empty_folder_has_no_batch(tmp_path: Path) -> None:
+    assert (last_commit(tmp_path), pending_batch(tmp_path)) == (-1, None)
+    roll_back(tmp_path)

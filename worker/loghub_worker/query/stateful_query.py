@@ -1,0 +1,306 @@
+"""The streaming query of a stateful pipeline: the query or function is applied to the stream itself.
+
+Spark keeps its state, and with it the batches that it has planned and ended, in a checkpoint directory that
+outlives the worker's process. `loghub_worker.state.ledger` says what the state consists of, and
+`loghub_worker.state.pending_batch` what is done with a batch that Spark hands over, perhaps not for the first
+time. A batch that fails ends Spark's query, which keeps the state as it was; the same batch is then tried
+again. It is never divided, since its state is that of all its logs."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from loghub.worker_contract import OnFailure
+from loghub_worker.batch_plan import BatchPlan, Range
+from loghub_worker.failure.batch_deadline import RunningBatch
+from loghub_worker.failure.failure_policy import FailingRange
+from loghub_worker.failure.failure_report import FailureReport
+from loghub_worker.failure.skip_limits import Cause, Failure, Policy, WaitState
+from loghub_worker.log_service import ReportedError
+from loghub_worker.membership.membership import MemberState, ShardPhase
+from loghub_worker.membership.shard_manager import ShardManager
+from loghub_worker.membership.shared_membership import SharedState
+from loghub_worker.query.batch_errors import UNREACHABLE, failure_of, is_outage
+from loghub_worker.query.batch_ranges import plan_of_batch
+from loghub_worker.query.query_settings import QuerySettings
+from loghub_worker.query.streaming_query import QueryRunner
+from loghub_worker.query.transform import Transform
+from loghub_worker.sink.batch_sink import BatchSink
+from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
+from loghub_worker.sink.logstore import FORMAT
+from loghub_worker.state.checkpoint_folder import roll_back
+from loghub_worker.state.ledger import Why
+from loghub_worker.state.pending_batch import Step, next_step
+
+log = structlog.get_logger()
+
+LOOK_S = 0.1  # how often the positions are read while a batch waits for them
+# How Spark begins its messages if the state is that of another query.
+UNFIT = (
+    "[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE]",
+    "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE]",
+    "[STATE_STORE_INVALID_",
+    "[STATE_STORE_COLUMN_FAMILY_SCHEMA_INCOMPATIBLE]",
+    "[STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA]",
+)
+
+
+class _QueryEndedError(Exception):
+    """Spark's query must start again, and nothing has failed."""
+
+
+class _UnreadRangeError(Exception):
+    """A range of a batch was not read to its end."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def stream_of_logs(spark: SparkSession, settings: QuerySettings, *, counts: int | None = None) -> DataFrame:
+    """The logs as a stream, which reads nothing before a query over it starts."""
+    options = replace(settings.source_options(), counts=counts)
+    return spark.readStream.format(FORMAT).option("settings", options.to_option()).load()
+
+
+class StatefulQueryRunner(QueryRunner):
+    """Runs one query at a time, in one thread of its own."""
+
+    def __init__(
+        self,
+        settings: QuerySettings,
+        spark: SparkSession,
+        shared_state: SharedState,
+        shard_manager: ShardManager,
+        *,
+        transform: Transform,
+        sink: BatchSink,
+    ) -> None:
+        """The settings have the ledger of the state."""
+        super().__init__(settings, spark, shared_state, shard_manager, transform=transform, sink=sink)
+        self._on_failure: OnFailure = settings.config.on_failure
+        assert settings.ledger is not None
+        self._ledger = settings.ledger
+        self._failed: tuple[Range, ...] = ()  # the batch that fails
+        self._failure: Failure | None = None  # why it did last
+        self._attempts = 0
+        self._noted: Exception | None = None  # the error of that attempt
+        self._rolled_back: dict[int, int] | None = None  # where the shards of a dropped batch continue
+
+    # -- lifecycle of the query
+
+    def _start_query(self) -> StreamingQuery:
+        with self._shared_state.use() as (membership, _):
+            positions = membership.positions
+        if self._rolled_back is not None:
+            self._ledger.rolled_back(self._rolled_back)  # first: a crash in between repeats the decision
+            roll_back(self._scratch)
+            self._rolled_back = None
+        self._ledger.empty(positions)
+        # A batch without logs would have no ranges, by which the sink recognizes it.
+        self._spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+        logs = stream_of_logs(self._spark, self._settings, counts=self.counts.begin_query())
+        return (
+            self._transform(logs)
+            .writeStream.outputMode("append")
+            .foreachBatch(self._on_batch)
+            .option("checkpointLocation", self._scratch.as_uri())
+            .trigger(processingTime="0 seconds")  # the source sets the pace
+            .start()
+        )
+
+    def _after_failure(self, error: Exception) -> None:
+        cause, failure = self._batch_error, self._failure
+        if isinstance(cause, _QueryEndedError):
+            self._batch_error = None
+        elif cause is None and any(text in str(error) for text in UNFIT):
+            log.warning("the state is of another query", message=str(error))
+            self._ledger.discard(Why.UNUSABLE)
+        elif failure is None or cause is None or cause is not self._noted:
+            super()._after_failure(error)
+        else:
+            self._batch_error = None
+            self._after_failed_batch(failure)
+
+    def _after_failed_batch(self, failure: Failure) -> None:
+        self._failures += 1
+        self.error = ReportedError(failure.reason, failure.message)
+        log.warning(
+            "batch failed, and is tried again as it is",
+            reason=failure.reason,
+            message=failure.message,
+            attempts=self._attempts,
+        )
+        if self._is_stopped:
+            log.warning("no further attempt, as pipeline.onFailure says", ranges=self._failed)
+            self._stop.wait()
+
+    @property
+    def _is_stopped(self) -> bool:
+        is_rejected = self._failure is not None and self._failure.cause is not Cause.UNAVAILABLE
+        limited = (
+            Policy(self._on_failure.policy) is Policy.STOP and self._attempts >= self._on_failure.max_attempts
+        )
+        return is_rejected and limited
+
+    def failure_report(self, positions: Mapping[int, int]) -> FailureReport:
+        """The shards of the batch that fails. Where in it the cause is, is not known."""
+        failure, attempts = self._failure, self._attempts
+        if failure is None or failure.cause is Cause.UNAVAILABLE:
+            return FailureReport()
+        return FailureReport(
+            failing=tuple(
+                FailingRange(
+                    shard=part.shard,
+                    begin=part.begin,
+                    until=part.end,
+                    failed_end=part.end,
+                    log_groups=part.groups,
+                    attempts=attempts,
+                    state=WaitState.STOPPED if self._is_stopped else WaitState.RETRYING,
+                    not_before_s=None,
+                    failure=failure,
+                )
+                for part in self._failed
+                if positions.get(part.shard) == part.begin
+            )
+        )
+
+    # -- one batch
+
+    def _process(self, rows: DataFrame, number: int) -> None:
+        plan = plan_of_batch(self._scratch, number)
+        step = self._await_step(plan, number)
+        running = RunningBatch(ranges=plan.ranges, began_s=self._clock.monotonic_s())
+        self._running = running
+        try:
+            if step is Step.REPLAY:
+                self._replay(rows, plan)
+            else:
+                self._deliver_once(rows, plan, number)
+        except Exception as error:
+            if not (self._stop.is_set() or is_outage(error) or isinstance(error, _QueryEndedError)):
+                self._note_failure(plan, error, running)
+            raise
+        finally:
+            with self._ending:
+                self._running = None
+        if not self._ledger.is_delivered(number):
+            self._ledger.delivered(number, plan.ranges)
+        self._record(plan.ranges, self.counts.of(plan.ranges))
+        self.totals.batches += 1
+        self.totals.seconds += self._clock.monotonic_s() - running.began_s
+        self._failures = self._attempts = 0
+        self._failed, self._failure, self._noted = (), None, None
+        self.error = ReportedError()
+        self._shard_manager.save_all()
+
+    def _await_step(self, plan: BatchPlan, number: int) -> Step:
+        """What to do with the batch, once the positions of its shards are known."""
+        while True:
+            if self._stop.is_set() or self._ledger.is_discarded:
+                raise _QueryEndedError
+            positions = self._known_positions()
+            step = next_step(
+                plan.ranges,
+                positions,
+                is_delivered=self._ledger.is_delivered(number),
+                may_be_delivered=self._ledger.may_be_delivered(number),
+            )
+            if step is Step.ROLL_BACK:
+                log.info("a batch cannot be delivered as it was planned", ranges=plan.ranges)
+                self._roll_back_with(positions)
+            if step is not Step.WAIT:
+                self.waits_for_shards = False
+                return step
+            self.waits_for_shards = True
+            self._stop.wait(LOOK_S)
+
+    def _known_positions(self) -> dict[int, int | None]:
+        """The positions of the shards that this worker holds, None while one is opened."""
+        with self._shared_state.use() as (membership, now):
+            if membership.state is not MemberState.MEMBER or membership.session_left_s(now) <= 0:
+                return {}
+            return {
+                held.shard: None if held.phase is ShardPhase.OPENING else held.position
+                for held in membership.shards
+            }
+
+    def _replay(self, rows: DataFrame, plan: BatchPlan) -> None:
+        """Compute the state of a batch that the sink has."""
+        log.info("the state of a delivered batch is computed again", ranges=plan.ranges)
+        self.counts.begin_batch()
+        rows.count()
+        self._require_all_read(plan)
+
+    def _deliver_once(self, rows: DataFrame, plan: BatchPlan, number: int) -> None:
+        if not self._may_commit(plan):
+            self.totals.discarded += 1
+            raise _QueryEndedError
+        batch = self._new_batch()
+        self.counts.begin_batch()
+        # The state is computed with the rows. So each task must run to its end, and once, however the sink
+        # reads them.
+        kept = rows.persist()
+        try:
+            kept.count()
+            self._require_all_read(plan)
+            written = self._sink.write(kept, batch)
+            self._ledger.publishing(number, plan.ranges)
+        except BaseException:
+            self._sink.abort(batch)
+            raise
+        finally:
+            kept.unpersist()
+        self._publish_once(batch, plan)
+        self.totals.rows += written
+        self._count_losses(self.counts.of(plan.ranges))
+        log.debug("batch delivered", batch=batch, shards=[r.shard for r in plan.ranges], rows=written)
+
+    def _publish_once(self, batch: str, plan: BatchPlan) -> None:
+        try:
+            self._sink.publish(batch, plan.ranges, lambda: self._may_commit(plan))
+        except SessionLostError as error:
+            self.totals.discarded += 1
+            raise _QueryEndedError from error
+        except RangeTakenError as error:
+            self.totals.discarded += 1
+            log.warning("batch discarded", batch=batch, message=str(error))
+            self._reopen(plan)
+            raise _QueryEndedError from error
+        except Exception:
+            self._reopen(plan)  # the sink may have the batch: it is asked where its shards continue
+            raise
+
+    def _require_all_read(self, plan: BatchPlan) -> None:
+        """Raise `_UnreadRangeError` unless every range was read to its end: the state must have the logs that
+        the positions say. Log groups that expired are read as none."""
+        counts = self.counts.of(plan.ranges)
+        for part in plan.ranges:
+            count = counts.get(part.shard)
+            if count is not None and count.failure is not None:
+                cause = Cause.REJECTED if count.failure.rejected else Cause.UNAVAILABLE
+                reason, message = count.failure.reason, count.failure.message
+                raise _UnreadRangeError(Failure(cause=cause, reason=reason, message=message))
+            if count is None or 0 < count.end < part.end:
+                message = f"shard {part.shard} was not read to the end of the batch"
+                raise _UnreadRangeError(Failure(cause=Cause.UNAVAILABLE, reason=UNREACHABLE, message=message))
+
+    def _note_failure(self, plan: BatchPlan, error: Exception, running: RunningBatch) -> None:
+        if isinstance(error, _UnreadRangeError):
+            self._failure = error.failure
+        elif self._cancelled is running:
+            self._failure = self._timed_out(running)
+        else:
+            self._failure = failure_of(error)
+        self._noted = error
+        self._attempts = self._attempts + 1 if self._failed == plan.ranges else 1
+        self._failed = plan.ranges
+
+    def _roll_back_with(self, positions: Mapping[int, int | None]) -> None:
+        """End the query, so that another batch is planned in place of this one."""
+        self._rolled_back = {shard: at for shard, at in positions.items() if at is not None}
+        raise _QueryEndedError
