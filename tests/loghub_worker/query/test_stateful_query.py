@@ -19,6 +19,7 @@ from loghub.sink_settings import ParquetSink, SparkSink
 from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub.worker_contract import OnFailure, WorkerConfig
 from loghub_worker.batch_plan import Range
+from loghub_worker.membership.membership import ShutdownMode
 from loghub_worker.query.transform import PythonTransform
 from loghub_worker.sink.sinks import make_sink
 from loghub_worker.state.checkpoint_folder import last_commit, pending_batch
@@ -302,6 +303,9 @@ def test_a_batch_that_fails_is_tried_again_as_it_is_and_named(
 
         wait_until(lambda: state() == [("stopped", 2)], "the batch to be given up", guard_s=GUARD_S)
         assert runner.error.reason == "PipelineFailed"
+        with threads.shared_state.use() as (membership, _):
+            membership.set_shutdown_mode(ShutdownMode.STOP)
+        wait_until(lambda: threads.shared_state._membership.drained, "the shard to drain", guard_s=GUARD_S)
     finally:
         threads.stop()
     # Corrected, the same state continues.

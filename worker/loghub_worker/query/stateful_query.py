@@ -6,6 +6,7 @@ outlives the worker's process. `loghub_worker.state.ledger` says what the state 
 time. A batch that fails ends Spark's query, which keeps the state as it was; the same batch is then tried
 again. It is never divided, since its state is that of all its logs."""
 
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -136,7 +137,9 @@ class StatefulQueryRunner(QueryRunner):
         )
         if self._is_stopped:
             log.warning("no further attempt, as pipeline.onFailure says", ranges=self._failed)
-            self._stop.wait()
+
+    def _pause_s(self) -> float:
+        return threading.TIMEOUT_MAX if self._is_stopped else super()._pause_s()
 
     @property
     def _is_stopped(self) -> bool:
