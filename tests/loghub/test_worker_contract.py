@@ -9,6 +9,7 @@ import pytest
 
 from loghub import log_settings, processor_settings, sink_settings
 from loghub import worker_contract as contract
+from loghub.executor_settings import ExecutorSettings
 from loghub.incomplete_state import IncompleteState
 from loghub.worker_contract import (
     CONTRACT_VERSION,
@@ -129,6 +130,8 @@ def test_every_setting_but_those_of_the_first_contract_has_a_default() -> None:
         contract.CopyPipeline: set(),
         processor_settings.ProcessorPipeline: {"factory"},
         processor_settings.RetryLogstore: {"logstore"},
+        sink_settings.FileRoll: {"target_bytes", "max_delay_s"},
+        ExecutorSettings: {"cores", "memory", "memory_overhead", "cpu", "pod"},
         sink_settings.NoSink: set(),
         contract.DeadLetterLogstore: {"project", "logstore"},
         contract.DeadLetterFolder: {"path"},
