@@ -19,7 +19,7 @@ class History:
 
     def continue_at(
         self,
-        incarnation: ShardIncarnation,  # noqa: ARG002 - there is one shard
+        incarnation: ShardIncarnation,
         position: int,
         *,
         is_first: bool,
