@@ -167,8 +167,10 @@ class ShardManager:
         )
         position = max(position, self._oldest(shard, position))
         if self._history is not None:
-            is_first = last is None and self._is_initial(shard)
-            position = self._history.continue_at(incarnation, position, is_first=is_first, moved=moved)
+            is_first = self._is_initial(shard) and (last is None or self._is_unread(shard, position))
+            position = self._history.continue_at(
+                incarnation, position, is_first=is_first and not moved, moved=moved
+            )
         # Save it under this worker's name immediately. Otherwise the next consumer treats the checkpoint as
         # moved again, and delivers a third time what this worker commits from it.
         if last is None or moved or position != checkpoint:
@@ -179,6 +181,10 @@ class ShardManager:
 
     def _is_initial(self, shard: int) -> bool:
         return self._last_initial_shard is None or shard <= self._last_initial_shard
+
+    def _is_unread(self, shard: int, position: int) -> bool:
+        """Whether nobody has read any log of the shard that still exists."""
+        return position == decode_cursor(self._first_cursor(shard))
 
     def _first_cursor(self, shard: int) -> str:
         position = first_position(shard, self._start_position, last_initial_shard=self._last_initial_shard)
