@@ -254,8 +254,7 @@ class World:
         old = next(one for one in self.shards if one.number == number)
         assert not old.read_only
         old.read_only = True
-        halves = old.keys.split(old.keys.midpoint())
-        self._make(halves, (number,))
+        self._make(old.keys.parts(2), (number,))
 
     def _merge(self, number: int) -> None:
         left = next(one for one in self.shards if one.number == number)
