@@ -27,7 +27,7 @@ from tests.simulator.worker import GROUP, LOGSTORE, TIMEOUT_S, SimWorker, id_of,
 
 EVENTS = 300
 NAMES = ("w-0", "w-1", "w-2")
-ACTORS = ("heartbeat", "manager", "query")
+ACTORS = ("heartbeat", "manager", "requests", "query")
 MAX_DEPTH = 2
 MAX_SHARDS = 7
 END_ROUNDS = 400
@@ -194,7 +194,7 @@ class Simulation:
         try:
             worker.act(actor)
         except WorkerCrashed:
-            if worker.acting:  # an outer step of the same process ends, too
+            if worker.acting.total():  # an outer step of the same process ends, too
                 raise
             if self.workers.get(worker.name) is worker:
                 del self.workers[worker.name]

@@ -24,6 +24,7 @@ from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import Address, ConsumerIdentity, ReportedError, connect
 from loghub_worker.membership.heartbeat import HeartbeatThread
 from loghub_worker.membership.membership import Membership, MembershipTimings, MemberState, ShutdownMode
+from loghub_worker.membership.parallel_tasks import ParallelTasks
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.metrics import Counter
@@ -195,6 +196,7 @@ class WorkerRuntime:
             sink,
             self._identity,
             config=self._config,
+            tasks=ParallelTasks(),
         )
 
     def _agent(self) -> str:
@@ -312,7 +314,7 @@ class WorkerRuntime:
         manager = self._shard_manager
         if manager is None:
             return ShardReadings()
-        # A copy, because the shard manager's thread changes the original.
+        # A copy, because the shard manager's threads change the original.
         return ShardReadings(oldest_unix_s=dict(manager.oldest_unix_s), beyond_end=manager.beyond_end)
 
     def _query_progress(self, membership: Membership) -> QueryProgress:

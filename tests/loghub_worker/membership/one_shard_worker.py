@@ -25,6 +25,7 @@ from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.sink.commit_log import ShardIncarnation
 from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
+from tests.loghub_worker.membership.tasks_in_order import TasksInOrder
 from tests.loghub_worker.support import worker_config
 
 GROUP = encode(LogGroup(logs=(Log(time=1, contents=(("a", "b"),)),)))
@@ -117,6 +118,7 @@ class OneShardWorker:
             sink,
             IDENTITY,
             config=self.config,
+            tasks=TasksInOrder(),
         )
 
     def cursor(self, position: Position, shard: int = 0) -> int:

@@ -1,11 +1,17 @@
-"""The thread that manages the held shards: opens them, saves their checkpoints and measures their lag.
+"""Manages the held shards: opens them, saves their checkpoints and measures their lag.
 
-It sends every request about a shard that is neither a heartbeat nor part of a batch, so that none of them
-delays a heartbeat. The record decides where a shard resumes (`loghub_worker.sink.shard_record`).
+Every request about a shard that is neither a heartbeat nor part of a batch is sent from here, so that none of
+them delays a heartbeat. One thread decides what is due (`loghub_worker.membership.shard_attempts`) and waits
+for nothing; the requests are tasks, which run side by side for different shards and one after the other for
+one shard. A task may outlast the assignment that it was started for, so it asks before each step that
+changes something whether that still holds. The record decides where a shard resumes
+(`loghub_worker.sink.shard_record`).
 """
 
 import contextlib
 import threading
+from collections.abc import Callable, Hashable
+from functools import partial
 
 import structlog
 
@@ -22,7 +28,14 @@ from loghub_worker.log_service import (
     to_reported_error,
 )
 from loghub_worker.membership.membership import HeldShard, ShardPhase, ShutdownMode
-from loghub_worker.membership.ports import ShardSettings
+from loghub_worker.membership.ports import ShardSettings, ShardTasks
+from loghub_worker.membership.shard_attempts import (
+    NONE_YET,
+    SavePace,
+    ShardAttempts,
+    openings_due,
+    saves_due,
+)
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.sink.range_claims import ShardIncarnation
 from loghub_worker.sink.shard_record import ShardRecord
@@ -42,7 +55,7 @@ NOT_HELD = frozenset(
 
 
 class ShardManager:
-    """One thread with a connection of its own."""
+    """`tasks` runs the requests, on the connections of `client`."""
 
     def __init__(
         self,
@@ -52,6 +65,7 @@ class ShardManager:
         identity: ConsumerIdentity,
         *,
         config: ShardSettings,
+        tasks: ShardTasks,
     ) -> None:
         self._shared_state = shared_state
         self._client = client
@@ -65,17 +79,16 @@ class ShardManager:
         self._last_initial_shard = config.last_initial_shard
         # While a shard is consumed, its checkpoint is saved at most once in this time.
         self._checkpoint_interval_s = config.checkpoint_interval_s
-        self._saved_s: dict[int, float] = {}
+        self._tasks = tasks
         self._read_only: frozenset[int] = frozenset()  # as last requested
+        self._unconfirmed: frozenset[int] = frozenset()  # read-only shards whose end is to be saved once more
         self._ends: dict[int, int] = {}  # as last reported
-        self._not_before_s: dict[int, float] = {}
-        self._failures: dict[int, int] = {}  # consecutive, by shard
+        self._attempts: dict[int, ShardAttempts] = {}  # those of a shard are changed by its tasks only
+        self._errors: dict[int, ReportedError] = {}  # of shards that could not be opened or saved
         self._retries = Backoff(first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S, random=shared_state.random)
         self._next_check_s = 0.0
         self._stop = threading.Event()
-        self._saving = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="shard-manager", daemon=True)
-        self.error = ReportedError()
         self.source_error = ReportedError()
         self.failure: BaseException | None = None
         self._lag_requested_s: dict[int, float] = {}
@@ -89,6 +102,12 @@ class ShardManager:
     def stop(self, timeout_s: float = 10.0) -> None:
         self._stop.set()
         self._thread.join(timeout_s)
+        self._tasks.stop(timeout_s)
+
+    @property
+    def error(self) -> ReportedError:
+        """Why a shard cannot be opened or saved now."""
+        return min(tuple(self._errors.items()), default=(0, ReportedError()), key=lambda pair: pair[0])[1]
 
     def _run(self) -> None:
         try:
@@ -109,15 +128,27 @@ class ShardManager:
         with self._shared_state.use() as (membership, now):
             membership.source_saw(report.version)
             shards = membership.shards
-        for shard in shards:
-            if shard.phase is ShardPhase.OPENING and now >= self._not_before_s.get(shard.shard, now):
-                self._open(shard)
+        for shard in openings_due(shards, self._attempts, now=now):
+            self._start(shard.shard, partial(self._open, shard))
         self.save_all()
-        self._clear_error()
+        self._clear_errors()
         self._measure_lags(shards, report.ends, now=now)
         if now >= self._next_check_s:
             self._next_check_s = now + READ_ONLY_CHECK_S
-            self._check_read_only()
+            self._start("read-only", self._request_read_only)
+        self._confirm_ends()
+
+    def _start(self, key: Hashable, task: Callable[[], None]) -> bool:
+        """False if another task of this key runs; the next step tries again."""
+
+        def run() -> None:
+            try:
+                task()
+            except BaseException as failure:
+                self.failure = failure
+                raise
+
+        return self._tasks.start(key, run)
 
     def _note_source_error(self, report: Report) -> None:
         error = ReportedError(report.reason, report.message)
@@ -126,12 +157,13 @@ class ShardManager:
         self.source_error = error
         self.beyond_end = report.beyond_end
 
-    def _clear_error(self) -> None:
-        """Clear the error once its cause is gone, also if its shard is now assigned to another consumer."""
+    def _clear_errors(self) -> None:
+        """Clear an error once its cause is gone, also if its shard is now assigned to another consumer."""
         with self._shared_state.use() as (membership, _):
-            pending = membership.unsaved() or any(s.phase is ShardPhase.OPENING for s in membership.shards)
-        if not pending:
-            self.error = ReportedError()
+            pending = {s.shard for s in membership.unsaved()}
+            pending |= {s.shard for s in membership.shards if s.phase is ShardPhase.OPENING}
+        for shard in self._errors.keys() - pending:
+            self._errors.pop(shard, None)
 
     # -- opening
 
@@ -154,6 +186,8 @@ class ShardManager:
         moved."""
         shard = held.shard
         incarnation = ShardIncarnation(shard=shard, created=self._shard_info(shard).created_unix_s)
+        # It may have been given up since, and opening it would keep the next holder from delivering.
+        self._require_held(held)
         self._record.open_shard(incarnation)
         checkpoints = self._client.get_checkpoints(self._logstore, self._group, shard)
         last = next((c for c in checkpoints if c.shard == shard and c.cursor), None)
@@ -191,17 +225,18 @@ class ShardManager:
         raise LogHubError("ShardNotExist", 400, f"the logstore no longer has shard {shard}")
 
     def _postpone(self, shard: HeldShard, error: LogHubException | OSError) -> None:
+        if not self._is_held(shard):
+            log.info("shard given up meanwhile", shard=shard.shard, message=str(error))
+            return  # the next assignment of it need not wait
         is_sink_error = isinstance(error, OSError)  # a full disk or a lost mount may recover
-        self.error = (
-            ReportedError("SinkUnavailable", str(error)) if is_sink_error else to_reported_error(error)
-        )
-        failures = self._failures.get(shard.shard, 0) + 1
-        self._failures[shard.shard] = failures
-        self._not_before_s[shard.shard] = self._clock.monotonic_s() + self._retries.pause_s(failures)
+        reported = ReportedError("SinkUnavailable", str(error)) if is_sink_error else to_reported_error(error)
+        self._errors[shard.shard] = reported
+        now = self._clock.monotonic_s()
+        self._attempts[shard.shard] = self._attempts_of(shard.shard).failed(self._retries, now=now)
         log.warning(
             "shard not opened or saved, will retry",
             shard=shard.shard,
-            reason=self.error.reason,
+            reason=reported.reason,
             message=str(error),
         )
         if isinstance(error, LogHubError) and error.code in NOT_HELD:
@@ -209,42 +244,54 @@ class ShardManager:
                 membership.refused(shard.shard, epoch=shard.epoch)
 
     def _succeeded(self, shard: HeldShard) -> None:
-        self.error = ReportedError()
-        self._failures.pop(shard.shard, None)
+        self._errors.pop(shard.shard, None)
+        self._attempts[shard.shard] = self._attempts_of(shard.shard).succeeded()
+
+    def _attempts_of(self, shard: int) -> ShardAttempts:
+        return self._attempts.get(shard, NONE_YET)
 
     # -- checkpoints
 
     def save_all(self) -> None:
-        """Save every position that the sink has and the service does not have, if it is due. The job calls
-        this after each batch; this thread retries what fails."""
-        with self._saving:
-            with self._shared_state.use() as (membership, now):
-                serving = membership.shutdown_mode is ShutdownMode.SERVE
-                unsaved = [s for s in membership.unsaved() if not serving or self._is_due(s, now=now)]
-            for shard in unsaved:
-                if now >= self._not_before_s.get(shard.shard, now) and self._is_current(shard):
-                    self._try_save(shard)
+        """Begin to save every position that the sink has and the service does not have, if it is due. The job
+        calls this after each batch; the manager's thread retries what fails."""
+        with self._shared_state.use() as (membership, now):
+            unsaved = membership.unsaved()
+            is_stopping = membership.shutdown_mode is not ShutdownMode.SERVE
+        pace = SavePace(
+            interval_s=self._checkpoint_interval_s,
+            ended=frozenset(s.shard for s in unsaved if s.shard in self._read_only and self._is_at_end(s)),
+            is_stopping=is_stopping,
+        )
+        for shard in saves_due(unsaved, self._attempts, pace, now=now):
+            self._start(shard.shard, partial(self._save_newest, shard))
+
+    def _save_newest(self, shard: HeldShard) -> None:
+        """Save the position of this assignment, which may have advanced since that was decided."""
+        held = self._find(shard.shard, shard.epoch)
+        if held is not None and held.saved != held.position and self._is_current(held):
+            self._try_save(held)
 
     def save_now(self, shard: int, *, epoch: int) -> None:
         """Save the position of this assignment of a shard. Raises `LogHubException`; ``ConsumerNotMatch`` if
         the assignment has ended."""
-        with self._saving:
-            with self._shared_state.use() as (membership, _):
-                held = next((s for s in membership.shards if (s.shard, s.epoch) == (shard, epoch)), None)
+        with self._tasks.alone(shard):
+            held = self._find(shard, epoch)
             if held is None or held.position is None:
                 raise LogHubError("ConsumerNotMatch", 400, f"shard {shard} is no longer assigned here")
             if held.saved != held.position:
                 self._require_held(held)
                 self._try_save(held, retried=False)
 
-    def _is_due(self, shard: HeldShard, *, now: float) -> bool:
-        """Whether to save now. Another consumer waits for a shard that is being released, and for the end of
-        a read-only shard, so these are saved immediately."""
-        number = shard.shard
-        is_end = number in self._read_only and self._ends.get(number) == shard.position
-        interval_s = self._checkpoint_interval_s
-        is_interval_over = now >= self._saved_s.get(number, now - interval_s) + interval_s
-        return is_interval_over or is_end or shard.phase is not ShardPhase.OPEN
+    def _find(self, shard: int, epoch: int) -> HeldShard | None:
+        with self._shared_state.use() as (membership, _):
+            return next((s for s in membership.shards if (s.shard, s.epoch) == (shard, epoch)), None)
+
+    def _is_held(self, shard: HeldShard) -> bool:
+        return self._find(shard.shard, shard.epoch) is not None
+
+    def _is_at_end(self, shard: HeldShard) -> bool:
+        return shard.position is not None and self._ends.get(shard.shard) == shard.position
 
     def _is_current(self, shard: HeldShard) -> bool:
         """Whether the position is still current. Earlier requests may have taken long, and a shard that was
@@ -285,31 +332,42 @@ class ShardManager:
             consumer=self._consumer,
             force=False,
         )
-        self._saved_s[shard] = self._clock.monotonic_s()
+        self._attempts[shard] = self._attempts_of(shard).saved(now=self._clock.monotonic_s())
         log.debug("checkpoint saved", shard=shard, position=position)
 
     # -- read-only shards and lag
 
-    def _check_read_only(self) -> None:
+    def _request_read_only(self) -> None:
         with self._shared_state.use() as (membership, _):
-            shards = [s for s in membership.shards if s.phase is ShardPhase.OPEN and s.position is not None]
+            is_needed = any(s.phase is ShardPhase.OPEN for s in membership.shards)
         try:
-            infos = self._client.list_shards(self._logstore) if shards else ()
-            self._read_only = frozenset(info.shard for info in infos if info.read_only)
-            for shard in shards:
-                assert shard.position is not None
-                at_end = self._ends.get(shard.shard) == shard.position
-                if at_end and shard.shard in self._read_only:
-                    # The shard became read-only after its end was saved. Only a checkpoint makes the service
-                    # mark it as over (docs/sls-protocol.md 4.3), and no further batch will save one.
-                    self._save_end(shard, shard.position)
+            infos = self._client.list_shards(self._logstore) if is_needed else ()
         except LogHubException as error:
             log.info("list of shards not requested, will retry", reason=to_reported_error(error).reason)
+            return
+        self._unconfirmed = self._read_only = frozenset(info.shard for info in infos if info.read_only)
 
-    def _save_end(self, shard: HeldShard, position: int) -> None:
-        with self._saving:  # a batch may have advanced the shard, and its checkpoint must not move back
-            if self._is_current(shard):
-                self._save(shard.shard, position)
+    def _confirm_ends(self) -> None:
+        """Save the ends of read-only shards once more. A shard may have become read-only after its end was
+        saved. Only a checkpoint makes the service mark it as over (docs/sls-protocol.md 4.3), and no further
+        batch will save one."""
+        unconfirmed, self._unconfirmed = self._unconfirmed, frozenset()
+        if not unconfirmed:
+            return
+        with self._shared_state.use() as (membership, _):
+            shards = [s for s in membership.shards if s.phase is ShardPhase.OPEN and s.shard in unconfirmed]
+        for shard in shards:
+            if self._is_at_end(shard) and not self._start(shard.shard, partial(self._save_end, shard)):
+                self._unconfirmed |= {shard.shard}
+
+    def _save_end(self, shard: HeldShard) -> None:
+        # A batch may have advanced the shard, and its checkpoint must not move back.
+        if shard.position is not None and self._is_current(shard):
+            try:
+                self._save(shard.shard, shard.position)
+            except LogHubException as error:
+                reason = to_reported_error(error).reason
+                log.info("end of a shard not saved, will retry", shard=shard.shard, reason=reason)
 
     def _measure_lags(self, shards: tuple[HeldShard, ...], ends: dict[int, int], *, now: float) -> None:
         for shard in shards:
@@ -320,7 +378,9 @@ class ShardManager:
                 self.oldest_unix_s[number] = None
             elif now >= self._lag_requested_s.get(number, now - LAG_S) + LAG_S:
                 self._lag_requested_s[number] = now
-                with contextlib.suppress(LogHubException):  # only a metric; the next attempt follows soon
-                    cursor = encode_cursor(position)
-                    received_s = self._client.get_cursor_time(self._logstore, number, cursor)
-                    self.oldest_unix_s[number] = received_s
+                self._start(("lag", number), partial(self._request_lag, number, position))
+
+    def _request_lag(self, shard: int, position: int) -> None:
+        with contextlib.suppress(LogHubException):  # only a metric; the next attempt follows soon
+            received_s = self._client.get_cursor_time(self._logstore, shard, encode_cursor(position))
+            self.oldest_unix_s[shard] = received_s

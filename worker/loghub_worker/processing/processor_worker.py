@@ -252,7 +252,7 @@ class ProcessorWorker:
 def _readings(manager: ShardManager | None) -> ShardReadings:
     if manager is None:
         return ShardReadings()
-    # A copy, because the shard manager's thread changes the original.
+    # A copy, because the shard manager's threads change the original.
     return ShardReadings(oldest_unix_s=dict(manager.oldest_unix_s), beyond_end=manager.beyond_end)
 
 

@@ -33,6 +33,7 @@ purpose, gets one more attempt, of a batch that never commits.
 
 import errno
 import secrets
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,13 +80,15 @@ def _ignore_step(_step: str) -> None:
 
 
 class CommitLog:
-    """The records of one group in one sink. Several workers use them at the same time."""
+    """The records of one group in one sink. Several workers use them at the same time, and several threads of
+    each: one that publishes, and others that open and acknowledge shards."""
 
     def __init__(self, storage: LogStorage, *, at_step: Callable[[str], None] = _ignore_step) -> None:
         """`at_step` is called after each step with its name (tests end or hold the process there)."""
         self._storage = storage
         self._at_step = at_step
         self._decisions: dict[str, BatchDecision] = {}
+        self._remembering = threading.Lock()
         self._claims = RangeClaims(storage)
         self._openings = ShardOpenings(storage)
         self._found: dict[ShardIncarnation, dict[int, Attempt]] = {}  # the claims of shards being opened
@@ -188,9 +191,10 @@ class CommitLog:
         self._storage.flush(BATCHES)
         in_effect = decode_json(self._storage, name, content, BatchDecision)
         if in_effect.committed:
-            self._decisions[batch] = in_effect
-            if len(self._decisions) > REMEMBERED_DECISIONS:
-                del self._decisions[next(iter(self._decisions))]
+            with self._remembering:
+                self._decisions[batch] = in_effect
+                if len(self._decisions) > REMEMBERED_DECISIONS:
+                    del self._decisions[next(iter(self._decisions))]
         return in_effect
 
     def _move_files(self, batch: str, files: Iterable[str]) -> None:
@@ -274,7 +278,8 @@ class CommitLog:
         if decision is None or not decision.committed or self._claims.any_exists(reversed(decision.claims)):
             return
         self._storage.remove(_decision_name(batch))
-        self._decisions.pop(batch, None)
+        with self._remembering:
+            self._decisions.pop(batch, None)
 
     def _read_decision(self, batch: str) -> BatchDecision | None:
         return read_json(self._storage, _decision_name(batch), BatchDecision)
