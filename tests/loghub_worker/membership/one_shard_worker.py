@@ -1,6 +1,6 @@
 """A worker's membership threads on the fake log service, stepped by the test.
 
-The service has one logstore with one shard; the sink only records its calls.
+The service has one logstore with one shard, unless a test wants more; the sink only records its calls.
 """
 
 import threading
@@ -21,6 +21,7 @@ from loghub_worker.membership.membership import (
     MembershipTimings,
     ShardPhase,
 )
+from loghub_worker.membership.ports import ShardTasks
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.sink.commit_log import ShardIncarnation
@@ -84,6 +85,8 @@ class OneShardWorker:
         start_position: Position = "begin",
         checkpoint_interval_s: float = 0.0,
         last_initial_shard: int | None = None,
+        shards: int = 1,
+        tasks: ShardTasks | None = None,
         **timings: float,
     ) -> None:
         self.config = worker_config(
@@ -97,7 +100,7 @@ class OneShardWorker:
         self.server = MemoryServer(self.clock)
         self.client = self.server.client("proj")
         self.client.create_project()
-        self.client.create_logstore("ls", shards=1)
+        self.client.create_logstore("ls", shards=shards)
         self.client.create_group("ls", GroupInfo(name="g", timeout_s=30, order=False))
         for _ in range(groups):
             self.client.put_logs("ls", GROUP)
@@ -106,6 +109,7 @@ class OneShardWorker:
         settings = {"interval_s": 5.0, "timeout_s": 30.0, "margin_s": 4.0} | timings
         self.shared_state = SharedState(Membership(MembershipTimings(**settings)), self.exchange, self.clock)
         self.sink = RecordingSink()
+        self.tasks = tasks or TasksInOrder()
         self.heartbeat = HeartbeatThread(self.shared_state, self.client, IDENTITY)
         self.shard_manager = self.make_shard_manager(self.client)
         self.step()
@@ -118,7 +122,7 @@ class OneShardWorker:
             sink,
             IDENTITY,
             config=self.config,
-            tasks=TasksInOrder(),
+            tasks=self.tasks,
         )
 
     def cursor(self, position: Position, shard: int = 0) -> int:
