@@ -1,7 +1,7 @@
 """What a consumer of `loghub_worker.api` costs, next to the vendor's consumer libraries on the same logs.
 
-``python -m tests.loghub_worker.bench_processor [LOGS]`` prints the CPU seconds for a million logs, the seconds
-from the start of a process to its first log, and its peak memory. There are three kinds of handlers: those
+``python -m tests.loghub_worker.bench_processor [LOGS [NAME ..]]`` prints the CPU seconds for a million logs,
+the seconds from the start of a process to its first log, and its peak memory. There are three kinds of handlers: those
 that read nothing, those that read every field of every log, and one that reads every row in Arrow. The
 library's start, its idle requests and its end are in no figure: each program runs on a few logs too, and what
 that costs is subtracted. The CPU time is that of whole processes, as the kernel counts it, without the

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loghub.wire.compression import Packed
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import Log, LogGroup, encode, wrap
 from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
@@ -32,7 +33,7 @@ def group(number: int, logs: int) -> bytes:
 
 def pulled(sizes: list[int], first: int = FIRST) -> PulledBody:
     groups = [group(first - FIRST + n, size) for n, size in enumerate(sizes)]
-    return PulledBody(wrap(groups), shard=4, first=first, count=len(sizes))
+    return PulledBody(Packed.plain(wrap(groups)), shard=4, first=first, count=len(sizes))
 
 
 def batch(*bodies: PulledBody) -> LogBatch:
@@ -72,7 +73,7 @@ def test_arrow_and_log_groups_agree_over_several_bodies() -> None:
 
 
 def test_nothing_is_decoded_before_it_is_used() -> None:
-    body = PulledBody(b"not protobuf", shard=0, first=FIRST, count=3)
+    body = PulledBody(Packed.plain(b"not protobuf"), shard=0, first=FIRST, count=3)
     logs = batch(body)
     assert (len(logs.groups), logs.next_cursor) == (3, encode_cursor(FIRST + 3))
     with pytest.raises(ShortReadError):
@@ -81,7 +82,7 @@ def test_nothing_is_decoded_before_it_is_used() -> None:
 
 def test_an_answer_with_another_number_of_log_groups_is_noticed_in_both_forms() -> None:
     for use in (lambda logs: logs.arrow, lambda logs: list(logs.groups)):
-        body = PulledBody(pulled([1, 1]).body, shard=0, first=FIRST, count=3)
+        body = PulledBody(Packed.plain(pulled([1, 1]).body), shard=0, first=FIRST, count=3)
         with pytest.raises(ShortReadError, match="has 2 log groups and says that it has 3"):
             use(batch(body))
 

@@ -20,6 +20,7 @@ from loghub_worker.consumer.shard_flow import (
     Pull,
     PullResult,
     ShardFlow,
+    is_full,
     next_pull,
     pull_due_s,
     share_bytes,
@@ -277,9 +278,10 @@ class ShardTable:
 
     def _ready_step(self, slot: ShardSlot, now: float) -> NextStep:
         """What the shard by itself could do."""
-        is_full = slot.flow.memory_bytes >= self._share_bytes(slot.flow, self._shared.used_bytes)
+        share = self._share_bytes(slot.flow, self._shared.used_bytes)
         again = Again(due_s=slot.unacknowledged.due_s, is_full=self._room(slot) == 0)
-        return next_step(slot.flow, slot.buffer.summary, self._limits, is_full=is_full, now=now, again=again)
+        full = is_full(slot.flow, share_bytes=share)
+        return next_step(slot.flow, slot.buffer.summary, self._limits, is_full=full, now=now, again=again)
 
     def _room(self, slot: ShardSlot) -> int | None:
         return self._redelivery.room(floor=slot.unacknowledged.floor, position=slot.flow.position)
@@ -340,7 +342,7 @@ class ShardTable:
                     continue
                 slot = self._slots[due[1]]
                 share = self._share_bytes(slot.flow, self._shared.used_bytes)
-                pull = next_pull(slot.flow, share_bytes=share)
+                pull = next_pull(slot.flow, share_bytes=share, batch_bytes=self._limits.max_bytes)
                 slot.flow = shard_flow.pull_began(slot.flow, pull)
                 self._leader_left.notify()
                 return slot, pull
@@ -354,7 +356,7 @@ class ShardTable:
             at_s = pull_due_s(slot.flow, share_bytes=share)
             if at_s is not None:
                 found.append((at_s, number))
-            self.is_short |= slot.flow.memory_bytes >= share
+            self.is_short |= is_full(slot.flow, share_bytes=share)
         return min(found, default=None)
 
     def stop_pulls(self) -> None:

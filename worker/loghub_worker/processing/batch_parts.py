@@ -1,6 +1,7 @@
 """A batch on its way to another process: which part of it, as bytes, and what was read of it there."""
 
 from loghub_worker.consumer.batch import BodySlice, LogBatch
+from loghub_worker.processing.messages import BodyHead
 
 
 def part_of(batch: LogBatch, begin: int, end: int) -> LogBatch:
@@ -14,9 +15,14 @@ def part_of(batch: LogBatch, begin: int, end: int) -> LogBatch:
     return LogBatch(batch.shard, tuple(slices))
 
 
-def bodies_of(batch: LogBatch) -> tuple[tuple[int, int, memoryview], ...]:
-    """The log groups as they were pulled: the first position, the number, and the bytes of each body."""
-    return tuple((one.body.first + one.begin, one.groups, one.content) for one in batch.slices)
+def bodies_of(batch: LogBatch) -> tuple[tuple[BodyHead, bytes], ...]:
+    """The log groups as they were pulled."""
+    found = []
+    for one in batch.slices:
+        packed = one.packed
+        head = BodyHead(one.body.first + one.begin, one.groups, packed.size, packed.how)
+        found.append((head, packed.content))
+    return tuple(found)
 
 
 def decoded_logs(batch: LogBatch) -> int:

@@ -17,6 +17,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from loghub.wire.compression import Packed
 from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException, MalformedCursor
 from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
 from loghub_worker.consumer.processor import OUTAGES, Processor, ProcessorFactory, ShardLostError
@@ -246,7 +247,10 @@ class Session:
         self._tracker.noted = request.noted
         pairs = zip(request.bodies, bodies, strict=True)
         pulled = (
-            PulledBody(body, shard=self._shard, first=first, count=count) for (first, count), body in pairs
+            PulledBody(
+                Packed(body, head.size, head.how), shard=self._shard, first=head.first, count=head.count
+            )
+            for head, body in pairs
         )
         batch = LogBatch(self._shard, tuple(BodySlice(one, 0, one.count) for one in pulled))
         cursor = self._code.call(self._processor.process, batch, self._tracker)

@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from loghub.wire.compression import Compression
+
 _LENGTHS = struct.Struct(">II")  # of the header, and the number of bodies
 _SIZE = struct.Struct(">Q")  # of a body
 
@@ -33,12 +35,22 @@ class Initialize(msgspec.Struct, tag=True, frozen=True):
     shard: int
 
 
+class BodyHead(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of a body that follows: the cursor of its first log group, their number, its size once it
+    is decompressed, and how it is compressed."""
+
+    first: int
+    count: int
+    size: int
+    how: Compression | None
+
+
 class Process(msgspec.Struct, tag=True, frozen=True):
-    """Process a batch. The bodies follow; of each the first cursor and the number of log groups."""
+    """Process a batch. The bodies follow, as they were pulled."""
 
     call: int
     session: int
-    bodies: list[tuple[int, int]]
+    bodies: list[BodyHead]
     noted: str  # the checkpoint
 
 

@@ -47,7 +47,7 @@ log = structlog.get_logger()
 
 STEP_S = 0.2  # how often the drain file and the processes are checked
 RESTART_S = 1.0  # the first pause after a process has ended; a new one is there in about a second
-LEAST_BUFFERED_BYTES = 16 << 20
+LEAST_BUFFERED_BYTES = 32 << 20
 
 
 class ProcessorWorker:

@@ -182,7 +182,7 @@ class RemoteProcessor(Processor):
     def _call(
         self,
         make: Callable[[int], Process | ShutDown],
-        bodies: Sequence[memoryview] = (),
+        bodies: Sequence[bytes] = (),
         *,
         alone: bool = False,
     ) -> Answer:
@@ -231,7 +231,7 @@ class RemoteProcessor(Processor):
         return answer, failure
 
     def _answer_to(self, batch: LogBatch, noted: str) -> tuple[Answer, Failure | None]:
-        session, bodies = self._session, [(first, count) for first, count, _ in bodies_of(batch)]
+        session, bodies = self._session, bodies_of(batch)
         nothing, alone = Answer(0), self._failures.must_run_alone(self._shard)
         try:
             self._begin_session()
@@ -239,8 +239,8 @@ class RemoteProcessor(Processor):
             return nothing, _unavailable(WorkerReason.PROCESSOR_FAILED, f"initialize: {error}")
         try:
             answer = self._call(
-                lambda call: Process(call, session, bodies, noted),
-                [content for *_, content in bodies_of(batch)],
+                lambda call: Process(call, session, [head for head, _ in bodies], noted),
+                [content for _, content in bodies],
                 alone=alone,
             )
         except CallSuspectedError as error:
