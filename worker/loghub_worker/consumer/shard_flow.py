@@ -35,7 +35,7 @@ from enum import StrEnum
 from loghub_worker.backoff import Backoff
 from loghub_worker.batch_plan import BatchLimits, GroupSize, smoothed
 
-# A pull asks for less than a batch, since an answer that is larger than one must be divided, and does not begin
+# A pull asks for less than a batch, since an answer that is larger than one must be divided. It does not begin
 # with less room than this part of the shard's share, since each request costs the same.
 PULL_FRACTION, LEAST_ROOM = 0.9, 0.25
 PULL_LOG_GROUPS = 1000  # the most that one PullLogs may request (docs/sls-protocol.md 5)
@@ -86,6 +86,11 @@ class ShardFlow:
     @property
     def memory_bytes(self) -> int:
         return self.held_bytes + self.unacknowledged_bytes
+
+    @property
+    def used_bytes(self) -> int:
+        """Of what all shards may hold together."""
+        return self.held_bytes + self.unacknowledged_bytes + self.asked_bytes
 
 
 # -- what to pull
