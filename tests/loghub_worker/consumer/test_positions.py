@@ -11,8 +11,10 @@ from loghub.client.port import PackedPull
 from loghub.wire.compression import Packed
 from loghub.wire.cursor import decode, encode
 from loghub.wire.errors import LogHubError, MalformedCursor
+from loghub.worker_contract import OnFailure
 from loghub_worker.api import Consumer, LogBatch, NotAssignedError, Tracker
 from tests.loghub_worker.consumer.support import (
+    Recorder,
     RecordingListener,
     Seen,
     Site,
@@ -181,3 +183,38 @@ def test_answers_that_are_damaged_are_pulled_again_and_end_nothing(
         with running(consumer):
             wait_for(lambda seen=seen: seen.ids() == ids, "the sound answer")
         assert damage == []
+
+
+def test_a_damaged_answer_is_pulled_again_also_if_the_processor_fails_before_it_looks(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failure policy would otherwise have to divide what cannot be decompressed."""
+    site.prepare()
+    ids = site.put(4)
+    seen, calls = Seen(save), 0
+
+    class FailsFirst(Recorder):
+        def process(self, logs: LogBatch, tracker: Tracker) -> str | None:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                raise RuntimeError("not now")
+            return super().process(logs, tracker)
+
+    consumer = Consumer(
+        site.settings(on_failure=OnFailure(policy="Skip", max_attempts=1)), lambda: FailsFirst(seen)
+    )
+    pull_packed, is_damaged = consumer._client.pull_packed, False
+
+    def damaged(*arguments: Any, **named: Any) -> PackedPull:
+        nonlocal is_damaged
+        pulled: PackedPull = pull_packed(*arguments, **named)
+        if is_damaged or not pulled.count:
+            return pulled
+        is_damaged = True
+        return replace(pulled, body=replace(pulled.body, content=b"not LZ4"))
+
+    monkeypatch.setattr(consumer._client, "pull_packed", damaged)
+    with running(consumer):
+        wait_for(lambda: seen.ids() == ids, "the sound answer")
+    assert calls > 1

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from loghub.clock import SystemClock
-from loghub.wire.compression import Packed
+from loghub.wire.compression import Compression, Packed, compress
 from loghub.wire.loggroup import Log, LogGroup, encode, wrap
 from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
 from loghub_worker.consumer.user_code import RemoteError
@@ -49,7 +49,8 @@ def batch(*groups: str, shard: int = 0, first: int = 0) -> LogBatch:
     body = wrap(
         [encode(LogGroup(logs=(Log(time=1_700_000_000, contents=(("id", name),)),))) for name in groups]
     )
-    pulled = PulledBody(Packed.plain(body), shard=shard, first=first, count=len(groups))
+    packed = Packed(compress(body, Compression.LZ4), len(body), Compression.LZ4)
+    pulled = PulledBody(packed, shard=shard, first=first, count=len(groups))
     return LogBatch(shard, (BodySlice(pulled, 0, len(groups)),))
 
 

@@ -35,8 +35,8 @@ from enum import StrEnum
 from loghub_worker.backoff import Backoff
 from loghub_worker.batch_plan import BatchLimits, GroupSize, smoothed
 
-# A pull asks for less than a batch, since an answer that is larger than one must be divided. It does not begin
-# with less room than this part of the shard's share, since each request costs the same.
+# A pull asks for less than a batch, since an answer that is larger than one must be divided. It does not
+# begin with less room than this part of the shard's share, since each request costs the same.
 PULL_FRACTION, LEAST_ROOM = 0.9, 0.25
 PULL_LOG_GROUPS = 1000  # the most that one PullLogs may request (docs/sls-protocol.md 5)
 
