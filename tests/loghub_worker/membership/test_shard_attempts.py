@@ -30,7 +30,7 @@ def test_a_shard_that_fails_keeps_no_other_waiting() -> None:
     assert numbers(openings_due(opening, failed, now=NOW + 1.0)) == [0, 1, 2]
 
 
-def test_pauses_grow_with_each_failure_of_the_shard_and_begin_anew_after_a_success() -> None:
+def test_pauses_grow_with_each_failure_of_the_shard_and_start_again_after_a_success() -> None:
     twice = NONE_YET.failed(RETRIES, now=NOW).failed(RETRIES, now=NOW)
     assert (twice.may_try(now=NOW + 1.9), twice.may_try(now=NOW + 2.0)) == (False, True)
     assert twice.succeeded().failed(RETRIES, now=NOW).not_before_s == NOW + 1.0

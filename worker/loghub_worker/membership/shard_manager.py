@@ -81,7 +81,7 @@ class ShardManager:
         self._checkpoint_interval_s = config.checkpoint_interval_s
         self._tasks = tasks
         self._read_only: frozenset[int] = frozenset()  # as last requested
-        self._unconfirmed: frozenset[int] = frozenset()  # read-only shards whose end is to be saved once more
+        self._unconfirmed: frozenset[int] = frozenset()  # read-only shards whose ends must be saved again
         self._ends: dict[int, int] = {}  # as last reported
         self._attempts: dict[int, ShardAttempts] = {}  # those of a shard are changed by its tasks only
         self._errors: dict[int, ReportedError] = {}  # of shards that could not be opened or saved
