@@ -62,13 +62,12 @@ config = worker_config("http://unused", ParquetSink(path="/unused"), spark_conf=
 spark = start_spark(config, Path(state), class_archive=Path(archive) if archive else None)
 client = LogClient(endpoint, key, secret)
 cursor = client.get_cursor(project, logstore, 0, "begin").get_cursor()
-schema = ", ".join(f"{name} string" for name in ("__time__", *fields))
 logs, before = -int(warm), cpu_time(os.getpid())
 while logs < int(most):
     pulled = client.pull_logs(project, logstore, 0, cursor, count=100)
     rows = pulled.get_flatten_logs_json_auto()
-    tuples = [(str(row["__time__"]), *(row.get(name) for name in fields)) for row in rows]
-    spark.createDataFrame(tuples, schema).write.mode("append").parquet(state + "/copy")
+    frame = spark.createDataFrame(rows).select("__time__", *fields)
+    frame.write.mode("append").parquet(state + "/copy")
     cursor = pulled.get_next_cursor()
     if logs < 0 <= logs + len(rows):
         logs, before = 0, cpu_time(os.getpid())

@@ -1,8 +1,9 @@
 """The state machine of a shard: every edge of the table in its module, with plain numbers as times."""
 
-from dataclasses import replace
+import dataclasses
 
 import pytest
+from msgspec.structs import replace
 
 from loghub_worker.backoff import Backoff, without_jitter
 from loghub_worker.consumer import shard_flow as sf
@@ -120,7 +121,7 @@ def test_what_is_buffered_is_processed_at_once_without_a_wait() -> None:
 def test_a_batch_is_complete_by_logs_bytes_time_or_if_no_more_fits(
     limits: ReceiveLimits, is_full: bool, expected: NextStep
 ) -> None:
-    summary = replace(SOME, logs=4)
+    summary = dataclasses.replace(SOME, logs=4)
     assert next_step(pulling(), summary, limits, is_full=is_full, now=7) == expected
     assert next_step(pulling(), summary, limits, is_full=is_full, now=8) == NextStep(Step.PROCESS)
 
