@@ -138,7 +138,7 @@ def _apply(draft: Draft, event: Event, now: float) -> RefusalCode | None:
     """Apply the event itself; `step` then handles the consequences for other shards."""
     match event:
         case Heartbeat():
-            _heartbeat(draft, event, now)
+            return _heartbeat(draft, event, now)
         case Leave():
             _remove(draft, {event.consumer}, holder_gone=Trigger.HOLDER_LEFT, next_gone=Trigger.NEXT_LEFT)
         case SaveCheckpoint():
@@ -154,18 +154,36 @@ def _apply(draft: Draft, event: Event, now: float) -> RefusalCode | None:
     return None
 
 
-def _heartbeat(draft: Draft, event: Heartbeat, now: float) -> None:
-    """Register the sender or renew its session; hand over the shards it no longer reports (edge 6)."""
+def _heartbeat(draft: Draft, event: Heartbeat, now: float) -> RefusalCode | None:
+    """Register the sender or renew its session; hand over the shards it no longer reports (edge 6).
+
+    A consumer that the group does not know has no shards, so one that reports some must first give them
+    up: they may be another consumer's by now.
+    """
     # Only existing shards, so that they bound what a consumer can make the group store.
     held = event.held.intersection(draft.shards)
+    if held and event.consumer not in draft.consumers:
+        return RefusalCode.NOT_EXIST_CONSUMER_WITH_BODY
     draft.put_consumer(ConsumerEntry(name=event.consumer, last_heartbeat_s=now, held=held))
     for entry in list(draft.shards.values()):
         if entry.shard in held:
             continue
         if entry.state is ShardState.TRANSFER and entry.holder == event.consumer:
-            draft.go(entry.shard, Trigger.HOLDER_RELEASED, holder=entry.next_holder)
+            _hand_over(draft, entry)
         elif entry.last_holder == event.consumer:
             draft.put_shard(replace(entry, last_holder=None))
+    return None
+
+
+def _hand_over(draft: Draft, entry: ShardEntry) -> None:
+    """Give a shard that its holder has released to the next holder (edge 6), once that does not report it
+    either (edge 15). It reports it only if a heartbeat of it was late."""
+    receiver = entry.next_holder
+    assert receiver is not None
+    if entry.shard in draft.consumers[receiver].held:
+        draft.go(entry.shard, Trigger.REBOUND, holder=receiver, next_holder=receiver)
+    else:
+        draft.go(entry.shard, Trigger.HOLDER_RELEASED, holder=receiver)
 
 
 def _deadline(consumer: ConsumerEntry, timeout_s: float) -> float:
@@ -192,8 +210,8 @@ def _extend_sessions(draft: Draft, pause_s: float, now: float) -> None:
 
 
 def _remove(draft: Draft, gone: Collection[str], *, holder_gone: Trigger, next_gone: Trigger) -> None:
-    """Free the shards that the removed consumers held (4, 9, 11), and return those bound to them (6,
-    11).
+    """Free the shards that the removed consumers held (4, 9, 11), and bind those that were bound to them
+    to their holder (6, 11).
 
     If the holder and the next holder are removed together, the removal of the holder decides: no
     consumer works on the shard any more, so it is free.
@@ -203,7 +221,7 @@ def _remove(draft: Draft, gone: Collection[str], *, holder_gone: Trigger, next_g
         if entry.holder in gone:
             draft.go(entry.shard, holder_gone)
         elif entry.next_holder in gone:
-            draft.go(entry.shard, next_gone, holder=entry.holder)
+            draft.go(entry.shard, next_gone, holder=entry.holder, next_holder=entry.holder)
         elif entry.last_holder in gone:
             draft.put_shard(replace(entry, last_holder=None))
 
@@ -311,16 +329,26 @@ def _assignment(draft: Draft, entry: ShardEntry) -> ShardAssignment:
 
 
 def _move_towards(draft: Draft, assignment: ShardAssignment, target: str) -> None:
-    """Apply those of the edges 3, 5 and 15 that lead from the shard's state towards the target."""
+    """Apply those of the edges 3, 5 and 15 that lead from the shard's state towards the target.
+
+    Nobody is given a shard that its last heartbeat reports: an answer may have omitted the shard meanwhile,
+    and the vendor's Java library never reads a shard again that returns while it shuts it down
+    (docs/shard-states.md 3).
+    """
     shard = assignment.shard
     entry = draft.shards[shard]
     if entry.state is ShardState.NOT_ALLOC:
-        # A live consumer that still works on a free shard (it timed out and came back, or a
-        # forced checkpoint reopened the shard) gets it first; otherwise two would work on it.
-        entry = draft.go(shard, Trigger.ASSIGNED, holder=assignment.counted_for or target)
+        # A live consumer that still works on a free shard (a forced checkpoint reopened it) gives it
+        # up first; otherwise two would work on it.
+        works_on_it = assignment.counted_for
+        if works_on_it is None:
+            draft.go(shard, Trigger.ASSIGNED, holder=target)
+        else:
+            draft.go(shard, Trigger.ASSIGNED, holder=works_on_it)
+            draft.go(shard, Trigger.MOVED_TO_BALANCE, holder=works_on_it, next_holder=target)
     elif entry.state is ShardState.TRANSFER and entry.next_holder != target:
-        entry = draft.go(shard, Trigger.RECALLED, holder=entry.holder)
-    if entry.state is ShardState.ALREADY_ALLOC and entry.holder != target:
+        draft.go(shard, Trigger.REBOUND, holder=entry.holder, next_holder=target)
+    elif entry.state is ShardState.ALREADY_ALLOC and entry.holder != target:
         draft.go(shard, Trigger.MOVED_TO_BALANCE, holder=entry.holder, next_holder=target)
 
 

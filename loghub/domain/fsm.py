@@ -26,10 +26,11 @@ The states, as on the wire:
 ``transfer``
     The shard is revoked from its holder and bound to a next holder. The holder's answers no longer list
     it, but the holder still works on it and may save its checkpoint; the next holder does not get it
-    before the holder's heartbeat stops reporting it (6). Balance counts it for the next holder. It
-    returns to the holder when the next holder is gone (6, 11) or when balance no longer moves it (15),
-    becomes free when the holder is gone (9, 11), and ends when the holder reaches the end while
-    draining (10, 13).
+    before the holder's heartbeat stops reporting it (6). Balance counts it for the next holder. If the
+    next holder is gone, the holder itself is bound (6, 11), and balance may bind another (15): the holder
+    gets the shard back only as anyone else does, since it may be shutting it down already. The shard
+    becomes free when the holder is gone (9, 11), and ends when the holder reaches the end while draining
+    (10, 13).
 
 ``over``
     The shard is read-only and consumed to its end, and is no longer assigned. Its children may start.
@@ -67,7 +68,7 @@ class Trigger(StrEnum):
     HOLDER_LEFT = "holder_left"
     NEXT_LEFT = "next_left"
     ORDER_DROPPED = "order_dropped"
-    RECALLED = "recalled"
+    REBOUND = "rebound"
 
 
 class IllegalTransition(Exception):  # noqa: N818 - says what happened, as the FSM's word for it
@@ -111,7 +112,7 @@ EDGES: tuple[Edge, ...] = (
     _edge(4, _HELD, Trigger.HOLDER_TIMED_OUT, _FREE, "the holder was silent for the timeout"),
     _edge(5, _HELD, Trigger.MOVED_TO_BALANCE, _MOVING, "balance assigns it to another consumer"),
     _edge(6, _MOVING, Trigger.HOLDER_RELEASED, _HELD, "the holder no longer reports it: to the next holder"),
-    _edge(6, _MOVING, Trigger.NEXT_TIMED_OUT, _HELD, "the next holder timed out: back to the holder"),
+    _edge(6, _MOVING, Trigger.NEXT_TIMED_OUT, _MOVING, "the next holder timed out: the holder is bound"),
     _edge(7, _OVER, Trigger.FORCED_BACK, _FREE, "a forced checkpoint that is not the end"),
     _edge(8, _HELD, Trigger.END_CHECKPOINTED, _OVER, "read-only and checkpointed at its end"),
     _edge(9, _MOVING, Trigger.HOLDER_TIMED_OUT, _FREE, "the holder was silent for the timeout"),
@@ -121,12 +122,12 @@ EDGES: tuple[Edge, ...] = (
     _edge(10, _MOVING, Trigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
     _edge(11, _HELD, Trigger.HOLDER_LEFT, _FREE, "the holder left, no need to wait for the timeout"),
     _edge(11, _MOVING, Trigger.HOLDER_LEFT, _FREE, "the holder left, no need to wait for the timeout"),
-    _edge(11, _MOVING, Trigger.NEXT_LEFT, _HELD, "the next holder left: back to the holder"),
+    _edge(11, _MOVING, Trigger.NEXT_LEFT, _MOVING, "the next holder left: the holder is bound"),
     _edge(12, _WAIT, Trigger.ORDER_DROPPED, _FREE, "the group is no longer ordered"),
     _edge(13, _MOVING, Trigger.END_CHECKPOINTED, _OVER, "the holder reached the end while it drained"),
     _edge(14, _FREE, Trigger.END_CHECKPOINTED, _OVER, _FORCED_END_WHY),
     _edge(14, _WAIT, Trigger.END_CHECKPOINTED, _OVER, _FORCED_END_WHY),
-    _edge(15, _MOVING, Trigger.RECALLED, _HELD, "balance no longer assigns it to the next holder"),
+    _edge(15, _MOVING, Trigger.REBOUND, _MOVING, "another next holder, or the next holder reports it itself"),
 )
 
 _TABLE: dict[tuple[ShardState | None, Trigger], Edge] = {(e.old, e.trigger): e for e in EDGES}

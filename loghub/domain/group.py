@@ -117,7 +117,8 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """A consumer reports the shards it works on. The first one registers it (docs/sls-protocol.md 4.3)."""
+    """A consumer reports the shards it works on. The first one registers it, and must report none
+    (docs/sls-protocol.md 4.3)."""
 
     consumer: str
     held: frozenset[int] = frozenset()
@@ -210,6 +211,8 @@ class RefusalCode(StrEnum):
     SHARD_NOT_EXIST = "ShardNotExist"
     # A checkpoint without force and without a consumer.
     PARAMETER_INVALID = "ParameterInvalid"
+    # A heartbeat that reports shards, of a consumer that the group does not know.
+    NOT_EXIST_CONSUMER_WITH_BODY = "NotExistConsumerWithBody"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,9 @@ class Code(StrEnum):
     CONSUMER_GROUP_ALREADY_EXIST = "ConsumerGroupAlreadyExist"
     CONSUMER_NOT_EXIST = "ConsumerNotExist"
     CONSUMER_NOT_MATCH = "ConsumerNotMatch"
+    NOT_EXIST_CONSUMER_WITH_BODY = "NotExistConsumerWithBody"
+    INVALID_SHARD_CHECK_POINT = "InvalidShardCheckPoint"
+    INDEX_CONFIG_NOT_EXIST = "IndexConfigNotExist"
     # Quotas
     PROJECT_QUOTA_EXCEED = "ProjectQuotaExceed"
     CONSUMER_GROUP_QUOTA_EXCEED = "ConsumerGroupQuotaExceed"
@@ -242,6 +245,25 @@ _ENTRIES = (
         "The consumer does not hold the shard, so its checkpoint was not saved.",
         "Release the shard; it is assigned to another consumer.",
         evidence="unverified",
+    ),
+    ErrorEntry(
+        Code.NOT_EXIST_CONSUMER_WITH_BODY,
+        400,
+        "The group does not know the consumer, whose heartbeat reports shards.",
+        "Give up the shards, then send a heartbeat that reports none.",
+        source="docs/sls-protocol.md 2.4, 4.3",
+    ),
+    ErrorEntry(
+        Code.INVALID_SHARD_CHECK_POINT,
+        400,
+        "The checkpoint is not a cursor of the shard.",
+        "Save a cursor that the service has returned for this shard.",
+    ),
+    ErrorEntry(
+        Code.INDEX_CONFIG_NOT_EXIST,
+        404,
+        "The logstore has no index.",
+        "Read the logs by cursors; the embedded service has no index.",
     ),
     ErrorEntry(
         Code.PROJECT_QUOTA_EXCEED,

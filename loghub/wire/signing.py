@@ -1,7 +1,7 @@
 """Signature version 1: the text to sign, its signature, and the verification (docs/sls-protocol.md 1.3).
 
 The client signs and the service verifies with the same text, so this module has pure functions from
-headers and query to text. Version 4 would be a separate module; `version` distinguishes the two by the
+headers and query to text. Version 4 is `loghub.wire.signing_v4`; `version` distinguishes the two by the
 Authorization header.
 """
 

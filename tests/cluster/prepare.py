@@ -19,6 +19,7 @@ from pathlib import Path
 from loghub.worker_contract import ENV_CLASS_ARCHIVE
 from tests import java, kafka
 from tests.cluster import build, chart_tools, images, packages, paths, provider, s3_server
+from tests.compat import consumers
 
 NICE = 10
 
@@ -54,7 +55,7 @@ def _steps(*, upstream: bool, cluster_only: bool) -> list[Callable[[], object]]:
         steps.append(build.ensure)
     steps.append(chart_tools.ensure_all)  # after the programs that they share packages with
     if not cluster_only:
-        steps.append(s3_server.program)
+        steps += [s3_server.program, consumers.install]
     if upstream:
         steps.append(_build_images)
     return steps

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from aliyun.log import LogClient
 
-from tests.compat import sdk
+from tests.cluster import require
+from tests.compat import consumers, sdk
+from tests.compat.place import Place, a_place
 from tests.support import ServiceProcess, running_service
 
 
@@ -28,3 +30,12 @@ def logstore(client: LogClient) -> LogClient:
     client.create_project(sdk.PROJECT, "for a test")
     client.create_logstore(sdk.PROJECT, sdk.LOGSTORE, ttl=1, shard_count=4)
     return client
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """A service for the consumers of `tests.compat.consumers`."""
+    if reason := consumers.missing():
+        require.absent(reason)
+    with a_place(tmp_path) as found:
+        yield found

@@ -91,8 +91,7 @@ class MemoryLogHub:
 
     def delete_project(self) -> None:
         with self._server.lock:
-            if self._stores():
-                raise LogHubError.of(Code.PARAMETER_INVALID, "the project still has logstores")
+            self._stores()
             del self._projects()[self.project]
 
     def create_logstore(self, logstore: str, *, shards: int, ttl_days: int = 7) -> None:
@@ -224,7 +223,7 @@ class MemoryLogHub:
             event = SaveCheckpoint(
                 consumer=_consumer(consumer) if consumer else "",
                 shard=shard,
-                cursor=_cursor(cursor) if data is None else _position(data, cursor),
+                cursor=_checkpoint(data, cursor),
                 force=force,
                 updated_unix_us=int(self._server.clock.unix_s() * _US),
             )
@@ -268,6 +267,13 @@ def _refused(request: Callable[[], T]) -> T:
 
 def _cursor(text: str) -> int:
     return _refused(lambda: wire_cursor.decode(text))
+
+
+def _checkpoint(data: ShardData | None, text: str) -> int:
+    try:
+        return _cursor(text) if data is None else _position(data, text)
+    except LogHubError as error:
+        raise LogHubError.of(Code.INVALID_SHARD_CHECK_POINT, str(error)) from error
 
 
 def _position(data: ShardData, text: str) -> int:

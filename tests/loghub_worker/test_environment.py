@@ -34,7 +34,8 @@ from loghub_worker.failure.failure_policy import FailurePolicy
 from loghub_worker.failure.skip_limits import Cause, Failure, FailureSettings, Policy
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import ReportedError
-from loghub_worker.membership.membership import HeartbeatRequest, Membership, MembershipTimings, ShutdownMode
+from loghub_worker.membership.membership import Membership, MembershipTimings, ShutdownMode
+from loghub_worker.membership.requests import HeartbeatRequest
 from loghub_worker.metrics import Counter, Figures, answer
 from loghub_worker.metrics_server import MetricsServer
 from loghub_worker.query.spark_session import spark_settings, start_spark

@@ -9,7 +9,7 @@ Time is counted in units; the timeout is two of them and the interval one. The s
 the consumers' clocks run on. Each consumer has at most one heartbeat on its way, and waits for its answer or
 abandons it; an abandoned heartbeat, and a copy of any other, may arrive later, and any number of times.
 
-What must hold, whatever the order of events (`check_exclusive`):
+What must hold, whatever the order of events (`tests.properties.system.check_exclusive`):
 
     At most one consumer works on a shard, not counting those that lost it.
 
@@ -29,7 +29,6 @@ for the timeout are expelled.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import replace as replaced
-from typing import NamedTuple
 
 from loghub.domain.group import (
     Configure,
@@ -42,50 +41,11 @@ from loghub.domain.group import (
     Tick,
 )
 from tests.properties.memoized_group import TIMEOUT, MemoizedGroup, bits, shards_of
+from tests.properties.system import NOT_ANSWERED, Client, Sent, System
 
 INTERVAL = 1
 MAX_PAUSE = TIMEOUT
 END = 5
-NOT_ANSWERED = -1
-
-
-class Sent(NamedTuple):
-    """A heartbeat on its way, or its answer on the way back. All shards are bits."""
-
-    held: int
-    age: int
-    answer: int = NOT_ANSWERED
-    lost: int = 0  # of the answer
-
-
-class Client(NamedTuple):
-    """One consumer process. ``assigned`` is the last answer it received; ``quiet`` for how long the running
-    service has received nothing of it; ``late`` what an abandoned or copied heartbeat reports."""
-
-    works_on: int = 0
-    assigned: int = 0
-    age: int = 0
-    quiet: int = TIMEOUT
-    lost: int = 0
-    sent: Sent | None = None
-    late: int = NOT_ANSWERED
-
-
-class System(NamedTuple):
-    """``group`` is a number of `MemoizedGroup`, ``paused`` for how long the service has not run."""
-
-    group: int
-    clients: tuple[Client, ...]
-    next_shard: int
-    paused: int = 0
-
-
-def check_exclusive(system: System) -> None:
-    busy = 0
-    for client in system.clients:
-        holds = client.works_on & ~client.lost
-        assert not busy & holds, f"two consumers work on shards {list(shards_of(busy & holds))}"
-        busy |= holds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +73,9 @@ class GroupModel:
         self._heartbeats: dict[tuple[int, int], Heartbeat] = {}
 
     def starts(self) -> list[System]:
-        """No consumer has joined; all but the last work on their shards, and it joins; all work on theirs."""
+        """No consumer has joined; all but the last work on their shards, and it joins; all work on theirs.
+        In the latter two, a copy of a heartbeat is still on its way: one of an earlier process of the last
+        consumer, and one that the first has sent before it gave up shards."""
         log_shards = tuple(
             LogShard(shard=shard, end_cursor=END if shard < self.setup.read_only else None)
             for shard in range(self.setup.shards)
@@ -121,8 +83,14 @@ class GroupModel:
         number = self.group.create(log_shards, order=self.setup.order)
         empty = System(number, tuple(Client() for _ in self.setup.names), self.setup.shards)
         last = len(self.setup.names) - 1
-        joining = self._heartbeat(self._all_work(empty, range(last)), last)
-        return [empty, joining, self._all_work(joining, range(last + 1))]
+        before = self._all_work(empty, range(last))
+        joining = self._heartbeat(before, last)
+        working = self._all_work(joining, range(last + 1))
+        if self.setup.late_heartbeats:
+            late = before.clients[0].works_on
+            joining = _put(joining, last, joining.clients[last]._replace(late=late))
+            working = _put(working, 0, working.clients[0]._replace(late=late))
+        return [empty, joining, working]
 
     def _all_work(self, system: System, clients: range) -> System:
         for _ in range(3):
@@ -175,7 +143,7 @@ class GroupModel:
             event = Heartbeat(consumer=self.setup.names[i], held=frozenset(shards_of(held)))
             self._heartbeats[i, held] = event
         done = self.group.step(system.group, event)
-        return done.state, done.answer
+        return done.state, NOT_ANSWERED if done.is_refused else done.answer
 
     def _heartbeat(self, system: System, i: int) -> System:
         client = system.clients[i]
@@ -187,14 +155,24 @@ class GroupModel:
         assert client.sent is not None
         assert not client.works_on & ~client.sent.held
         number, answer = self._heard(system, i, client.sent.held)
+        if answer == NOT_ANSWERED:
+            return self._refuse(system, i)
         sent = client.sent._replace(answer=answer)
         heard = client._replace(quiet=0, lost=client.lost & ~answer, sent=sent)
         return _put(system, i, heard)._replace(group=number)
+
+    def _refuse(self, system: System, i: int) -> System:
+        """The group has forgotten this consumer. Only one that fences gives its shards up because of it."""
+        if self._fences[i]:
+            return self._crash(system, i)
+        return _put(system, i, system.clients[i]._replace(sent=None))
 
     def _arrive_late(self, system: System, i: int) -> System:
         """The answer goes nowhere: its consumer no longer waits for it."""
         client = system.clients[i]
         number, answer = self._heard(system, i, client.late)
+        if answer == NOT_ANSWERED:
+            return system
         lost, sent = client.lost & ~answer, client.sent
         if self.setup.excuse_overtaken:
             lost |= client.works_on & ~client.late
@@ -205,7 +183,8 @@ class GroupModel:
     def _receive(self, system: System, i: int) -> System:
         client = system.clients[i]
         sent = client.sent
-        assert sent is not None
+        if sent is None:
+            return system  # it was refused
         if self._fences[i] and sent.age >= TIMEOUT:
             return _put(system, i, client._replace(sent=None))
         received = client._replace(
@@ -317,6 +296,9 @@ class GroupModel:
                 if entry.holder != name:
                     save = SaveCheckpoint(consumer=name, shard=shard, cursor=END, force=False)
                     group.refused(number, save, RefusalCode.CONSUMER_NOT_MATCH)
+            if name not in state.consumers and state.shards:
+                unknown = Heartbeat(consumer=name, held=frozenset(list(state.shards)[:1]))
+                group.refused(number, unknown, RefusalCode.NOT_EXIST_CONSUMER_WITH_BODY)
         missing = SaveCheckpoint(consumer="", shard=99, cursor=0, force=True)
         group.refused(number, missing, RefusalCode.SHARD_NOT_EXIST)
         nameless = SaveCheckpoint(consumer="", shard=0, cursor=0, force=False)

@@ -41,6 +41,7 @@ class Next:
 
     state: int
     answer: int
+    is_refused: bool = False
 
 
 @dataclass
@@ -163,7 +164,7 @@ class MemoizedGroup:
         self.coverage.rows.update((t.old, t.trigger, t.new) for t in done.transitions)
         if done.refusal is not None:
             self.coverage.refusals[done.refusal] += 1
-            return Next(number, 0)
+            return Next(number, 0, is_refused=True)
         return Next(self._number(done.state), bits(done.answer))
 
     def _number(self, state: GroupState) -> int:

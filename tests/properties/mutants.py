@@ -200,7 +200,7 @@ def _drop_row(node: ast.AST) -> None:
     first = "_edge(1, None, Trigger.APPEARED, _FREE, 'nothing prevents its assignment')"
     replacement = ast.parse(first, mode="eval").body
     if ast.unparse(node.args[2]) == "Trigger.APPEARED":
-        replacement = ast.parse(first.replace("Trigger.APPEARED", "Trigger.RECALLED"), mode="eval").body
+        replacement = ast.parse(first.replace("Trigger.APPEARED", "Trigger.REBOUND"), mode="eval").body
     assert isinstance(replacement, ast.Call)
     node.args = replacement.args
 

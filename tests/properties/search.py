@@ -8,7 +8,8 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tests.properties.group_system import GroupModel, System, check_exclusive
+from tests.properties.group_system import GroupModel
+from tests.properties.system import System, check_exclusive
 
 Story = tuple["Story", str] | None  # the events so far, the newest last
 

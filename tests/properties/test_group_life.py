@@ -215,7 +215,12 @@ class Unruly(GroupMachine):
 
     @rule(name=names, held=st.frozensets(index))
     def heartbeat(self, name: str, held: frozenset[int]) -> None:
+        is_known = name in self.driver.state.consumers
+        reports = held & self.driver.state.shards.keys()
         answer = self.driver.heartbeat(name, *held)
+        if reports and not is_known:
+            assert self.driver.last.refusal is RefusalCode.NOT_EXIST_CONSUMER_WITH_BODY
+            return
         assert answer == self.driver.state.owned_by(name)
         assert self.driver.state.consumers[name].held <= set(self.driver.state.shards)
 

@@ -102,7 +102,9 @@ class Scenario:
 
     def do_heartbeat(self, arguments: list[str], _: dict[str, str]) -> list[str]:
         answer = self.driver.heartbeat(arguments[0], *map(int, arguments[1:]))
-        return [f"answer: {' '.join(map(str, answer)) or 'none'}", *self._transition_lines()]
+        refusal = self.driver.last.refusal
+        line = f"refused: {refusal}" if refusal else f"answer: {' '.join(map(str, answer)) or 'none'}"
+        return [line, *self._transition_lines()]
 
     def do_leave(self, arguments: list[str], _: dict[str, str]) -> list[str]:
         self.driver.leave(arguments[0])

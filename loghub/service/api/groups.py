@@ -3,6 +3,8 @@
 These are the actions on ``/logstores/{ls}/consumergroups``. `loghub.domain.coordinator` assigns the shards.
 """
 
+from http import HTTPStatus
+
 from loghub.domain.group import Configure, Heartbeat, RefusalCode, SaveCheckpoint, ShardEntry
 from loghub.service.api import lookup, parse
 from loghub.service.api.cursors import check_cursor
@@ -12,7 +14,7 @@ from loghub.service.group_registry import RegisteredGroup
 from loghub.service.messages import EMPTY, Request, ServiceResponse, json_response
 from loghub.wire import client_quirks, names
 from loghub.wire import cursor as wire_cursor
-from loghub.wire.errors import Code, LogHubError
+from loghub.wire.errors import Code, LogHubError, MalformedCursor, MalformedName
 
 
 async def list_groups(engine: Engine, request: Request, *, ls: str) -> ServiceResponse:
@@ -32,9 +34,12 @@ async def create_group(engine: Engine, request: Request, *, ls: str) -> ServiceR
     """Create a group. Its name is the field ``consumerGroup`` of this request, but ``name`` in the list."""
     fields = parse.json_object(request)
     limits = engine.settings.limits
-    name = names.CONSUMER_GROUP.check(parse.string(fields, "consumerGroup"))
-    timeout_s = parse.integer(fields, "timeout", least=limits.timeout_min_s, most=limits.timeout_max_s)
-    order = parse.boolean(fields, "order", default=False)
+    try:
+        name = names.CONSUMER_GROUP.check(parse.string(fields, "consumerGroup"))
+        timeout_s = parse.integer(fields, "timeout", least=limits.timeout_min_s, most=limits.timeout_max_s)
+        order = parse.boolean(fields, "order", default=False)
+    except (MalformedName, LogHubError) as error:
+        raise failure(Code.JSON_INFO_INVALID, str(error)) from error
     store = lookup.logstore(engine, request, ls)
     groups = engine.groups.of(store.saved.id)
     if name in groups:
@@ -84,6 +89,9 @@ async def heartbeat(engine: Engine, request: Request, *, ls: str, cg: str) -> Se
     if consumer not in consumers and len(consumers) >= most:
         raise failure(Code.PROJECT_QUOTA_EXCEED, f"a group may have at most {most} consumers")
     step = await engine.groups.step(group, Heartbeat(consumer=consumer, held=held))
+    if step.refusal is not None:
+        message = f"group {cg} does not know consumer {consumer!r}, which must first give up its shards"
+        raise _refused(step.refusal, request, f"{message} and send a heartbeat that reports none")
     return json_response(step.answer)
 
 
@@ -117,12 +125,16 @@ def _position(engine: Engine, group: RegisteredGroup, shard: int, text: str) -> 
     consumed. A cursor below the oldest group is valid, since slow consumers have such cursors.
     """
     log = engine.logs.get((group.logstore, shard))
-    return wire_cursor.decode(text) if log is None else check_cursor(log, text)
+    try:
+        return wire_cursor.decode(text) if log is None else check_cursor(log, text)
+    except (MalformedCursor, LogHubError) as error:
+        raise failure(Code.INVALID_SHARD_CHECK_POINT, str(error)) from error
 
 
 def _refused(refusal: RefusalCode, request: Request, message: str) -> LogHubError:
     error = failure(Code(refusal.value), message)
     if refusal is RefusalCode.SHARD_NOT_EXIST:
+        error.status = HTTPStatus.NOT_FOUND  # of this call only (docs/sls-protocol.md 2.4)
         error.code = client_quirks.checkpoint_of_no_shard(request.headers.get("user-agent", ""))
     return error
 

@@ -89,6 +89,12 @@ async def refuse_query(_engine: Engine, _request: Request, *, ls: str) -> Servic
     )
 
 
+async def get_index(engine: Engine, request: Request, *, ls: str) -> ServiceResponse:
+    """Answer as for a logstore whose logs are not indexed: clients that copy a logstore ask for it."""
+    lookup.logstore(engine, request, ls)
+    raise failure(Code.INDEX_CONFIG_NOT_EXIST, f"logstore {ls} has no index, since this service has none")
+
+
 async def list_logstores(engine: Engine, request: Request) -> ServiceResponse:
     offset = parse.number_query(request, "offset", least=0, most=1 << 31, default=0)
     size = parse.number_query(request, "size", least=0, most=_PAGE, default=_PAGE)

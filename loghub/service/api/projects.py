@@ -9,7 +9,7 @@ from loghub.service.api import lookup, parse
 from loghub.service.api_errors import failure
 from loghub.service.catalog import Project
 from loghub.service.engine import Engine
-from loghub.service.facts import ProjectDeleted, ProjectSaved
+from loghub.service.facts import LogstoreDeleted, ProjectDeleted, ProjectSaved
 from loghub.service.messages import EMPTY, Request, ServiceResponse, json_response
 from loghub.wire import names
 from loghub.wire.errors import Code
@@ -54,12 +54,18 @@ async def update_project(engine: Engine, request: Request) -> ServiceResponse:
 
 
 async def delete_project(engine: Engine, request: Request) -> ServiceResponse:
-    """Delete an empty project. A project with logstores is not deleted, to prevent accidental data loss."""
+    """Delete a project with its logstores and all their logs, as the real SLS does."""
     async with engine.admin:
         project = lookup.project(engine, request)
-        if project.logstores:
-            raise failure(Code.PARAMETER_INVALID, "the project still has logstores; delete them first")
-        await engine.persist_deletion(ProjectDeleted(name=project.saved.name))
+        stores = [store.saved for store in project.logstores.values()]
+        for saved in stores:
+            engine.groups.forget_logstore(saved.id)
+        await engine.persist_deletion(
+            *(LogstoreDeleted(id=saved.id, project=saved.project, name=saved.name) for saved in stores),
+            ProjectDeleted(name=project.saved.name),
+        )
+        for saved in stores:
+            await engine.remove_logs(saved.id)
     return EMPTY
 
 

@@ -1,8 +1,9 @@
 """Authentication and authorization of a request by its head (docs/sls-protocol.md 1.3, 1.5).
 
-Signature version 1 signs the headers, and among them a hash of the body. A request is therefore checked
-before its body is read, and the service reads and stores nothing for a client without a key. The signature
-itself is computed in `loghub.wire.signing`; `loghub.service.http.body` compares the hash.
+Both versions of the signature sign the headers, and among them a hash of the body. A request is therefore
+checked before its body is read, and the service reads and stores nothing for a client without a key. The
+signatures are computed in `loghub.wire.signing` and `loghub.wire.signing_v4`; `loghub.service.http.body`
+compares the hash.
 """
 
 import hmac
@@ -13,8 +14,8 @@ from email.utils import parsedate_to_datetime
 from loghub.service.access import AccessKey, Right
 from loghub.service.api_errors import failure
 from loghub.service.messages import Head
-from loghub.wire import signing
-from loghub.wire.errors import Code
+from loghub.wire import signing, signing_v4
+from loghub.wire.errors import Code, LogHubError
 
 FindKey = Callable[[str], AccessKey | None]
 
@@ -27,20 +28,57 @@ def authenticate(head: Head, find_key: FindKey, *, now_s: float) -> AccessKey:
     value = head.headers.get("authorization", "")
     if not value:
         raise failure(Code.UNAUTHORIZED, "the request is not signed")
-    if signing.version(value) == 4:
-        raise failure(Code.UNAUTHORIZED, "this service accepts only signature version 1, not 4")
+    is_v4 = signing.version(value) == 4
+    key = _key_of_v4(head, value, find_key, now_s) if is_v4 else _key_of_v1(head, value, find_key, now_s)
+    _check_token(head.headers.get(_TOKEN_HEADER, ""), key)
+    return key
+
+
+def _key_of_v1(head: Head, value: str, find_key: FindKey, now_s: float) -> AccessKey:
     claim = signing.parse(value)
-    key = find_key(claim.access_key_id)
-    if key is None:
-        raise failure(Code.UNAUTHORIZED, f"access key {claim.access_key_id[:128]!r} is unknown")
-    _check_time(head.headers.get("date", ""), now_s)
+    key = _known(claim.access_key_id, find_key)
+    _check_skew(_date(head.headers.get("date", "")), now_s)
     text = signing.string_to_sign(
         method=head.method, path=head.path, query=head.query.items(), headers=head.headers
     )
     if not signing.verify(claim, text, secret=key.secret):
-        raise failure(Code.SIGNATURE_NOT_MATCH, "the signature does not match the request")
-    _check_token(head.headers.get(_TOKEN_HEADER, ""), key)
+        raise _not_signed_by(key)
     return key
+
+
+def _key_of_v4(head: Head, value: str, find_key: FindKey, now_s: float) -> AccessKey:
+    """Any region is accepted: this service has none."""
+    claim = signing_v4.parse(value)
+    key = _known(claim.access_key_id, find_key)
+    time = head.headers.get(signing_v4.TIME_HEADER, "")
+    try:
+        _check_skew(signing_v4.unix_time(time), now_s)
+    except ValueError as error:
+        message = f"{signing_v4.TIME_HEADER} {time[:64]!r} is not of the form 20261123T090000Z"
+        raise failure(Code.INVALID_DATE_FORMAT, message) from error
+    text = signing_v4.string_to_sign(
+        method=head.method,
+        path=head.path,
+        query=head.query.items(),
+        headers=head.headers,
+        region=claim.region,
+    )
+    if not time.startswith(claim.date) or not signing_v4.verify(claim, text, secret=key.secret):
+        raise _not_signed_by(key)
+    return key
+
+
+def _known(key_id: str, find_key: FindKey) -> AccessKey:
+    key = find_key(key_id)
+    if key is None:
+        raise failure(Code.UNAUTHORIZED, f"access key {key_id[:128]!r} is unknown")
+    return key
+
+
+def _not_signed_by(key: AccessKey) -> LogHubError:
+    return failure(
+        Code.SIGNATURE_NOT_MATCH, f"the signature does not match the request and key {key.key_id!r}"
+    )
 
 
 def authorize(key: AccessKey, right: Right, project: str | None) -> None:
@@ -64,7 +102,8 @@ def _check_token(token: str, key: AccessKey) -> None:
     )
 
 
-def _check_time(text: str, now_s: float) -> None:
+def _date(text: str) -> float:
+    """The time of a Date header in unix seconds."""
     if not text:
         raise failure(Code.MISSING_DATE, "Date is missing")
     try:
@@ -73,7 +112,12 @@ def _check_time(text: str, now_s: float) -> None:
         raise failure(Code.INVALID_DATE_FORMAT, f"Date {text[:64]!r} is not RFC 1123") from error
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)
-    if abs(date.timestamp() - now_s) > SKEW_S:
+    return date.timestamp()
+
+
+def _check_skew(time_s: float, now_s: float) -> None:
+    if abs(time_s - now_s) > SKEW_S:
         raise failure(
-            Code.REQUEST_TIME_EXPIRED, "Date differs by more than 15 minutes from the service's clock"
+            Code.REQUEST_TIME_EXPIRED,
+            "the request's time differs by more than 15 minutes from the service's clock",
         )

@@ -15,6 +15,7 @@ from loghub.service.api import parse
 from loghub.service.api_errors import failure
 from loghub.service.faults import ServiceFault
 from loghub.service.memory import Reservation
+from loghub.wire import signing, signing_v4
 from loghub.wire.errors import Code, LogHubError
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -41,11 +42,11 @@ async def read_body(
     Content-Length; ClientGone if the client disconnects.
     """
     declared = _declared_length(headers)
-    signed = headers.get("content-md5", "").upper()
+    signed = _signed_hash(headers)
     if declared > limits.max_bytes:
         raise _too_large(limits)
-    if declared and not signed:
-        raise _unsigned()
+    if declared and not signed.value:
+        raise _unsigned(signed)
     try:
         async with asyncio.timeout(limits.timeout_s):
             return await _collect(receive, signed, limits=limits, memory=memory)
@@ -53,10 +54,28 @@ async def read_body(
         raise failure(Code.SERVER_BUSY, "the body did not arrive in time") from error
 
 
-async def _collect(receive: Receive, signed: str, *, limits: BodyLimits, memory: Reservation) -> bytes:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedHash:
+    """The hash of the body as the signed head has it; empty in version 1 if there is no body."""
+
+    header: str
+    value: str
+    is_v4: bool
+
+    def start(self) -> "hashlib._Hash":
+        return hashlib.sha256() if self.is_v4 else hashlib.md5(usedforsecurity=False)
+
+
+def _signed_hash(headers: Mapping[str, str]) -> SignedHash:
+    is_v4 = signing.version(headers.get("authorization", "")) == 4
+    header = signing_v4.HASH_HEADER if is_v4 else "Content-MD5"
+    return SignedHash(header=header, value=headers.get(header.lower(), "").lower(), is_v4=is_v4)
+
+
+async def _collect(receive: Receive, signed: SignedHash, *, limits: BodyLimits, memory: Reservation) -> bytes:
     parts: list[bytes] = []
     size = 0
-    digest = hashlib.md5(usedforsecurity=False)
+    digest = signed.start()
     more = True
     while more:
         message = await receive()
@@ -64,21 +83,22 @@ async def _collect(receive: Receive, signed: str, *, limits: BodyLimits, memory:
             raise ClientGone
         more = message.get("more_body", False)
         if part := message.get("body", b""):
-            if not signed:
-                raise _unsigned()
+            if not signed.value:
+                raise _unsigned(signed)
             size += len(part)
             if size > limits.max_bytes:
                 raise _too_large(limits)
             memory.take(len(part))
             digest.update(part)
             parts.append(part)
-    if (digest.hexdigest().upper() if parts else "") != signed:
-        raise failure(Code.SIGNATURE_NOT_MATCH, "Content-MD5 does not match the body")
+    found = digest.hexdigest() if parts or signed.is_v4 else ""
+    if found != signed.value:
+        raise failure(Code.SIGNATURE_NOT_MATCH, f"{signed.header} does not match the body")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _unsigned() -> LogHubError:
-    return failure(Code.SIGNATURE_NOT_MATCH, "Content-MD5 is missing, so the body is not signed")
+def _unsigned(signed: SignedHash) -> LogHubError:
+    return failure(Code.SIGNATURE_NOT_MATCH, f"{signed.header} is missing, so the body is not signed")
 
 
 def _too_large(limits: BodyLimits) -> LogHubError:

@@ -93,6 +93,7 @@ _OTHERS = (
     _route(_ADMIN, "DELETE", "/logstores/{ls}", logstores.delete_logstore, "DeleteLogStore"),
     _route(_READ, "GET", "/logstores/{ls}/logs", logstores.refuse_query, "GetLogs"),
     _route(_READ, "POST", "/logstores/{ls}/logs", logstores.refuse_query, "GetLogs"),
+    _route(_READ, "GET", "/logstores/{ls}/index", logstores.get_index, "GetIndex"),
     _route(_READ, "GET", "/logstores/{ls}/shards", shards.list_shards, "ListShards"),
     _route(_READ, "GET", "/logstores/{ls}/shards/{shard}", cursors.get_shard, "GetCursor"),
     _route(_ADMIN, "POST", "/logstores/{ls}/shards/{shard}", shards.change_shard, "SplitOrMergeShard"),

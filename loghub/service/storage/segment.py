@@ -140,6 +140,11 @@ class OpenSegment:
             latest_us=self._latest_us,
         )
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no records."""
+        return not self._marks
+
     def contents(self) -> tuple[File, Marks]:
         return self._file, self._marks
 

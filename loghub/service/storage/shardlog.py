@@ -10,7 +10,7 @@ import errno
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import structlog
@@ -143,18 +143,22 @@ class ShardLog:
             self._open.append(run)
 
     def _make_room(self, size: int) -> None:
-        if self._open is None or not self._open.fits(size):
-            self._roll(size)
-
-    def _roll(self, least_bytes: int) -> None:
-        """Create a new segment. The previous segment is sealed first, so only the newest can have a torn
-        tail. New segments have the salt of ``birth``."""
-        end = SEGMENT_HEADER_BYTES + least_bytes
-        size = max(self._segment_bytes, end + footer_room(end))
-        if self._disk.free_bytes(self._folder) < size + RESERVED_BYTES:
+        if self._open is not None and self._open.fits(size):
+            return
+        end = SEGMENT_HEADER_BYTES + size
+        allocated = max(self._segment_bytes, end + footer_room(end))
+        if self._disk.free_bytes(self._folder) < allocated + RESERVED_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._folder)
+        self._roll(allocated)
+
+    def _roll(self, allocated: int) -> None:
+        """Create a new segment of this size. The previous segment is sealed first, so only the newest can
+        have a torn tail. One without records is replaced: the new one has the same name, which retention
+        would remove together with the sealed one. New segments have the salt of ``birth``."""
         header, sealed = self._birth, self._sealed
-        if self._open is not None:
+        if self._open is not None and self._open.is_empty:
+            header = replace(self._open.header, salt=self._birth.salt)
+        elif self._open is not None:
             last = self._open.seal(self._files)
             sealed = (*sealed, last)
             header = SegmentHeader(
@@ -163,7 +167,7 @@ class ShardLog:
                 received_us=last.totals.received_us,
                 salt=self._birth.salt,
             )
-        self._open = create_segment(self._disk, folder=self._folder, header=header, size=size)
+        self._open = create_segment(self._disk, folder=self._folder, header=header, size=allocated)
         self._sealed = sealed
 
     def sync(self) -> None:
@@ -191,10 +195,9 @@ class ShardLog:
         Returns their files, which the caller removes once the new oldest cursor is persisted: until then a
         crash brings them back. Raises OSError if there is no space for a new segment.
         """
-        extent = self.extent
-        if extent.oldest_cursor < extent.end_cursor and extent.received_us < received_us:
+        if self._open is not None and not self._open.is_empty and self.extent.received_us < received_us:
             try:
-                self._roll(0)
+                self._roll(SEGMENT_HEADER_BYTES)  # the next write makes one with room
             except OSError:
                 if not self._sealed:
                     raise

@@ -237,8 +237,9 @@ class Pipeline(ApiModel):
         description=(
             "Allow results of single micro-batches. A pipeline sees the logs of one micro-batch, and how many"
             " these are depends on the load. GROUP BY and aggregate functions, DISTINCT, LIMIT, ORDER BY,"
-            " window functions, and joins of logs with logs therefore give results of each micro-batch, not"
-            " of all logs. Unless this is true, a worker refuses such a pipeline with reason InvalidPipeline."
+            " window functions, joins of logs with logs, and joins and unions that keep rows of another table"
+            " therefore give results of each micro-batch, not of all logs. Unless this is true, a worker"
+            " refuses such a pipeline with reason InvalidPipeline."
         ),
     )
     trigger: Trigger = Field(default=Trigger(), description="When the next micro-batch starts.")

@@ -143,7 +143,7 @@ class _Demo:
         """Run everything from the first process to the last."""
         self.screen.say("the embedded log service starts")
         self.screen.refresh()
-        async with run_context(self._root, self._resource, None, say=self.screen.say) as context:
+        async with run_context(self._root, self._resource, say=self.screen.say) as context:
             self.screen.say(f"it listens on {context.endpoint}")
             await self._create(context)
             self._start_producer(context)

@@ -176,7 +176,7 @@ def _endpoint(text: str) -> str:
         target.split_endpoint(text)
     except target.BadEndpoint as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    return text
+    return text if "://" in text else f"http://{text}"  # it is stored as the object's endpoint
 
 
 def _shards(text: str) -> int:

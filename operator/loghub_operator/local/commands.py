@@ -18,6 +18,7 @@ from typing import Any
 from loghub.client import target
 from loghub.client.target import BadEndpoint
 from loghub.clock import SystemClock
+from loghub.wire import hosts
 from loghub.wire.errors import LogHubException
 from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Status, parse_resource, patterns
 from loghub_operator.api.conditions import ConditionType
@@ -66,7 +67,8 @@ class UpOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownOptions:
-    """Exactly one of ``file`` and ``name`` is set."""
+    """Exactly one of ``file`` and ``name`` is set. The group is at the log service where it was up; another
+    ``endpoint`` is a mistake."""
 
     root: Root
     file: Path | None
@@ -78,7 +80,7 @@ class DownOptions:
 async def up(options: UpOptions) -> int:
     """Runs until a signal, `loghub down`, or the state in ``wait_for``. Raises `InvalidResourceError`,
     `Refused`, `StartFailed`, `InUseError`, `ServiceStartError`."""
-    file = CrFile(options.file, options.name)
+    file = CrFile(options.file, options.name, embedded=options.endpoint)
     document = file.read()
     folder = _checked_folder(options.root, document)
     _reject_cluster_references(file, document)
@@ -105,8 +107,10 @@ async def up(options: UpOptions) -> int:
 async def down(options: DownOptions) -> int:
     """Takes a group down, through the process that runs it if there is one. Raises the errors of `up`."""
     folder = _named_folder(options)
-    if Record.load(folder) is None:
+    record = Record.load(folder)
+    if record is None:
         raise StartFailed(f"{folder.folder.name} is not up: no state found in {folder.folder}")
+    _reject_another_endpoint(options.endpoint, record.resource())
     released = await _taken_down_by_its_owner(folder) or await _take_down(options, folder)
     if released:
         print(f"{folder.folder.name} is taken down")  # noqa: T201 - the program's output
@@ -156,7 +160,6 @@ def serve(root: Root, listen: str) -> int:
 async def run_context(
     root: Root,
     resource: LogHubConsumerGroup,
-    endpoint: str | None,
     allowed_http_hosts: tuple[str, ...] = (),
     *,
     say: Callable[[str], None],
@@ -166,8 +169,8 @@ async def run_context(
     ``say`` shows a line to the user.
     """
     clock = SystemClock()
-    url = resource.spec.endpoint if resource.spec.endpoint != EMBEDDED else endpoint
-    if url is not None:
+    url = resource.spec.endpoint
+    if url != EMBEDDED:
         _reject_insecure(url, allowed_http_hosts)
         folder = root.group(resource.metadata.name).credentials
         missing = missing_keys(os.environ)
@@ -198,7 +201,7 @@ async def run_context(
 def _context_of(
     options: UpOptions | DownOptions, record: Record, say: Callable[[str], None]
 ) -> AbstractAsyncContextManager[RunContext]:
-    return run_context(options.root, record.resource(), options.endpoint, options.allowed_http_hosts, say=say)
+    return run_context(options.root, record.resource(), options.allowed_http_hosts, say=say)
 
 
 def _reject_insecure(url: str, allowed_http_hosts: tuple[str, ...]) -> None:
@@ -272,6 +275,13 @@ def _reject_cluster_references(file: CrFile, document: dict[str, Any]) -> None:
         reject_cluster_references(resource, file.code(resource))
     except InvalidResourceError as error:
         raise Refused(apiserver_message(document, error)) from None
+
+
+def _reject_another_endpoint(given: str | None, resource: LogHubConsumerGroup) -> None:
+    known = resource.spec.endpoint
+    if given is not None and hosts.log_service(given) != hosts.log_service(known):
+        where = "the embedded service on this machine" if known == EMBEDDED else known
+        raise StartFailed(f"{resource.metadata.name} is up at {where}, not at {given}; leave out --endpoint")
 
 
 def _named_folder(options: DownOptions) -> GroupFolder:

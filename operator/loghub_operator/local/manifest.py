@@ -8,6 +8,7 @@ from typing import Any
 
 from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Problem, resources_in
 from loghub_operator.api.parse import documents_in
+from loghub_operator.api.v1alpha1 import EMBEDDED
 from loghub_operator.model.observed import UserCode
 from loghub_operator.resources.user_code import code_in, code_source
 
@@ -18,9 +19,11 @@ MAX_BYTES = 3 << 20  # the limit of an API server
 class CrFile:
     """The user's file; `changed` is true once for every change."""
 
-    def __init__(self, path: Path, name: str | None) -> None:
+    def __init__(self, path: Path, name: str | None, *, embedded: str | None = None) -> None:
+        """``embedded`` is the URL that `endpoint: embedded` means; None: the service on this machine."""
         self._path = path
         self._name = name
+        self._embedded = embedded
         self._stamp = self._file_stamp()
         self._config_maps: tuple[Document, ...] = ()
 
@@ -33,7 +36,8 @@ class CrFile:
         return True
 
     def read(self) -> Document:
-        """Reads the object as the user wrote it. Raises `InvalidResourceError`."""
+        """Reads the object as the user wrote it, with the URL for `endpoint: embedded`: what is recorded of a
+        group is about one log service. Raises `InvalidResourceError`."""
         try:
             with self._path.open("rb") as file:
                 content = file.read(MAX_BYTES + 1)
@@ -47,7 +51,10 @@ class CrFile:
             raise _invalid(f"{self._path} is not UTF-8 text") from None
         picked = self._pick(resources_in(text))
         self._config_maps = documents_in(text, "v1", "ConfigMap")
-        return picked
+        spec = picked.get("spec")
+        if self._embedded is None or not isinstance(spec, dict) or spec.get("endpoint", EMBEDDED) != EMBEDDED:
+            return picked
+        return {**picked, "spec": {**spec, "endpoint": self._embedded}}
 
     def code(self, resource: LogHubConsumerGroup) -> UserCode:
         """The pipeline's code from a ConfigMap in the same file, as last read."""

@@ -11,13 +11,15 @@ class Memory:
     """A restart of the operator forgets it, so nothing that must survive is kept in it.
 
     ``last_error`` is the message of the action that failed in the previous reconcile, "" if none did;
-    ``service_error`` is the same if it was the log service that failed or refused.
+    ``service_error`` is the same if it was the log service that failed or refused. ``committed`` is how many
+    checkpoints it committed for a reset; 0 if that failed.
     """
 
     scaling: ScalingState = NOTHING
     drift: DriftHistory = NO_DRIFT_HISTORY
     last_error: str = ""
     service_error: str = ""
+    committed: int = 0
 
 
 NO_MEMORY = Memory()

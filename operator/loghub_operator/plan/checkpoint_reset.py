@@ -34,6 +34,7 @@ IN_FIRST_MANIFEST = (
     "it; spec.startPosition says where a new group starts"
 )
 ELSEWHERE = "spec.endpoint changed to another log service, whose cursors are others,"
+OF_OTHERS = "the consumer group ceased to be this object's"
 IN_PROGRESS = (
     CheckpointResetPhase.STOPPING_WORKERS,
     CheckpointResetPhase.COMMITTING,
@@ -49,6 +50,11 @@ class ResetProgress:
     actions: tuple[Action, ...] = ()
     events: tuple[EmitEvent, ...] = ()
 
+    @property
+    def committed(self) -> int:
+        """How many checkpoints are committed now."""
+        return sum(len(one.cursors) for one in self.actions if isinstance(one, CommitCheckpoints))
+
 
 def advance(
     resource: LogHubConsumerGroup,
@@ -60,12 +66,14 @@ def advance(
     """The next step of the requested reset, if there is one."""
     requested, last = resource.spec.reset_checkpoints, resource.status.checkpoint_reset
     if requested is None:
-        return _withdrawn(last, now)
+        return _ended(last, "spec.resetCheckpoints was removed", now)
     if resource.is_new and last is None:
         return _to(CheckpointResetPhase.SUCCEEDED, requested.nonce, IN_FIRST_MANIFEST, now)
     if last is not None and last.phase in IN_PROGRESS and is_recorded_elsewhere(resource):
         return _interrupted(last, f"{ELSEWHERE} in phase {last.phase}", now)
-    if not desired.may_change_group or not isinstance(observed.service, Available):
+    if not desired.may_change_group:
+        return _ended(last, OF_OTHERS, now)
+    if not isinstance(observed.service, Available):
         return ResetProgress(last)
     if last is None or last.nonce != requested.nonce:
         message = "the workers finish their batches and leave the group"
@@ -153,12 +161,13 @@ def _to(
     return ResetProgress(status, actions, (event,))
 
 
-def _withdrawn(last: CheckpointResetStatus | None, now: float) -> ResetProgress:
+def _ended(last: CheckpointResetStatus | None, why: str, now: float) -> ResetProgress:
+    """A reset in progress does not go on."""
     if last is None or last.phase not in IN_PROGRESS:
         return ResetProgress(last)
     if last.phase == CheckpointResetPhase.RESUMING:  # only the start of the workers is left
         return _to(CheckpointResetPhase.SUCCEEDED, last.nonce, last.message, now, undo=last.backup_config_map)
-    return _interrupted(last, f"spec.resetCheckpoints was removed in phase {last.phase}", now)
+    return _interrupted(last, f"{why} in phase {last.phase}", now)
 
 
 def _interrupted(last: CheckpointResetStatus, message: str, now: float) -> ResetProgress:
@@ -253,6 +262,13 @@ def _committing(reset: _Reset) -> ResetProgress:
     if reset.observed.memory.service_error and too_long:
         return reset.failed(
             f"the log service rejects the checkpoints of shards {listed(shard for shard, _ in cursors)};"
+            f" ConfigMap {undo} has the previous ones",
+            undo=undo,
+        )
+    # All were committed, and as many are others again: after another five minutes it would be no different.
+    if too_long and 0 < reset.observed.memory.committed <= len(cursors):
+        return reset.failed(
+            f"others keep moving the checkpoints of shards {listed(shard for shard, _ in cursors)};"
             f" ConfigMap {undo} has the previous ones",
             undo=undo,
         )

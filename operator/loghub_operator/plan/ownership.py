@@ -49,7 +49,8 @@ def evaluate_ownership(resource: LogHubConsumerGroup, observed: ObservedState, n
     if isinstance(service, Available):
         since, refused = since or _after(observed.peers, now), None
     elif service.reason in _REFUSED:
-        refused = refused or rfc3339(now)
+        # A time that lies ahead, because the clock was wrong then, would let the owner stay as much longer.
+        refused = rfc3339(now if refused is None else min(now, unix_s(refused)))
         since = None if now - unix_s(refused) > REFUSED_FOR_S else since
     record = observed.group_record
     return OwnershipStatus(

@@ -89,7 +89,7 @@ def plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> 
         (*actions, *reset.events, *events_of(decisions, actions), *_reshard(scaling, decisions.group)),
         build_status(decisions, now),
         metrics=group_metrics(resource, observed, scaling, run=replicas.run),
-        memory=Memory(scaling=scaling.state, drift=history),
+        memory=Memory(scaling=scaling.state, drift=history, committed=reset.committed),
         owner=desired.owner,
     )
 

@@ -67,6 +67,7 @@ def finish(done: Round, error: Exception | None, now: float) -> RoundOutcome:
             drift=done.observed.memory.drift,
             last_error=message,
             service_error=message if isinstance(error, LogHubException) else "",
+            committed=0,
         )
         deadline_s = done.resource.spec.worker.progress_deadline_seconds
         before = done.resource.status

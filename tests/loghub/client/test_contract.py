@@ -52,13 +52,11 @@ def test_a_logstore_of_a_missing_project_is_refused(empty: LogHub) -> None:
     assert_refused("ProjectNotExist", error)
 
 
-def test_project_with_a_logstore_is_not_deleted(client: LogHub) -> None:
-    with pytest.raises(LogHubError) as error:
-        client.delete_project()
-    assert_refused("ParameterInvalid", error)
-    client.delete_logstore(STORE)
+def test_a_project_is_deleted_with_its_logstores(client: LogHub) -> None:
     client.delete_project()
     assert not client.project_exists()
+    client.create_project()
+    assert client.list_logstores() == ()
 
 
 def test_logstores_are_created_and_deleted(client: LogHub) -> None:

@@ -148,7 +148,7 @@ def test_checkpoint_beyond_the_end_is_refused(grouped: LogHub) -> None:
     beyond = cursor.encode(end + 1)
     with pytest.raises(LogHubError) as error:
         grouped.update_checkpoint(STORE, GROUP.name, shard=0, cursor=beyond, consumer="a", force=True)
-    assert_refused("InvalidCursor", error)
+    assert_refused("InvalidShardCheckPoint", error)
     (saved,) = grouped.get_checkpoints(STORE, GROUP.name, 0)
     assert saved.cursor == ""
 

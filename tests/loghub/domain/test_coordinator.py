@@ -74,17 +74,21 @@ def test_not_alloc_to_already_alloc_immediately_for_a_new_shard() -> None:
 
 
 def test_not_alloc_to_already_alloc_to_transfer_for_a_late_consumer_that_reports_it() -> None:
-    """The late consumer gets it first; then balance moves it like any other."""
+    """It gets them first, and only once it no longer reports them; then balance moves one like any other."""
     driver = Driver(2)
     driver.heartbeat("b")
     driver.advance(20)
-    driver.heartbeat("a", 0, 1)  # not its, but it works on them
+    driver.heartbeat("a")
+    driver.heartbeat("a", 0, 1)  # not its: a late heartbeat, or a second process of its name
     driver.heartbeat("c")
     driver.advance(10)
     driver.tick()  # b is gone
-    assert triggers(driver.last, 0)[-1] is Trigger.ASSIGNED
-    assert triggers(driver.last, 1)[-2:] == [Trigger.ASSIGNED, Trigger.MOVED_TO_BALANCE]
-    assert [driver.line(s) for s in (0, 1)] == ["already_alloc a", "transfer a -> c"]
+    for shard in (0, 1):
+        assert triggers(driver.last, shard)[-2:] == [Trigger.ASSIGNED, Trigger.MOVED_TO_BALANCE]
+    assert [driver.line(s) for s in (0, 1)] == ["transfer a -> a", "transfer a -> c"]
+    assert driver.heartbeat("a", 0, 1) == ()
+    assert driver.heartbeat("a") == (0,)
+    assert driver.heartbeat("c") == (1,)
 
 
 # --- edges 4, 9 --------------------------------------------------------------------------------
@@ -165,14 +169,16 @@ def test_transfer_to_already_alloc_of_the_next_holder() -> None:
     assert driver.heartbeat("b") == (1,)
 
 
-def test_transfer_to_already_alloc_of_the_holder_when_the_next_holder_times_out() -> None:
+def test_transfer_is_bound_to_the_holder_when_the_next_holder_times_out() -> None:
     driver = in_transfer()
     driver.advance(20)
     driver.heartbeat("a", 0, 1)
     driver.advance(10)
     driver.tick()
     assert triggers(driver.last, 1) == [Trigger.NEXT_TIMED_OUT]
-    assert driver.heartbeat("a", 0, 1) == (0, 1)
+    assert driver.line(1) == "transfer a -> a"
+    assert driver.heartbeat("a", 0, 1) == (0,), "its last answer omitted 1: it may be shutting 1 down"
+    assert driver.heartbeat("a", 0) == (0, 1)
 
 
 # --- edges 7, 8, 13, 14 ------------------------------------------------------------------------
@@ -204,7 +210,10 @@ def test_over_to_not_alloc_to_already_alloc_by_force() -> None:
     driver.report_shards()
     driver.checkpoint("a", 0, 5)
     assert driver.checkpoint("", 0, 2, force=True) is None
-    assert triggers(driver.last, 0) == [Trigger.FORCED_BACK, Trigger.ASSIGNED]
+    assert triggers(driver.last, 0) == [Trigger.FORCED_BACK, Trigger.ASSIGNED, Trigger.MOVED_TO_BALANCE]
+    assert [passage.holder for passage in driver.last.transitions] == [None, "a", "a"]
+    assert driver.heartbeat("a", 0) == ()
+    assert driver.heartbeat("a") == (0,)
 
 
 def test_over_stays_when_forced_to_the_end_again_or_when_empty() -> None:
@@ -282,11 +291,12 @@ def test_transfer_to_not_alloc_when_the_holder_leaves() -> None:
     assert driver.heartbeat("b") == (0, 1)
 
 
-def test_transfer_to_already_alloc_of_the_holder_when_the_next_holder_leaves() -> None:
+def test_transfer_is_bound_to_the_holder_when_the_next_holder_leaves() -> None:
     driver = in_transfer()
     driver.leave("b")
     assert triggers(driver.last, 1) == [Trigger.NEXT_LEFT]
-    assert driver.heartbeat("a", 0, 1) == (0, 1)
+    assert driver.heartbeat("a", 0, 1) == (0,)
+    assert driver.heartbeat("a", 0) == (0, 1)
 
 
 def test_a_leave_of_an_unknown_consumer_changes_nothing() -> None:
@@ -313,7 +323,7 @@ def test_not_alloc_stays_when_order_is_switched_on() -> None:
     assert driver.line(3) == "wait"
 
 
-def test_transfer_to_already_alloc_when_balance_recalls_it() -> None:
+def test_transfer_is_bound_to_the_holder_when_balance_no_longer_moves_it() -> None:
     driver = Driver(4)
     driver.heartbeat("a")
     driver.heartbeat("b")
@@ -321,16 +331,16 @@ def test_transfer_to_already_alloc_when_balance_recalls_it() -> None:
     for shard in (0, 1):
         driver.close_shard(shard, begin=5, end=5)
     driver.report_shards()
-    assert triggers(driver.last, 3) == [Trigger.RECALLED]
-    assert [driver.line(s) for s in (2, 3)] == ["transfer a -> b", "already_alloc a"]
+    assert triggers(driver.last, 3) == [Trigger.REBOUND]
+    assert [driver.line(s) for s in (2, 3)] == ["transfer a -> b", "transfer a -> a"]
 
 
-def test_transfer_to_already_alloc_to_transfer_when_balance_binds_it_to_another() -> None:
+def test_transfer_is_bound_to_another_by_balance() -> None:
     driver = Driver(4)
     driver.heartbeat("a")
     driver.heartbeat("b")
     driver.heartbeat("c")
-    assert triggers(driver.last, 3) == [Trigger.RECALLED, Trigger.MOVED_TO_BALANCE]
+    assert triggers(driver.last, 3) == [Trigger.REBOUND]
     assert driver.line(3) == "transfer a -> c"
 
 

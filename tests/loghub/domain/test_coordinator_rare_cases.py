@@ -2,7 +2,7 @@
 
 from loghub.domain.coordinator import restore, step
 from loghub.domain.fsm import ShardState, Trigger
-from loghub.domain.group import LogShard, ShardEntry, ShardsChanged
+from loghub.domain.group import Heartbeat, LogShard, ShardEntry, ShardsChanged
 from tests.loghub.domain.driver import Driver, in_transfer, triggers
 
 
@@ -85,7 +85,7 @@ def test_a_shard_that_is_moving_stays_in_transfer_while_the_balance_is_the_same(
     assert driver.last.transitions == ()
 
 
-def test_transfer_to_already_alloc_for_the_holder_rather_than_a_third_consumer() -> None:
+def test_transfer_is_bound_to_the_holder_rather_than_a_third_consumer() -> None:
     """z still works on what moves from it to b; c, which is as idle and earlier by name, does not get it."""
     transfer = ShardState.TRANSFER
     entries = [
@@ -97,22 +97,43 @@ def test_transfer_to_already_alloc_for_the_holder_rather_than_a_third_consumer()
     restored = restore(group="g", timeout_s=30.0, order=False, entries=entries, now=0.0)
     remaining = ShardsChanged(shards=(LogShard(shard=1), LogShard(shard=2)))
     done = step(restored, remaining, now=1.0)
-    assert triggers(done, 2) == [Trigger.RECALLED]
-    assert done.state.shards[2].holder == "z"
+    assert triggers(done, 2) == [Trigger.REBOUND]
+    assert (done.state.shards[2].holder, done.state.shards[2].next_holder) == ("z", "z")
 
 
 def test_a_shard_that_two_consumers_report_goes_to_the_first_by_name() -> None:
     driver = Driver(1)
-    driver.heartbeat("c")
-    driver.heartbeat("a", 0)
+    for name in ("c", "a", "b"):
+        driver.heartbeat(name)
     driver.heartbeat("b", 0)
+    driver.heartbeat("a", 0)
     driver.leave("c")
-    assert driver.line(0) == "already_alloc a"
+    assert driver.line(0) == "transfer a -> a"
 
 
 def test_a_deleted_shard_is_no_longer_among_those_that_a_consumer_reported() -> None:
     driver = Driver(2)
+    driver.heartbeat("a")
     driver.heartbeat("a", 0, 1)
     driver.delete_shard(1)
     driver.report_shards()
     assert driver.state.consumers["a"].held == {0}
+
+
+def test_a_consumer_that_the_group_does_not_know_may_report_only_shards_that_no_longer_exist() -> None:
+    driver = Driver(2)
+    driver.delete_shard(1)
+    driver.report_shards()
+    assert driver.do(Heartbeat(consumer="a", held=frozenset({0, 1}))).refusal == "NotExistConsumerWithBody"
+    assert not driver.state.consumers
+    assert driver.heartbeat("a", 1) == (0,)
+
+
+def test_a_shard_goes_to_the_next_holder_only_once_that_does_not_report_it_either() -> None:
+    """A late heartbeat of b, of the time when it had shard 1."""
+    driver = in_transfer()
+    driver.heartbeat("b", 1)
+    assert driver.heartbeat("a", 0) == (0,)
+    assert triggers(driver.last, 1) == [Trigger.REBOUND]
+    assert driver.line(1) == "transfer b -> b"
+    assert driver.heartbeat("b") == (1,)

@@ -22,7 +22,7 @@ EXPECTED = {
     ("already_alloc", "holder_timed_out"): (4, "not_alloc"),
     ("already_alloc", "moved_to_balance"): (5, "transfer"),
     ("transfer", "holder_released"): (6, "already_alloc"),
-    ("transfer", "next_timed_out"): (6, "already_alloc"),
+    ("transfer", "next_timed_out"): (6, "transfer"),
     ("over", "forced_back"): (7, "not_alloc"),
     ("already_alloc", "end_checkpointed"): (8, "over"),
     ("transfer", "holder_timed_out"): (9, "not_alloc"),
@@ -32,12 +32,12 @@ EXPECTED = {
     ("transfer", "nothing_left"): (10, "over"),
     ("already_alloc", "holder_left"): (11, "not_alloc"),
     ("transfer", "holder_left"): (11, "not_alloc"),
-    ("transfer", "next_left"): (11, "already_alloc"),
+    ("transfer", "next_left"): (11, "transfer"),
     ("wait", "order_dropped"): (12, "not_alloc"),
     ("transfer", "end_checkpointed"): (13, "over"),
     ("not_alloc", "end_checkpointed"): (14, "over"),
     ("wait", "end_checkpointed"): (14, "over"),
-    ("transfer", "recalled"): (15, "already_alloc"),
+    ("transfer", "rebound"): (15, "transfer"),
 }
 STATES: list[ShardState | None] = [None, *ShardState]
 

@@ -26,6 +26,7 @@ REQUESTS: list[ApiRequest] = [
     (Right.READ, "GET", "/logstores", {}, b""),
     (Right.READ, "GET", "/logstores/access", {}, b""),
     (Right.READ, "GET", "/logstores/access/logs", {}, b""),
+    (Right.READ, "GET", "/logstores/access/index", {}, b""),
     (Right.READ, "GET", "/logstores/access/shards", {}, b""),
     (Right.READ, "GET", "/logstores/access/shards/0", {"type": "cursor", "from": "end"}, b""),
     (Right.READ, "GET", "/logstores/access/shards/0", {"type": "logs", "cursor": "MQ=="}, b""),

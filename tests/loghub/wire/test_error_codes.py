@@ -11,7 +11,7 @@ DOCUMENTED = {
     400: "RequestTimeExpired InvalidRequestTime MissingContentType MissingBodyRawSize InvalidBodyRawSize "
     "InvalidCompressType MissingHost MissingDate InvalidDateFormat MissingAPIVersion InvalidAPIVersion "
     "ProjectAlreadyExist ParameterInvalid ShardNotExist LogStoreWithoutShard JsonInfoInvalid "
-    "ConsumerGroupAlreadyExist",
+    "ConsumerGroupAlreadyExist NotExistConsumerWithBody InvalidShardCheckPoint",
     401: "SignatureNotMatch Unauthorized",
     404: "ProjectNotExist LogStoreNotExist",
     405: "InvalidMethod",

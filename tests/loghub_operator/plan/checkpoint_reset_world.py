@@ -30,6 +30,7 @@ from loghub_operator.model.memory import NO_MEMORY
 from loghub_operator.model.observed import (
     ObservedState,
     ObservedStatefulSet,
+    Peer,
     Placement,
 )
 from loghub_operator.plan.planner import plan
@@ -70,6 +71,7 @@ class World:
         self.killed_at = killed_at
         self.now = 1000.0
         self.memory = NO_MEMORY
+        self.peers: tuple[Peer, ...] = ()
 
     def write(self) -> None:
         for shard in self.client.list_shards(LOGSTORE):
@@ -90,6 +92,7 @@ class World:
             reset=self.observe_reset(group, service.shards) if needs_observation(group) else None,
             group_record=GroupRecord("Created", None),
             memory=self.memory,
+            peers=self.peers,
         )
 
     def observe_reset(self, group: LogHubConsumerGroup, shards: Any) -> ResetObserved:
@@ -112,6 +115,7 @@ class World:
             self.carry_out(group, action)
         self.effect()
         self.status = planned.status.to_dict()
+        self.memory = planned.memory
         self.effect()
         self.now += 1
 

@@ -20,6 +20,7 @@ from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import (
     ObservedState,
     ObservedStatefulSet,
+    Peer,
     ServiceErrorReason,
     Unavailable,
 )
@@ -227,6 +228,42 @@ def test_a_rejection_that_lasts_too_long_fails_the_reset_and_an_outage_does_not(
     assert "rejects the checkpoints of shards 0, 1, 2" in later.checkpoint_reset.message
 
 
+class Contested(World):
+    """Another client moves one checkpoint after each reconcile, as a reset in another cluster does."""
+
+    def round(self) -> None:
+        super().round()
+        self.force(dict([*self.cursors("begin").items()][:1]))
+
+
+def test_a_reset_that_others_undo_again_and_again_fails_after_the_bound() -> None:
+    world = Contested({"to": "End", "nonce": "n"})
+    while world.status.get("checkpointReset", {}).get("phase") != "Committing":
+        world.round()
+    began = world.now
+    while world.status["checkpointReset"]["phase"] == "Committing":
+        world.round()
+        assert world.now < began + 400
+    assert world.now > began + 300
+    reset = world.status["checkpointReset"]
+    assert (reset["phase"], reset["backupConfigMap"]) == ("Failed", "access-checkpoints-n")
+    assert "others keep moving the checkpoints of shards 0;" in reset["message"]
+
+
+def test_a_reset_that_an_outage_delayed_commits_its_checkpoints_part_by_part() -> None:
+    world = World({"to": "End", "nonce": "n"})
+    while world.status.get("checkpointReset", {}).get("phase") != "Committing":
+        world.round()
+    world.now += 1000
+    group = world.resource()
+    planned = plan(group, world.observe(group), world.now)
+    assert planned.memory.committed == 3
+    ends = world.cursors("end")
+    world.force({0: ends[0]})  # as many as the deadline allowed
+    world.memory = planned.memory
+    assert world.until_over()["phase"] == "Succeeded"
+
+
 @pytest.mark.parametrize(("after_s", "phase"), [(1.0, "StoppingWorkers"), (1000.0, "Failed")])
 def test_a_backup_that_cannot_be_written_fails_the_reset_after_the_bound(after_s: float, phase: str) -> None:
     """For example because of a quota of ConfigMaps: the workers would stay stopped forever."""
@@ -313,6 +350,26 @@ def test_a_reset_ends_when_the_endpoint_changes(rounds: int) -> None:
     reset = world.status["checkpointReset"]
     assert reset["phase"] == "Failed"
     assert "spec.endpoint changed" in reset["message"]
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_a_reset_ends_when_another_object_owns_the_group(rounds: int) -> None:
+    """Its workers consume past the targets, and the group may come back after days."""
+    world = World({"to": "End", "nonce": "n"})
+    for _ in range(rounds):
+        world.round()
+    world.status["ownership"].pop("accessSince")  # the key was refused for too long
+    world.peers = (Peer(created="", namespace="b", name="b", access_since="2026-01-01T00:00:00Z"),)
+    world.round()
+    assert world.status["checkpointReset"]["phase"] == "Failed"
+    world.write()
+    world.force(world.cursors("end"))
+    theirs = world.checkpoints()
+    world.peers = ()
+    for _ in range(3):
+        world.round()
+    assert world.checkpoints() == theirs
+    assert "ceased to be this object's" in world.status["checkpointReset"]["message"]
 
 
 @pytest.mark.parametrize(("ahead_s", "phase"), [(5.0, "StoppingWorkers"), (3600.0, "Failed")])

@@ -133,6 +133,16 @@ def test_an_owner_whose_key_is_refused_for_long_yields_and_does_not_take_the_gro
         assert life.reason() == "OwnershipConflict"
 
 
+def test_a_clock_that_was_set_back_keeps_no_owner_whose_key_is_refused() -> None:
+    life, other = Life(), peer(access_since=LATER)
+    life.reconcile()
+    life.reconcile(other, service=REFUSED, after_s=3600)
+    life.reconcile(other, service=REFUSED, after_s=-3600)
+    assert life.access_since is not None
+    life.reconcile(other, service=REFUSED, after_s=REFUSED_FOR_S + 1)
+    assert life.access_since is None
+
+
 def test_a_short_refusal_and_a_long_outage_change_no_owner() -> None:
     life, other = Life(), peer(access_since=LATER)
     life.reconcile()

@@ -4,14 +4,13 @@ import pytest
 
 from loghub_worker.batch_plan import Range
 from loghub_worker.membership.membership import (
-    HeartbeatRequest,
-    LeaveRequest,
     Membership,
     MembershipTimings,
     MemberState,
     ShardPhase,
     ShutdownMode,
 )
+from loghub_worker.membership.requests import HeartbeatRequest, LeaveRequest
 
 TIMINGS = MembershipTimings(interval_s=5, timeout_s=30, margin_s=4)
 SESSION_S = 26
@@ -115,6 +114,19 @@ def test_failed_heartbeat_is_retried_soon_and_revokes_nothing() -> None:
     assert membership.poll(7.9) is None
     assert isinstance(membership.poll(8), HeartbeatRequest)
     assert membership.positions == {1: 10}
+
+
+def test_a_consumer_that_the_group_has_forgotten_gives_up_its_shards_and_joins_again_at_once() -> None:
+    membership = holder(1)
+    request = membership.poll(5)
+    assert isinstance(request, HeartbeatRequest)
+    assert request.held == (1,)
+    membership.forgotten(request.number)
+    assert (membership.state, membership.shards) == (MemberState.FENCED, ())
+    assert not membership.may_commit((Range(1, 10, 11),), now=5)
+    assert heartbeat(membership, 5, 1, 2).held == ()
+    assert membership.state is MemberState.MEMBER
+    assert [held.shard for held in membership.shards] == [1, 2]
 
 
 def test_failed_heartbeats_are_retried_after_growing_pauses_of_at_most_an_interval() -> None:

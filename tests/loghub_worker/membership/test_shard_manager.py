@@ -305,6 +305,7 @@ def test_missing_logstore_is_reported_until_it_exists(tmp_path: Path) -> None:
     assert worker.heartbeat.error.reason == "LogstoreNotFound"
     worker.client.create_logstore("ls", shards=1)
     worker.client.create_group("ls", GroupInfo(name="g", timeout_s=30, order=False))
+    worker.step()  # refused: it still reports a shard of the old group
     worker.step()
     assert worker.heartbeat.error.reason == ""
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from loghub.clock import SystemClock
 from loghub.worker_contract import WorkerReason
 from loghub_worker.exchange_files import ExchangeFiles
-from loghub_worker.membership.membership import HeartbeatRequest, Membership, MembershipTimings, ShutdownMode
+from loghub_worker.membership.membership import Membership, MembershipTimings, ShutdownMode
+from loghub_worker.membership.requests import HeartbeatRequest
 from loghub_worker.membership.shared_membership import SharedState
 
 

@@ -10,7 +10,8 @@ from loghub.worker_contract import LOCAL_MASTER, OnFailure
 from loghub_worker.batch_plan import BatchPlan, Range
 from loghub_worker.exchange_files import ExchangeFiles
 from loghub_worker.failure.dead_letter import DeadLetters
-from loghub_worker.membership.membership import HeartbeatRequest, Membership, MembershipTimings
+from loghub_worker.membership.membership import Membership, MembershipTimings
+from loghub_worker.membership.requests import HeartbeatRequest
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.query.query_settings import QuerySettings
 from loghub_worker.query.streaming_query import QueryRunner

@@ -28,6 +28,8 @@ GROUPED, DISTINCT, LIMITED, OFFSET, SORTED, WINDOW, SET, JOIN, SUBQUERY = (
     "a join of logs with logs",
     "a subquery over logs",
 )
+OTHERS_JOINED = "a join that keeps rows of another table whatever logs there are"
+OTHERS_UNITED = "a union of logs with another table"
 
 
 @pytest.mark.parametrize(
@@ -60,6 +62,17 @@ GROUPED, DISTINCT, LIMITED, OFFSET, SORTED, WINDOW, SET, JOIN, SUBQUERY = (
         ("SELECT a.* FROM logs a JOIN logs b USING (__cursor__)", [JOIN]),
         ("SELECT * FROM logs WHERE __time__ = (SELECT max(__time__) FROM logs)", [GROUPED, SUBQUERY]),
         ("SELECT 1 FROM logs a WHERE EXISTS (SELECT 1 FROM logs b WHERE a.__index__ > 1)", [SUBQUERY]),
+        ("SELECT id FROM range(9) LEFT JOIN logs ON __shard__ = id", [OTHERS_JOINED]),
+        ("SELECT id FROM logs RIGHT JOIN range(9) ON __shard__ = id", [OTHERS_JOINED]),
+        ("SELECT id FROM logs FULL JOIN range(9) ON __shard__ = id", [OTHERS_JOINED]),
+        ("SELECT id FROM range(9) FULL JOIN logs ON __shard__ = id", [OTHERS_JOINED]),
+        ("SELECT id FROM range(9) ANTI JOIN logs ON __shard__ = id", [OTHERS_JOINED]),
+        ("SELECT id FROM range(9) SEMI JOIN logs ON __shard__ = id", [OTHERS_JOINED]),
+        ("SELECT __shard__ FROM logs UNION ALL SELECT id FROM range(9)", [OTHERS_UNITED]),
+        ("SELECT id FROM logs LEFT JOIN range(9) ON __shard__ = id", []),
+        ("SELECT id FROM range(9) RIGHT JOIN logs ON __shard__ = id", []),
+        ("SELECT id FROM logs CROSS JOIN range(9)", []),
+        ("SELECT __shard__ FROM logs ANTI JOIN range(9) ON __shard__ = id", []),
     ],
 )  # fmt: skip
 def test_operations_of_a_query(spark: SparkSession, sql: str, operations: list[str]) -> None:

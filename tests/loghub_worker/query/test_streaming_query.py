@@ -12,7 +12,7 @@ from loghub.worker_contract import OnFailure
 from loghub_worker.batch_plan import GroupSize, Range, RangeRetry
 from loghub_worker.failure.dead_letter import Rejection
 from loghub_worker.failure.skip_limits import Cause, WaitState
-from loghub_worker.membership.membership import LeaveRequest
+from loghub_worker.membership.requests import LeaveRequest
 from loghub_worker.query.query_counters import query_counters
 from loghub_worker.source.read_counts import ReadCount, ReadFailure
 from tests.loghub_worker.query.open_shard import BEGIN, TIMEOUT_S, OpenShard

@@ -10,9 +10,9 @@ import threading
 import structlog
 
 from loghub.client.port import LogHub
-from loghub.wire.errors import LogHubException
+from loghub.wire.errors import Code, LogHubError, LogHubException
 from loghub_worker.log_service import ConsumerIdentity, ReportedError, to_reported_error
-from loghub_worker.membership.membership import HeartbeatRequest, LeaveRequest
+from loghub_worker.membership.requests import HeartbeatRequest, LeaveRequest
 from loghub_worker.membership.shared_membership import SharedState
 
 log = structlog.get_logger()
@@ -62,8 +62,12 @@ class HeartbeatThread:
             self._send(request)
         except LogHubException as error:
             self._set_error(to_reported_error(error))
+            is_forgotten = isinstance(error, LogHubError) and error.code == Code.NOT_EXIST_CONSUMER_WITH_BODY
             with self._shared_state.use() as (membership, now):
-                membership.failed(request.number, now=now)
+                if is_forgotten and isinstance(request, HeartbeatRequest) and request.held:
+                    membership.forgotten(request.number)
+                else:
+                    membership.failed(request.number, now=now)
 
     def _send(self, request: HeartbeatRequest | LeaveRequest) -> None:
         if isinstance(request, LeaveRequest):

@@ -17,6 +17,7 @@ from enum import StrEnum
 from loghub_worker.backoff import Backoff, without_jitter
 from loghub_worker.batch_plan import GroupSize, Range, smoothed
 from loghub_worker.membership.pace import Pace
+from loghub_worker.membership.requests import HeartbeatRequest, LeaveRequest
 
 # The worker's session ends earlier than the service's by this part of the timeout, and at most by this many
 # seconds.
@@ -82,21 +83,6 @@ class HeldShard:
     refused: bool = False  # the service reports that it is not assigned to this consumer
     logs: int = 0
     group_size: GroupSize | None = None  # mean of its log groups
-
-
-@dataclass(frozen=True, slots=True)
-class HeartbeatRequest:
-    """Send a heartbeat that reports these shards."""
-
-    number: int
-    held: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LeaveRequest:
-    """Tell the service that this consumer leaves the group."""
-
-    number: int
 
 
 class Membership:
@@ -207,6 +193,12 @@ class Membership:
             self._failures += 1
             self._next_send_s = now + self._retries.pause_s(self._failures)
 
+    def forgotten(self, number: int) -> None:
+        """Handle the answer that the group does not know this consumer: it was silent for too long, or the
+        group is a new one. Its shards may be those of others, so it gives them up and joins again."""
+        if self._close_request(number) is not None:
+            self._fence()
+
     def left(self, number: int) -> None:
         """Handle the answer to `LeaveRequest`: this consumer is no longer a member."""
         if self._close_request(number) is not None:
@@ -251,8 +243,10 @@ class Membership:
         self._shards[shard.shard] = shard
 
     def _fence_if_due(self, now: float) -> None:
-        if self.state is not MemberState.MEMBER or self.session_left_s(now) > 0:
-            return
+        if self.state is MemberState.MEMBER and self.session_left_s(now) <= 0:
+            self._fence()
+
+    def _fence(self) -> None:
         self.state = MemberState.FENCED
         self._shards.clear()
         self.version += 1

@@ -3,7 +3,8 @@
 A pipeline sees the logs of one micro-batch, and how many that are is an accident of time. ``SELECT status,
 count(*) FROM logs GROUP BY status`` therefore writes one count per status and micro-batch, and nothing in
 the sink says so. Such operations are looked up in the plan that Spark makes of the user's query or
-function, since they have many spellings. What is done to other tables, or within one log, is allowed."""
+function, since they have many spellings. What is done to other tables, or within one log, is allowed; only
+the rows of another table may not reach the sink without a log, since they would with each micro-batch."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -37,6 +38,12 @@ STATEFUL = {
 GROUPS = "a function over groups"  # the node of each kind has `Group` in its name
 SELF_JOIN = "a join of logs with logs"
 SUBQUERY = "a subquery over logs"
+OTHERS_JOINED = "a join that keeps rows of another table whatever logs there are"
+OTHERS_UNITED = "a union of logs with another table"
+# Of a join with logs on one side only: these also have rows for the other side alone, so each micro-batch
+# has them again.
+KEEP_RIGHT = ("RIGHT OUTER", "FULL OUTER")
+KEEP_LEFT = ("LEFT OUTER", "FULL OUTER", "LEFT SEMI", "LEFT ANTI")
 
 
 def refuse_per_batch(result: DataFrame) -> None:
@@ -96,6 +103,11 @@ class _Walk:
             self._definitions[node.id()] = any(sources)
         elif "Join" in name and sum(sources) > 1:
             self.found.add(SELF_JOIN)
+        elif name == "Join" and any(sources):
+            keeps_others = node.joinType().sql() in (KEEP_RIGHT if sources[0] else KEEP_LEFT)
+            self.found |= {OTHERS_JOINED} if keeps_others else set()
+        elif name == "Union" and any(sources):
+            self.found |= set() if all(sources) else {OTHERS_UNITED}
         elif any(sources):
             self._note(name, node)
         return any(sources)

@@ -1,0 +1,143 @@
+"""The vendor's Java, Go and Python consumers on the service, unmodified: who has which shard.
+
+Each test runs once for each library (`consumers`). With ``-s`` it prints how many lines were consumed more
+than once; none may be lost.
+"""
+
+import pytest
+
+from loghub.client.port import GroupInfo
+from loghub.wire.errors import LogHubError
+from tests.compat.consumers import LANGUAGES
+from tests.compat.place import GUARD_S, Place
+from tests.compat.sdk import GROUP, LOGSTORE
+from tests.support import wait_until
+
+pytestmark = [pytest.mark.tools, pytest.mark.timeout(600)]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_ten_shards_move_between_consumers_that_come_and_go(place: Place, language: str) -> None:
+    """3, 3 and 4 shards; one is killed and comes back; two more join, and each has two."""
+    place.create(shards=10)
+    start = place.consumers.start
+    a, *_ = (start(language, name) for name in "ABC")
+    place.wait_held(3, 3, 4, names="ABC")
+    written = place.write(40)
+    place.consumers.wait_for(written)
+    assert place.repeated() == 0
+    written |= place.write(20)
+    a.kill()
+    written |= place.write(20)
+    place.wait_held(5, 5, names="BC")
+    written |= place.write(20)
+    start(language, "A")
+    place.wait_held(3, 3, 4, names="ABC")
+    written |= place.write(20)
+    for name in "DE":
+        start(language, name)
+    place.wait_held(2, 2, 2, 2, 2, names="ABCDE")
+    written |= place.write(40)
+    place.consumers.wait_for(written)
+    print(f"{language}: {len(written)} lines, {place.repeated()} consumed again after the kill")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_shard_comes_back_while_its_holder_shuts_it_down(place: Place, language: str) -> None:
+    """A works on a long batch when B joins, and B dies before A has given anything up. The Java library never
+    reads a shard again that is given back to it before it has ended it."""
+    place.create(shards=4)
+    a = place.consumers.start(language, "A")
+    place.wait_held(4)
+    a.hold()
+    written = place.write(40)
+    b = place.consumers.start(language, "B")
+    wait_until(lambda: list(place.states().values()).count("transfer") == 2, "two shards on their way")
+    place.wait_for_a_heartbeat("A")
+    b.kill()
+    wait_until(lambda: "B" not in place.names(), "B has timed out", guard_s=GUARD_S)
+    place.wait_for_a_heartbeat("A")  # whose answer could already list the shards again
+    place.wait_for_a_heartbeat("A")
+    a.let_go()
+    place.wait_held(4)
+    written |= place.write(40)
+    place.consumers.wait_for(written)
+
+
+def test_all_libraries_and_ours_share_one_group(place: Place) -> None:
+    """Eight shards, two for each of the four. Each is killed in turn, and comes back."""
+    place.create(shards=8)
+    languages = {"go": "G", "java": "J", "python": "P", "ours": "O"}
+    running = {language: place.consumers.start(language, name) for language, name in languages.items()}
+    place.wait_held(2, 2, 2, 2)
+    written = place.write(40)
+    place.consumers.wait_for(written)
+    assert place.repeated() == 0
+    for language, name in languages.items():
+        written |= place.write(10)
+        running[language].kill()
+        written |= place.write(10)
+        place.wait_held(2, 3, 3)
+        running[language] = place.consumers.start(language, name)
+        place.wait_held(2, 2, 2, 2)
+    written |= place.write(20)
+    place.consumers.wait_for(written)
+    print(f"all: {len(written)} lines, {place.repeated()} consumed again after four kills")
+
+
+def test_the_library_creates_its_group_and_meets_the_limit(place: Place) -> None:
+    """A logstore has at most 30 groups; the 31st consumer does not start, and harms no other."""
+    place.create(shards=1)
+    for number in range(29):
+        place.client.create_group(LOGSTORE, GroupInfo(name=f"g-{number}", timeout_s=60, order=False))
+    consumer = place.consumers.start("go", "A", in_order=True)
+    place.wait_held(1)
+    (group,) = (one for one in place.client.list_groups(LOGSTORE) if one.name == GROUP)
+    assert (group.timeout_s, group.order) == (6, True)
+    for language in LANGUAGES:
+        refused = place.consumers.start(language, "B", group="one-too-many")
+        wait_until(
+            lambda each=refused: "ConsumerGroupQuotaExceed" in each.log or each.process.poll() is not None,
+            "an error",
+            guard_s=GUARD_S,
+        )
+        refused.kill()
+    place.consumers.wait_for(place.write(5))
+    assert consumer.process.poll() is None
+    with pytest.raises(LogHubError, match="ConsumerGroupNotExist"):
+        place.client.get_checkpoints(LOGSTORE, "one-too-many")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_of_two_groups_one_is_deleted_and_made_again(place: Place, language: str) -> None:
+    """The consumers of the other go on. Those of the deleted one join again once it is there."""
+    place.create(shards=2)
+    other = place.consumers.start(language, "A", group="other")
+    lost = place.consumers.start(language, "B")
+    place.wait_held(2)
+    written = place.write(10)
+    wait_until(lambda: written <= set(other.lines) & set(lost.lines), "both groups", guard_s=GUARD_S)
+    place.client.delete_group(LOGSTORE, GROUP)
+    more = place.write(10)
+    wait_until(lambda: more <= set(other.lines), "the other group", guard_s=GUARD_S)
+    assert sorted(other.lines) == sorted(written | more)
+    place.client.create_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=6, order=False))
+    place.wait_held(2)
+    again = place.write(10)
+    wait_until(lambda: written | more | again <= set(lost.lines), "the group made again", guard_s=GUARD_S)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_settings_of_the_group_change_while_it_is_consumed(place: Place, language: str) -> None:
+    place.create(shards=2)
+    place.consumers.start(language, "A")
+    place.wait_held(2)
+    written = place.write(10)
+    place.client.update_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=30, order=True))
+    place.client.split_shard(LOGSTORE, 0)
+    written |= place.write(10)
+    place.client.update_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=6, order=False))
+    written |= place.write(10)
+    place.consumers.wait_for(written)
+    wait_until(lambda: place.states()[0] == "over", "the parent to be over", guard_s=GUARD_S)
+    assert place.repeated() == 0

@@ -1,0 +1,149 @@
+"""The vendor's Java, Go and Python consumers on the service, unmodified: which logs they get, and when.
+
+Each test runs once for each library (`consumers`). With ``-s`` it prints how many lines were consumed more
+than once; none may be lost.
+"""
+
+import time
+from collections import Counter
+
+import pytest
+
+from loghub.wire import cursor
+from tests.compat.consumers import LANGUAGES
+from tests.compat.place import GUARD_S, Place
+from tests.compat.sdk import GROUP, LOGSTORE
+from tests.support import wait_until
+
+pytestmark = [pytest.mark.tools, pytest.mark.timeout(600)]
+
+
+def line_number(line: str) -> int:
+    return int(line.split()[1])
+
+
+def check_order_of_each_shard(place: Place) -> None:
+    """One producer wrote, so the lines of a shard have growing numbers."""
+    shards: dict[int, list[int]] = {}
+    for shard, line in place.consumers.in_order:
+        shards.setdefault(shard, []).append(line_number(line))
+    assert all(numbers == sorted(numbers) for numbers in shards.values())
+
+
+@pytest.mark.parametrize("in_order", [True, False], ids=["in order", "out of order"])
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_split_and_merge_under_load(place: Place, language: str, in_order: bool) -> None:
+    """In an ordered group the processors see every log of a parent before the first of its children."""
+    place.create(shards=2)
+    consumers = [place.consumers.start(language, name, in_order=in_order) for name in "AB"]
+    place.wait_held(1, 1)
+    for consumer in consumers:
+        consumer.hold()
+    written = place.write(20)
+    parents = {child.shard: (0,) for child in place.client.split_shard(LOGSTORE, 0) if child.shard != 0}
+    written |= place.write(20)
+    left, right = sorted(parents)
+    parents |= {
+        child.shard: (left, right)
+        for child in place.client.merge_shards(LOGSTORE, left)
+        if child.shard not in (left, right)
+    }
+    written |= place.write(20)
+    for consumer in consumers:
+        consumer.let_go()
+    place.consumers.wait_for(written)
+    wait_until(
+        lambda: {shard for shard, state in place.states().items() if state == "over"} == {0, left, right},
+        "the parents to be over",
+        guard_s=GUARD_S,
+    )
+    place.wait_held(1, 1)  # shard 1 and the merged one; what is over does not count
+    assert place.repeated() == 0
+    check_order_of_each_shard(place)
+    if in_order:
+        shards = [shard for shard, _ in place.consumers.in_order]
+        for child, before in parents.items():
+            begin = shards.index(child) if child in shards else len(shards)
+            assert not set(shards[begin:]) & set(before), f"shard {child} began before {before} ended"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_returned_cursor_rolls_back_and_a_forced_checkpoint_resets(place: Place, language: str) -> None:
+    place.create(shards=1)
+    before = place.write(10)
+    middle = place.client.get_cursor(LOGSTORE, 0, "end")
+    after = place.write(10)
+    last = max(after, key=line_number)
+    consumer = place.consumers.start(language, "A", roll_back=(last, middle))
+    wait_until(lambda: consumer.lines.count(last) == 2, "the last line again", guard_s=GUARD_S)
+    expected = Counter(before) + Counter(dict.fromkeys(after, 2))
+    assert Counter(consumer.lines) == expected
+    end = cursor.decode(place.client.get_cursor(LOGSTORE, 0, "end"))
+    wait_until(lambda: saved(place) == end, "the checkpoint", guard_s=GUARD_S)
+    consumer.stop()
+    begin = place.client.get_cursor(LOGSTORE, 0, "begin")
+    place.client.update_checkpoint(LOGSTORE, GROUP, shard=0, cursor=begin, consumer="", force=True)
+    again = place.consumers.start(language, "A")
+    wait_until(lambda: len(again.lines) == len(before | after), "all lines again", guard_s=GUARD_S)
+    assert Counter(again.lines) == Counter(before | after)
+
+
+def saved(place: Place, shard: int = 0) -> int | None:
+    (checkpoint,) = place.client.get_checkpoints(LOGSTORE, GROUP, shard)
+    return cursor.decode(checkpoint.cursor) if checkpoint.cursor else None
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_new_group_begins_at_the_begin_the_end_or_a_time(place: Place, language: str) -> None:
+    place.create(shards=1)
+    early = place.write(10)
+    second = int(time.time()) + 1
+    wait_until(lambda: time.time() >= second + 0.1, "the next second")
+    late = place.write(10)
+    starts = {"begin": early | late, "end": set(), str(second): late}
+    consumers = {
+        start: place.consumers.start(language, "A", group=f"from-{start}", start=start) for start in starts
+    }
+    for start in starts:
+        place.wait_held(1, group=f"from-{start}")
+    wait_until(lambda: set(consumers["begin"].lines) == early | late, "everything", guard_s=GUARD_S)
+    wait_until(lambda: set(consumers[str(second)].lines) == late, "the late ones", guard_s=GUARD_S)
+    # A library looks up its position some time after the shard became its own.
+    probes: set[str] = set()
+
+    def has_probe() -> bool:
+        probes.update(place.write(1))
+        return bool(set(consumers["end"].lines) & probes)
+
+    wait_until(has_probe, "what was written after the start", guard_s=GUARD_S)
+    assert not set(consumers["end"].lines) & (early | late)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_service_is_killed_and_starts_again(place: Place, language: str) -> None:
+    place.create(shards=4)
+    for name in "AB":
+        place.consumers.start(language, name)
+    place.wait_held(2, 2)
+    written = place.write(20)
+    place.consumers.wait_for(written)
+    for _ in range(2):
+        written |= place.write(20)
+        place.service.kill9()
+        place.service.start()
+        written |= place.write(20)
+        place.consumers.wait_for(written)
+    place.wait_held(2, 2)
+    print(
+        f"{language}: {len(written)} lines, {place.repeated()} consumed again after two kills of the service"
+    )
+
+
+@pytest.mark.parametrize("language", [each for each in LANGUAGES if each != "java"])
+def test_requests_are_signed_with_version_4(place: Place, language: str) -> None:
+    place.create(shards=2)
+    consumer = place.consumers.start(language, "A", sign_v4=True)
+    place.wait_held(2)
+    place.consumers.wait_for(place.write(10))
+    consumer.stop()
+    wait_until(lambda: all(saved(place, shard) is not None for shard in (0, 1)), "the checkpoints")

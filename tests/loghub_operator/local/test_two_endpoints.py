@@ -1,0 +1,71 @@
+"""One state directory, two log services: what is recorded of a group at one says nothing about the other."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from loghub.client.http import HttpLogHub
+from loghub.client.port import Credentials, GroupInfo
+from loghub_operator.local.cli import main
+from tests.loghub_operator.support.examples import document
+from tests.support import running_service
+
+pytestmark = pytest.mark.long
+
+KEY = Credentials(access_key_id="testKeyId", access_key_secret="testKeySecret")
+SUSPENDED = {"suspend": True, "deletionPolicy": "Delete", "consumerGroup": "shared"}
+
+
+@pytest.fixture
+def endpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str]]:
+    """Two log services with one key."""
+    with running_service(tmp_path / "one") as one, running_service(tmp_path / "two") as two:
+        assert one.credentials == two.credentials == KEY
+        monkeypatch.setenv("LOGHUB_ACCESS_KEY_ID", KEY.access_key_id)
+        monkeypatch.setenv("LOGHUB_ACCESS_KEY_SECRET", KEY.access_key_secret)
+        yield one.endpoint, two.endpoint
+
+
+def groups(endpoint: str) -> list[str]:
+    return [one.name for one in HttpLogHub(endpoint, "demo", credentials=KEY).list_groups("access")]
+
+
+def test_down_deletes_no_group_of_another_log_service(
+    tmp_path: Path, endpoints: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = endpoints
+    file = tmp_path / "cr.yaml"
+    file.write_text(yaml.safe_dump(document(SUSPENDED)))
+
+    def loghub(command: str, *more: str) -> tuple[int, str]:
+        status = main([command, "-f", str(file), "--state-dir", str(tmp_path / "state"), *more])
+        reported = capsys.readouterr()
+        return status, reported.out + reported.err
+
+    up = ("--wait-for", "ready", "--plain", "--endpoint")
+    assert loghub("up", "--create-logstore", *up, first)[0] == 0
+    others = HttpLogHub(second, "demo", credentials=KEY)
+    others.create_project()
+    others.create_logstore("access", shards=1)
+    others.create_group("access", GroupInfo(name="shared", timeout_s=30, order=False))
+    status, reported = loghub("up", *up, second)
+    assert status == 0
+    assert f"left behind at endpoint {first}" in reported
+    status, reported = loghub("down", "--endpoint", first)
+    assert (status, f"is up at {second}, not at {first}" in reported) == (1, True)
+    assert loghub("down")[0] == 0
+    assert (groups(first), groups(second)) == (["shared"], ["shared"])
+
+
+def test_down_deletes_the_group_where_it_was_up(tmp_path: Path, endpoints: tuple[str, str]) -> None:
+    file = tmp_path / "cr.yaml"
+    file.write_text(yaml.safe_dump(document(SUSPENDED)))
+    where = ["-f", str(file), "--state-dir", str(tmp_path / "state")]
+    without_scheme = endpoints[0].removeprefix("http://")
+    up = ["--create-logstore", "--wait-for", "ready", "--plain", "--endpoint", without_scheme]
+    assert main(["up", *where, *up]) == 0
+    assert groups(endpoints[0]) == ["shared"]
+    assert main(["down", *where]) == 0
+    assert groups(endpoints[0]) == []
