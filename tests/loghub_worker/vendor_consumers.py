@@ -9,19 +9,20 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from tests.cluster import compiling, paths
+from tests.cluster import compiling
 from tests.cluster.compiling import Recipe
+from tests.compat.consumers import PROGRAMS
 from tests.loghub_worker.consumer.support import GROUP, PROJECT, Site
 from tests.support import ROOT
 
 GO = Recipe(
-    what="a program on the vendor's Go consumer library",
-    prefix="goconsumer-",
-    source=paths.TOOLS / "goconsumer",
-    inputs=("go.mod", "go.sum", "main.go"),
+    what="a counter with the vendor's Go library",
+    prefix="bench-go-",
+    source=PROGRAMS / "go",
+    inputs=("go.mod", "go.sum", "count/main.go"),
     flags="",
-    arguments=(".",),
-    programs=("goconsumer",),
+    arguments=("./count",),
+    programs=("count",),
 )
 
 PYTHON = """
@@ -60,7 +61,7 @@ def run_python(site: Site, groups: int, read: str) -> None:
 
 def run_go(site: Site, groups: int, read: str) -> None:
     """As `run_python`. Raises `BuildError`."""
-    _run(site, [str(compiling.ensure(GO) / "goconsumer")], groups, read)
+    _run(site, [str(compiling.ensure(GO) / "count")], groups, read)
 
 
 def _run(site: Site, program: Sequence[str], groups: int, read: str) -> None:

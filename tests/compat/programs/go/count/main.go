@@ -1,8 +1,8 @@
-// A program on the vendor's Go consumer library, as its documentation shows one, for the benchmark
+// Counts log groups with the vendor's Go consumer library, used as its documentation shows, for the benchmark
 // tests/loghub_worker/bench_processor.py. It ends once it has had a number of log groups; with "logs" it reads
 // the key and the value of each field, otherwise nothing.
 //
-// Usage: goconsumer ENDPOINT KEY SECRET PROJECT LOGSTORE GROUP LOG_GROUPS nothing|logs
+// Usage: count ENDPOINT KEY SECRET PROJECT LOGSTORE GROUP LOG_GROUPS nothing|logs
 package main
 
 import (
