@@ -7,7 +7,7 @@ by the positions as the source does, pulls the rows and writes them as JSON line
 import json
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Set
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -132,6 +132,10 @@ class SimTasks:
 
     def alone(self, key: Hashable) -> AbstractContextManager[None]:
         raise NotImplementedError("only consumers without Spark wait for a shard's requests")
+
+    def wait_for(self, keys: Set[Hashable]) -> None:
+        """What has not begun yet runs now; what waits for an answer cannot be waited for."""
+        self.run_waiting()
 
     def stop(self, timeout_s: float) -> None:
         """A worker ends with its process here."""

@@ -1,6 +1,6 @@
 """Shard tasks without threads: each runs to its end where it is started."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Set
 from contextlib import contextmanager
 
 
@@ -25,6 +25,9 @@ class TasksInOrder:
             yield
         finally:
             self._busy.discard(key)
+
+    def wait_for(self, keys: Set[Hashable]) -> None:
+        """Nothing runs."""
 
     def stop(self, timeout_s: float) -> None:
         """Nothing runs."""

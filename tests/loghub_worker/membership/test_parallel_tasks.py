@@ -98,3 +98,21 @@ def test_after_the_stop_nothing_begins_and_what_waits_is_dropped(held: Held) -> 
     held.let_go()
     held.tasks.stop(60)
     assert (sorted(held.begun), held.start("e")) == (["a", "b", "c"], False)
+
+
+def test_who_waits_for_keys_goes_on_when_their_tasks_have_ended(held: Held) -> None:
+    for key in "ab":
+        held.start(key)
+    ended = threading.Event()
+
+    def wait() -> None:
+        held.tasks.wait_for({"a", "none"})
+        ended.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    eventually(lambda: len(held.begun) == 2)
+    assert not ended.is_set()
+    held.let_go("a")
+    assert ended.wait(60)
+    thread.join()

@@ -213,3 +213,21 @@ def test_a_sink_opens_and_resumes_several_shards_at_the_same_time(
     monkeypatch.setattr(worker.sink, "open_shard", open_shard)
     reopen_all(worker)
     until(worker, opened_but(worker, -1))
+
+
+def test_the_next_batch_waits_for_the_checkpoints_of_the_last_one(
+    worker: OneShardWorker, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a request about an earlier position is still under way."""
+    real, begun = worker.client.update_checkpoint, threading.Event()
+    held = hold(real, gate, begun, shard=SLOW)
+    monkeypatch.setattr(worker.client, "update_checkpoint", held)
+    commit_all(worker, 1)
+    until(worker, begun.is_set)
+    commit_all(worker, 1)
+    saving = threading.Thread(target=worker.shard_manager.save_all)
+    saving.start()
+    gate.set()
+    saving.join(60)
+    for shard in range(SHARDS):
+        assert decode(worker.checkpoint(shard)) == worker.cursor("begin", shard) + 2

@@ -4,7 +4,7 @@ its steps overtakes another, and those of different shards at the same time.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Set
 from contextlib import contextmanager
 
 # At the same time. With the pulls of a consumer as many as a client keeps connections.
@@ -46,6 +46,10 @@ class ParallelTasks:
             yield
         finally:
             self._end(key)
+
+    def wait_for(self, keys: Set[Hashable]) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._busy.isdisjoint(keys))
 
     def stop(self, timeout_s: float) -> None:
         with self._changed:

@@ -4,7 +4,7 @@ Two programs use them: the worker on Spark, whose source is in other processes a
 record of its own (`loghub_worker.sink.shard_record`), and the consumers of `loghub_worker.api`.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Set
 from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
@@ -29,6 +29,9 @@ class ShardTasks(Protocol):
 
     def alone(self, key: Hashable) -> AbstractContextManager[None]:
         """Wait until no task of this key runs, and let none begin meanwhile."""
+
+    def wait_for(self, keys: Set[Hashable]) -> None:
+        """Until no task of these keys runs."""
 
     def stop(self, timeout_s: float) -> None:
         """Begin no other task, and wait for those that run, but at most so long."""

@@ -130,7 +130,7 @@ class ShardManager:
             shards = membership.shards
         for shard in openings_due(shards, self._attempts, now=now):
             self._start(shard.shard, partial(self._open, shard))
-        self.save_all()
+        self._begin_saves()
         self._clear_errors()
         self._measure_lags(shards, report.ends, now=now)
         if now >= self._next_check_s:
@@ -253,8 +253,17 @@ class ShardManager:
     # -- checkpoints
 
     def save_all(self) -> None:
-        """Begin to save every position that the sink has and the service does not have, if it is due. The job
-        calls this after each batch; the manager's thread retries what fails."""
+        """Save every position that the sink has and the service does not have, if it is due. The job calls
+        this after each batch and goes on once all are saved or have failed, so that sinks without a record
+        repeat no more than a batch; the manager's thread retries what fails."""
+        started, busy = self._begin_saves()
+        self._tasks.wait_for(started | busy)
+        if busy:
+            started, _ = self._begin_saves()
+            self._tasks.wait_for(started)
+
+    def _begin_saves(self) -> tuple[frozenset[int], frozenset[int]]:
+        """Begin what is due: the shards, and those for which another task runs."""
         with self._shared_state.use() as (membership, now):
             unsaved = membership.unsaved()
             is_stopping = membership.shutdown_mode is not ShutdownMode.SERVE
@@ -263,8 +272,11 @@ class ShardManager:
             ended=frozenset(s.shard for s in unsaved if s.shard in self._read_only and self._is_at_end(s)),
             is_stopping=is_stopping,
         )
-        for shard in saves_due(unsaved, self._attempts, pace, now=now):
-            self._start(shard.shard, partial(self._save_newest, shard))
+        due = saves_due(unsaved, self._attempts, pace, now=now)
+        started = frozenset(
+            shard.shard for shard in due if self._start(shard.shard, partial(self._save_newest, shard))
+        )
+        return started, frozenset(shard.shard for shard in due) - started
 
     def _save_newest(self, shard: HeldShard) -> None:
         """Save the position of this assignment, which may have advanced since that was decided."""
