@@ -105,12 +105,12 @@ def opening_and_saving(
     requests are under way."""
     folder.mkdir()
     client.delete_group(LOGSTORE, GROUP_NAME)
-    client.create_group(LOGSTORE, GroupInfo(name=GROUP_NAME, timeout_s=30, order=False))
+    client.create_group(LOGSTORE, GroupInfo(name=GROUP_NAME, timeout_s=300, order=False))
     ends = {
         one.shard: decode(client.get_cursor(LOGSTORE, one.shard, "end"))
         for one in client.list_shards(LOGSTORE)
     }
-    timings = MembershipTimings.of(interval_s=5.0, timeout_s=30.0)
+    timings = MembershipTimings.of(interval_s=5.0, timeout_s=300.0)
     shared_state = SharedState(Membership(timings), ExchangeFiles(folder), SystemClock())
     identity = ConsumerIdentity(logstore=LOGSTORE, group=GROUP_NAME, consumer="bench")
     with distant(service.endpoint, milliseconds) as endpoint:
