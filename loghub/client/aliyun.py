@@ -38,6 +38,7 @@ from loghub.client.port import (
     Credentials,
     GroupInfo,
     GroupStatus,
+    PackedPull,
     Position,
     Pulled,
     ShardInfo,
@@ -185,6 +186,9 @@ class AliyunLogHub:
         return Pulled(
             body=_body(answer), count=groups, next_cursor=next_cursor, end_of_shard=at_end or unchanged
         )
+
+    def pull_packed(self, logstore: str, shard: int, *, cursor: str, count: int) -> PackedPull:
+        return PackedPull.of(self.pull_logs(logstore, shard, cursor=cursor, count=count))
 
     # --- consumer groups ---------------------------------------------------------------------
 

@@ -14,10 +14,12 @@ import msgspec
 from loghub.client import target
 from loghub.client.paging import PAGE, all_pages
 from loghub.client.port import (
+    MAX_PULL_BYTES,
     CheckpointInfo,
     Credentials,
     GroupInfo,
     GroupStatus,
+    PackedPull,
     Position,
     Pulled,
     ShardInfo,
@@ -36,12 +38,11 @@ from loghub.client.split_key import split_key
 from loghub.client.transport import JSON, PROTOBUF, Answer, Call, Timeouts, Transport
 from loghub.client.validation import check_count, check_group, check_logstore, exists
 from loghub.clock import Clock, SystemClock
-from loghub.wire.compression import Compression, compress, decompress
+from loghub.wire.compression import Compression, Packed, compress
 from loghub.wire.errors import Code, ExtensionMissing, LogHubError, MalformedInput
 
 EXTENSIONS = frozenset({"leave", "group_status"})
 
-_MAX_PULL_BYTES = 64 << 20  # 10 MB is usual, and the last group may exceed it (docs/sls-protocol.md 5)
 _EXTENSION_PATH = "/_loghub/v1"
 
 
@@ -151,6 +152,12 @@ class HttpLogHub:
     def pull_logs(
         self, logstore: str, shard: int, *, cursor: str, count: int, end_cursor: str | None = None
     ) -> Pulled:
+        return self._pull(logstore, shard, cursor, count, end_cursor).unpacked()
+
+    def pull_packed(self, logstore: str, shard: int, *, cursor: str, count: int) -> PackedPull:
+        return self._pull(logstore, shard, cursor, count, None)
+
+    def _pull(self, logstore: str, shard: int, cursor: str, count: int, end_cursor: str | None) -> PackedPull:
         query = {"type": "log", "cursor": cursor, "count": str(check_count(count))}
         if end_cursor is not None:
             query["end_cursor"] = end_cursor
@@ -293,16 +300,17 @@ def _shards(answer: Answer) -> tuple[ShardInfo, ...]:
     return tuple(shard.info() for shard in decode(answer.body, list[ShardJson]))
 
 
-def _pulled(answer: Answer, *, cursor: str, bounded: bool) -> Pulled:
+def _pulled(answer: Answer, *, cursor: str, bounded: bool) -> PackedPull:
     """A PullLogs answer (docs/sls-protocol.md 2.2)."""
     headers = answer.headers
     count, raw_size = int(headers["x-log-count"]), int(headers["x-log-bodyrawsize"])
     next_cursor = headers["x-log-cursor"] or cursor  # empty means unchanged (2.1)
-    body = b""
+    body = Packed.plain(b"")
     if raw_size:
-        how = Compression(headers["x-log-compresstype"])
-        body = decompress(answer.body, how, raw_size=raw_size, max_size=_MAX_PULL_BYTES)
+        if not 0 < raw_size <= MAX_PULL_BYTES:
+            raise MalformedInput(f"the announced size is {raw_size} bytes")
+        body = Packed(answer.body, raw_size, Compression(headers["x-log-compresstype"]))
     # Without a bound, an empty answer at an unchanged cursor is the end, with or without the header.
     unchanged = count == 0 and next_cursor == cursor and not bounded
     at_end = headers.get("x-log-end-of-cursor") == "1" or unchanged
-    return Pulled(body=body, count=count, next_cursor=next_cursor, end_of_shard=at_end)
+    return PackedPull(body=body, count=count, next_cursor=next_cursor, end_of_shard=at_end)

@@ -12,6 +12,10 @@ of the wire: base64 of a decimal 64-bit integer (docs/sls-protocol.md 2.1).
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from loghub.wire.compression import Packed
+from loghub.wire.errors import Code, LogHubError, MalformedInput
+
+MAX_PULL_BYTES = 64 << 20  # 10 MB is usual, and the last group may exceed it (docs/sls-protocol.md 5)
 Position = Literal["begin", "end"] | int  # int: unix seconds, the time of receipt
 
 
@@ -65,6 +69,35 @@ class Pulled:
     count: int  # log groups in the body
     next_cursor: str
     end_of_shard: bool  # the service reported that nothing follows now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedPull:
+    """One PullLogs answer whose body is as it was transferred: for those who may never look at it."""
+
+    body: Packed
+    count: int
+    next_cursor: str
+    end_of_shard: bool
+
+    @classmethod
+    def of(cls, pulled: Pulled) -> "PackedPull":
+        return cls(
+            body=Packed.plain(pulled.body),
+            count=pulled.count,
+            next_cursor=pulled.next_cursor,
+            end_of_shard=pulled.end_of_shard,
+        )
+
+    def unpacked(self) -> Pulled:
+        """Raises `LogHubError` BadResponse if the body is damaged."""
+        try:
+            body = self.body.unpacked(max_size=MAX_PULL_BYTES)
+        except MalformedInput as error:
+            raise LogHubError(Code.BAD_RESPONSE, 200, f"this is not an answer of SLS: {error}") from error
+        return Pulled(
+            body=body, count=self.count, next_cursor=self.next_cursor, end_of_shard=self.end_of_shard
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +164,7 @@ class LogHub(Protocol):
     def pull_logs(
         self, logstore: str, shard: int, *, cursor: str, count: int, end_cursor: str | None = None
     ) -> Pulled: ...
+    def pull_packed(self, logstore: str, shard: int, *, cursor: str, count: int) -> PackedPull: ...
 
     # Consumer groups
     def list_groups(self, logstore: str) -> tuple[GroupInfo, ...]: ...

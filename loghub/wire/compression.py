@@ -5,6 +5,7 @@ bare block without a frame or a length prefix: the size is in x-log-bodyrawsize,
 is exact.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 import lz4.block
@@ -22,6 +23,25 @@ class Compression(StrEnum):
 
     LZ4 = "lz4"
     ZSTD = "zstd"
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A body as it was transferred, and its size without compression; `how` is None if it has none."""
+
+    content: bytes
+    size: int
+    how: Compression | None
+
+    @classmethod
+    def plain(cls, body: bytes) -> "Packed":
+        return cls(body, len(body), None)
+
+    def unpacked(self, *, max_size: int) -> bytes:
+        """The raw bytes. Raises as `decompress` does."""
+        if self.how is None:
+            return self.content
+        return decompress(self.content, self.how, raw_size=self.size, max_size=max_size)
 
 
 def compress(raw: bytes | bytearray | memoryview, how: Compression) -> bytes:

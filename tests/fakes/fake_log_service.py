@@ -16,6 +16,7 @@ from loghub.client.port import (
     ConsumerStatus,
     GroupInfo,
     GroupStatus,
+    PackedPull,
     Position,
     Pulled,
     ShardInfo,
@@ -170,6 +171,9 @@ class MemoryLogHub:
                 next_cursor=wire_cursor.encode(after),
                 end_of_shard=after >= data.end_cursor,
             )
+
+    def pull_packed(self, logstore: str, shard: int, *, cursor: str, count: int) -> PackedPull:
+        return PackedPull.of(self.pull_logs(logstore, shard, cursor=cursor, count=count))
 
     # --- consumer groups ---------------------------------------------------------------------
 

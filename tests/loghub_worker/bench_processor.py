@@ -1,87 +1,40 @@
-"""What a consumer of `loghub_worker.api` costs, next to the vendor's consumer library on the same bytes.
+"""What a consumer of `loghub_worker.api` costs, next to the vendor's consumer libraries on the same logs.
 
-``python -m tests.loghub_worker.bench_processor [LOGS]`` prints the seconds from the start of a process to its
-first log, its peak memory, and the logs per second of CPU time after the first log, in runs that alternate.
-The handlers do nothing; in two further rows they read every row in Arrow, or every log of every log group.
+``python -m tests.loghub_worker.bench_processor [LOGS [NAME ..]]`` prints the CPU seconds for a million logs,
+the seconds from the start of a process to its first log, and its peak memory. There are three kinds of
+handlers: those that read nothing, those that read every field of every log, and those that read every row in
+Arrow. The start of a program, its idle requests and its end are in no figure: each one runs on a few logs
+too, and what that costs is subtracted. The CPU time is that of whole processes, as the kernel counts it,
+without the service's. Runs alternate, and medians count. With names, only the programs run whose names
+contain one of them.
 """
 
 import json
-import os
+import resource
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loghub.client.http import HttpLogHub
-from loghub.wire.loggroup import Log, LogGroup, encode
-from tests.loghub_worker.consumer.support import PROJECT, Site, programs, wait_for
-from tests.loghub_worker.support import real_lines
-from tests.support import ROOT, ServiceProcess, running_service
+from tests.cluster import compiling
+from tests.loghub_worker.bench_logs import fill
+from tests.loghub_worker.bench_processor_worker import run as run_worker
+from tests.loghub_worker.consumer.support import Site, programs, wait_for
+from tests.loghub_worker.support import LOGSTORE, prepare
+from tests.loghub_worker.vendor_consumers import GO, run_go, run_python
+from tests.support import running_service
 
-SHARDS, LOGS_PER_GROUP, RUNS = 4, 200, 3
+SHARDS, LOGS_PER_GROUP, FEW, RUNS = 4, 200, 8_000, 3
 Figures = dict[str, Any]
 
-VENDOR = """
-import resource, sys, threading
-from aliyun.log.consumer import ConsumerProcessorBase, ConsumerWorker, LogHubConfig
-endpoint, key, secret, project, logstore, group, expected, read = sys.argv[1:]
-start_s = 0.0
-lock, seen, done = threading.Lock(), [0], threading.Event()
 
-def cpu_s():
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-class Nothing(ConsumerProcessorBase):
-    def process(self, log_groups, tracker):
-        global start_s
-        start_s = start_s or cpu_s()
-        if read == "groups":
-            for group in log_groups.LogGroups:
-                for log in group.Logs:
-                    [(one.Key, one.Value) for one in log.Contents]
-        with lock:
-            if not seen[0]:
-                print(start_s)
-            seen[0] += len(log_groups.LogGroups)
-        if seen[0] >= int(expected):
-            done.set()
-        self.save_checkpoint(tracker)
-
-config = LogHubConfig(
-    endpoint, key, secret, project, logstore, group, "vendor", heartbeat_interval=5, data_fetch_interval=0.2
-)
-worker = ConsumerWorker(Nothing, config)
-worker.start()
-done.wait()
-worker.shutdown()
-worker.join()
-print(cpu_s())
-"""
-
-
-def fill(site: Site, logs: int) -> None:
-    """Log groups of logs with ten fields, spread over the shards."""
-    lines = real_lines()
-    keys = [one.begin_key for one in site.client.list_shards(site.logstore)]
-    fields = tuple((f"field_{n}", f"value {n} of ten") for n in range(9))
-    for number in range(logs // LOGS_PER_GROUP):
-        first = number * LOGS_PER_GROUP
-        written = tuple(
-            Log(time=1_700_000_000, contents=(("line", lines[n % len(lines)]), *fields))
-            for n in range(first, first + LOGS_PER_GROUP)
-        )
-        body = encode(LogGroup(logs=written, topic="bench"))
-        site.client.put_logs(site.logstore, body, hash_key=keys[number % len(keys)])
-
-
-def ours(site: Site, read: str) -> Figures:
-    """The figures of one process that reads everything."""
-    reset(site)
+def run_ours(site: Site, _: int, read: str) -> Figures:
+    """One process that reads everything; its first log and its memory."""
     with programs() as start:
         program = start(site, "ours", quiet=True, read=read, checkpoint_interval_s=0.5)
         wait_for(lambda: site.saved() == site.ends(), "everything to be read")
@@ -89,84 +42,99 @@ def ours(site: Site, read: str) -> Figures:
         (ended,) = program.of("ended")
         assert ended["modules"] == [], "no Spark"
         first = min(program.of("process"), key=lambda one: one["after_s"])
-        return {
-            "first_s": first["after_s"],
-            "first_mb": first["peak_mb"],
-            "start_cpu_s": first["cpu_s"],
-            "cpu_s": ended["cpu_s"] - first["cpu_s"],
-            "peak_mb": ended["peak_mb"],
-        }
+        return {"first_s": first["after_s"], "first_mb": first["peak_mb"], "peak_mb": ended["peak_mb"]}
 
 
-def vendor(site: Site, groups: int, read: str) -> Figures:
-    """The vendor's consumer library, which reads ``nothing`` or ``groups``. It reaches loopback through the
-    service's forward-proxy mode (docs/sls-protocol.md 1.1)."""
-    reset(site)
-    key = site.service.credentials
-    arguments = ("http://sls.invalid", key.access_key_id, key.access_key_secret, PROJECT, site.logstore)
-    run = subprocess.run(
-        [sys.executable, "-c", VENDOR, *arguments, "readers", str(groups), read],
-        cwd=ROOT,
-        env=os.environ | {"http_proxy": site.service.endpoint, "no_proxy": ""},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    start_s, total_s = map(float, run.stdout.split())
-    return {"start_cpu_s": start_s, "cpu_s": total_s - start_s}
+def run_pool(site: Site, _: int, factory: str) -> Figures:
+    """A worker with one process for its processor."""
+    with tempfile.TemporaryDirectory() as folder:
+        return run_worker(site, Path(folder), factory, 1)
 
 
-def reset(site: Site) -> None:
-    """Let the group begin at the first log."""
-    if site.client.list_groups(site.logstore):
-        site.client.delete_group(site.logstore, "readers")
-    site.create_group()
+PROGRAMS: dict[str, Callable[[Site, int], Figures | None]] = {
+    "consumer, nothing": partial(run_ours, read="nothing"),
+    "worker's process pool, nothing": partial(run_pool, factory="Nothing"),
+    "vendor's Go, nothing": partial(run_go, read="nothing"),
+    "vendor's Python, nothing": partial(run_python, read="nothing"),
+    "consumer, every row in Arrow": partial(run_ours, read="arrow"),
+    "worker's process pool, Arrow": partial(run_pool, factory="Arrow"),
+    "consumer, every field": partial(run_ours, read="groups"),
+    "vendor's Go, every field": partial(run_go, read="logs"),
+    "vendor's Python, every field": partial(run_python, read="logs"),
+}
+RATIOS = (
+    ("vendor's Python, nothing", "consumer, nothing"),
+    ("vendor's Go, nothing", "consumer, nothing"),
+    ("vendor's Python, nothing", "worker's process pool, nothing"),
+    ("vendor's Go, nothing", "worker's process pool, nothing"),
+    ("vendor's Python, every field", "consumer, every field"),
+    ("vendor's Python, every field", "consumer, every row in Arrow"),
+    ("vendor's Go, every field", "consumer, every row in Arrow"),
+)
 
 
-def print_row(name: str, runs: list[Figures], logs: int) -> None:
-    cpu_s = statistics.median(run["cpu_s"] for run in runs)
-    print(f"{name:38} {logs / cpu_s:10,.0f} logs per CPU second, {cpu_s * 1e6 / logs:6.2f} CPU s per million")
-
-
-def main(logs: int) -> None:
+@contextmanager
+def filled(logs: int) -> Iterator[Site]:
+    """A service of its own with so many logs."""
     with tempfile.TemporaryDirectory() as name, running_service(Path(name, "service")) as service:
-        bench(service, logs)
-
-
-def bench(service: ServiceProcess, logs: int) -> None:
-    with closing(HttpLogHub(service.endpoint, PROJECT, credentials=service.credentials)) as client:
-        client.create_project("bench")
+        client = prepare(service, shards=SHARDS)
+        fill(service, logs=logs, per_group=LOGS_PER_GROUP)
         site = Site(service, client)
-        site.prepare(shards=SHARDS)
-        fill(site, logs)
-        reads = ("nothing", "arrow", "groups")
-        theirs = {"vendor": "nothing", "vendor groups": "groups"}
-        runs: dict[str, list[Figures]] = {name: [] for name in (*reads, *theirs)}
+        site.logstore = LOGSTORE
+        yield site
+        client.close()
+
+
+def measured(program: Callable[[Site, int], Figures | None], site: Site, logs: int) -> Figures:
+    """The figures of one run, with its CPU seconds."""
+    site.client.delete_group(site.logstore, "readers")
+    site.create_group()
+    before = _cpu_of_ended_s()
+    figures = program(site, logs // LOGS_PER_GROUP) or {}
+    return figures | {"cpu_s": _cpu_of_ended_s() - before}
+
+
+def _cpu_of_ended_s() -> float:
+    """Of the processes that this one has started and that have ended, and of theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def main(logs: int, wanted: list[str]) -> None:
+    compiling.ensure(GO)  # its CPU time must not count
+    names = [name for name in PROGRAMS if not wanted or any(part in name for part in wanted)]
+    runs: dict[str, list[tuple[Figures, Figures]]] = {name: [] for name in names}
+    with ExitStack() as stack:
+        few, many = stack.enter_context(filled(FEW)), stack.enter_context(filled(logs))
         for _ in range(RUNS):
-            for name, read in theirs.items():
-                runs[name].append(vendor(site, logs // LOGS_PER_GROUP, read))
-            for read in reads:
-                runs[read].append(ours(site, read))
-    starts = [run["first_s"] for read in reads for run in runs[read]]
-    memory = max(run["first_mb"] for read in reads for run in runs[read])
-    print(f"process start to first log: {statistics.median(starts):.2f} s, longest {max(starts):.2f} s")
-    for name in ("nothing", "vendor"):
-        spent = statistics.median(run["start_cpu_s"] for run in runs[name])
-        print(f"CPU time to the first log, {'vendor' if name == 'vendor' else 'consumer'}: {spent:.2f} s")
-    print(f"peak memory at the first log: {memory:.0f} MB")
-    for read in reads:
-        peak = max(run["peak_mb"] for run in runs[read])
-        print(f"peak memory, reading {read:8}: {peak:6.0f} MB")
-    print_row("consumer, empty handler", runs["nothing"], logs)
-    print_row("consumer, every row in Arrow", runs["arrow"], logs)
-    print_row("consumer, every log of every group", runs["groups"], logs)
-    print_row("vendor's consumer, empty handler", runs["vendor"], logs)
-    print_row("vendor's consumer, every log", runs["vendor groups"], logs)
-    medians = {name: statistics.median(run["cpu_s"] for run in found) for name, found in runs.items()}
-    print(f"vendor / consumer, empty handlers: {medians['vendor'] / medians['nothing']:.1f}")
-    print(f"vendor's logs / consumer's Arrow:  {medians['vendor groups'] / medians['arrow']:.1f}")
-    print(json.dumps({name: round(value, 3) for name, value in medians.items()}))
+            for name in names:
+                program = PROGRAMS[name]
+                runs[name].append((measured(program, few, FEW), measured(program, many, logs)))
+    per_million = {
+        name: statistics.median(more["cpu_s"] - less["cpu_s"] for less, more in found) * 1e6 / (logs - FEW)
+        for name, found in runs.items()
+    }
+    for name, found in runs.items():
+        start_s = statistics.median(less["cpu_s"] for less, _ in found)
+        print(
+            f"{name:32} {per_million[name]:6.2f} CPU s per million logs; on {FEW} logs {start_s:5.2f} CPU s"
+        )
+    for theirs, ours in RATIOS:
+        if theirs in per_million and ours in per_million:
+            print(f"{theirs} / {ours}: {per_million[theirs] / per_million[ours]:.1f}")
+    ours = [
+        figures for name in names if name.startswith("consumer") for pair in runs[name] for figures in pair
+    ]
+    if ours:
+        starts = [one["first_s"] for one in ours]
+        print(f"process start to first log: {statistics.median(starts):.2f} s, longest {max(starts):.2f} s")
+        print(f"peak memory at the first log: {max(one['first_mb'] for one in ours):.0f} MB")
+    for name in names:
+        peaks = [pair[1]["peak_mb"] for pair in runs[name] if "peak_mb" in pair[1]]
+        if peaks:
+            print(f"peak memory, {name}: {max(peaks):.0f} MB")
+    print(json.dumps({name: round(value, 3) for name, value in per_million.items()}))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 400_000)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000, sys.argv[2:])

@@ -13,17 +13,23 @@ import tempfile
 import time
 from pathlib import Path
 
-from loghub.client.http import HttpLogHub
 from loghub.client.port import GroupInfo
 from loghub.processor_settings import ProcessorPipeline
 from loghub.sink_settings import NoSink
 from loghub_worker.api import LogBatch, Processor, Tracker
-from tests.loghub_worker.bench_processor import fill
+from tests.loghub_worker.bench_logs import fill
 from tests.loghub_worker.consumer.support import Site
-from tests.loghub_worker.support import GROUP, WorkerProcess, worker_config, worker_processes
+from tests.loghub_worker.support import (
+    GROUP,
+    LOGSTORE,
+    WorkerProcess,
+    prepare,
+    worker_config,
+    worker_processes,
+)
 from tests.support import ServiceProcess, running_service, wait_until
 
-SHARDS, RUNS = 4, 3
+SHARDS, RUNS, LOGS_PER_GROUP = 4, 3, 200
 MODULE = "tests.loghub_worker.bench_processor_worker"
 FIRST_LOG = "FIRST_LOG"  # the variable with the path of the file that gets the time of the first log
 
@@ -112,11 +118,10 @@ def main(logs: int) -> None:
 
 
 def bench(service: ServiceProcess, folder: Path, logs: int) -> None:
-    client = HttpLogHub(service.endpoint, "demo", credentials=service.credentials)
-    client.create_project("bench")
+    client = prepare(service, shards=SHARDS)
     site = Site(service, client)
-    site.prepare(shards=SHARDS)
-    fill(site, logs)
+    site.logstore = LOGSTORE
+    fill(service, logs=logs, per_group=LOGS_PER_GROUP)
     kinds = [("Nothing", 1), ("Arrow", 1), ("Arrow", 2)]
     runs = {kind: [] for kind in kinds}
     for _ in range(RUNS):

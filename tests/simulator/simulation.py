@@ -27,7 +27,7 @@ from tests.simulator.worker import GROUP, LOGSTORE, TIMEOUT_S, SimWorker, id_of,
 
 EVENTS = 300
 NAMES = ("w-0", "w-1", "w-2")
-ACTORS = ("heartbeat", "manager", "query")
+ACTORS = ("heartbeat", "manager", "query", "requests")
 MAX_DEPTH = 2
 MAX_SHARDS = 7
 END_ROUNDS = 400
@@ -171,8 +171,12 @@ class Simulation:
             return
         if self.clock.now_s < worker.paused_until_s:
             return
-        # Heartbeats are due more often than anything else; without them nobody would deliver much.
-        for actor in ("heartbeat", self.dice.random.choice(ACTORS)):
+        # Heartbeats are due more often than anything else; without them nobody would deliver much. Requests
+        # about shards usually begin at once.
+        actors = ["heartbeat", self.dice.random.choice(ACTORS)]
+        if self.dice.random.random() < 0.8:
+            actors.append("requests")
+        for actor in actors:
             if self.workers.get(name) is worker and worker.may_act(actor):
                 self._act(worker, actor)
 
@@ -194,7 +198,7 @@ class Simulation:
         try:
             worker.act(actor)
         except WorkerCrashed:
-            if worker.acting:  # an outer step of the same process ends, too
+            if worker.acting.total():  # an outer step of the same process ends, too
                 raise
             if self.workers.get(worker.name) is worker:
                 del self.workers[worker.name]

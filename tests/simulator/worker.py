@@ -6,7 +6,9 @@ by the positions as the source does, pulls the rows and writes them as JSON line
 
 import json
 import sys
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Set
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from loghub_worker.log_service import ConsumerIdentity, decode_cursor, encode_cu
 from loghub_worker.membership.heartbeat import HeartbeatThread
 from loghub_worker.membership.membership import Membership, MembershipTimings
 from loghub_worker.membership.shard_manager import ShardManager
+from loghub_worker.membership.shard_opening import ShardOpening
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.query.query_settings import QuerySettings
 from loghub_worker.query.streaming_query import QueryRunner
@@ -105,20 +108,38 @@ class SimJournal(AttemptJournal):
             super().write(journal)
 
 
-class _SavesIfFree:
-    """The shard manager as the query sees it: if the manager's own thread holds its lock, that one saves."""
+class SimTasks:
+    """The threads of the shard manager's requests as one actor, which begins them in order. While one waits,
+    it may act again, so that requests about several shards are under way."""
 
-    def __init__(self, worker: "SimWorker") -> None:
-        self._worker = worker
+    def __init__(self) -> None:
+        self._busy: set[Hashable] = set()
+        self._waiting: deque[tuple[Hashable, Callable[[], None]]] = deque()
 
-    def save_all(self) -> None:
-        worker = self._worker
-        if worker.may_act("manager"):
-            worker.acting.add("manager")
+    def start(self, key: Hashable, task: Callable[[], None]) -> bool:
+        if key in self._busy:
+            return False
+        self._busy.add(key)
+        self._waiting.append((key, task))
+        return True
+
+    def run_waiting(self) -> None:
+        while self._waiting:
+            key, task = self._waiting.popleft()
             try:
-                worker.manager.save_all()
+                task()
             finally:
-                worker.acting.discard("manager")
+                self._busy.discard(key)
+
+    def alone(self, key: Hashable) -> AbstractContextManager[None]:
+        raise NotImplementedError("only consumers without Spark wait for a shard's requests")
+
+    def wait_for(self, keys: Set[Hashable]) -> None:
+        """What has not begun yet runs now; what waits for an answer cannot be waited for."""
+        self.run_waiting()
+
+    def stop(self, timeout_s: float) -> None:
+        """A worker ends with its process here."""
 
 
 def config() -> WorkerConfig:
@@ -134,7 +155,7 @@ def config() -> WorkerConfig:
 
 
 class SimWorker:
-    """One process of a worker. ``acting`` has the names of the actors that are in the middle of a step.
+    """One process of a worker. ``acting`` counts the steps of each actor that it is in the middle of.
 
     ``folder`` is that of the sink; ``state`` has the journals and plans of all workers.
     """
@@ -150,7 +171,7 @@ class SimWorker:
         at_step: Callable[[str], None],
     ) -> None:
         self.name = name
-        self.acting: set[str] = set()
+        self.acting: Counter[str] = Counter()
         self.paused_until_s = 0.0
         self.client = client
         self.exchange = MemoryExchange()
@@ -162,7 +183,15 @@ class SimWorker:
         commit_log.prune(owner=name)
         sink = SimFilesSink(commit_log, JSON)
         self.heartbeat = HeartbeatThread(self.shared_state, client, identity)
-        self.manager = ShardManager(self.shared_state, client, sink, identity, config=config())
+        self._tasks = SimTasks()
+        self.manager = ShardManager(
+            self.shared_state,
+            client,
+            ShardOpening(client, sink, identity, config=config()),
+            identity,
+            config=config(),
+            tasks=self._tasks,
+        )
         self._offsets = state / name / "offsets"
         self._offsets.mkdir(parents=True, exist_ok=True)
         settings = QuerySettings(
@@ -175,8 +204,9 @@ class SimWorker:
         )
         spark: Any = None
         transform: Any = lambda rows: rows  # noqa: E731
-        manager: Any = _SavesIfFree(self)
-        self.query = QueryRunner(settings, spark, self.shared_state, manager, transform=transform, sink=sink)
+        self.query = QueryRunner(
+            settings, spark, self.shared_state, self.manager, transform=transform, sink=sink
+        )
         self.query.failures._journal = SimJournal(settings.journal)
         self._counts = SimCounts()
         self.query.counts = self._counts  # type: ignore[assignment]
@@ -185,21 +215,24 @@ class SimWorker:
             membership.source_started()
 
     def may_act(self, actor: str) -> bool:
-        """A thread of a worker waits for its own step, and the job for the manager, whose lock it takes."""
-        return actor not in self.acting and not (actor == "query" and "manager" in self.acting)
+        """A thread of a worker waits for its own step; there are several for requests about shards."""
+        return not self.acting[actor] or actor == "requests"
 
     def act(self, actor: str) -> None:
-        self.acting.add(actor)
+        self.acting[actor] += 1
         try:
             getattr(self, f"_{actor}")()
         finally:
-            self.acting.discard(actor)
+            self.acting[actor] -= 1
 
     def _heartbeat(self) -> None:
         self.heartbeat.step()
 
     def _manager(self) -> None:
         self.manager.step()
+
+    def _requests(self) -> None:
+        self._tasks.run_waiting()
 
     def _query(self) -> None:
         """One micro-batch, as the source and Spark do it."""

@@ -25,7 +25,9 @@ from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import Address, ConsumerIdentity, ReportedError, connect
 from loghub_worker.membership.heartbeat import HeartbeatThread
 from loghub_worker.membership.membership import Membership, MembershipTimings, MemberState, ShutdownMode
+from loghub_worker.membership.parallel_tasks import ParallelTasks
 from loghub_worker.membership.shard_manager import ShardManager
+from loghub_worker.membership.shard_opening import ShardOpening
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.metrics import Counter
 from loghub_worker.query.pipeline_check import checked_rows, state_identity
@@ -203,13 +205,14 @@ class WorkerRuntime:
             raise FatalError("StateUnavailable", str(error)) from error
 
     def _make_shard_manager(self, sink: BatchSink) -> ShardManager:
+        client = connect(self._address, agent=self._agent())
         return ShardManager(
             self._shared_state,
-            connect(self._address, agent=self._agent()),
-            sink,
+            client,
+            ShardOpening(client, sink, self._identity, config=self._config, history=self._ledger),
             self._identity,
             config=self._config,
-            history=self._ledger,
+            tasks=ParallelTasks(),
         )
 
     def _agent(self) -> str:
@@ -328,7 +331,7 @@ class WorkerRuntime:
         manager = self._shard_manager
         if manager is None:
             return ShardReadings()
-        # A copy, because the shard manager's thread changes the original.
+        # A copy, because the shard manager's threads change the original.
         return ShardReadings(oldest_unix_s=dict(manager.oldest_unix_s), beyond_end=manager.beyond_end)
 
     def _query_progress(self, membership: Membership) -> QueryProgress:

@@ -171,6 +171,16 @@ def test_log_groups_are_read_unchanged_and_in_order(client: LogHub) -> None:
     assert pulled.next_cursor == client.get_cursor(STORE, 0, "end")
 
 
+def test_a_packed_pull_is_the_same_answer(client: LogHub) -> None:
+    begin = client.get_cursor(STORE, 0, "begin")
+    for n in range(3):
+        client.put_logs(STORE, group_of(f"line {n}" * 100), hash_key=LOW)
+        for count in (1, 1000):
+            packed = client.pull_packed(STORE, 0, cursor=begin, count=count)
+            assert packed.unpacked() == client.pull_logs(STORE, 0, cursor=begin, count=count)
+            assert packed.body.size == len(packed.unpacked().body)
+
+
 def test_values_need_not_be_text(client: LogHub) -> None:
     group = LogGroup(logs=(Log(time=1, contents=(("raw", bytes(range(256))),), time_ns=7),))
     client.put_logs(STORE, loggroup.encode(group), hash_key=LOW)

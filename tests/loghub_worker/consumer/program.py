@@ -103,7 +103,10 @@ def _age_s() -> float:
 
 def _used() -> dict[str, float]:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    return {"cpu_s": used.ru_utime + used.ru_stime, "peak_mb": used.ru_maxrss / 1024}
+    # Not `ru_maxrss`, which begins with that of the process that started this one.
+    lines = Path("/proc/self/status").read_text().splitlines()
+    peak_kib = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    return {"cpu_s": used.ru_utime + used.ru_stime, "peak_mb": peak_kib / 1024}
 
 
 def last_digit(log: ReceivedLog, _: ReceivedLogGroup) -> str:

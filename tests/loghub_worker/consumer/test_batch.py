@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loghub.wire.compression import Compression, Packed, compress
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import Log, LogGroup, encode, wrap
 from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
@@ -32,7 +33,12 @@ def group(number: int, logs: int) -> bytes:
 
 def pulled(sizes: list[int], first: int = FIRST) -> PulledBody:
     groups = [group(first - FIRST + n, size) for n, size in enumerate(sizes)]
-    return PulledBody(wrap(groups), shard=4, first=first, count=len(sizes))
+    return PulledBody(packed(wrap(groups)), shard=4, first=first, count=len(sizes))
+
+
+def packed(body: bytes) -> Packed:
+    """As the log service sends it."""
+    return Packed(compress(body, Compression.LZ4), len(body), Compression.LZ4)
 
 
 def batch(*bodies: PulledBody) -> LogBatch:
@@ -72,16 +78,35 @@ def test_arrow_and_log_groups_agree_over_several_bodies() -> None:
 
 
 def test_nothing_is_decoded_before_it_is_used() -> None:
-    body = PulledBody(b"not protobuf", shard=0, first=FIRST, count=3)
-    logs = batch(body)
-    assert (len(logs.groups), logs.next_cursor) == (3, encode_cursor(FIRST + 3))
-    with pytest.raises(ShortReadError):
-        list(logs.groups)
+    not_lz4 = Packed(b"not LZ4", 99, Compression.LZ4)
+    for content in (Packed.plain(b"not protobuf"), packed(b"not protobuf"), not_lz4):
+        body = PulledBody(content, shard=0, first=FIRST, count=3)
+        buffered = buffer()
+        buffered.add(body, now=0)
+        logs = buffered.take()
+        assert (len(logs.groups), logs.next_cursor) == (3, encode_cursor(FIRST + 3))
+        assert (logs.size_bytes, body.packed) == (content.size, content)
+        for use in (lambda logs: list(logs.groups), lambda logs: logs.arrow, lambda logs: logs.divided(1)):
+            with pytest.raises(ShortReadError):
+                use(logs)
+
+
+def test_an_answer_is_divided_only_if_it_is_larger_than_a_batch() -> None:
+    """Otherwise each would have to be decompressed, for handlers that do not look at it, too."""
+    answers = [pulled([2, 2]), pulled([2, 2], FIRST + 2), pulled([2, 2], FIRST + 4)]
+    buffered = buffer(max_bytes=answers[0].size * 5 // 2)
+    for answer in answers:
+        buffered.add(answer, now=0)
+    assert [len(buffered.take().groups) for _ in range(2)] == [4, 2]
+    assert not any(answer.is_unpacked for answer in answers)
+    buffered = buffer(max_bytes=answers[0].size - 1)
+    buffered.add(answers[0], now=0)
+    assert [len(buffered.take().groups) for _ in range(2)] == [1, 1]
 
 
 def test_an_answer_with_another_number_of_log_groups_is_noticed_in_both_forms() -> None:
     for use in (lambda logs: logs.arrow, lambda logs: list(logs.groups)):
-        body = PulledBody(pulled([1, 1]).body, shard=0, first=FIRST, count=3)
+        body = PulledBody(Packed.plain(pulled([1, 1]).body), shard=0, first=FIRST, count=3)
         with pytest.raises(ShortReadError, match="has 2 log groups and says that it has 3"):
             use(batch(body))
 

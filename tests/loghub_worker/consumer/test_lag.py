@@ -1,9 +1,9 @@
 """What a consumer says of the ends of its shards, and of those that are paused."""
 
 import threading
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from loghub.wire.cursor import decode
 from loghub_worker.api import Consumer, LogBatch, NotAssignedError, ShardLag, Tracker

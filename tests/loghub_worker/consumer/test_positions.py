@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
-from loghub.client.port import Pulled
+from loghub.client.port import PackedPull
+from loghub.wire.compression import Packed
 from loghub.wire.cursor import decode, encode
 from loghub.wire.errors import LogHubError, MalformedCursor
+from loghub.worker_contract import OnFailure
 from loghub_worker.api import Consumer, LogBatch, NotAssignedError, Tracker
 from tests.loghub_worker.consumer.support import (
+    Recorder,
     RecordingListener,
     Seen,
     Site,
@@ -121,14 +124,14 @@ def test_an_expired_cursor_that_the_log_service_calls_invalid_is_skipped_too(
     seen = Seen()
     listener = RecordingListener(lambda _: consumer.seek(0, encode(begin - 9)))
     consumer = Consumer(site.settings(), seen.factory, listener)
-    pull_logs, begin = consumer._client.pull_logs, decode(site.begin())
+    pull_packed, begin = consumer._client.pull_packed, decode(site.begin())
 
     def strict(logstore: str, shard: int, *, cursor: str, count: int) -> object:
         if decode(cursor) < begin:
             raise LogHubError("InvalidCursor", 400, "it has expired")
-        return pull_logs(logstore, shard, cursor=cursor, count=count)
+        return pull_packed(logstore, shard, cursor=cursor, count=count)
 
-    monkeypatch.setattr(consumer._client, "pull_logs", strict)
+    monkeypatch.setattr(consumer._client, "pull_packed", strict)
     with running(consumer):
         wait_for(lambda: seen.ids() == ids, "the oldest log group")
 
@@ -155,26 +158,63 @@ def test_a_position_beyond_the_end_is_reported_and_harms_no_other_shard(site: Si
 def test_answers_that_are_damaged_are_pulled_again_and_end_nothing(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One cannot be decoded, one has fewer log groups than it says, one ends before its log groups do."""
+    """One cannot be decompressed, one cannot be decoded, one has fewer log groups than it says, one ends
+    before its log groups do."""
     site.prepare()
     ids = site.put(2)
-    for limits in ({}, {"max_logs": 100}):
-        seen = Seen(lambda logs, tracker: None)
+    for limits in ({}, {"max_logs": 100}, {"max_bytes": 1}, {"acknowledge": "log"}):
+        seen = Seen(lambda logs, tracker: tracker.ack())
         consumer = Consumer(site.settings(**limits), seen.factory)
-        pull_logs, begin = consumer._client.pull_logs, site.begin()
-        damage: list[Callable[..., Pulled]] = [
-            lambda pulled: replace(pulled, body=b"not protobuf"),
-            lambda pulled: replace(pulled, body=b""),
+        pull_packed, begin = consumer._client.pull_packed, site.begin()
+        damage: list[Callable[..., PackedPull]] = [
+            lambda pulled: replace(pulled, body=replace(pulled.body, content=b"not LZ4")),
+            lambda pulled: replace(pulled, body=Packed.plain(b"not protobuf")),
+            lambda pulled: replace(pulled, body=Packed.plain(b"")),
             lambda pulled, begin=begin: replace(pulled, next_cursor=begin),
         ]
 
         def damaged(
-            *arguments: object, pull_logs: Any = pull_logs, damage: Any = damage, **named: object
-        ) -> Pulled:
-            pulled: Pulled = pull_logs(*arguments, **named)
+            *arguments: object, pull_packed: Any = pull_packed, damage: Any = damage, **named: object
+        ) -> PackedPull:
+            pulled: PackedPull = pull_packed(*arguments, **named)
             return damage.pop()(pulled) if damage and pulled.count else pulled
 
-        monkeypatch.setattr(consumer._client, "pull_logs", damaged)
+        monkeypatch.setattr(consumer._client, "pull_packed", damaged)
         with running(consumer):
             wait_for(lambda seen=seen: seen.ids() == ids, "the sound answer")
         assert damage == []
+
+
+def test_a_damaged_answer_is_pulled_again_also_if_the_processor_fails_before_it_looks(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failure policy would otherwise have to divide what cannot be decompressed."""
+    site.prepare()
+    ids = site.put(4)
+    seen, calls = Seen(save), 0
+
+    class FailsFirst(Recorder):
+        def process(self, logs: LogBatch, tracker: Tracker) -> str | None:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                raise RuntimeError("not now")
+            return super().process(logs, tracker)
+
+    consumer = Consumer(
+        site.settings(on_failure=OnFailure(policy="Skip", max_attempts=1)), lambda: FailsFirst(seen)
+    )
+    pull_packed, is_damaged = consumer._client.pull_packed, False
+
+    def damaged(*arguments: Any, **named: Any) -> PackedPull:
+        nonlocal is_damaged
+        pulled: PackedPull = pull_packed(*arguments, **named)
+        if is_damaged or not pulled.count:
+            return pulled
+        is_damaged = True
+        return replace(pulled, body=replace(pulled.body, content=b"not LZ4"))
+
+    monkeypatch.setattr(consumer._client, "pull_packed", damaged)
+    with running(consumer):
+        wait_for(lambda: seen.ids() == ids, "the sound answer")
+    assert calls > 1

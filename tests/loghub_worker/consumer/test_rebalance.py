@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import msgspec
+
 from loghub_worker.consumer import shard_flow as sf
 from loghub_worker.consumer.rebalance import Rebalance, rebalance
 from loghub_worker.consumer.shard_flow import ShardFlow
@@ -21,7 +23,9 @@ def test_an_open_shard_is_assigned_once() -> None:
 def test_a_shard_that_the_group_takes_is_revoked_announced_and_released() -> None:
     assert rebalance({0: FLOW}, (DRAINING,)) == Rebalance(revoked=(0,))
     drained = sf.revoked(FLOW)
-    assert rebalance({0: replace(drained, is_busy=True)}, (DRAINING,)) == Rebalance(), "its batch runs"
+    assert rebalance({0: msgspec.structs.replace(drained, is_busy=True)}, (DRAINING,)) == Rebalance(), (
+        "its batch runs"
+    )
     assert rebalance({0: drained}, (DRAINING,)) == Rebalance(announce=(0,))
     announced = sf.announced(drained)
     assert rebalance({0: announced}, (DRAINING,)) == Rebalance()

@@ -1,8 +1,9 @@
 """The state machine of a shard: every edge of the table in its module, with plain numbers as times."""
 
-from dataclasses import replace
+import dataclasses
 
 import pytest
+from msgspec.structs import replace
 
 from loghub_worker.backoff import Backoff, without_jitter
 from loghub_worker.consumer import shard_flow as sf
@@ -20,6 +21,7 @@ from loghub_worker.consumer.shard_step import (
 RETRIES = Backoff(first_s=1.0, longest_s=8.0, random=without_jitter)
 LIMITS = ReceiveLimits(max_logs=None, max_bytes=1000, max_wait_s=0.0)
 SHARE = 10_000
+BATCH = 1 << 30
 SOME = Buffered(groups=2, bytes=20, since_s=5.0)
 
 
@@ -46,7 +48,7 @@ def rolling_back() -> ShardFlow:
 
 def pull_in_flight(flow: ShardFlow | None = None) -> ShardFlow:
     flow = flow or pulling()
-    return sf.pull_began(flow, sf.next_pull(flow, share_bytes=SHARE))
+    return sf.pull_began(flow, sf.next_pull(flow, share_bytes=SHARE, batch_bytes=BATCH))
 
 
 def pausing() -> ShardFlow:
@@ -69,7 +71,7 @@ ALL = (opening, pulling, processing, rolling_back, pausing, draining, lost, ende
 
 
 def receive(flow: ShardFlow, *, groups: int, size: int, now: float, is_end: bool = False) -> ShardFlow:
-    pull = sf.next_pull(flow, share_bytes=SHARE)
+    pull = sf.next_pull(flow, share_bytes=SHARE, batch_bytes=BATCH)
     result = PullResult(groups=groups, bytes=size, after=flow.read_to + groups, is_end=is_end)
     return sf.pulled(sf.pull_began(flow, pull), pull, result, interval_s=0.2, now=now)
 
@@ -119,7 +121,7 @@ def test_what_is_buffered_is_processed_at_once_without_a_wait() -> None:
 def test_a_batch_is_complete_by_logs_bytes_time_or_if_no_more_fits(
     limits: ReceiveLimits, is_full: bool, expected: NextStep
 ) -> None:
-    summary = replace(SOME, logs=4)
+    summary = dataclasses.replace(SOME, logs=4)
     assert next_step(pulling(), summary, limits, is_full=is_full, now=7) == expected
     assert next_step(pulling(), summary, limits, is_full=is_full, now=8) == NextStep(Step.PROCESS)
 
@@ -216,10 +218,12 @@ def test_the_next_pull_follows_at_once_with_a_backlog_and_after_the_interval_at_
 def test_pulls_stop_at_the_share_and_take_no_more_than_it_has_room_for() -> None:
     flow = buffered()
     assert sf.pull_due_s(flow, share_bytes=200) is None
-    assert sf.pull_due_s(flow, share_bytes=201) is not None
-    assert sf.next_pull(flow, share_bytes=400).count == 10, "of 20 bytes each"
-    assert sf.next_pull(flow, share_bytes=1).count == 1
-    assert sf.next_pull(flow, share_bytes=1 << 30).count == 1000
+    assert sf.pull_due_s(flow, share_bytes=266) is None, "a small pull would cost as much as a large one"
+    assert sf.pull_due_s(flow, share_bytes=267) is not None
+    assert sf.next_pull(flow, share_bytes=400, batch_bytes=BATCH).count == 10, "of 20 bytes each"
+    assert sf.next_pull(flow, share_bytes=1, batch_bytes=BATCH).count == 1
+    assert sf.next_pull(flow, share_bytes=1 << 30, batch_bytes=BATCH).count == 1000
+    assert sf.next_pull(flow, share_bytes=1 << 30, batch_bytes=200).count == 9, "it is not divided"
     assert sf.pull_due_s(pulling(), share_bytes=0) is not None, "one log group is always read"
 
 
@@ -228,16 +232,16 @@ def test_a_share_is_an_equal_part_and_no_more_than_is_free() -> None:
     assert sf.share_bytes(flow, max_bytes=1000, shards=2, used_bytes=300) == 500
     assert sf.share_bytes(flow, max_bytes=1000, shards=2, used_bytes=900) == 300, "of which it holds 200"
     assert sf.share_bytes(flow, max_bytes=1000, shards=2, used_bytes=1200) == 200
-    asked = sf.pull_began(flow, sf.next_pull(flow, share_bytes=400))
+    asked = sf.pull_began(flow, sf.next_pull(flow, share_bytes=400, batch_bytes=BATCH))
     assert asked.asked_bytes == 200
     assert sf.pull_failed(asked, retries=RETRIES, now=1).asked_bytes == 0
     assert receive(flow, groups=1, size=20, now=5).asked_bytes == 0
-    assert sf.next_pull(pulling(), share_bytes=400).bytes == 400, "of an unknown size"
+    assert sf.next_pull(pulling(), share_bytes=400, batch_bytes=BATCH).bytes == 400, "of an unknown size"
 
 
 def test_an_answer_to_an_earlier_generation_counts_no_longer() -> None:
     flow = pull_in_flight()
-    pull = sf.next_pull(flow, share_bytes=SHARE)
+    pull = sf.next_pull(flow, share_bytes=SHARE, batch_bytes=BATCH)
     flow = sf.sought(flow, to=7, now=3)
     result = PullResult(groups=1, bytes=9, after=101, is_end=False)
     after = sf.pulled(flow, pull, result, interval_s=0.2, now=5)
@@ -248,7 +252,7 @@ def test_an_answer_to_an_earlier_generation_counts_no_longer() -> None:
 def test_an_empty_answer_that_advances_moves_the_position_only_if_all_before_it_was_processed() -> None:
     result = PullResult(groups=0, bytes=0, after=150, is_end=False)
     for flow, position in ((pulling(), 150), (buffered(), 100)):
-        pull = sf.next_pull(flow, share_bytes=SHARE)
+        pull = sf.next_pull(flow, share_bytes=SHARE, batch_bytes=BATCH)
         after = sf.pulled(sf.pull_began(flow, pull), pull, result, interval_s=0.2, now=5)
         assert (after.read_to, after.position) == (150, position)
 
@@ -263,7 +267,7 @@ def test_a_failed_pull_is_sent_again_after_a_pause_that_grows() -> None:
 
 def test_expired_log_groups_are_skipped() -> None:
     flow = pull_in_flight()
-    pull = sf.next_pull(flow, share_bytes=SHARE)
+    pull = sf.next_pull(flow, share_bytes=SHARE, batch_bytes=BATCH)
     after = sf.expired(flow, pull, oldest=140, now=5)
     assert (after.read_to, after.position, after.pull_due_s) == (140, 140, 5)
     assert sf.expired(flow, pull, oldest=90, now=5).read_to == 100

@@ -215,6 +215,6 @@ def test_what_is_due_comes_before_new_logs_which_wait_for_room(
 def test_what_is_not_acknowledged_counts_as_memory_of_the_shard() -> None:
     flow = sf.retained(pulling(), size=300)
     assert sf.pull_due_s(flow, share_bytes=300) is None
-    assert sf.pull_due_s(flow, share_bytes=301) is not None
-    assert sf.next_pull(flow, share_bytes=400).bytes == 100
+    assert sf.pull_due_s(flow, share_bytes=400) is not None
+    assert sf.next_pull(flow, share_bytes=400, batch_bytes=1 << 30).bytes == 100
     assert sf.shut_down(sf.revoked(flow)).memory_bytes == 0

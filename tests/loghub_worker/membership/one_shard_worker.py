@@ -1,6 +1,6 @@
 """A worker's membership threads on the fake log service, stepped by the test.
 
-The service has one logstore with one shard; the sink only records its calls.
+The service has one logstore with one shard, unless a test wants more; the sink only records its calls.
 """
 
 import threading
@@ -21,10 +21,13 @@ from loghub_worker.membership.membership import (
     MembershipTimings,
     ShardPhase,
 )
+from loghub_worker.membership.ports import ShardTasks
 from loghub_worker.membership.shard_manager import ShardManager
+from loghub_worker.membership.shard_opening import ShardOpening
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.sink.commit_log import ShardIncarnation
 from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
+from tests.loghub_worker.membership.tasks_in_order import TasksInOrder
 from tests.loghub_worker.support import worker_config
 
 GROUP = encode(LogGroup(logs=(Log(time=1, contents=(("a", "b"),)),)))
@@ -83,6 +86,8 @@ class OneShardWorker:
         start_position: Position = "begin",
         checkpoint_interval_s: float = 0.0,
         last_initial_shard: int | None = None,
+        shards: int = 1,
+        tasks: ShardTasks | None = None,
         **timings: float,
     ) -> None:
         self.config = worker_config(
@@ -96,7 +101,7 @@ class OneShardWorker:
         self.server = MemoryServer(self.clock)
         self.client = self.server.client("proj")
         self.client.create_project()
-        self.client.create_logstore("ls", shards=1)
+        self.client.create_logstore("ls", shards=shards)
         self.client.create_group("ls", GroupInfo(name="g", timeout_s=30, order=False))
         for _ in range(groups):
             self.client.put_logs("ls", GROUP)
@@ -105,6 +110,7 @@ class OneShardWorker:
         settings = {"interval_s": 5.0, "timeout_s": 30.0, "margin_s": 4.0} | timings
         self.shared_state = SharedState(Membership(MembershipTimings(**settings)), self.exchange, self.clock)
         self.sink = RecordingSink()
+        self.tasks = tasks or TasksInOrder()
         self.heartbeat = HeartbeatThread(self.shared_state, self.client, IDENTITY)
         self.shard_manager = self.make_shard_manager(self.client)
         self.step()
@@ -114,9 +120,10 @@ class OneShardWorker:
         return ShardManager(
             self.shared_state,
             client,
-            sink,
+            ShardOpening(client, sink, IDENTITY, config=self.config),
             IDENTITY,
             config=self.config,
+            tasks=self.tasks,
         )
 
     def cursor(self, position: Position, shard: int = 0) -> int:

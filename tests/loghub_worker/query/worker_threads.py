@@ -13,7 +13,9 @@ from loghub_worker.failure.origin import Origin
 from loghub_worker.log_service import Address, ConsumerIdentity, connect
 from loghub_worker.membership.heartbeat import HeartbeatThread
 from loghub_worker.membership.membership import Membership, MembershipTimings
+from loghub_worker.membership.parallel_tasks import ParallelTasks
 from loghub_worker.membership.shard_manager import ShardManager
+from loghub_worker.membership.shard_opening import ShardOpening
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.query.query_settings import QuerySettings
 from loghub_worker.query.stateful_query import StatefulQueryRunner
@@ -52,13 +54,14 @@ class WorkerThreads:
         with self.shared_state.use():
             pass
         self.heartbeat = HeartbeatThread(self.shared_state, connect(address), identity)
+        client = connect(address)
         self.shard_manager = ShardManager(
             self.shared_state,
-            connect(address),
-            sink,
+            client,
+            ShardOpening(client, sink, identity, config=config, history=ledger),
             identity,
             config=config,
-            history=ledger,
+            tasks=ParallelTasks(),
         )
         runner = QueryRunner if ledger is None else StatefulQueryRunner
         self.query_runner = runner(

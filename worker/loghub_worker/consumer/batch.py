@@ -1,8 +1,8 @@
 """A batch of logs as a processor gets it: whole log groups of one shard, decoded only when they are used.
 
-A pulled body is parsed at most once in each form, whichever batches its log groups belong to: into Arrow by
-`loghub_worker.source.arrow_decoder`, and into log groups by protobuf's own parser. A handler that uses
-neither costs no decoding."""
+A pulled body is decompressed once, and parsed at most once in each form, whichever batches its log groups
+belong to: into Arrow by `loghub_worker.source.arrow_decoder`, and into log groups by protobuf's own parser. A
+handler that uses neither costs none of that."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,9 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from loghub.wire.errors import MalformedLogGroup
+from loghub.client.port import MAX_PULL_BYTES
+from loghub.wire.compression import Packed
+from loghub.wire.errors import MalformedInput, MalformedLogGroup
 from loghub.wire.loggroup import list_header, split, wrap
 from loghub_worker.consumer.received_log import LogPlace, ReceivedLog, ReceivedLogGroup, text
 from loghub_worker.log_service import encode_cursor
@@ -25,24 +27,43 @@ from loghub_worker.source.shard_reader import ShortReadError, require_count
 
 class PulledBody:
     """The log groups of one answer: the first has the cursor `first`, and the others follow. Each form is
-    made when it is first used."""
+    made when it is first used, and the decompressed one is the first of these."""
 
-    def __init__(self, body: bytes, *, shard: int, first: int, count: int) -> None:
-        self.body = body
+    def __init__(self, packed: Packed, *, shard: int, first: int, count: int) -> None:
+        self.packed = packed
+        self.size = packed.size
         self.shard = shard
         self.first = first
         self.count = count
 
     @cached_property
+    def body(self) -> bytes:
+        """Decompressed. Raises `ShortReadError`."""
+        try:
+            body = self.packed.unpacked(max_size=MAX_PULL_BYTES)
+        except MalformedInput as error:
+            raise ShortReadError(f"an answer is not a list of log groups: {error}") from error
+        self.packed = Packed.plain(body)  # one of the two is enough
+        return body
+
+    @property
+    def is_unpacked(self) -> bool:
+        return self.packed.how is None
+
+    @cached_property
     def ends(self) -> list[int]:
-        """The number of bytes up to the end of each log group; the last is that of the body."""
-        sizes = (len(list_header(len(group))) + len(group) for group in split(self.body))
-        return [*list(accumulate(sizes))[:-1], len(self.body)]
+        """The number of bytes up to the end of each log group; the last is that of the body. Raises
+        `ShortReadError`."""
+        try:
+            sizes = [len(list_header(len(group))) + len(group) for group in split(self.body)]
+        except MalformedLogGroup as error:
+            raise ShortReadError(f"an answer is not a list of log groups: {error}") from error
+        require_count(self.count, len(sizes))
+        return [*list(accumulate(sizes))[:-1], self.size]
 
     def raw(self, index: int) -> bytes:
         """The bytes of a log group as they were written. Raises `ShortReadError`."""
         try:
-            require_count(self.count, len(self.ends))
             (group,) = split(self.body[self.ends[index - 1] if index else 0 : self.ends[index]])
         except MalformedLogGroup as error:
             raise ShortReadError(f"an answer is not a list of log groups: {error}") from error
@@ -89,15 +110,15 @@ class BodySlice:
     @property
     def bytes(self) -> int:
         if self.groups == self.body.count:
-            return len(self.body.body)
+            return self.body.size
         return self._bytes_to(self.end) - self._bytes_to(self.begin)
 
     @property
-    def content(self) -> memoryview:
-        content = memoryview(self.body.body)
+    def packed(self) -> Packed:
+        """As it was pulled, if these are all log groups of the body."""
         if self.groups == self.body.count:
-            return content
-        return content[self._bytes_to(self.begin) : self._bytes_to(self.end)]
+            return self.body.packed
+        return Packed.plain(self.body.body[self._bytes_to(self.begin) : self._bytes_to(self.end)])
 
     @property
     def decoded_logs(self) -> int:
@@ -269,7 +290,8 @@ def batch_again(shard: int, kept: Sequence[KeptGroup], *, delivery: int) -> LogB
         run.append(one)
         continues = following is not None and following.cursor == one.cursor + 1
         if not continues or one.only is not None or (following is not None and following.only is not None):
-            body = PulledBody(wrap(k.raw for k in run), shard=shard, first=run[0].cursor, count=len(run))
+            packed = Packed.plain(wrap(k.raw for k in run))
+            body = PulledBody(packed, shard=shard, first=run[0].cursor, count=len(run))
             slices.append(BodySlice(body, 0, len(run), one.only))
             run = []
     return LogBatch(shard, tuple(slices), delivery=delivery)
@@ -300,4 +322,4 @@ def without_tags(raw: bytes, prefix: str) -> bytes:
 
 def count_logs(raw: bytes) -> int:
     """The number of logs in the bytes of a log group."""
-    return len(PulledBody(wrap((raw,)), shard=0, first=0, count=1).messages[0].Logs)
+    return len(PulledBody(Packed.plain(wrap((raw,))), shard=0, first=0, count=1).messages[0].Logs)

@@ -67,7 +67,13 @@ class ShardBuffer:
 
 
 def _fitting(part: BodySlice, limits: ReceiveLimits, *, size: int, logs: int, is_first: bool) -> int:
-    """How many log groups of a slice still fit into a batch of this size."""
+    """How many log groups of a slice still fit into a batch of this size. An answer that would have to be
+    decompressed for that is divided only if it is larger than a batch."""
+    has_limit = limits.max_logs is not None
+    if not has_limit and size + part.bytes <= limits.max_bytes:
+        return part.groups
+    if not has_limit and not is_first and not part.body.is_unpacked:
+        return 0
     low, high = 0, part.groups
     while low < high:  # the sizes grow with the number
         middle = (low + high + 1) // 2

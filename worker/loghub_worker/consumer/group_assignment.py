@@ -22,8 +22,10 @@ from loghub_worker.membership.membership import (
     MemberState,
     ShutdownMode,
 )
+from loghub_worker.membership.parallel_tasks import ParallelTasks
 from loghub_worker.membership.ports import Exchange
 from loghub_worker.membership.shard_manager import NOT_HELD, ShardManager
+from loghub_worker.membership.shard_opening import ShardOpening
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.sink.shard_record import NoRecord
 
@@ -94,7 +96,14 @@ class GroupAssignment:
         # A heartbeat that takes longer than an interval counts as failed: the next one is due.
         heartbeat_client = connect(settings, timeout_s=max(2.0, interval_s))
         heartbeat = HeartbeatThread(shared_state, heartbeat_client, identity)
-        shard_manager = ShardManager(shared_state, self._client, NoRecord(), identity, config=settings)
+        shard_manager = ShardManager(
+            shared_state,
+            self._client,
+            ShardOpening(self._client, NoRecord(), identity, config=settings),
+            identity,
+            config=settings,
+            tasks=ParallelTasks(),
+        )
         with shared_state.use() as (membership, _):
             membership.source_started()
         self.checkpoints = GroupCheckpoints(shared_state, shard_manager)

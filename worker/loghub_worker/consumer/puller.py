@@ -4,7 +4,7 @@ import threading
 
 import structlog
 
-from loghub.client.port import LogHub, Pulled
+from loghub.client.port import LogHub, PackedPull
 from loghub.wire.errors import Code, LogHubError, LogHubException
 from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.batch import PulledBody
@@ -27,7 +27,10 @@ class Puller:
         self._client = client
         self._logstore = settings.logstore
         self._interval_s = settings.fetch_interval_s
+        self._max_bytes = settings.max_bytes
         self._counts_logs = settings.max_logs is not None
+        # Their log groups are kept one by one.
+        self._divides = settings.acknowledge == "log" or settings.is_of_retries
         self._threads = [
             threading.Thread(target=self._run, name=f"pull-{number}", daemon=True)
             for number in range(settings.max_pulls)
@@ -51,7 +54,7 @@ class Puller:
 
     def _pull(self, slot: ShardSlot, pull: Pull) -> None:
         try:
-            pulled = self._client.pull_logs(
+            pulled = self._client.pull_packed(
                 self._logstore, pull.shard, cursor=encode_cursor(pull.cursor), count=pull.count
             )
             self._received(slot, pull, pulled)
@@ -61,7 +64,7 @@ class Puller:
         except (LogHubException, ShortReadError) as error:
             self._failed(slot, pull, to_reported_error(error))
 
-    def _received(self, slot: ShardSlot, pull: Pull, pulled: Pulled) -> None:
+    def _received(self, slot: ShardSlot, pull: Pull, pulled: PackedPull) -> None:
         after = decode_cursor(pulled.next_cursor) if pulled.next_cursor else pull.cursor
         first = after - pulled.count
         if first < pull.cursor:
@@ -69,11 +72,14 @@ class Puller:
                 f"an answer at cursor {pull.cursor} has {pulled.count} log groups and ends at cursor {after}"
             )
         body = PulledBody(pulled.body, shard=pull.shard, first=first, count=pulled.count)
+        # Here, and not under the lock of the table.
         if self._counts_logs and pulled.count:
-            _ = body.decoded  # here, and not under the lock of the table
+            _ = body.decoded
+        elif self._divides or body.size > self._max_bytes:
+            _ = body.ends
         result = PullResult(
             groups=pulled.count,
-            bytes=len(pulled.body),
+            bytes=pulled.body.size,
             after=after,
             is_end=pulled.end_of_shard or after == pull.cursor,
         )

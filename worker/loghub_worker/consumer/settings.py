@@ -48,7 +48,7 @@ class ConsumerSettings:
     max_logs: int | None = None
     max_bytes: int = 4 << 20
     max_wait_s: float = 0.0
-    max_buffered_bytes: int = 16 << 20  # pulled and not yet processed, of all shards together, about
+    max_buffered_bytes: int = 32 << 20  # pulled and not yet processed, of all shards together, about
     max_pulls: int = 4  # in flight at once
     # Shards wait while others of the process, with a higher priority, have a backlog.
     priority: int = 0

@@ -10,6 +10,7 @@ import structlog
 from loghub.wire.errors import LogHubException
 from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.acknowledgement import Acknowledgement
+from loghub_worker.consumer.batch import LogBatch
 from loghub_worker.consumer.processor import (
     OUTAGES,
     Processor,
@@ -137,6 +138,9 @@ class ShardRunner:
             self._roll_back(kept, to=batch.begin)  # the body is unusable, so it is pulled again
         except Exception as error:  # noqa: BLE001 - user code
             self._report("process", error)
+            if not _is_sound(batch):
+                self._roll_back(kept, to=batch.begin)
+                return
             failure = _failure_of(error)
             if not self._acknowledgement.raised(failure):
                 self._complete(kept)
@@ -258,6 +262,16 @@ class ShardRunner:
             about = {"message": str(error)} if is_remote else {"exc_info": error}
             log.warning("processor failed", shard=self._tracker.shard, method=method, **about)
         self._slot.user_error = ReportedError(failure.reason if failure else PROCESSOR_FAILED, message)
+
+
+def _is_sound(batch: LogBatch) -> bool:
+    """Whether the bodies are lists of log groups: nobody may have looked at them yet."""
+    try:
+        for part in batch.slices:
+            _ = part.body.ends
+    except ShortReadError:
+        return False
+    return True
 
 
 def _failure_of(error: Exception) -> Failure:

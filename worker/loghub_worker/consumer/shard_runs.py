@@ -5,6 +5,7 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ from loghub_worker.consumer.slot_control import SlotControl
 from loghub_worker.consumer.stored_position import StoredPosition
 from loghub_worker.consumer.tracker import ShardTracker
 from loghub_worker.membership.membership import HeldShard
+from loghub_worker.membership.parallel_tasks import PARALLEL
 
 log = structlog.get_logger()
 
@@ -47,6 +49,15 @@ class RunParts:
     client: LogHub
     factory: ProcessorFactory
     failure_sink: FailureSink | None
+
+
+def _commit(run: _Run) -> Exception | None:
+    """Why the position is not saved."""
+    try:
+        run.tracker.commit(lambda: run.slot.flow.position)
+    except (ShardLostError, LogHubException) as error:
+        return error
+    return None
 
 
 class ShardRuns:
@@ -72,17 +83,17 @@ class ShardRuns:
     def commit(self) -> None:
         """Save the position of every shard. Tries all, then raises the first error: `ShardLostError` or
         `LogHubException`."""
-        first: Exception | None = None
-        for shard, slot in self._table.working().items():
-            run = self._runs.get(shard)
-            if run is None or run.slot is not slot:
-                continue
-            try:
-                run.tracker.commit(lambda slot=slot: slot.flow.position)  # type: ignore[misc]
-            except (ShardLostError, LogHubException) as error:
-                first = first or error
-        if first is not None:
-            raise first
+        runs = [
+            run
+            for shard, slot in self._table.working().items()
+            if (run := self._runs.get(shard)) is not None and run.slot is slot
+        ]
+        if not runs:
+            return
+        with ThreadPoolExecutor(min(PARALLEL, len(runs)), thread_name_prefix="commit") as pool:
+            errors = [error for error in pool.map(_commit, runs) if error is not None]
+        if errors:
+            raise errors[0]
 
     def step(self) -> None:
         """Note what was acknowledged by log, then do what `loghub_worker.consumer.rebalance` decides."""

@@ -20,9 +20,9 @@ from loghub_worker.consumer.shard_flow import (
     Pull,
     PullResult,
     ShardFlow,
+    is_full,
     next_pull,
     pull_due_s,
-    share_bytes,
 )
 from loghub_worker.consumer.shard_slot import Kept, ShardSlot, kept_again
 from loghub_worker.consumer.shard_step import Again, NextStep, ReceiveLimits, Step, has_backlog, next_step
@@ -34,10 +34,6 @@ from loghub_worker.log_service import ReportedError
 
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.2, 10.0
 Event = Callable[[ShardFlow, float], ShardFlow]
-
-
-def _used(flow: ShardFlow) -> int:
-    return flow.memory_bytes + flow.asked_bytes
 
 
 class ShardTable:
@@ -67,6 +63,7 @@ class ShardTable:
         self.lock = shared.lock
         self.is_short = False
         self._slots: dict[int, ShardSlot] = {}
+        self._used_bytes = 0  # by all flows; summing them up at each event would cost more than the events
         # Of the threads that pull, one waits for the time of the next pull, and the others until it has one.
         self._pull_changed = threading.Condition(self.lock)
         self._leader_left = threading.Condition(self.lock)
@@ -110,11 +107,14 @@ class ShardTable:
                 priority=self._priority,
             )
             self._slots[shard] = slot
+            self._shared.members_changed()
             return slot
 
     def remove(self, shard: int) -> None:
         with self.lock:
             slot = self._slots.pop(shard)
+            self._used_bytes -= slot.flow.used_bytes
+            self._shared.members_changed()
             self._pull_changed.notify()  # the others have larger shares
             self._shared.freed()
             self._shared.backlog_ended(slot.priority)
@@ -145,7 +145,6 @@ class ShardTable:
     def apply_locked(self, slot: ShardSlot, event: Event) -> ShardFlow:
         """As `apply`, for a caller that has the lock."""
         before = slot.flow
-        had_backlog = slot.has_backlog
         slot.flow = event(before, self.clock.monotonic_s())
         if slot.flow.generation != before.generation:
             slot.buffer.clear()
@@ -155,14 +154,21 @@ class ShardTable:
             slot.changed.notify_all()
             if not slot.flow.is_pulling:
                 self._pull_changed.notify()
-            if _used(slot.flow) < _used(before):
+            self._count_used(slot, before)
+            if slot.flow.used_bytes < before.used_bytes:
                 self._shared.freed()
-            slot.has_backlog = self._has_backlog(slot)
-            if had_backlog and not slot.has_backlog:
-                self._shared.backlog_ended(slot.priority)
+            if self._shared.has_priorities:
+                had_backlog = slot.has_backlog
+                slot.has_backlog = self._has_backlog(slot)
+                if had_backlog and not slot.has_backlog:
+                    self._shared.backlog_ended(slot.priority)
             if slot.flow.phase in ENDING:
                 self._on_change()
         return slot.flow
+
+    def _count_used(self, slot: ShardSlot, before: ShardFlow) -> None:
+        if self._slots.get(slot.flow.shard) is slot:
+            self._used_bytes += slot.flow.used_bytes - before.used_bytes
 
     # -- the port `loghub_worker.consumer.shared_buffers.Member`
 
@@ -172,11 +178,15 @@ class ShardTable:
 
     @property
     def used_bytes(self) -> int:
-        return sum(_used(slot.flow) for slot in self._slots.values())
+        return self._used_bytes
 
     @property
     def priorities(self) -> frozenset[int]:
         return frozenset(slot.priority for slot in self._slots.values())
+
+    def note_backlogs(self) -> None:
+        for slot in self._slots.values():
+            slot.has_backlog = self._has_backlog(slot)
 
     def top_backlog(self) -> int | None:
         return max((slot.priority for slot in self._slots.values() if slot.has_backlog), default=None)
@@ -205,6 +215,7 @@ class ShardTable:
         with self.lock:
             for slot in slots:
                 before, slot.priority = slot.priority, priority
+                self._shared.members_changed()
                 slot.changed.notify_all()
                 self._shared.backlog_ended(before)
 
@@ -243,9 +254,10 @@ class ShardTable:
 
     def _ready_step(self, slot: ShardSlot, now: float) -> NextStep:
         """What the shard by itself could do."""
-        is_full = slot.flow.memory_bytes >= self._share_bytes(slot.flow, self._shared.used_bytes)
+        share = self._shared.share_bytes(slot.flow)
         again = Again(due_s=slot.unacknowledged.due_s, is_full=self._room(slot) == 0)
-        step = next_step(slot.flow, slot.buffer.summary, self._limits, is_full=is_full, now=now, again=again)
+        full = is_full(slot.flow, share_bytes=share)
+        step = next_step(slot.flow, slot.buffer.summary, self._limits, is_full=full, now=now, again=again)
         retry = self._retry(slot)
         if step.step is not Step.PROCESS or slot.flow.keeps_batch or retry is None:
             return step
@@ -297,10 +309,6 @@ class ShardTable:
 
     # -- pulls
 
-    def _share_bytes(self, flow: ShardFlow, used_bytes: int) -> int:
-        shared = self._shared
-        return share_bytes(flow, max_bytes=shared.max_bytes, shards=shared.shard_count, used_bytes=used_bytes)
-
     def await_pull(self) -> tuple[ShardSlot, Pull] | None:
         """Wait until a pull is due and begin it; None once the table is stopped."""
         with self.lock:
@@ -316,22 +324,23 @@ class ShardTable:
                     self._has_leader = False
                     continue
                 slot = self._slots[due[1]]
-                share = self._share_bytes(slot.flow, self._shared.used_bytes)
-                pull = next_pull(slot.flow, share_bytes=share)
-                slot.flow = shard_flow.pull_began(slot.flow, pull)
+                share = self._shared.share_bytes(slot.flow)
+                pull = next_pull(slot.flow, share_bytes=share, batch_bytes=self._limits.max_bytes)
+                before, slot.flow = slot.flow, shard_flow.pull_began(slot.flow, pull)
+                self._count_used(slot, before)
                 self._leader_left.notify()
                 return slot, pull
             return None
 
     def _next_due(self) -> tuple[float, int] | None:
-        used, self.is_short = self._shared.used_bytes, False
+        self.is_short = False
         found: list[tuple[float, int]] = []
         for number, slot in self._slots.items():
-            share = self._share_bytes(slot.flow, used)
+            share = self._shared.share_bytes(slot.flow)
             at_s = pull_due_s(slot.flow, share_bytes=share)
             if at_s is not None:
                 found.append((at_s, number))
-            self.is_short |= slot.flow.memory_bytes >= share
+            self.is_short |= is_full(slot.flow, share_bytes=share)
         return min(found, default=None)
 
     def stop_pulls(self) -> None:

@@ -4,6 +4,7 @@ Where a shard continues is in the checkpoint store of the user; without one it b
 """
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from loghub.client.port import LogHub
@@ -13,6 +14,7 @@ from loghub_worker.consumer.processor import ShardLostError
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.log_service import ReportedError, decode_cursor
 from loghub_worker.membership.membership import HeldShard, ShardPhase
+from loghub_worker.membership.parallel_tasks import PARALLEL
 
 EPOCH = 1  # of each shard, which is assigned once
 
@@ -62,14 +64,14 @@ class StaticAssignment:
                 f"logstore {settings.project}/{settings.logstore} has no shards {missing}; it has"
                 f" {sorted(existing)}",
             )
-        for shard in wanted:
-            first = first_position(
-                shard, settings.start_position, last_initial_shard=settings.last_initial_shard
-            )
-            position = decode_cursor(self._client.get_cursor(settings.logstore, shard, first))
-            self._held[shard] = HeldShard(
-                shard=shard, epoch=EPOCH, phase=ShardPhase.OPEN, position=position, saved=position
-            )
+        with ThreadPoolExecutor(PARALLEL, thread_name_prefix="cursor") as pool:
+            self._held = dict(zip(wanted, pool.map(self._begun, wanted), strict=True))
+
+    def _begun(self, shard: int) -> HeldShard:
+        settings = self._settings
+        first = first_position(shard, settings.start_position, last_initial_shard=settings.last_initial_shard)
+        position = decode_cursor(self._client.get_cursor(settings.logstore, shard, first))
+        return HeldShard(shard=shard, epoch=EPOCH, phase=ShardPhase.OPEN, position=position, saved=position)
 
     def held(self) -> tuple[HeldShard, ...]:
         with self._changed:

@@ -129,7 +129,8 @@ class Membership:
     def snapshot(self) -> tuple[object, ...]:
         """A value that differs from an earlier value if something happened that another thread may wait
         for."""
-        return (self.version, self.state, self.shutdown_mode, self._next_send_s, self.shards)
+        shards = tuple(self._shards.values())
+        return (self.version, self.state, self.shutdown_mode, self._next_send_s, shards)
 
     @property
     def drained(self) -> bool:

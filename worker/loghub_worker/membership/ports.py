@@ -4,6 +4,8 @@ Two programs use them: the worker on Spark, whose source is in other processes a
 record of its own (`loghub_worker.sink.shard_record`), and the consumers of `loghub_worker.api`.
 """
 
+from collections.abc import Callable, Hashable, Set
+from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
 from loghub_worker.exchange_files import Positions, Report
@@ -18,6 +20,22 @@ class Exchange(Protocol):
 
     def report(self) -> Report:
         """What was observed last. A version of -1 says nothing of the batches that have ended."""
+
+
+class ShardTasks(Protocol):
+    """Runs tasks that wait for requests, of each key one at a time. Thread-safe."""
+
+    def start(self, key: Hashable, task: Callable[[], None]) -> bool:
+        """Run the task now or soon. False if another one of this key has not ended; it is then not run."""
+
+    def alone(self, key: Hashable) -> AbstractContextManager[None]:
+        """Wait until no task of this key runs, and let none begin meanwhile."""
+
+    def wait_for(self, keys: Set[Hashable]) -> None:
+        """Until no task of these keys runs."""
+
+    def stop(self, timeout_s: float) -> None:
+        """Begin no other task, and wait for those that run, but at most so long."""
 
 
 class ShardSettings(Protocol):

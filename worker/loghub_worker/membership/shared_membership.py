@@ -53,15 +53,20 @@ class SharedState:
             try:
                 yield self._membership, self.clock.monotonic_s()
             finally:
-                positions = Positions(
-                    version=self._membership.version,
-                    shards=self._membership.positions,
-                    group_sizes=self._membership.group_sizes,
-                )
+                positions = self._unwritten_positions()
                 # Reading alone wakes no thread; otherwise the threads would keep waking each other.
                 if self._membership.snapshot != before:
                     self.wake()
-        self._write(positions)
+        if positions is not None:
+            self._write(positions)
+
+    def _unwritten_positions(self) -> Positions | None:
+        membership = self._membership
+        if membership.version <= self._written_version:
+            return None
+        return Positions(
+            version=membership.version, shards=membership.positions, group_sizes=membership.group_sizes
+        )
 
     def wake(self) -> None:
         """End every `wait`."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loghub.wire.compression import Packed
 from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
 from loghub_worker.consumer.processor import (
     OUTAGES,
@@ -200,7 +201,8 @@ class Session:
         assert self._processor is not None
         slices = []
         for body, content in zip(request.bodies, bodies, strict=True):
-            pulled = PulledBody(content, shard=self._shard, first=body.first, count=body.count)
+            packed = Packed(content, body.size, body.how)
+            pulled = PulledBody(packed, shard=self._shard, first=body.first, count=body.count)
             slices.append(BodySlice(pulled, 0, body.count, body.only))
         batch = LogBatch(self._shard, tuple(slices), delivery=request.delivery)
         with self._tracker.running(batch):

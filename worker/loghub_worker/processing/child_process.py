@@ -131,7 +131,7 @@ class ChildProcess:
     def call(
         self,
         make: Call,
-        bodies: Sequence[memoryview] = (),
+        bodies: Sequence[bytes] = (),
         *,
         generation: int | None,
         timeout_s: float,

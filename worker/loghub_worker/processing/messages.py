@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from loghub.wire.compression import Compression
+
 _LENGTHS = struct.Struct(">II")  # of the header, and the number of bodies
 _SIZE = struct.Struct(">Q")  # of a body
 
@@ -39,12 +41,15 @@ class Initialize(msgspec.Struct, tag=True, frozen=True):
 
 
 class Body(msgspec.Struct, frozen=True, array_like=True):
-    """Log groups as they were pulled, whose bytes follow the message. `only` as in
+    """Log groups as they were pulled, whose bytes follow the message: the cursor of the first, their number,
+    their size once they are decompressed, and how they are compressed. `only` as in
     `loghub_worker.consumer.batch.BodySlice`."""
 
-    first: int  # cursor
+    first: int
     count: int
     only: tuple[int, ...] | None
+    size: int
+    how: Compression | None
 
 
 class Process(msgspec.Struct, tag=True, frozen=True):

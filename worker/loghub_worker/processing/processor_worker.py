@@ -50,7 +50,7 @@ log = structlog.get_logger()
 
 STEP_S = 0.2  # how often the drain file and the processes are checked
 RESTART_S = 1.0  # the first pause after a process has ended; a new one is there in about a second
-LEAST_BUFFERED_BYTES = 16 << 20
+LEAST_BUFFERED_BYTES = 32 << 20
 
 
 class ProcessorWorker:
@@ -295,5 +295,5 @@ class ProcessorWorker:
 def _readings(manager: ShardManager | None) -> ShardReadings:
     if manager is None:
         return ShardReadings()
-    # A copy, because the shard manager's thread changes the original.
+    # A copy, because the shard manager's threads change the original.
     return ShardReadings(oldest_unix_s=dict(manager.oldest_unix_s), beyond_end=manager.beyond_end)

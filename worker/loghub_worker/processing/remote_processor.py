@@ -138,7 +138,7 @@ class RemoteProcessor(TrackedProcessor):
     def _call(
         self,
         make: Callable[[int], Process],
-        bodies: Sequence[memoryview] = (),
+        bodies: Sequence[bytes] = (),
         *,
         alone: bool = False,
     ) -> Answer:
@@ -159,13 +159,17 @@ class RemoteProcessor(TrackedProcessor):
 
     def _answer_to(self, logs: LogBatch) -> Answer:
         session = self._session
-        bodies = [Body(one.body.first + one.begin, one.groups, one.only) for one in logs.slices]
+        packed = [one.packed for one in logs.slices]
+        bodies = [
+            Body(one.body.first + one.begin, one.groups, one.only, content.size, content.how)
+            for one, content in zip(logs.slices, packed, strict=True)
+        ]
         # Other shards are processed in the process, too, so its end counts only if nothing else runs there.
         alone = self._is_suspected or (not self._is_of_retries and self._has_ended(self._shard))
         try:
             return self._call(
                 lambda call: Process(call, session, bodies, logs.delivery),
-                [one.content for one in logs.slices],
+                [one.content for one in packed],
                 alone=alone,
             )
         except CallFailedError as error:

@@ -3,6 +3,7 @@
 ``batches/<batch>.json`` is created only if absent, so there is one decision for a batch, which never changes.
 """
 
+import threading
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -29,10 +30,11 @@ ABORTED = BatchDecision(committed=False)
 
 
 class BatchDecisions:
-    """The decisions in one storage, which several workers make at the same time."""
+    """The decisions in one storage, which several workers make at the same time. Thread-safe."""
 
     def __init__(self, storage: LogStorage) -> None:
         self._storage = storage
+        self._lock = threading.Lock()
         self._made: dict[str, BatchDecision] = {}
 
     def make(self, batch: str, decision: BatchDecision, *, names_in: str | None = None) -> BatchDecision:
@@ -44,9 +46,10 @@ class BatchDecisions:
         self.flush()
         in_effect = decode_json(self._storage, name, content, BatchDecision)
         if in_effect.committed:
-            self._made[batch] = in_effect
-            if len(self._made) > REMEMBERED:
-                del self._made[next(iter(self._made))]
+            with self._lock:
+                self._made[batch] = in_effect
+                if len(self._made) > REMEMBERED:
+                    del self._made[next(iter(self._made))]
         return in_effect
 
     def flush(self) -> None:
@@ -65,14 +68,16 @@ class BatchDecisions:
     def known(self, batches: Iterable[str]) -> dict[str, BatchDecision]:
         """The same, of which this process's own are remembered."""
         wanted = list(batches)
-        decisions = {batch: self._made[batch] for batch in wanted if batch in self._made}
+        with self._lock:
+            decisions = {batch: self._made[batch] for batch in wanted if batch in self._made}
         return decisions | self.read([batch for batch in wanted if batch not in decisions])
 
     def remove(self, batches: Collection[str]) -> None:
         """Remove decisions that nobody needs any more."""
         self._storage.remove([_name(batch) for batch in batches])
-        for batch in batches:
-            self._made.pop(batch, None)
+        with self._lock:
+            for batch in batches:
+                self._made.pop(batch, None)
 
     def remove_aborts(self, *, older_than_s: float, now_unix_s: float) -> None:
         """Remove the aborts of this age."""

@@ -71,7 +71,8 @@ def _ignore_step(_step: str) -> None:
 
 
 class CommitLog:
-    """The records of one group in one sink. Several workers use them at the same time."""
+    """The records of one group in one sink. Several workers use them at the same time, and several threads of
+    each: one that publishes, and others that open and acknowledge shards."""
 
     def __init__(self, storage: LogStorage, *, at_step: Callable[[str], None] = _ignore_step) -> None:
         """`at_step` is called after each step with its name (tests end or hold the process there)."""

@@ -7,7 +7,10 @@ from loghub_worker.sink.range_claims import ShardIncarnation
 
 
 class ShardRecord(Protocol):
-    """What else than the log service's checkpoint says where a shard continues. Cursors are integers."""
+    """What else than the log service's checkpoint says where a shard continues. Cursors are integers.
+
+    Different shards are opened and acknowledged at the same time, by several threads; the calls for one shard
+    follow one another."""
 
     def open_shard(self, shard: ShardIncarnation) -> None:
         """This consumer was assigned the shard. Called before its checkpoint is requested."""

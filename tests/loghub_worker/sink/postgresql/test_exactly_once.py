@@ -17,6 +17,7 @@ from loghub_worker.batch_plan import Range
 from loghub_worker.query.batch_errors import is_outage
 from loghub_worker.sink.batch_sink import RowsRejectedError, SinkUnreachableError
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
+from loghub_worker.sink.postgresql.transactions import OPENING_CONNECTIONS
 from tests.loghub_worker.sink.postgresql.line_worker import (
     BEGIN,
     CREATE,
@@ -267,3 +268,27 @@ def test_a_batch_that_takes_the_server_too_long_is_divided(
     groups[0] = 1
     one.deliver()
     assert delivered(server) == lines_of(0, BEGIN, BEGIN + 1)
+
+
+def test_shards_are_opened_on_few_connections_at_the_same_time(
+    server: PostgresqlServer, credentials: Path, tmp_path: Path
+) -> None:
+    """Four meet at the barrier, and never a fifth."""
+    together, lock, now, most = threading.Barrier(OPENING_CONNECTIONS), threading.Lock(), 0, 0
+
+    def at_step(step: str) -> None:
+        nonlocal now, most
+        if step == "opening":
+            with lock:
+                now += 1
+                most = max(most, now)
+            together.wait(GUARD_S)
+            with lock:
+                now -= 1
+
+    worker = LineWorker(tmp_path, server.port, credentials, "w", at_step=at_step)
+    shards = range(OPENING_CONNECTIONS * 3)
+    with ThreadPoolExecutor(len(shards)) as pool:
+        list(pool.map(lambda shard: worker.assign([shard]), shards))
+    assert worker.positions == dict.fromkeys(shards, BEGIN)
+    assert most == OPENING_CONNECTIONS

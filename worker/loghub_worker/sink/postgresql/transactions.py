@@ -2,7 +2,7 @@
 
 The rows of a batch are copied, and its ranges recorded, in one transaction on the worker's one connection
 (`loghub_worker.sink.postgresql.delivered_ranges` says why nothing is lost or doubled). It begins in `copy`
-and ends in `publish`. Shards are opened by another thread, on a second connection that ends with it.
+and ends in `publish`. Shards are opened by other threads, on a few more connections that end with it.
 """
 
 import contextlib
@@ -27,6 +27,9 @@ from loghub_worker.sink.range_claims import ShardIncarnation
 log = structlog.get_logger()
 
 
+OPENING_CONNECTIONS = 4  # at the same time; a server has room for few
+
+
 def _ignore_step(_step: str) -> None:
     """The default of `Transactions.at_step`."""
 
@@ -48,16 +51,17 @@ class Transactions:
         self._tokens: dict[ShardIncarnation, str] = {}
         self._created: dict[int, int] = {}
         self._found: dict[ShardIncarnation, dict[int, int]] = {}  # ends by begin, of shards being opened
-        self._lock = threading.Lock()  # of `_saved`, which two threads change
+        self._opening = threading.Semaphore(OPENING_CONNECTIONS)
+        self._lock = threading.Lock()  # of `_saved`, which several threads change
         self._saved: dict[ShardIncarnation, int] = {}  # checkpoints before which ranges are still recorded
         self._connection: Connection | None = None
         self._batch = ""  # whose transaction is open
 
-    # -- shards, in the shard manager's thread
+    # -- shards, in the shard manager's threads
 
     def open_shard(self, shard: ShardIncarnation) -> None:
         token = secrets.token_hex(16)
-        with self._database.transaction() as connection:
+        with self._opening, self._database.transaction() as connection:
             found = self._ranges.open(connection, shard, token)
             self._at_step("opening")
         self._at_step("opened")
@@ -81,7 +85,7 @@ class Transactions:
         return position
 
     def _allow_redelivery(self, shard: ShardIncarnation, begins: Sequence[int]) -> None:
-        with self._database.transaction() as connection:
+        with self._opening, self._database.transaction() as connection:
             try:
                 self._ranges.lock(connection, {shard: self._tokens[shard]})
             except RangeTakenError:

@@ -1,0 +1,80 @@
+"""Runs the requests about shards in a few threads: those of one shard one after the other, so that none of
+its steps overtakes another, and those of different shards at the same time.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Set
+from contextlib import contextmanager
+
+# At the same time. With the pulls of a consumer as many as a client keeps connections.
+PARALLEL = 12
+
+
+class ParallelTasks:
+    """A `loghub_worker.membership.ports.ShardTasks`. Threads are started when needed, and do not keep the
+    program from ending."""
+
+    def __init__(self, limit: int = PARALLEL) -> None:
+        self._limit = limit
+        self._changed = threading.Condition()
+        self._busy: set[Hashable] = set()
+        self._waiting: deque[tuple[Hashable, Callable[[], None]]] = deque()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._stopped = False
+
+    def start(self, key: Hashable, task: Callable[[], None]) -> bool:
+        with self._changed:
+            if key in self._busy or self._stopped:
+                return False
+            self._busy.add(key)
+            self._waiting.append((key, task))
+            if self._idle < len(self._waiting) and len(self._threads) < self._limit:
+                name = f"shard-requests-{len(self._threads)}"
+                self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
+                self._threads[-1].start()
+            self._changed.notify_all()
+            return True
+
+    @contextmanager
+    def alone(self, key: Hashable) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: key not in self._busy)
+            self._busy.add(key)
+        try:
+            yield
+        finally:
+            self._end(key)
+
+    def wait_for(self, keys: Set[Hashable]) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._busy.isdisjoint(keys))
+
+    def stop(self, timeout_s: float) -> None:
+        with self._changed:
+            self._stopped = True
+            self._busy.difference_update(key for key, _ in self._waiting)
+            self._waiting.clear()
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._busy, timeout_s)
+
+    def _run(self) -> None:
+        while (following := self._next()) is not None:
+            key, task = following
+            try:
+                task()
+            finally:
+                self._end(key)
+
+    def _next(self) -> tuple[Hashable, Callable[[], None]] | None:
+        with self._changed:
+            self._idle += 1
+            self._changed.wait_for(lambda: self._waiting or self._stopped)
+            self._idle -= 1
+            return self._waiting.popleft() if self._waiting else None
+
+    def _end(self, key: Hashable) -> None:
+        with self._changed:
+            self._busy.discard(key)
+            self._changed.notify_all()
