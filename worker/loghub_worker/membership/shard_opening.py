@@ -1,6 +1,6 @@
 """Determines where a shard continues that was just assigned to this consumer.
 
-The record of the sink decides (`loghub_worker.sink.shard_record`); the checkpoint in the service may be behind.
+The record of the sink decides (`loghub_worker.sink.shard_record`): the service's checkpoint may be behind.
 """
 
 from collections.abc import Callable
