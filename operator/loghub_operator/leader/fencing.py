@@ -24,7 +24,8 @@ NOT_OURS = "this operator does not hold the lease (any more)"
 READS = frozenset(
     {
         "project_exists", "logstore_exists", "list_logstores", "list_shards", "get_cursor", "get_cursor_time",
-        "pull_logs", "pull_packed", "list_groups", "get_checkpoints", "has_extensions", "group_status", "close",
+        "pull_logs", "pull_packed", "list_groups", "get_checkpoints", "has_extensions", "group_status",
+        "close",
     }
 )  # fmt: skip
 
