@@ -99,6 +99,21 @@ def test_a_slow_opening_holds_up_no_other_shard(
     until(worker, lambda: worker.phases()[SLOW] is ShardPhase.OPEN)
 
 
+def test_an_opening_that_was_decided_before_an_earlier_one_ended_changes_nothing(
+    worker: OneShardWorker,
+) -> None:
+    """The manager's thread decides by what it has just seen, and the earlier task of the shard ends then."""
+    with worker.shared_state.use() as (membership, _):
+        membership.reopen(SLOW)
+        seen = next(one for one in membership.shards if one.shard == SLOW)
+    until(worker, opened_but(worker, -1))
+    worker.shard_manager._open(seen)
+    assert worker.phases()[SLOW] is ShardPhase.OPEN
+    assert worker.shard_manager.error.reason == ""
+    commit_all(worker, 1)
+    until(worker, lambda: not worker.shared_state._membership.unsaved())
+
+
 def test_a_failing_opening_keeps_its_error_while_others_succeed(
     worker: OneShardWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -163,6 +163,9 @@ class ShardManager:
     # -- opening
 
     def _open(self, shard: HeldShard) -> None:
+        held = self._find(shard.shard, shard.epoch)
+        if held is None or held.phase is not ShardPhase.OPENING:
+            return  # this was decided before an earlier task ended, which has opened it
         try:
             position = self._opening.open(
                 shard.shard, confirm=lambda: self._require_held(shard), save=partial(self._save, shard.shard)
