@@ -17,6 +17,7 @@ process's LC_TIME to "C" each time, which is the value that it has unless the pr
 
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from http.client import HTTPException
@@ -31,6 +32,7 @@ from aliyun.log.compress import Compressor, CompressType
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, MaxRetryError, ProtocolError, ProxyError
 
+from loghub.client import service_clock
 from loghub.client.http import user_agent
 from loghub.client.paging import PAGE, all_pages
 from loghub.client.port import (
@@ -228,7 +230,8 @@ class AliyunLogHub:
         check_group(group)
         answer = self._read(self._sdk.get_check_point, logstore, group, -1 if shard is None else shard)
         entries = _converted(answer.get_consumer_group_check_points(), list[CheckpointJson])
-        return tuple(entry.info() for entry in entries)
+        ahead_s = service_clock.ahead_s(answer.get_all_headers(), now_unix_s=time.time())
+        return tuple(entry.info(ahead_s=ahead_s) for entry in entries)
 
     def update_checkpoint(
         self, logstore: str, group: str, *, shard: int, cursor: str, consumer: str, force: bool

@@ -53,7 +53,8 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointInfo:
-    """One shard's checkpoint; ``cursor`` and ``consumer`` may be empty (docs/sls-protocol.md 2.1)."""
+    """One shard's checkpoint; ``cursor`` and ``consumer`` may be empty (docs/sls-protocol.md 2.1).
+    ``updated_unix_us`` is by this machine's clock where the service does not compare the two itself."""
 
     shard: int
     cursor: str

@@ -70,9 +70,13 @@ class CheckpointJson(msgspec.Struct):
     updated: int = msgspec.field(name="updateTime", default=0)
     consumer: str = ""
 
-    def info(self) -> CheckpointInfo:
+    def info(self, *, ahead_s: int = 0) -> CheckpointInfo:
+        """``ahead_s``: of this machine's clock (`loghub.client.service_clock`)."""
         return CheckpointInfo(
-            shard=self.shard, cursor=self.checkpoint, updated_unix_us=self.updated, consumer=self.consumer
+            shard=self.shard,
+            cursor=self.checkpoint,
+            updated_unix_us=self.updated and self.updated + ahead_s * 1_000_000,
+            consumer=self.consumer,
         )
 
 

@@ -102,7 +102,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True
             return
-        self.send_response(reply.status)
+        # It adds the present time as Date.
+        respond = self.send_response_only if "Date" in reply.headers else self.send_response
+        respond(reply.status)
         for name, value in reply.headers.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(reply.body) + (10 if reply.cut else 0)))
