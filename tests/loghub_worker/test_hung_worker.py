@@ -82,7 +82,8 @@ def test_a_worker_whose_batch_hangs_gives_up_its_shards_and_its_next_process_rea
         config, expected, ended = config_of(service, sink, OnFailure()), ids("before", "other"), 0
         while ends(worker := workers.start("w-0", config), sink, expected):
             check_given_up(worker, client)
-            assert ended or delivered(sink) == {}, "nothing of the batch that hung"
+            # The other shard may have been opened first, and delivered by a batch of its own.
+            assert ended or not delivered(sink) & ids("before"), "nothing of the batch that hung"
             ended += 1
         # The second time the log group alone hangs, perhaps before all of the other shard is delivered.
         assert ended in (1, 2)

@@ -18,7 +18,7 @@ from loghub.service import diagnosis, start, survey
 from loghub.service.storage import recovery
 from loghub.service.storage.data_folder import remove_tree
 from loghub_worker.batch_plan import Range
-from loghub_worker.sink.commit_log import ABORTED, BatchDecision, CommitLog
+from loghub_worker.sink.batch_decisions import ABORTED, BatchDecision, BatchDecisions
 from tests.simulator.faults import Fault
 from tests.simulator.run import run_schedule, run_schedules
 from tests.simulator.worker import SimFilesSink, SimWorker
@@ -88,7 +88,9 @@ def is_found(kind: str, message: str, *, seeds: int = 100) -> bool:
 def test_a_commit_log_that_believes_what_link_returns_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes its own decision for that of another, and removes the staged files of a committed batch."""
 
-    def decide(self: CommitLog, batch: str, decision: BatchDecision) -> BatchDecision:
+    def make(
+        self: BatchDecisions, batch: str, decision: BatchDecision, *, names_in: str | None = None
+    ) -> BatchDecision:
         part = Path(self._storage.describe(f"parts/{batch}-{secrets.token_hex(8)}"))
         part.write_bytes(msgspec.json.encode(decision))
         try:
@@ -99,7 +101,7 @@ def test_a_commit_log_that_believes_what_link_returns_is_found(monkeypatch: pyte
             part.unlink()
         return decision
 
-    monkeypatch.setattr(CommitLog, "_decide", decide)
+    monkeypatch.setattr(BatchDecisions, "make", make)
     assert is_found("worker", "beyond the sink")
 
 
