@@ -1,8 +1,8 @@
 """By how much this machine's clock is ahead of the service's, as an answer shows.
 
-The service stamps checkpoints with its own time. Whoever compares that with the time of this machine finds
-a live consumer silent if this clock is ahead: the service accepts requests that are up to 15 minutes off. So
-the adapter gives out times of this machine's clock.
+The service stamps checkpoints with its own time. Compared with the time of this machine, a live consumer
+looks silent if this clock is ahead: the service accepts requests that are up to 15 minutes off. So the
+adapter gives out times of this machine's clock.
 """
 
 from collections.abc import Mapping
