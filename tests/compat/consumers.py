@@ -42,13 +42,13 @@ HEARTBEAT_S, TIMEOUT_S = 1, 6
 STOP_GUARD_S = 120.0
 PROGRAMS = Path(__file__).with_name("programs")
 GO = Recipe(
-    what="a consumer with the vendor's Go library",
+    what="consumers with the vendor's Go library",
     prefix="compat-go-",
     source=PROGRAMS / "go",
-    inputs=("go.mod", "go.sum", "main.go"),
+    inputs=("go.mod", "go.sum", "main.go", "count/main.go"),
     flags="",
-    arguments=(".",),
-    programs=("go",),
+    arguments=(".", "./count"),
+    programs=("go", "count"),
 )
 JAVA_LOCK = ROOT / "locks" / "compat-java.txt"
 JAVA_SOURCE = PROGRAMS / "java" / "Consume.java"

@@ -6,10 +6,8 @@ on none. So the output must have each id exactly once, whatever the moment of th
 
 import random
 import signal
-import threading
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from enum import StrEnum
 from itertools import count, cycle
@@ -34,11 +32,12 @@ from tests.loghub_worker.support import (
     worker_config,
     worker_processes,
 )
+from tests.loghub_worker.worker_kills import writing
 from tests.support import ServiceProcess, running_service, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.deep, pytest.mark.timeout(3600)]
 
-SHARDS, COPIES, PAUSE_S = 2, 3, 0.05
+SHARDS, COPIES = 2, 3
 LATER = 40  # log groups between a log and its next copy
 
 
@@ -120,19 +119,9 @@ class Repeating:
 def producing(service: ServiceProcess) -> Iterator[Repeating]:
     """Write while the body runs."""
     with closing(HttpLogHub(service.endpoint, PROJECT, credentials=service.credentials)) as client:
-        producer, stop = Repeating(client), threading.Event()
-
-        def produce() -> None:
-            while not stop.wait(PAUSE_S):
-                producer.put()
-
-        with ThreadPoolExecutor(1) as pool:
-            writing = pool.submit(produce)
-            try:
-                yield producer
-            finally:
-                stop.set()
-            writing.result()
+        producer = Repeating(client)
+        with writing(producer.put):
+            yield producer
 
 
 @pytest.mark.parametrize("kills", [3, 30])

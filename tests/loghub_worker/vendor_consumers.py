@@ -10,20 +10,9 @@ import sys
 from collections.abc import Sequence
 
 from tests.cluster import compiling
-from tests.cluster.compiling import Recipe
-from tests.compat.consumers import PROGRAMS
+from tests.compat.consumers import GO
 from tests.loghub_worker.consumer.support import GROUP, PROJECT, Site
 from tests.support import ROOT
-
-GO = Recipe(
-    what="a counter with the vendor's Go library",
-    prefix="bench-go-",
-    source=PROGRAMS / "go",
-    inputs=("go.mod", "go.sum", "count/main.go"),
-    flags="",
-    arguments=("./count",),
-    programs=("count",),
-)
 
 PYTHON = """
 import sys, threading

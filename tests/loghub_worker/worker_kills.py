@@ -115,22 +115,30 @@ class Victim:
 
 
 @contextmanager
+def writing(put: Callable[[], object]) -> Iterator[None]:
+    """Call `put` again and again while the body runs. Raises what it raises."""
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.wait(PAUSE_S):
+            put()
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(write)
+        try:
+            yield
+        finally:
+            stop.set()
+        done.result()
+
+
+@contextmanager
 def producing(service: ServiceProcess) -> Iterator[Producer]:
     """Write log groups while the body runs."""
     with closing(HttpLogHub(service.endpoint, PROJECT, credentials=service.credentials)) as client:
-        producer, stop = Producer(client), threading.Event()
-
-        def produce() -> None:
-            while not stop.wait(PAUSE_S):
-                producer.put(groups=1, logs=LOGS)
-
-        with ThreadPoolExecutor(1) as pool:
-            writing = pool.submit(produce)
-            try:
-                yield producer
-            finally:
-                stop.set()
-            writing.result()
+        producer = Producer(client)
+        with writing(lambda: producer.put(groups=1, logs=LOGS)):
+            yield producer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
