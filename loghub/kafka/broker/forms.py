@@ -1,0 +1,58 @@
+"""Record batches become log groups, and log groups record batches, in the form of their topic."""
+
+from dataclasses import dataclass
+
+from loghub.kafka.broker.limits import BrokerLimits
+from loghub.kafka.broker.offsets import MAX_GROUP_LOGS
+from loghub.kafka.broker.producers import Sequence
+from loghub.kafka.records.record_form import RecordForm
+from loghub.kafka.records.to_batch import batch_of
+from loghub.kafka.records.to_log_group import log_group_of
+from loghub.kafka.wire.error_codes import ErrorCode
+from loghub.kafka.wire.errors import BadBatch
+from loghub.kafka.wire.reader import Buffer
+from loghub.kafka.wire.record_batch import MAX_RECORDS
+from loghub.kafka.wire.record_batch_reader import read_produced
+from loghub.wire.loggroup import encode
+
+assert MAX_RECORDS <= MAX_GROUP_LOGS  # so that every record of a batch has an offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewBatch:
+    """A produced batch as a log group. ``sequence`` is None if its producer is not idempotent."""
+
+    group: bytes
+    logs: int
+    producer_id: int
+    sequence: Sequence | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSource:
+    """How a batch was sent: the version of Produce, the form of its topic, and the time now."""
+
+    api_version: int
+    form: RecordForm
+    now_ms: int
+
+
+def decode_batch(source: BatchSource, records: Buffer | None, *, limits: BrokerLimits) -> NewBatch:
+    """Raises BadBatch, also for a batch that becomes too large a log group."""
+    produced = read_produced(records, api_version=source.api_version, max_bytes=limits.group_bytes)
+    group = encode(log_group_of(produced.records, source.form, now_ms=source.now_ms))
+    if len(group) > limits.group_bytes:
+        raise BadBatch(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch becomes a log group of {len(group)} bytes; at most {limits.group_bytes} are accepted",
+        )
+    header, count = produced.header, len(produced.records)
+    sequence = None
+    if header.producer_id >= 0:
+        sequence = Sequence(epoch=header.producer_epoch, first=header.base_sequence, count=count)
+    return NewBatch(group=group, logs=count, producer_id=header.producer_id, sequence=sequence)
+
+
+def encode_group(form: RecordForm, group: bytes, base_offset: int) -> bytes:
+    """The record batch of a stored log group. Raises MalformedLogGroup, which only damage can cause."""
+    return batch_of(group, raw=form is RecordForm.RAW, base_offset=base_offset)

@@ -1,0 +1,155 @@
+"""Produce and InitProducerId: record batches become log groups.
+
+Every acknowledgement means durable, so ``acks`` 1 and -1 are the same, and 0 only leaves the answer out. The
+order of batches is settled while a request begins; what follows is waiting for the disk. A batch for a shard
+that accepts no writes goes to one that does.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from loghub.kafka.broker.calls import Call
+from loghub.kafka.broker.forms import BatchSource, NewBatch, decode_batch
+from loghub.kafka.broker.producers import OutOfSequence, ProducerKey
+from loghub.kafka.broker.reply import Finish, Reply
+from loghub.kafka.broker.requests import check_bounded
+from loghub.kafka.broker.store import Access, StoreError
+from loghub.kafka.broker.topics import NamedTopic
+from loghub.kafka.wire.error_codes import ErrorCode
+from loghub.kafka.wire.errors import BadBatch
+from loghub.kafka.wire.produce import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+_log = structlog.get_logger("loghub.kafka")
+_OFF_LOOP_BYTES = 16 << 10  # larger batches are decoded in a thread
+_ALL_ACKS, _ONE_ACK, _NO_ACKS = -1, 1, 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ordered:
+    """A batch of the request: where it is stored once that is durable, or why it is not."""
+
+    index: int
+    stored: "asyncio.Future[int] | None" = None
+    refusal: ErrorCode = ErrorCode.NONE
+
+
+async def order(call: Call, body: ProduceRequest) -> Finish:
+    """Settle the order of all batches; the result waits until they are durable."""
+    check_bounded(
+        call.broker.limits,
+        topics=len(body.topic_data),
+        partitions=sum(len(topic.partition_data) for topic in body.topic_data),
+    )
+    refusal = _refusal(body)
+    ordered = [
+        (topic.name, [await _order_batch(call, topic.name, data, refusal) for data in topic.partition_data])
+        for topic in body.topic_data
+    ]
+
+    async def finish() -> Reply:
+        topics = tuple(
+            [
+                TopicProduceResponse(
+                    name=name, partition_responses=tuple([await _outcome(call, one) for one in batches])
+                )
+                for name, batches in ordered
+            ]
+        )
+        return Reply(None if body.acks == _NO_ACKS else ProduceResponse(responses=topics))
+
+    return finish
+
+
+def _refusal(body: ProduceRequest) -> ErrorCode:
+    """Why nothing of the request is stored; NONE if it may be."""
+    if body.acks not in (_ALL_ACKS, _ONE_ACK, _NO_ACKS):
+        return ErrorCode.INVALID_REQUIRED_ACKS
+    if body.transactional_id is not None:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
+
+
+async def _order_batch(call: Call, name: str, data: PartitionProduceData, refusal: ErrorCode) -> _Ordered:
+    if refusal:
+        return _Ordered(index=data.index, refusal=refusal)
+    try:
+        named = call.topic(name, Access.WRITE)
+        if not 0 <= data.index < named.topic.partitions:
+            return _Ordered(index=data.index, refusal=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _Ordered(index=data.index, stored=await _store(call, named, data))
+    except (BadBatch, OutOfSequence, StoreError) as error:
+        _log.info("record batch refused", topic=name, partition=data.index, reason=str(error))
+        return _Ordered(index=data.index, refusal=error.code)
+
+
+async def _outcome(call: Call, ordered: _Ordered) -> PartitionProduceResponse:
+    error, offset = ordered.refusal, -1
+    if ordered.stored is not None:
+        try:
+            offset = await asyncio.shield(ordered.stored)
+        except StoreError as failed:
+            error = failed.code
+    call.counted(error)
+    return PartitionProduceResponse(index=ordered.index, error_code=error, base_offset=offset)
+
+
+async def _store(call: Call, named: NamedTopic, data: PartitionProduceData) -> "asyncio.Future[int]":
+    """Append the batch, or find it among those that were sent before."""
+    batch = await _decode(call, named, data)
+    stored: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    if batch.sequence is not None:
+        key = ProducerKey(batch.producer_id, named.topic.id, data.index)
+        known = call.broker.producers.repeated(key, batch.sequence)
+        if known is not None:
+            return known
+        call.broker.producers.sent(key, batch.sequence, stored)
+    try:
+        appended = await named.topic.append(data.index, batch.group, logs=batch.logs)
+    except BaseException:
+        stored.cancel()
+        raise
+    appended.add_done_callback(lambda appended: _settle(stored, appended))
+    call.broker.counts.produced_logs += batch.logs
+    return stored
+
+
+def _settle(stored: "asyncio.Future[int]", appended: "asyncio.Future[int]") -> None:
+    if appended.cancelled():
+        stored.cancel()
+    elif (error := appended.exception()) is not None:
+        stored.set_exception(error)
+        stored.exception()  # nobody has to ask for it
+    else:
+        stored.set_result(appended.result())
+
+
+async def _decode(call: Call, named: NamedTopic, data: PartitionProduceData) -> NewBatch:
+    now_ms = int(call.broker.clock.unix_s() * 1000)
+    source = BatchSource(api_version=call.version, form=named.form, now_ms=now_ms)
+    decode = partial(decode_batch, source, data.records, limits=call.broker.limits)
+    if len(data.records or b"") <= _OFF_LOOP_BYTES:
+        return decode()
+    return await asyncio.to_thread(decode)
+
+
+async def init_producer_id(call: Call, body: InitProducerIdRequest) -> Reply:
+    error = ErrorCode.NONE
+    if body.transactional_id is not None:
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif not call.login.may(Access.WRITE):
+        error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    call.counted(error)
+    if error:
+        return Reply(InitProducerIdResponse(error_code=error))
+    return Reply(InitProducerIdResponse(producer_id=call.broker.service.new_producer_id(), producer_epoch=0))

@@ -1,0 +1,192 @@
+"""What one connection has agreed on: first a login by SASL/PLAIN, then requests of that login.
+
+Before the login only ApiVersions, SaslHandshake and SaslAuthenticate are answered; anything else ends the
+connection, as in Kafka. The user is the project, and the password ``accessKeyId#accessKeySecret``, as for
+SLS. A login ends with its access key: each request looks whether the key is still the same.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import structlog
+from msgspec import Struct
+
+from loghub.kafka.broker import produce
+from loghub.kafka.broker.calls import Address, Broker, Call
+from loghub.kafka.broker.connection import Admitted, Answer, Complete, Disconnect
+from loghub.kafka.broker.handlers import HANDLERS
+from loghub.kafka.broker.reply import Finish, nothing
+from loghub.kafka.broker.store import Login
+from loghub.kafka.wire.apis import ApiKey, api_versions_response
+from loghub.kafka.wire.error_codes import ErrorCode
+from loghub.kafka.wire.errors import MalformedFrame
+from loghub.kafka.wire.frames import RequestHeader, decode_request, response_buffers
+from loghub.kafka.wire.produce import ProduceRequest
+from loghub.kafka.wire.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+    decode_plain,
+)
+
+_log = structlog.get_logger("loghub.kafka")
+MECHANISM = "PLAIN"
+_PRODUCE_PREFIX = int(ApiKey.PRODUCE).to_bytes(2, "big")
+
+
+class ClientSession:
+    """The session of one connection. ``admit`` is called with the key's id at the login, and says whether
+    the key may have another connection."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        admitted: Admitted,
+        *,
+        address: Address,
+        client_host: str,
+        admit: Callable[[str], bool],
+    ) -> None:
+        self._broker = broker
+        self._admitted = admitted
+        self._address = address
+        self._client_host = client_host
+        self._admit = admit
+        self._login: Login | None = None
+        self._mechanism_chosen = False
+        self._bare_tokens = False  # after a SaslHandshake of version 0
+
+    @property
+    def is_logged_in(self) -> bool:
+        return self._login is not None
+
+    def overlaps(self, frame: bytes) -> bool:
+        return self._login is not None and frame.startswith(_PRODUCE_PREFIX)
+
+    async def begin(self, frame: bytes) -> Complete:
+        self._broker.counts.received_bytes += len(frame)
+        if self._bare_tokens and self._login is None:
+            return lambda: self._log_in_bare(frame)
+        try:
+            header, body = decode_request(frame)
+        except MalformedFrame as error:
+            raise Disconnect(str(error)) from error
+        api = ApiKey(header.api_key)
+        self._broker.counts.requests[api.name] += 1
+        if api is ApiKey.API_VERSIONS:
+            return lambda: self._done(header, api_versions_response(header.api_version))
+        if isinstance(body, SaslHandshakeRequest):
+            return lambda: self._shake_hands(header, body)
+        if isinstance(body, SaslAuthenticateRequest):
+            return lambda: self._authenticate(header, body)
+        call = self._call(header)
+        if isinstance(body, ProduceRequest):
+            complete = await produce.order(call, body)
+            return lambda: self._finish(header, complete)
+        handler = HANDLERS[api]
+        return lambda: self._finish(header, lambda: handler(call, body))
+
+    def _call(self, header: RequestHeader) -> Call:
+        if self._login is None:
+            raise Disconnect(f"{ApiKey(header.api_key).name} before the login")
+        if not self._login.is_valid():
+            raise Disconnect(f"access key {self._login.key_id!r} is no longer valid")
+        return Call(
+            broker=self._broker,
+            login=self._login,
+            header=header,
+            address=self._address,
+            client_host=self._client_host,
+            waiting=self._waiting,
+        )
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """The service does nothing for the connection meanwhile, so it may be closed for another one."""
+        self._admitted.waiting = True
+        try:
+            yield
+        finally:
+            self._admitted.waiting = False
+
+    async def _finish(self, header: RequestHeader, complete: Finish) -> Answer:
+        response, sent = await complete()
+        return self._answer(header, response, sent)
+
+    async def _done(self, header: RequestHeader, response: Struct) -> Answer:
+        return self._answer(header, response)
+
+    def _answer(
+        self, header: RequestHeader, response: Struct | None, sent: Callable[[], None] = nothing
+    ) -> Answer:
+        if response is None:
+            return Answer((), sent)
+        try:
+            parts = response_buffers(header, response)
+        except BaseException:
+            sent()
+            raise
+        self._broker.counts.sent_bytes += sum(map(len, parts))
+        return Answer(parts, sent)
+
+    # Login
+
+    async def _shake_hands(self, header: RequestHeader, body: SaslHandshakeRequest) -> Answer:
+        if self._login is not None:
+            raise Disconnect("SaslHandshake after the login")
+        offered = body.mechanism == MECHANISM
+        error = ErrorCode.NONE if offered else ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        self._mechanism_chosen = offered
+        self._bare_tokens = offered and header.api_version == 0
+        answer = self._answer(header, SaslHandshakeResponse(error_code=error, mechanisms=(MECHANISM,)))
+        if not offered:
+            raise Disconnect(f"SASL mechanism {body.mechanism[:32]!r} is not offered", answer)
+        return answer
+
+    async def _authenticate(self, header: RequestHeader, body: SaslAuthenticateRequest) -> Answer:
+        if self._login is not None or not self._mechanism_chosen:
+            refusal = SaslAuthenticateResponse(
+                error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message="send SaslHandshake once, and first"
+            )
+            raise Disconnect("SaslAuthenticate out of place", self._answer(header, refusal))
+        problem = self._log_in(body.auth_bytes)
+        if problem:
+            await asyncio.sleep(self._broker.limits.refusal_delay_s)
+            refusal = SaslAuthenticateResponse(
+                error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=problem
+            )
+            raise Disconnect("login refused", self._answer(header, refusal))
+        return self._answer(header, SaslAuthenticateResponse())
+
+    async def _log_in_bare(self, token: bytes) -> Answer:
+        """The same for clients before Kafka 1.0, whose tokens have no header."""
+        if self._log_in(token):
+            await asyncio.sleep(self._broker.limits.refusal_delay_s)
+            raise Disconnect("login refused")
+        return Answer((bytes(4),))
+
+    def _log_in(self, token: bytes) -> str:
+        """Log in, or return why not."""
+        try:
+            found = decode_plain(token)
+        except MalformedFrame as error:
+            return str(error)
+        login = self._broker.service.login(found.user, found.password)
+        if login is None or found.authorization_id not in ("", found.user):
+            self._note_refusal(found.user)
+            return (
+                "the login is refused: the user must be the project, and the password "
+                "accessKeyId#accessKeySecret of a key with a right in it"
+            )
+        if not self._admit(login.key_id):
+            return f"access key {login.key_id!r} has too many requests in progress"
+        self._login = login
+        return ""
+
+    def _note_refusal(self, user: str) -> None:
+        broker = self._broker
+        broker.counts.refused_logins += 1
+        if broker.refused.is_news(self._admitted.peer, user[:128], now_s=broker.clock.monotonic_s()):
+            _log.warning("Kafka login refused", peer=self._admitted.peer, user=user[:128])

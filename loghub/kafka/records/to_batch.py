@@ -1,0 +1,117 @@
+"""A stored log group as a record batch: one record for each log (docs/kafka-protocol.md 5)."""
+
+from itertools import chain, repeat
+
+from loghub.kafka.records.log_runs import Run, find_run
+from loghub.kafka.records.log_shape import LogShape, shape_of
+from loghub.kafka.wire.record_batch import MAX_RECORDS, finish_batch
+from loghub.kafka.wire.varint import TABLE_SIZE, zigzag, zigzag_table
+from loghub.wire.protobuf import fields, read_field, read_varint
+
+_LOGS = 1
+# Where logs keep differing, runs are looked for less and less often.
+_SHORT_RUN, _MAX_PAUSE = 16, 1024
+_TIME, _CONTENTS, _TIME_NS = 1, 2, 4
+_KEY, _VALUE = 1, 2
+
+
+def batch_of(group: bytes, *, raw: bool, base_offset: int = 0) -> bytes:
+    """The batch of a serialized log group that was validated when it was stored.
+
+    Logs after the first MAX_RECORDS are left out, since no offset could number them. A group without logs is
+    no batch: the result is empty. Raises MalformedLogGroup.
+    """
+    records = _Records()
+    shape = shape_of((), raw=raw)
+    at, end = 0, len(group)
+    pause = skip = 0
+    while at < end and records.count < MAX_RECORDS:
+        if skip:
+            skip -= 1
+        elif shape.pattern:
+            run = find_run(shape.pattern, group, at)
+            if run is not None:
+                records.add_run(run, shape)
+                at = run.end
+            short = run is None or len(run.times_ms) < _SHORT_RUN
+            skip = pause = min(2 * pause + 1, _MAX_PAUSE) if short else 0
+        number, _, start, at = read_field(group, at, end)
+        if number == _LOGS and records.count < MAX_RECORDS:
+            timestamp, names, values = _read_log(group, start, at)
+            shape = shape_of(names, raw=raw)
+            shape.count()
+            records.add(timestamp, shape.parts(values))
+    return records.batch(base_offset)
+
+
+class _Records:
+    """The records of a batch as they are encoded one after the other."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._parts: list[bytes] = [b""]
+        self._base = self._top = 0
+
+    def add(self, timestamp: int, record: tuple[list[bytes], int]) -> None:
+        """One record, from what follows its offset."""
+        self._note_times(timestamp, timestamp)
+        parts, size = record
+        time_delta = zigzag(timestamp - self._base)
+        number = zigzag_table()[self.count]
+        self._parts += (zigzag(size + len(time_delta) + len(number) + 1), b"\0", time_delta, number)
+        self._parts += parts
+        self.count += 1
+
+    def add_run(self, run: Run, shape: LogShape) -> None:
+        """The records of a run, as many of them as the batch can number."""
+        times = run.times_ms
+        self._note_times(times[0], max(times))
+        table, base = zigzag_table(), self._base
+        numbers = table[self.count : self.count + len(times)]
+        deltas = [
+            table[delta] if 0 <= (delta := time - base) < TABLE_SIZE else zigzag(delta) for time in times
+        ]
+        columns, sizes = shape.columns(run)
+        whole = [
+            table[size] if (size := rest + len(delta) + len(number) + 1) < TABLE_SIZE else zigzag(size)
+            for rest, delta, number in zip(sizes, deltas, numbers, strict=False)
+        ]
+        # The columns end with the numbers; some of them never do.
+        rows = zip(whole, repeat(b"\0"), deltas, numbers, *columns, strict=False)
+        self._parts += chain.from_iterable(rows)
+        self.count += len(numbers)
+
+    def _note_times(self, first: int, top: int) -> None:
+        if not self.count:
+            self._base = self._top = first
+        self._top = max(self._top, top)
+
+    def batch(self, base_offset: int) -> bytes:
+        """The whole batch, or nothing."""
+        if not self.count:
+            return b""
+        return finish_batch(
+            self._parts, base_offset=base_offset, times=(self._base, self._top), count=self.count
+        )
+
+
+def _read_log(group: bytes, start: int, end: int) -> tuple[int, tuple[bytes, ...], list[bytes]]:
+    """Time in ms, names and values of any log, read field by field."""
+    time = time_ns = 0
+    names: list[bytes] = []
+    values: list[bytes] = []
+    for number, _, at, stop in fields(group, start, end):
+        if number == _TIME:
+            time = read_varint(group, at, stop)[0]
+        elif number == _TIME_NS:
+            time_ns = int.from_bytes(group[at:stop], "little")
+        elif number == _CONTENTS:
+            name = value = b""
+            for part, _, begin, finish in fields(group, at, stop):
+                if part == _KEY:
+                    name = group[begin:finish]
+                elif part == _VALUE:
+                    value = group[begin:finish]
+            names.append(name)
+            values.append(value)
+    return time * 1000 + time_ns // 1_000_000, tuple(names), values

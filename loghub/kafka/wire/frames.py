@@ -1,0 +1,131 @@
+"""Requests and responses as frames: a length of four bytes, a header, and a message.
+
+A frame is passed in without its length, and comes out with it, ready to be sent. Headers are those of the
+versions without flexible encoding (https://kafka.apache.org/protocol.html#protocol_messages). All pure: a
+socket belongs to the caller.
+"""
+
+import struct
+
+from msgspec import Struct
+
+from loghub.kafka.wire.apis import APIS, Api, ApiKey
+from loghub.kafka.wire.codec import coder_of
+from loghub.kafka.wire.errors import MalformedFrame, UnencodableValue, UnsupportedRequest
+from loghub.kafka.wire.fields import Int16, Int32, NullableString
+from loghub.kafka.wire.metadata import ApiVersionsRequest
+from loghub.kafka.wire.reader import Buffer, Reader
+
+LENGTH_BYTES = 4
+# Kafka's defaults: `socket.request.max.bytes`, and `sasl.server.max.receive.size` before the login.
+MAX_FRAME_BYTES = 100 * 1024 * 1024
+MAX_LOGIN_FRAME_BYTES = 512 * 1024
+
+_LENGTH, _CORRELATION = struct.Struct(">i"), struct.Struct(">i")
+
+
+class RequestHeader(Struct, frozen=True, kw_only=True):
+    """What precedes each request. The answer repeats ``correlation_id``."""
+
+    api_key: Int16
+    api_version: Int16
+    correlation_id: Int32
+    client_id: NullableString = None
+
+
+def frame_size(prefix: Buffer, *, max_bytes: int = MAX_FRAME_BYTES) -> int:
+    """The size of the frame that follows these four bytes. Raises MalformedFrame if it is out of bounds."""
+    size: int = _LENGTH.unpack(prefix)[0]
+    if not 0 <= size <= max_bytes:
+        raise MalformedFrame(f"a frame of {size} bytes; at most {max_bytes} are accepted")
+    return size
+
+
+# --- the broker's side -----------------------------------------------------------------------
+
+
+def decode_request(frame: Buffer) -> tuple[RequestHeader, Struct]:
+    """Header and body of a request, from a frame without its length.
+
+    ApiVersions of a version that is not offered is decoded up to its header, and its body is empty: the
+    caller answers with `apis.api_versions_response`. Raises UnsupportedRequest for every other API or
+    version that is not offered, and MalformedFrame. Records are views of ``frame``, everything else is
+    copied.
+    """
+    reader = Reader(frame)
+    header: RequestHeader = coder_of(RequestHeader, 0).decode(reader)
+    api = APIS.get(header.api_key)
+    if api is None or not api.offers(header.api_version):
+        if header.api_key == ApiKey.API_VERSIONS:
+            return header, ApiVersionsRequest()
+        raise UnsupportedRequest(header.api_key, header.api_version)
+    body: Struct = coder_of(api.request, header.api_version).decode(reader)
+    reader.finish()
+    return header, body
+
+
+def encode_response(header: RequestHeader, body: Struct) -> bytes:
+    """The frame, with its length, that answers the request with ``header``. Raises UnencodableValue.
+
+    An answer to ApiVersions in a version that is not offered is written as version 0.
+    """
+    return b"".join(response_buffers(header, body))
+
+
+def response_buffers(header: RequestHeader, body: Struct) -> list[Buffer]:
+    """The same as a list of buffers, for a socket that takes several: record batches are not copied."""
+    api = APIS[header.api_key]
+    version = header.api_version
+    if api.key is ApiKey.API_VERSIONS and not api.offers(version):
+        version = 0
+    _expect(body, api.response)
+    return _framed(_CORRELATION.pack(header.correlation_id), body, version)
+
+
+# --- the client's side -----------------------------------------------------------------------
+
+
+def encode_request(header: RequestHeader, body: Struct) -> bytes:
+    """The frame, with its length, of a request. Raises UnencodableValue, and UnsupportedRequest."""
+    api = _offered(header)
+    _expect(body, api.request)
+    prefix: list[Buffer] = []
+    coder_of(RequestHeader, 0).encode(header, prefix)
+    return b"".join(_framed(b"".join(prefix), body, header.api_version))
+
+
+def decode_response(header: RequestHeader, frame: Buffer) -> Struct:
+    """The body of the answer to the request with ``header``, from a frame without its length.
+
+    Raises MalformedFrame, also if the frame answers another request, and UnsupportedRequest.
+    """
+    api = _offered(header)
+    reader = Reader(frame)
+    (correlation_id,) = _CORRELATION.unpack_from(reader.view, reader.take(_CORRELATION.size))
+    if correlation_id != header.correlation_id:
+        raise MalformedFrame(f"an answer to request {correlation_id}, not to {header.correlation_id}")
+    body: Struct = coder_of(api.response, header.api_version).decode(reader)
+    reader.finish()
+    return body
+
+
+def _offered(header: RequestHeader) -> Api:
+    api = APIS.get(header.api_key)
+    if api is None or not api.offers(header.api_version):
+        raise UnsupportedRequest(header.api_key, header.api_version)
+    return api
+
+
+def _expect(body: Struct, expected: type[Struct]) -> None:
+    if type(body) is not expected:
+        raise UnencodableValue(f"{type(body).__name__} where the API has {expected.__name__}")
+
+
+def _framed(header: bytes, body: Struct, version: int) -> list[Buffer]:
+    buffers: list[Buffer] = [b"", header]
+    coder_of(type(body), version).encode(body, buffers)
+    size = sum(map(len, buffers))
+    if size > 0x7FFF_FFFF:
+        raise UnencodableValue(f"a frame of {size} bytes")
+    buffers[0] = _LENGTH.pack(size)
+    return buffers

@@ -1,0 +1,81 @@
+"""The client programs with Kafka's own library for Java and with franz-go for Go, and Kafka's own tools.
+
+The Java library and the tools are jars of ``locks/kafka-broker.txt``; the compiler is that of
+``locks/compat-java.txt``. The Go module is pinned by ``programs/go/go.sum``.
+"""
+
+import hashlib
+import subprocess
+from pathlib import Path
+
+from tests import java, kafka
+from tests.cluster import compiling, paths, runs
+from tests.cluster.compiling import Recipe
+from tests.compat import consumers
+
+LIBRARIES = ("java", "franz-go")
+PROGRAMS = Path(__file__).with_name("programs")
+GO = Recipe(
+    what="the Kafka client with franz-go",
+    prefix="compat-kafka-go-",
+    source=PROGRAMS / "go",
+    inputs=("go.mod", "go.sum", "main.go"),
+    flags="",
+    arguments=(".",),
+    programs=("go",),
+)
+JAVA_SOURCE = PROGRAMS / "java" / "Client.java"
+FRUGAL = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+# Without a logging library: its default writes to the standard output, which has the answers.
+LIBRARY_JARS = ("kafka-clients", "jackson-", "lz4-java", "snappy-java", "zstd-jni", "slf4j-api")
+
+
+def install() -> None:
+    """Compile the programs, once; the jars are there already. Raises `RuntimeError`."""
+    compiling.ensure(GO)
+    _compile_java()
+
+
+def missing(library: str) -> str:
+    """Why the program of this library cannot run here; empty if it can."""
+    if library == "franz-go":
+        return "" if GO.built() else f"`make test` makes {GO.what}"
+    if reason := java.missing() or kafka.missing():
+        return reason
+    return "" if _classes().exists() else "`make test` compiles Client.java"
+
+
+def command(library: str) -> list[str]:
+    """The program; its standard input and output are those of ``programs/client.py``."""
+    if library == "franz-go":
+        return [str(GO.folder() / GO.programs[0])]
+    return ["java", *FRUGAL, "-cp", f"{_classes()}:{_library()}", "Client"]
+
+
+def tool(name: str) -> list[str]:
+    """One of Kafka's own tools, by the name of its class."""
+    return ["java", *FRUGAL, "-cp", f"{kafka.folder()}/*", f"org.apache.kafka.tools.{name}"]
+
+
+def _library() -> str:
+    jars = [str(jar) for jar in sorted(kafka.folder().glob("*.jar")) if jar.name.startswith(LIBRARY_JARS)]
+    return ":".join(jars)
+
+
+def _classes() -> Path:
+    contents = JAVA_SOURCE.read_bytes() + kafka.BROKER_LOCK.read_bytes()
+    return paths.cache_folder() / f"compat-kafka-classes-{hashlib.sha256(contents).hexdigest()[:16]}"
+
+
+def _compile_java() -> None:
+    with runs.locked(_classes().with_suffix(".lock"), guard_s=600, what="compiling Client.java"):
+        if _classes().exists():
+            return
+        part = _classes().with_suffix(".part")
+        command = ["java", "-jar", str(consumers.compiler()), "-17", "-proc:none", "-cp", _library()]
+        done = subprocess.run(
+            [*command, "-d", str(part), str(JAVA_SOURCE)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"Client.java does not compile: {done.stdout}{done.stderr}")
+        part.rename(_classes())

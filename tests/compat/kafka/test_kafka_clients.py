@@ -1,0 +1,202 @@
+"""Unmodified Kafka clients against a real service process: groups, positions, crashes.
+
+Each scenario is driven through `client_programs`, with every library.
+"""
+
+import time
+
+import pytest
+
+from tests.compat.kafka.client_programs import GUARD_S, LIBRARIES, SESSION_S, TOPIC, KafkaPlace
+from tests.support import wait_until
+
+pytestmark = pytest.mark.long
+STEP = 1 << 17  # from one log group to the next, in offsets
+
+
+def numbered(first: int, last: int) -> list[str]:
+    return [f"value {number}" for number in range(first, last)]
+
+
+# kafka-python has snappy only with a package of its own, which is not installed.
+CODECS = [
+    (library, codec)
+    for library in LIBRARIES
+    for codec in ("", "gzip", "snappy", "lz4", "zstd")
+    if (library, codec) != ("kafka-python", "snappy")
+]
+
+
+def test_every_codec_of_every_producer_is_read_by_every_consumer(place: KafkaPlace) -> None:
+    """A broker keeps batches compressed, so what kafka-python cannot write it cannot read there either."""
+    place.create(shards=2)
+    written: dict[int, list[str]] = {0: [], 1: []}
+    for library, codec in CODECS:
+        values = [f"{library} {codec} {number} {'x' * 50}" for number in range(300)]
+        producer = place.producer(library, codec=codec)
+        producer.produce(values, partition=int(codec == "snappy"))
+        producer.leave()
+        written[codec == "snappy"] += values
+    for library in LIBRARIES:
+        read = [0] if place.is_real and library == "kafka-python" else [0, 1]
+        consumer = place.start(library)
+        consumer.answer("open")
+        consumer.ask("assign", places=[[TOPIC, partition, -2] for partition in read])
+        place.wait_for({value for partition in read for value in written[partition]}, consumer)
+        for partition in read:  # in order, and each once
+            assert [value for _, at, *_, value in consumer.records if at == partition] == written[partition]
+        consumer.leave()
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_members_share_the_partitions_and_take_over_from_who_leaves_or_dies(
+    place: KafkaPlace, library: str
+) -> None:
+    place.create(shards=4)
+    producer = place.producer(library)
+    first = place.consumer(library)
+    place.wait_shared(first, total=4)
+    producer.produce(numbered(0, 200))
+    place.wait_for(set(numbered(0, 200)))
+    first.ask("commit")
+    second = place.consumer(library)
+    place.wait_shared(first, second, total=4)
+    assert {len(first.partitions), len(second.partitions)} == {2}
+    second.leave()
+    place.wait_shared(first, total=4)
+    producer.produce(numbered(200, 400))
+    place.wait_for(set(numbered(0, 400)))
+    first.ask("commit")
+    third = place.consumer(library)
+    place.wait_shared(first, third, total=4)
+    third.kill()  # its session has to end
+    place.wait_shared(first, total=4)
+    producer.produce(numbered(400, 600))
+    place.check_read(producer, partitions=range(4))  # everything was committed before each change
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_group_goes_on_where_it_has_committed(place: KafkaPlace, library: str) -> None:
+    place.create(shards=2)
+    producer = place.producer(library)
+    producer.produce(numbered(0, 100))
+    first = place.consumer(library)
+    place.wait_for(set(numbered(0, 100)))
+    first.ask("commit")
+    places = [[TOPIC, 0], [TOPIC, 1]]
+    ends = [end for _, end in first.ask("ends", places=places)["offsets"]]
+    assert first.ask("committed", places=places)["offsets"] == ends  # no lag
+    first.leave()
+    place.kill()
+    place.start_again()
+    second = place.consumer(library, autoCommit=True)
+    place.wait_shared(second, total=2)
+    producer.produce(numbered(100, 200))
+    place.wait_for(set(numbered(0, 200)))
+
+    def no_lag() -> bool:
+        ends = [end for _, end in second.ask("ends", places=places)["offsets"]]
+        return bool(second.ask("committed", places=places)["offsets"] == ends)
+
+    wait_until(no_lag, "the automatic commit", guard_s=GUARD_S)
+    second.leave()
+    third = place.consumer(library)
+    place.wait_shared(third, total=2)
+    producer.produce(numbered(200, 300))
+    place.check_read(producer, partitions=range(2))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_consumer_seeks_to_offsets_and_times(place: KafkaPlace, library: str) -> None:
+    place.create(shards=1)
+    producer = place.producer(library, lingerMs=1000)  # each command becomes one log group
+    producer.produce(["a", "b"], partition=0)
+    time.sleep(0.05)  # so that the next group has a later millisecond
+    between_ms = int(time.time() * 1000)
+    producer.produce(["c", "d"], partition=0)
+    consumer = place.start(library)
+    consumer.answer("open")
+    consumer.ask("assign", places=[[TOPIC, 0, -2]])
+    place.wait_for({"a", "b", "c", "d"}, consumer)
+    step = 2 if place.is_real else STEP
+    assert [offset for _, _, offset, _, _ in consumer.records] == [0, 1, step, step + 1]
+    assert consumer.ask("times", places=[[TOPIC, 0, between_ms]])["offsets"] == [step]
+    assert consumer.ask("ends", places=[[TOPIC, 0]])["offsets"] == [[0, step + 2]]
+    in_the_gap = [] if place.is_real else [(STEP - 1, "cd")]
+    for offset, expected in ((1, "bcd"), (2, "cd"), *in_the_gap, (step + 1, "d")):
+        consumer.records.clear()
+        consumer.ask("seek", place=[TOPIC, 0, offset])
+        place.wait_for(set(expected), consumer)
+        assert "".join(map(str, consumer.values)) == expected
+    # At the end, and where the next group will begin, it waits for what comes.
+    for offset, value in ((step + 2, "e"), (5 if place.is_real else 3 * STEP, "f")):
+        consumer.ask("seek", place=[TOPIC, 0, offset])
+        producer.produce([value], partition=0)
+        place.wait_for({value}, consumer)
+
+
+def test_members_of_all_libraries_share_one_group_also_while_they_process_for_longer_than_a_session(
+    place: KafkaPlace,
+) -> None:
+    place.create(shards=6)
+    members = [place.consumer(library, assignor="roundrobin") for library in LIBRARIES]
+    place.wait_shared(*members, total=6)
+    producer = place.producer("confluent")
+    producer.produce(numbered(0, 600))
+    place.wait_for(set(numbered(0, 600)))
+    assignments = [list(one.history) for one in members]
+    for one in members:
+        one.send("process", seconds=SESSION_S + 3)  # their heartbeats go on
+    for one in members:
+        one.answer("process")
+    for one in members:
+        one.ask("commit")
+    place.check_read(producer, partitions=range(6))
+    assert [one.history for one in members] == assignments
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_split_is_noticed_and_nothing_is_missed(place: KafkaPlace, library: str) -> None:
+    place.create(shards=1)
+    producer = place.producer(library)
+    consumer = place.consumer(library)
+    place.wait_shared(consumer, total=1)
+    producer.produce(numbered(0, 50))
+    place.wait_for(set(numbered(0, 50)))
+    consumer.ask("commit")
+    place.split(0)
+    place.wait_shared(consumer, total=3)
+    producer.produce(numbered(50, 150))
+    # The library's own producer may not have heard of the new partitions yet.
+    place.check_read(place.producer("confluent"), partitions=(1, 2))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_service_dies_under_load_and_nothing_acknowledged_is_lost(
+    place: KafkaPlace, library: str
+) -> None:
+    place.create(shards=3)
+    consumer = place.consumer(library, autoCommit=True)
+    place.wait_shared(consumer, total=3)
+    producer = place.producer(library)
+    records = [[-1, value, value] for value in numbered(0, 20_000)]
+    producer.send("produce", topic=TOPIC, records=records)
+    place.wait_for({"value 0"})  # it has begun
+    place.kill()
+    place.start_again()
+    assert producer.answer("produce")["failed"] == 0  # the library has repeated what was not answered
+    place.check_read(producer, partitions=range(3), crashed=True)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_consumer_that_is_killed_leaves_nothing_unread(place: KafkaPlace, library: str) -> None:
+    place.create(shards=3)
+    producer = place.producer(library)
+    doomed = place.consumer(library, autoCommit=True)
+    other = place.consumer(library, autoCommit=True)
+    place.wait_shared(doomed, other, total=3)
+    producer.produce(numbered(0, 3000))
+    doomed.kill()
+    producer.produce(numbered(3000, 6000))
+    place.check_read(producer, partitions=range(3), crashed=True)
+    assert other.partitions == {0, 1, 2}
