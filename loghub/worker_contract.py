@@ -8,8 +8,8 @@ Environment of a worker process:
 
 ``LOGHUB_WORKER_CONFIG``    path of a JSON file that contains a `WorkerConfig`
 ``LOGHUB_CONSUMER``         the consumer name: the pod's name
-``LOGHUB_CREDENTIALS_DIR``  directory with the files ``accessKeyId``, ``accessKeySecret`` and,
-                            for STS, ``securityToken``; read again when they change
+``LOGHUB_CREDENTIALS_DIR``  directory with the files ``accessKeyId``, ``accessKeySecret`` and, if
+                            given, ``securityToken`` and ``region``; read again when they change
 ``LOGHUB_SINK_CREDENTIALS_DIR``  directory with the credentials of a sink that is not the log service,
                             one file for each; may be absent. Read again when they change
 ``LOGHUB_DRAIN_FILE``       path of a file; once its content is `DRAIN_REQUESTED` the worker drains:
@@ -29,8 +29,7 @@ Environment of a worker process:
                             returns the `WorkerStatus` of at most `STATUS_FRESH_S` ago as JSON, and
                             503 if there is none. Its ``message`` is empty, because everything in the
                             pod network can read it and an error of a pipeline may quote a log
-``LOGHUB_TERMINATION_LOG``  path for the message of a fatal error, ``Reason: message``
-                            (in a pod the container's terminationMessagePath)
+``LOGHUB_TERMINATION_LOG``  path for ``Reason: message`` of a fatal error (a pod's terminationMessagePath)
 ``LOGHUB_CLASS_ARCHIVE``    path of a class-data archive for Spark's JVM; the worker's image contains it
 
 Operator and worker may be of different releases, because users pin or build images of their own. So a release
@@ -74,6 +73,7 @@ STATUS_FRESH_S = 5.0  # a status is replaced about once a second; an older one s
 ACCESS_KEY_ID_FILE = "accessKeyId"
 ACCESS_KEY_SECRET_FILE = "accessKeySecret"  # noqa: S105 - a file's name, not a secret
 SECURITY_TOKEN_FILE = "securityToken"  # noqa: S105 - a file's name, not a secret
+REGION_FILE = "region"
 
 
 class UnsupportedContractError(Exception):

@@ -7,7 +7,12 @@ has the names of the files.
 from pathlib import Path
 
 from loghub.client.port import Credentials
-from loghub.worker_contract import ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE, SECURITY_TOKEN_FILE
+from loghub.worker_contract import (
+    ACCESS_KEY_ID_FILE,
+    ACCESS_KEY_SECRET_FILE,
+    REGION_FILE,
+    SECURITY_TOKEN_FILE,
+)
 
 # Kubernetes replaces all files of a mounted Secret in one step, by this link to their directory.
 _CURRENT = "..data"
@@ -30,11 +35,12 @@ def _current(folder: Path) -> Path:
 
 
 def _read(folder: Path) -> Credentials:
-    token = folder / SECURITY_TOKEN_FILE
+    token, region = folder / SECURITY_TOKEN_FILE, folder / REGION_FILE
     return Credentials(
         access_key_id=_text(folder / ACCESS_KEY_ID_FILE),
         access_key_secret=_text(folder / ACCESS_KEY_SECRET_FILE),
         security_token=_text(token) if token.exists() else "",
+        region=_text(region) if region.exists() else "",
     )
 
 

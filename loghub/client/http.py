@@ -6,6 +6,8 @@ them, `schemas` has the JSON of the answers.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
+from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
 
@@ -18,10 +20,16 @@ from loghub.client.port import (
     CheckpointInfo,
     Credentials,
     GroupInfo,
+    GroupRevision,
     GroupStatus,
+    KafkaGroupStatus,
+    LogstoreInfo,
     PackedPull,
+    Poll,
     Position,
+    ProjectInfo,
     Pulled,
+    ShardEnds,
     ShardInfo,
 )
 from loghub.client.schemas import (
@@ -29,12 +37,16 @@ from loghub.client.schemas import (
     CursorJson,
     CursorTimeJson,
     GroupJson,
-    InfoJson,
+    KafkaGroupsJson,
+    LogstoreJson,
     LogstoresJson,
+    ProjectJson,
+    ProjectsJson,
+    RejectedJson,
     ShardJson,
     decode,
 )
-from loghub.client.split_key import split_key
+from loghub.client.split_key import split_query
 from loghub.client.transport import JSON, PROTOBUF, Answer, Call, Timeouts, Transport
 from loghub.client.validation import check_count, check_group, check_logstore, exists
 from loghub.clock import Clock, SystemClock
@@ -42,6 +54,8 @@ from loghub.wire.compression import Compression, Packed, compress
 from loghub.wire.errors import Code, ExtensionMissing, LogHubError, MalformedInput
 
 EXTENSIONS = frozenset({"leave", "group_status"})
+_KAFKA_GROUPS = "kafka_groups"  # which an older embedded service does not have
+POLLS = frozenset({"await_ends", "await_group", "save_checkpoints"})
 
 _EXTENSION_PATH = "/_loghub/v1"
 
@@ -65,22 +79,40 @@ class HttpLogHub:
         timeouts: Timeouts | None = None,
     ) -> None:
         self.project = project
-        self._extensions: bool | None = None
-        self._transport = Transport(
-            target.parse(endpoint, project),
-            credentials=credentials if callable(credentials) else lambda: credentials,
-            user_agent=user_agent(agent),
-            clock=clock or SystemClock(),
-            timeouts=timeouts or Timeouts(),
-        )
+
+        def transport(to: target.Target) -> Transport:
+            return Transport(
+                to,
+                credentials=credentials if callable(credentials) else lambda: credentials,
+                user_agent=user_agent(agent),
+                clock=clock or SystemClock(),
+                timeouts=timeouts or Timeouts(),
+            )
+
+        self._transport = transport(target.parse(endpoint, project))
+        # The host of ListProjects names no project, so it may be another connection.
+        self._without_project = partial(transport, target.parse(endpoint, ""))
 
     def close(self) -> None:
         self._transport.close()
 
     # --- project and logstores ---------------------------------------------------------------
 
+    def list_projects(self) -> tuple[ProjectInfo, ...]:
+        def page(offset: int) -> tuple[list[ProjectInfo], int]:
+            query = {"offset": str(offset), "size": str(PAGE)}
+            call = Call(method="GET", path="/", query=query, repeatable=True)
+            page_json = decode(transport.send(call).body, ProjectsJson)
+            return [project.info() for project in page_json.projects], page_json.total
+
+        with closing(self._without_project()) as transport:
+            return all_pages(page)
+
     def create_project(self, description: str = "") -> None:
         self._post("/", {"projectName": self.project, "description": description})
+
+    def get_project(self) -> ProjectInfo:
+        return decode(self._get("/").body, ProjectJson).info()
 
     def project_exists(self) -> bool:
         return exists(lambda: self._get("/"), Code.PROJECT_NOT_EXIST)
@@ -102,6 +134,9 @@ class HttpLogHub:
         }
         self._post("/logstores", fields)
 
+    def get_logstore(self, logstore: str) -> LogstoreInfo:
+        return decode(self._get(_logstore(logstore)).body, LogstoreJson).info()
+
     def logstore_exists(self, logstore: str) -> bool:
         return exists(lambda: self._get(_logstore(logstore)), Code.LOG_STORE_NOT_EXIST)
 
@@ -121,12 +156,17 @@ class HttpLogHub:
     def list_shards(self, logstore: str) -> tuple[ShardInfo, ...]:
         return _shards(self._get(f"{_logstore(logstore)}/shards"))
 
-    def split_shard(self, logstore: str, shard: int, *, key: str | None = None) -> tuple[ShardInfo, ...]:
-        key = split_key(self.list_shards(logstore), shard) if key is None else key
-        return _shards(self._post(_shard(logstore, shard), query={"action": "split", "key": key}))
+    def split_shard(
+        self, logstore: str, shard: int, *, key: str | None = None, parts: int = 2
+    ) -> tuple[ShardInfo, ...]:
+        query = split_query(lambda: self.list_shards(logstore), shard, key=key, parts=parts)
+        return _shards(self._post(_shard(logstore, shard), query=query))
 
     def merge_shards(self, logstore: str, shard: int) -> tuple[ShardInfo, ...]:
         return _shards(self._post(_shard(logstore, shard), query={"action": "merge"}))
+
+    def delete_shard(self, logstore: str, shard: int) -> None:
+        self._transport.send(Call(method="DELETE", path=_shard(logstore, shard)))
 
     # --- data --------------------------------------------------------------------------------
 
@@ -214,19 +254,7 @@ class HttpLogHub:
 
     def has_extensions(self) -> bool:
         """Requested only once; an answer that is not the embedded service's means no."""
-        if self._extensions is None:
-            self._extensions = self._request_extensions()
-        return self._extensions
-
-    def _request_extensions(self) -> bool:
-        call = Call(method="GET", path=f"{_EXTENSION_PATH}/info", signed=False, repeatable=True)
-        try:
-            info = decode(self._transport.send(call).body, InfoJson)
-        except LogHubError as error:
-            if error.status >= 500:  # a failure does not show which service this is
-                raise
-            return False
-        return set(info.extensions) >= EXTENSIONS
+        return set(self._transport.discover().extensions) >= EXTENSIONS
 
     def group_status(self, logstore: str, group: str) -> GroupStatus:
         self._require_extensions("the status of a group's shards")
@@ -236,6 +264,56 @@ class HttpLogHub:
         self._require_extensions("leaving a group")
         path = f"{_EXTENSION_PATH}{_group(logstore, group)}/leave"
         self._post(path, query={"consumer": consumer}, repeatable=True)
+
+    def list_kafka_groups(self, logstore: str, group: str | None = None) -> tuple[KafkaGroupStatus, ...]:
+        if _KAFKA_GROUPS not in self._transport.discover().extensions:
+            raise ExtensionMissing("groups of Kafka clients are listed by the embedded service only")
+        query = {"logstore": check_logstore(logstore), **({} if group is None else {"group": group})}
+
+        def page(offset: int) -> tuple[list[KafkaGroupStatus], int]:
+            found = self._get(f"{_EXTENSION_PATH}/kafka/groups", {**query, "offset": str(offset)})
+            page_json = decode(found.body, KafkaGroupsJson)
+            return page_json.groups, page_json.total
+
+        return all_pages(page)
+
+    def has_polls(self) -> bool:
+        """As `has_extensions`."""
+        return set(self._transport.discover().extensions) >= POLLS
+
+    def await_ends(self, logstore: str, known: Mapping[int, str], *, poll: Poll) -> tuple[ShardEnds, ...]:
+        path = f"{_EXTENSION_PATH}{_logstore(logstore)}/ends"
+        answer = self._poll("POST", path, _query_of(poll), {str(shard): end for shard, end in known.items()})
+        return tuple(decode(answer.body, list[ShardEnds]))
+
+    def await_group(
+        self, logstore: str, group: str, *, consumer: str, revision: int, poll: Poll
+    ) -> GroupRevision:
+        query = {"consumer": consumer, "revision": str(revision), **_query_of(poll)}
+        answer = self._poll("GET", f"{_EXTENSION_PATH}{_group(logstore, group)}/revision", query)
+        return decode(answer.body, GroupRevision)
+
+    def save_checkpoints(
+        self, logstore: str, group: str, cursors: Mapping[int, str], *, consumer: str
+    ) -> dict[int, LogHubError]:
+        path = f"{_EXTENSION_PATH}{_group(logstore, group)}/checkpoints"
+        fields = {str(shard): cursor for shard, cursor in cursors.items()}
+        answer = self._poll("POST", path, {"consumer": consumer}, fields)
+        return decode(answer.body, RejectedJson).errors()
+
+    def _poll(self, method: str, path: str, query: Mapping[str, str], value: object = None) -> Answer:
+        """A call that only a service with `has_polls` has. If it has them no longer, since an older one was
+        installed meanwhile, `has_polls` asks it again."""
+        if not self.has_polls():
+            raise ExtensionMissing("calls that wait for news are an extension of the embedded service")
+        try:
+            if method == "GET":
+                return self._get(path, query)
+            return self._post(path, value, query=query, repeatable=True)
+        except LogHubError as error:
+            if error.code == Code.INVALID_METHOD:
+                self._transport.forget()
+            raise
 
     def _require_extensions(self, feature: str) -> None:
         if not self.has_extensions():
@@ -274,6 +352,7 @@ class HttpLogHub:
         )
 
 
+@lru_cache  # the version is read from a file
 def user_agent(agent: str) -> str:
     """``loghub-client/<version> <agent>``, by which `loghub.wire.client_quirks` distinguishes clients."""
     try:
@@ -282,6 +361,10 @@ def user_agent(agent: str) -> str:
         version = "0"
     clean = "".join(char for char in agent if "!" <= char <= "~")
     return f"loghub-client/{version} {clean}".rstrip()
+
+
+def _query_of(poll: Poll) -> dict[str, str]:
+    return {"poll": poll.name, "wait_ms": str(round(poll.wait_s * 1000))}
 
 
 def _logstore(logstore: str) -> str:

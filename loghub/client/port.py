@@ -1,4 +1,4 @@
-"""The client port: the operations of a LogHub endpoint that the worker, the operator and the demo use.
+"""The client port: the operations of a LogHub endpoint that worker, operator, command line and demo use.
 
 The port is one narrow interface with several adapters: `http` (our own client, used by workers and, on
 the embedded service, by the operator), `aliyun` (the vendor SDK, used by the operator on SLS) and
@@ -9,6 +9,7 @@ Every call is synchronous, has a bounded time and a bounded number of attempts, 
 of the wire: base64 of a decimal 64-bit integer (docs/sls-protocol.md 2.1).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -21,14 +22,43 @@ Position = Literal["begin", "end"] | int  # int: unix seconds, the time of recei
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """An access key, with its STS token if it is temporary."""
+    """An access key, with its STS token if it is temporary.
+
+    ``region`` is that of the project, such as ``cn-hangzhou``: with it requests are signed with version 4. ""
+    leaves the version to the client: 4 for a service that says so, otherwise 1.
+    """
 
     access_key_id: str
     access_key_secret: str
     security_token: str = ""
+    region: str = ""
 
     def __repr__(self) -> str:
         return f"Credentials(access_key_id={self.access_key_id!r}, access_key_secret=***)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectInfo:
+    """One project (docs/sls-protocol.md 2.3). A time is unix seconds; None if the service reports none, or
+    writes it in another way."""
+
+    name: str
+    description: str
+    region: str
+    created_unix_s: int | None
+    modified_unix_s: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogstoreInfo:
+    """One logstore as reported by GetLogstore; ``shards`` is the number with which it was created, or the
+    present one, as the service has it. Times are as those of `ProjectInfo`."""
+
+    name: str
+    ttl_days: int
+    shards: int
+    created_unix_s: int | None
+    modified_unix_s: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +148,7 @@ class ShardStatus:
     lag_s: float | None  # age of the oldest log group not yet checkpointed; 0 when none is left
     read_only: bool
     parents: tuple[int, ...]
+    checkpoint_consumer: str = ""  # who saved it; "" if it was moved on purpose, or by an older service
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,24 +170,104 @@ class GroupStatus:
     shards: tuple[ShardStatus, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogstoreShard:
+    """One shard of a logstore: a partition of a topic."""
+
+    logstore: str
+    shard: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaMember:
+    """One member of a Kafka group; ``instance_id`` is "" unless it is a static member."""
+
+    member_id: str
+    instance_id: str
+    client_id: str
+    client_host: str
+    assigned: tuple[LogstoreShard, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaOffset:
+    """What a Kafka group has committed of one shard. The offset is Kafka's, which jumps (docs/kafka.md 2);
+    ``lag_logs`` are the logs that follow it."""
+
+    logstore: str
+    shard: int
+    offset: int
+    committed_unix_s: int
+    lag_logs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaGroupStatus:
+    """A consumer group of Kafka clients at one moment (extension of the embedded service).
+
+    ``state`` is one of docs/kafka-groups.md 1; ``assignor`` is "" until the members have agreed on one.
+    """
+
+    name: str
+    state: str
+    generation: int
+    assignor: str
+    members: tuple[KafkaMember, ...]
+    offsets: tuple[KafkaOffset, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardEnds:
+    """The cursors of the oldest log group of a shard and after its newest one (extension of the embedded
+    service)."""
+
+    shard: int
+    begin: str
+    end: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRevision:
+    """A number that is another one after each change of a group's assignment, consumers or settings, and the
+    shards that a heartbeat of the consumer would be answered with (extension of the embedded service)."""
+
+    revision: int
+    assigned: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poll:
+    """How a call waits for news: at most so long, and only until the same key sends another one of this
+    name."""
+
+    name: str
+    wait_s: float
+
+
 class LogHub(Protocol):
     """One endpoint and one project. Close it after use."""
 
     project: str
 
-    # Project and logstores
+    # Project and logstores. The projects are all that the key sees at the endpoint, in any project.
+    def list_projects(self) -> tuple[ProjectInfo, ...]: ...
     def create_project(self, description: str = "") -> None: ...
+    def get_project(self) -> ProjectInfo: ...
     def project_exists(self) -> bool: ...
     def delete_project(self) -> None: ...
     def create_logstore(self, logstore: str, *, shards: int, ttl_days: int = 7) -> None: ...
+    def get_logstore(self, logstore: str) -> LogstoreInfo: ...
     def logstore_exists(self, logstore: str) -> bool: ...
     def list_logstores(self) -> tuple[str, ...]: ...
     def delete_logstore(self, logstore: str) -> None: ...
 
-    # Shards
+    # Shards. A split is at ``key``, else into ``parts`` equal ranges; the old shards come first.
     def list_shards(self, logstore: str) -> tuple[ShardInfo, ...]: ...
-    def split_shard(self, logstore: str, shard: int, *, key: str | None = None) -> tuple[ShardInfo, ...]: ...
+    def split_shard(
+        self, logstore: str, shard: int, *, key: str | None = None, parts: int = 2
+    ) -> tuple[ShardInfo, ...]: ...
     def merge_shards(self, logstore: str, shard: int) -> tuple[ShardInfo, ...]: ...
+    def delete_shard(self, logstore: str, shard: int) -> None: ...
 
     # Data
     def put_logs(self, logstore: str, log_group: bytes, *, hash_key: str | None = None) -> None: ...
@@ -186,5 +297,19 @@ class LogHub(Protocol):
     def has_extensions(self) -> bool: ...
     def group_status(self, logstore: str, group: str) -> GroupStatus: ...
     def leave(self, logstore: str, group: str, *, consumer: str) -> None: ...
+    # The groups of Kafka clients that read a logstore, or the one of this name, without other logstores.
+    def list_kafka_groups(self, logstore: str, group: str | None = None) -> tuple[KafkaGroupStatus, ...]: ...
+
+    # Those of consumers, which an older embedded service does not have either. The first two wait for news:
+    # until an end of the shards is another one than the known ("": none is known), or one of them does not
+    # exist, which is then not in the answer; and until the revision is another one.
+    def has_polls(self) -> bool: ...
+    def await_ends(self, logstore: str, known: Mapping[int, str], *, poll: Poll) -> tuple[ShardEnds, ...]: ...
+    def await_group(
+        self, logstore: str, group: str, *, consumer: str, revision: int, poll: Poll
+    ) -> GroupRevision: ...
+    def save_checkpoints(
+        self, logstore: str, group: str, cursors: Mapping[int, str], *, consumer: str
+    ) -> dict[int, LogHubError]: ...  # what was rejected, by shard
 
     def close(self) -> None: ...

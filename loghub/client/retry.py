@@ -99,7 +99,12 @@ def check_sendable(key: Credentials) -> None:
 
     The HTTP library would quote them in its own error, and so they would reach a log.
     """
-    for name, part in (("access key id", key.access_key_id), ("security token", key.security_token)):
+    parts = {
+        "access key id": key.access_key_id,
+        "security token": key.security_token,
+        "region": key.region,
+    }
+    for name, part in parts.items():
         if not (part.isascii() and part.isprintable()):
             message = f"the {name} contains a character that is not allowed in a header, such as a line break"
             raise LogHubError(Code.UNAUTHORIZED, 401, message)

@@ -7,7 +7,14 @@ from typing import TypeVar
 
 import msgspec
 
-from loghub.client.port import CheckpointInfo, GroupInfo, ShardInfo
+from loghub.client.port import (
+    CheckpointInfo,
+    GroupInfo,
+    KafkaGroupStatus,
+    LogstoreInfo,
+    ProjectInfo,
+    ShardInfo,
+)
 from loghub.wire.errors import Code, LogHubError
 
 T = TypeVar("T")
@@ -18,6 +25,51 @@ class LogstoresJson(msgspec.Struct):
 
     logstores: list[str]
     total: int
+
+
+class ProjectJson(msgspec.Struct):
+    """GetProject, and one element of ListProjects."""
+
+    name: str = msgspec.field(name="projectName")
+    description: str = ""
+    region: str = ""
+    created: str | int = msgspec.field(name="createTime", default="")
+    modified: str | int = msgspec.field(name="lastModifyTime", default="")
+
+    def info(self) -> ProjectInfo:
+        return ProjectInfo(
+            name=self.name,
+            description=self.description,
+            region=self.region,
+            created_unix_s=_unix_s(self.created),
+            modified_unix_s=_unix_s(self.modified),
+        )
+
+
+class ProjectsJson(msgspec.Struct):
+    """One page of ListProjects."""
+
+    projects: list[ProjectJson]
+    total: int
+
+
+class LogstoreJson(msgspec.Struct):
+    """GetLogstore."""
+
+    name: str = msgspec.field(name="logstoreName")
+    ttl: int
+    shards: int = msgspec.field(name="shardCount")
+    created: str | int = msgspec.field(name="createTime", default="")
+    modified: str | int = msgspec.field(name="lastModifyTime", default="")
+
+    def info(self) -> LogstoreInfo:
+        return LogstoreInfo(
+            name=self.name,
+            ttl_days=self.ttl,
+            shards=self.shards,
+            created_unix_s=_unix_s(self.created),
+            modified_unix_s=_unix_s(self.modified),
+        )
 
 
 class ShardJson(msgspec.Struct):
@@ -80,11 +132,41 @@ class CheckpointJson(msgspec.Struct):
         )
 
 
+class KafkaGroupsJson(msgspec.Struct):
+    """A page of the embedded service's own ``/_loghub/v1/kafka/groups``."""
+
+    total: int
+    groups: list[KafkaGroupStatus]
+
+
+class _RejectedCheckpointJson(msgspec.Struct):
+    shard: int
+    code: str = msgspec.field(name="errorCode")
+    message: str = msgspec.field(name="errorMessage")
+    status: int
+
+
+class RejectedJson(msgspec.Struct):
+    """The answer of the embedded service to the checkpoints of several shards."""
+
+    rejected: list[_RejectedCheckpointJson]
+
+    def errors(self) -> dict[int, LogHubError]:
+        return {one.shard: LogHubError(one.code, one.status, one.message) for one in self.rejected}
+
+
 class InfoJson(msgspec.Struct):
     """The answer of the embedded service's own ``/_loghub/v1/info``."""
 
     service: str = ""
     extensions: list[str] = []
+    signatures: list[str] = []
+
+
+def _unix_s(time: str | int) -> int | None:
+    """A time of a project or logstore, which is a number, its digits, or a text of another form."""
+    text = str(time)
+    return int(text) if text.isascii() and text.isdigit() and int(text) else None
 
 
 def decode(body: bytes, kind: type[T]) -> T:

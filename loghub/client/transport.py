@@ -17,11 +17,13 @@ from urllib3.exceptions import HTTPError
 
 from loghub.client.port import Credentials
 from loghub.client.retry import Repeat, Retries, check_sendable, unreachable
+from loghub.client.schemas import InfoJson, decode
 from loghub.client.target import Target
 from loghub.clock import Clock
-from loghub.wire import signing
-from loghub.wire.errors import Code, LogHubError
+from loghub.wire import signing, signing_v4
+from loghub.wire.errors import Code, EndpointUnreachable, LogHubError
 
+INFO_PATH = "/_loghub/v1/info"
 API_VERSION = "0.6.0"
 JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
@@ -29,6 +31,7 @@ PROTOBUF = "application/x-protobuf"
 _OK = 200  # any other status is an error to every client (docs/sls-protocol.md 1.7)
 _CONNECTIONS = 16  # kept per endpoint; more are opened when needed and closed after use
 _MAX_QUOTED_CHARS = 200
+_ANY_REGION = "embedded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +74,11 @@ class _ErrorBody(msgspec.Struct):
 
 
 class Transport:
-    """Safe to use from several threads. ``credentials`` is called again for every attempt."""
+    """Safe to use from several threads. ``credentials`` is called again for every attempt.
+
+    Calls are signed with version 4 if the credentials have a region, or if the service says that it takes it,
+    for which it is asked once (`discover`); otherwise with version 1.
+    """
 
     def __init__(
         self,
@@ -82,6 +89,7 @@ class Transport:
         clock: Clock,
         timeouts: Timeouts,
     ) -> None:
+        self._info: InfoJson | None = None
         self._target = target
         self._credentials = credentials
         self._user_agent = user_agent
@@ -101,15 +109,43 @@ class Transport:
             repeat = Repeat.READ if call.method == "GET" else Repeat.IDEMPOTENT
         return self._retries.run(lambda deadline_s: self._once(call, deadline_s), repeat)
 
+    def discover(self) -> InfoJson:
+        """What the embedded service says of itself, nothing of any other service. Raises as `send` does."""
+        return self._retries.run(self._discover, Repeat.READ)
+
+    def forget(self) -> None:
+        """Ask the service again what it says of itself: it may be another version now."""
+        self._info = None
+
+    def _discover(self, deadline_s: float) -> InfoJson:
+        if self._info is None:
+            call = Call(method="GET", path=INFO_PATH, signed=False)
+            try:
+                self._info = decode(self._once(call, deadline_s).body, InfoJson)
+            except LogHubError as error:
+                if error.status >= 500:  # a failure does not show which service this is
+                    raise
+                self._info = InfoJson()
+        return self._info
+
+    def _takes_v4(self, deadline_s: float) -> bool:
+        try:
+            return "v4" in self._discover(deadline_s).signatures
+        except LogHubError:
+            return False  # every service takes version 1; the next call asks again
+        except EndpointUnreachable as error:  # nothing of the call itself was sent
+            raise EndpointUnreachable(error.endpoint, error.reason, definite=True) from error.__cause__
+
     def _once(self, call: Call, deadline_s: float) -> Answer:
         path = quote(call.path, safe="/")
         query = f"?{urlencode(call.query, quote_via=quote)}" if call.query else ""
+        headers = self._headers(call, path, deadline_s)
         try:
             response = self._pool.urlopen(
                 call.method,
                 self._target.url + path + query,
                 body=call.body or None,
-                headers=self._headers(call, path),
+                headers=headers,
                 redirect=False,
                 retries=False,
                 preload_content=False,
@@ -122,7 +158,7 @@ class Transport:
             raise _error(response.status, response.headers.get("x-log-requestid", ""), body)
         return Answer(headers={k.lower(): v for k, v in response.headers.items()}, body=body)
 
-    def _headers(self, call: Call, path: str) -> dict[str, str]:
+    def _headers(self, call: Call, path: str, deadline_s: float) -> dict[str, str]:
         headers = {
             "Host": self._target.host_header,
             "User-Agent": self._user_agent,
@@ -132,20 +168,38 @@ class Transport:
             "x-log-bodyrawsize": str(len(call.body)),
             **call.headers,
         }
-        if call.body:
-            headers["Content-MD5"] = signing.content_md5(call.body)
-        elif call.method in ("POST", "PUT"):
+        if not call.body and call.method in ("POST", "PUT"):
             headers["Content-Length"] = "0"
         if call.signed:
-            self._sign(call, path, headers)
+            key = self._credentials()
+            check_sendable(key)
+            if key.security_token:
+                headers["x-acs-security-token"] = key.security_token
+            if region := key.region or (_ANY_REGION if self._takes_v4(deadline_s) else ""):
+                self._sign_v4(call, path, headers, key, region)
+            else:
+                self._sign_v1(call, path, headers, key)
         return headers
 
-    def _sign(self, call: Call, path: str, headers: dict[str, str]) -> None:
-        key = self._credentials()
-        check_sendable(key)
+    def _sign_v4(self, call: Call, path: str, headers: dict[str, str], key: Credentials, region: str) -> None:
+        time = signing_v4.time_text(self._clock.unix_s())
+        headers[signing_v4.TIME_HEADER] = time
+        headers[signing_v4.HASH_HEADER] = signing_v4.content_sha256(call.body)
+        text = signing_v4.string_to_sign(
+            method=call.method, path=path, query=call.query.items(), headers=headers, region=region
+        )
+        headers["Authorization"] = signing_v4.authorization(
+            text,
+            access_key_id=key.access_key_id,
+            secret=key.access_key_secret,
+            date=signing_v4.date_of(time),
+            region=region,
+        )
+
+    def _sign_v1(self, call: Call, path: str, headers: dict[str, str], key: Credentials) -> None:
         headers["x-log-signaturemethod"] = signing.METHOD
-        if key.security_token:
-            headers["x-acs-security-token"] = key.security_token
+        if call.body:
+            headers["Content-MD5"] = signing.content_md5(call.body)
         text = signing.string_to_sign(
             method=call.method, path=path, query=call.query.items(), headers=headers
         )

@@ -9,6 +9,7 @@ shard is deleted. `group.LogShard` is a shard as a consumer group sees it.
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from loghub.domain.hashrange import TOP, BadHashKey, HashRange, even_ranges
 
@@ -23,7 +24,7 @@ class Shard:
     parents: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ShardMap:
     """All shards of a logstore in ascending number, and the number of the next new shard."""
 
@@ -32,6 +33,10 @@ class ShardMap:
 
     def writable(self) -> tuple[Shard, ...]:
         """The shards that accept writes, ascending by key."""
+        return self._writable
+
+    @cached_property
+    def _writable(self) -> tuple[Shard, ...]:
         return tuple(sorted((s for s in self.shards.values() if not s.read_only), key=lambda s: s.keys.begin))
 
 

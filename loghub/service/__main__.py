@@ -14,12 +14,15 @@ from dataclasses import replace
 import uvloop
 
 from loghub.clock import SystemClock
+from loghub.kafka.coordinator.group import Limits as KafkaGroupLimits
 from loghub.service.disk import OsDice, OsDisk
 from loghub.service.faults import ServiceFault
+from loghub.service.limit_flags import add_limit_flags, limits_of
 from loghub.service.log_setup import configure
 from loghub.service.ports import Platform
 from loghub.service.server import serve
-from loghub.service.settings import MIB, Limits, ServiceSettings
+from loghub.service.settings import MIB, KafkaSettings, ServiceSettings
+from loghub.wire import hosts
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,11 +48,14 @@ def parse(arguments: Sequence[str] | None) -> ServiceSettings:
     if (parsed.tls_cert is None) != (parsed.tls_key is None):
         parser.error("--tls-cert and --tls-key belong together")
     host, port = parsed.listen
+    kafka = _kafka(parser, parsed)
     return ServiceSettings(
         data=os.path.abspath(parsed.data),
         host=host,
         port=port,
         admin=parsed.admin_listen,
+        kafka=kafka,
+        kafka_groups=KafkaGroupLimits(initial_rebalance_delay_ms=round(parsed.kafka_rebalance_delay * 1000)),
         port_file=parsed.port_file,
         base_names=tuple(parsed.base_name),
         credentials_dir=parsed.credentials_dir,
@@ -57,7 +63,7 @@ def parse(arguments: Sequence[str] | None) -> ServiceSettings:
         tls_key=parsed.tls_key,
         segment_bytes=parsed.segment_mib * MIB,
         log_format=parsed.log_format,
-        limits=Limits(connections=parsed.max_connections),
+        limits=limits_of(parser, parsed),
     )
 
 
@@ -102,15 +108,67 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--segment-mib", type=_positive, default=16, help="size of a log segment in MiB (default: 16)"
     )
-    parser.add_argument(
-        "--max-connections",
-        type=_connections,
-        default=Limits().connections,
-        help="connections open at the same time (default: %(default)s); beyond it, connections without an "
-        "authenticated request are closed first; at most half of the open files that the system allows",
-    )
     parser.add_argument("--log-format", choices=("json", "console"), default="json", help="default: json")
+    add_limit_flags(parser)
+    _add_kafka(parser)
     return parser
+
+
+def _add_kafka(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("Kafka endpoint (docs/kafka.md)")
+    group.add_argument(
+        "--kafka",
+        type=_address,
+        metavar="HOST:PORT",
+        help="address on which Kafka clients are served, with TLS if --tls-cert is given; default: none",
+    )
+    group.add_argument(
+        "--kafka-advertise",
+        type=_address,
+        metavar="HOST:PORT",
+        help="address that Kafka clients connect to after the first answer; default: the one that they used",
+    )
+    group.add_argument(
+        "--kafka-port-file", help="file to which HOST:PORT of --kafka is written once it accepts clients"
+    )
+    group.add_argument(
+        "--kafka-rebalance-delay",
+        type=_delay,
+        default=KafkaGroupLimits().initial_rebalance_delay_ms / 1000,
+        metavar="SECONDS",
+        help="for which a new consumer group waits for more members (default: %(default)s)",
+    )
+    group.add_argument(
+        "--kafka-plaintext",
+        action="store_true",
+        help="serve Kafka without TLS on an address other than loopback; passwords are sent in clear",
+    )
+
+
+def _kafka(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> KafkaSettings | None:
+    if parsed.kafka is None:
+        if parsed.kafka_advertise or parsed.kafka_port_file or parsed.kafka_plaintext:
+            parser.error("the options of the Kafka endpoint need --kafka")
+        return None
+    host, port = parsed.kafka
+    if parsed.tls_cert is None and not parsed.kafka_plaintext and not hosts.is_loopback(host):
+        parser.error(
+            f"--kafka {host}: clients send their secret in clear without TLS: give --tls-cert and --tls-key, "
+            "or --kafka-plaintext where the network is trusted"
+        )
+    return KafkaSettings(
+        host=host, port=port, port_file=parsed.kafka_port_file, advertised=parsed.kafka_advertise
+    )
+
+
+def _delay(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds <= 60:
+        raise argparse.ArgumentTypeError("must be a number of seconds from 0 to 60")
+    return seconds
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -123,12 +181,6 @@ def _address(text: str) -> tuple[str, int]:
 def _positive(text: str) -> int:
     if not text.isdigit() or not 1 <= int(text) <= 1024:
         raise argparse.ArgumentTypeError("must be a number from 1 to 1024")
-    return int(text)
-
-
-def _connections(text: str) -> int:
-    if not text.isdigit() or not 10 <= int(text) <= 1_000_000:
-        raise argparse.ArgumentTypeError("must be a number from 10 to 1000000")
     return int(text)
 
 

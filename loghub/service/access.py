@@ -23,13 +23,14 @@ class Right(StrEnum):
 class AccessKey:
     """An access key with its rights; every right in every project unless they are given.
 
-    ``security_token`` is the STS token that must accompany the key; "" if none may. `repr` shows neither
-    the token nor the secret.
+    ``security_token`` is the STS token that must accompany the key; "" if none may. The key is valid until
+    ``expires_unix_s``; None: without end. `repr` shows neither the token nor the secret.
     """
 
     key_id: str
     secret: str
     security_token: str = ""
+    expires_unix_s: float | None = None
     projects: frozenset[str] = frozenset({EVERY_PROJECT})  # in lower case
     rights: frozenset[Right] = frozenset(Right)
 

@@ -20,15 +20,29 @@ from loghub.service.facts import (
 
 @dataclass(slots=True)
 class Logstore:
-    """A logstore with its shards by id, ascending."""
+    """A logstore with its shards by id, ascending. ``final_offsets`` has the deleted ones."""
 
     saved: LogstoreSaved
     shards: dict[int, ShardSaved] = field(default_factory=dict)
+    final_offsets: dict[int, int] = field(default_factory=dict)
+    _shard_map: ShardMap | None = None  # every PutLogs needs it; None after a change
 
     def shard_map(self) -> ShardMap:
         """The shards in the form that `loghub.domain.shards` uses."""
-        specs = {number: saved.spec for number, saved in sorted(self.shards.items())}
-        return ShardMap(shards=specs, next_shard=self.saved.next_shard)
+        if self._shard_map is None:
+            specs = {number: saved.spec for number, saved in sorted(self.shards.items())}
+            self._shard_map = ShardMap(shards=specs, next_shard=self.saved.next_shard)
+        return self._shard_map
+
+    def save(self, saved: LogstoreSaved) -> None:
+        self.saved, self._shard_map = saved, None
+
+    def save_shard(self, shard: ShardSaved) -> None:
+        self.shards[shard.shard], self._shard_map = shard, None
+
+    def delete_shard(self, shard: int, *, final_offset: int) -> None:
+        del self.shards[shard]
+        self.final_offsets[shard], self._shard_map = final_offset, None
 
 
 @dataclass(slots=True)
@@ -60,9 +74,10 @@ class Catalog:
                 del self.projects[fact.project].logstores[fact.name]
                 del self.logstores_by_id[fact.id]
             case ShardSaved():
-                self.logstores_by_id[fact.logstore].shards[fact.shard] = fact
+                self.logstores_by_id[fact.logstore].save_shard(fact)
             case ShardDeleted():
-                del self.logstores_by_id[fact.logstore].shards[fact.shard]
+                logstore = self.logstores_by_id[fact.logstore]
+                logstore.delete_shard(fact.shard, final_offset=fact.final_offset)
 
     def _save_project(self, fact: ProjectSaved) -> None:
         project = self.projects.get(fact.name)
@@ -79,4 +94,4 @@ class Catalog:
             self.logstores_by_id[fact.id] = logstore
             self.projects[fact.project].logstores[fact.name] = logstore
         else:
-            logstore.saved = fact
+            logstore.save(fact)

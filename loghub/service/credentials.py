@@ -15,6 +15,7 @@ stores it in the data directory. It has two forms, which may be combined:
 
 import os
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -53,6 +54,7 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     projects: Annotated[list[_Text], msgspec.Meta(min_length=1)]
     rights: Annotated[list[Right], msgspec.Meta(min_length=1)]
     security_token: str = ""
+    expiration: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
 
     def key(self) -> AccessKey:
         """Raises MalformedName for something that is neither the name of a project nor ``*``."""
@@ -64,6 +66,7 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
             key_id=self.access_key_id,
             secret=self.access_key_secret,
             security_token=self.security_token,
+            expires_unix_s=None if self.expiration is None else self.expiration.timestamp(),
             projects=projects,
             rights=frozenset(self.rights),
         )

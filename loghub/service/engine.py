@@ -15,11 +15,15 @@ import structlog
 from msgspec.structs import replace
 
 from loghub.domain.group import LogShard
+from loghub.kafka.coordinator.facts import Fact as KafkaGroupFact
+from loghub.kafka.groups import GroupKey, KafkaGroups
+from loghub.service.arrivals import Arrivals
 from loghub.service.catalog import Catalog, Logstore
 from loghub.service.facts import (
     CatalogFact,
     CursorsUsed,
     FolderRemoved,
+    KafkaGroupStepped,
     LogstoreDeleted,
     LogstoreSaved,
     ServiceFact,
@@ -28,6 +32,7 @@ from loghub.service.facts import (
 )
 from loghub.service.group_registry import GroupRegistry
 from loghub.service.known_ends import KnownEnds
+from loghub.service.polls import Polls
 from loghub.service.ports import Platform
 from loghub.service.removals import Removal, Removals
 from loghub.service.settings import ServiceSettings
@@ -45,6 +50,7 @@ from loghub.service.storage.shardlog import ShardLog
 
 _log = structlog.get_logger("loghub.service")
 T = TypeVar("T")
+_MEMBER_ID_DIGITS = 32  # of its random part
 _CONCURRENT_CHECKS = 2
 _CONCURRENT_PULLS = 4
 # A jump of the wall clock that lasts shorter leaves no trace in receive times.
@@ -71,10 +77,12 @@ class Engine:
         self.state: FolderState | None = None  # None until the start is recorded
         self.catalog = Catalog()
         self.admin = asyncio.Lock()  # serializes changes of projects, logstores and shards
-        # Each holds up to three copies of 10 MiB; the threads left over are for short lookups.
+        # Each holds up to four copies of 10 MiB; the threads left over are for short lookups.
         self.checking = asyncio.Semaphore(_CONCURRENT_CHECKS)
         self.pulling = asyncio.Semaphore(_CONCURRENT_PULLS)
         self.logs: dict[tuple[int, int], ShardLog] = {}
+        self.arrivals = Arrivals()
+        self.polls = Polls(settings.limits)
         self.sealing: dict[tuple[int, int], asyncio.Event] = {}
         self._steady = SteadyClock(platform.clock, settle_s=_SETTLE_S)
         self._least_cursor = self.history.least_cursor
@@ -94,6 +102,12 @@ class Engine:
         self.groups = GroupRegistry(
             clock=platform.clock, batches=self._fact_batches, tick_interval_s=settings.tick_interval_s
         )
+        self.kafka_groups = KafkaGroups(
+            clock=platform.clock,
+            persist=self._persist_kafka_group,
+            new_id=partial(platform.dice.hex, _MEMBER_ID_DIGITS),
+            limits=settings.kafka_groups,
+        )
         self._file_batches: Batches[Task] = start_batches(
             name="files", commit=run_tasks, on_failed=on_failed, clock=platform.clock
         )
@@ -111,6 +125,7 @@ class Engine:
 
     async def close(self) -> None:
         """Finish what was submitted, save how far the logs have come, and close all files."""
+        self.kafka_groups.close()
         async with AsyncExitStack() as stack:  # the last one pushed comes first
             stack.callback(self._database.close)
             stack.push_async_callback(asyncio.to_thread, self._record_clean_stop)
@@ -164,17 +179,30 @@ class Engine:
                 logs = []
         return max((log.extent.end_cursor for log in logs), default=0)
 
+    def _persist_kafka_group(
+        self, key: GroupKey, facts: tuple[KafkaGroupFact, ...]
+    ) -> "asyncio.Future[object]":
+        return self.submit(KafkaGroupStepped(project=key.project, group=key.group_id, facts=facts))
+
     def submit(self, *facts: ServiceFact) -> "asyncio.Future[object]":
         """Persist facts that change nothing in memory; the future is done when they are durable."""
         return self._fact_batches.submit(facts)
 
     # Log data
 
-    async def append(self, log: ShardLog, group: bytes, *, logs: int) -> None:
-        """Append a log group, which is durable and readable on return. Raises OSError if there is no room."""
+    def append(self, log: ShardLog, group: bytes, *, logs: int) -> "asyncio.Future[int]":
+        """Append a log group in the form to store (`stored_group`). The order of calls is that of the groups;
+        the future is done when this one is durable and readable, and its result is the group's cursor. It
+        raises OSError if there is no room."""
         new = NewGroup(group=group, logs=logs, received_us=self.now_us())
-        await self._log_batches.submit(Append(log=log, new=new))
+        appended = cast("asyncio.Future[int]", self._log_batches.submit(Append(log=log, new=new)))
+        appended.add_done_callback(lambda _: self._appended(log))
+        return appended
+
+    def _appended(self, log: ShardLog) -> None:
+        """Also after a failure, which only makes a reader look in vain."""
         self.ends.appended(log)
+        self.arrivals.arrived(log)
 
     async def on_log_thread(self, task: Callable[[], T]) -> T:
         """Run a task after every append submitted before it, and never concurrently with an append."""
@@ -236,8 +264,9 @@ class Engine:
 
     async def _forget(self, keys: list[tuple[int, int]]) -> None:
         for key in keys:
-            self.logs.pop(key, None)
+            log = self.logs.pop(key, None)
             self.ends.remove(key)
+            self.arrivals.arrived(log)  # nothing ever will, and who waits for that learns it now
         await self.on_log_thread(lambda: None)  # no append creates a segment afterwards
 
     def log_shards(self, logstore: Logstore) -> tuple[LogShard, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from loghub.domain.group import Fact as GroupFact
 from loghub.domain.shards import Shard
+from loghub.kafka.coordinator.facts import Fact as KafkaGroupFact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +62,11 @@ class ShardSaved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardDeleted:
+    """``final_offset`` is the end that the shard had for Kafka clients, which its partition keeps."""
+
     logstore: int
     shard: int
+    final_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +85,15 @@ class GroupDeleted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaGroupStepped:
+    """The facts of one step of a Kafka group's coordinator, persisted in one transaction."""
+
+    project: str
+    group: str
+    facts: tuple[KafkaGroupFact, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FolderRemoved:
     """The log data of a deleted shard or, without ``shard``, of a whole deleted logstore is gone.
 
@@ -94,12 +107,13 @@ class FolderRemoved:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownEnd:
     """The cursors below ``end_cursor``, and perhaps more, were given out; those below ``oldest_cursor`` have
-    expired."""
+    expired. ``expired_logs`` is the number of logs in the last group that has, or None if it is not known."""
 
     logstore: int
     shard: int
     oldest_cursor: int
     end_cursor: int
+    expired_logs: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,4 +152,4 @@ class CursorsUsed:
 
 CatalogFact = ProjectSaved | ProjectDeleted | LogstoreSaved | LogstoreDeleted | ShardSaved | ShardDeleted
 LogFact = FolderRemoved | EndsKnown | FolderStarted | ExpiryReached | CursorsUsed
-ServiceFact = CatalogFact | LogFact | GroupStepped | GroupDeleted
+ServiceFact = CatalogFact | LogFact | GroupStepped | GroupDeleted | KafkaGroupStepped

@@ -27,6 +27,7 @@ from loghub.domain.group import (
     Tick,
     Transition,
 )
+from loghub.service.arrivals import Arrivals
 from loghub.service.facts import GroupDeleted, GroupStepped, ServiceFact
 from loghub.service.storage.batches import Batches
 
@@ -40,6 +41,7 @@ class RegisteredGroup:
     logstore: int
     state: GroupState
     saved: "asyncio.Future[object] | None" = field(default=None)
+    revision: int = 0  # another one after each change of assignment, consumers or settings
 
     async def durable(self) -> None:
         """Return once everything in ``state`` is persisted."""
@@ -62,6 +64,9 @@ class GroupRegistry:
         self._tick_interval_s = tick_interval_s
         self._ticked_s = clock.monotonic_s()
         self._groups: dict[int, dict[str, RegisteredGroup]] = {}
+        self.changes = Arrivals()  # of the revision of a group, and its deletion
+        # Of no earlier group of the same name, nor of the run of the service before.
+        self._revision = int(clock.unix_s() * 1_000_000)
 
     def of(self, logstore: int) -> dict[str, RegisteredGroup]:
         """The groups of a logstore by name. The caller must not change the mapping."""
@@ -73,24 +78,31 @@ class GroupRegistry:
         created = coordinator.create_group(
             group=name, timeout_s=timeout_s, order=order, shards=shards, now=self._clock.monotonic_s()
         )
-        group = RegisteredGroup(logstore=logstore, state=created.state)
+        group = RegisteredGroup(logstore=logstore, state=created.state, revision=self._next_revision())
         self._groups.setdefault(logstore, {})[name] = group
         self._submit_facts(group, created)
         await group.durable()
 
+    def _next_revision(self) -> int:
+        self._revision += 1
+        return self._revision
+
     def restore(self, group: RegisteredGroup) -> None:
+        group.revision = self._next_revision()
         self._groups.setdefault(group.logstore, {})[group.state.group] = group
 
     async def delete(self, group: RegisteredGroup) -> None:
         """Delete a group. A later heartbeat fails because the group does not exist."""
         name = group.state.group
         del self._groups[group.logstore][name]
+        self.changes.arrived(group)
         await self._batches.submit((GroupDeleted(logstore=group.logstore, group=name),))
 
     def forget_logstore(self, logstore: int) -> None:
         """Remove a logstore's groups from memory. Call it before persisting the logstore's deletion, which
         also deletes the groups' rows."""
-        self._groups.pop(logstore, None)
+        for group in self._groups.pop(logstore, {}).values():
+            self.changes.arrived(group)
 
     async def step(self, group: RegisteredGroup, event: Event) -> Step:
         """Apply one event; return once everything that the response depends on is durable."""
@@ -101,8 +113,11 @@ class GroupRegistry:
     def apply(self, group: RegisteredGroup, event: Event) -> Step:
         """Apply one event and submit its facts without waiting, for callers that send no response."""
         step = coordinator.step(group.state, event, now=self._clock.monotonic_s())
-        group.state = step.state
+        before, group.state = group.state, step.state
         self._submit_facts(group, step)
+        if step.transitions or _outline(before) != _outline(step.state):
+            group.revision = self._next_revision()
+            self.changes.arrived(group)
         return step
 
     def _submit_facts(self, group: RegisteredGroup, step: Step) -> None:
@@ -137,6 +152,11 @@ class GroupRegistry:
             self.apply(group, ShardsChanged(shards=shards))
         for group in groups:
             await group.durable()
+
+
+def _outline(state: GroupState) -> tuple[object, ...]:
+    """What changes the revision, besides the states and holders of shards, whose changes are transitions."""
+    return state.timeout_s, state.order, state.consumers.keys(), state.shards.keys()
 
 
 def _log_transition(change: Transition) -> None:

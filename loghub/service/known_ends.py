@@ -71,6 +71,7 @@ class KnownEnds:
                 shard=key[1],
                 oldest_cursor=extent.oldest_cursor,
                 end_cursor=extent.end_cursor,
+                expired_logs=extent.expired_logs,
             )
             if end != self._saved.get(key):
                 self._saved[key] = end

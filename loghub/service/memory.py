@@ -47,11 +47,15 @@ class Reservation:
         self._taken += counted
         self._budget.used += counted
 
+    def release(self) -> None:
+        """Give everything back before the request ends, because it is counted elsewhere from now on."""
+        self._budget.used -= self._taken
+        self._taken = 0
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._budget.used -= self._taken
-        self._taken = 0
+        self.release()

@@ -3,7 +3,9 @@
 `loghub.service.http.app` receives a request and sends the response; an action accepts a `Request` and returns
 a `ServiceResponse`. Actions therefore run without an HTTP server, for example in tests."""
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import msgspec
@@ -27,12 +29,17 @@ class Head:
     project: str | None  # from Host; None if Host is a base name
 
 
+async def _never() -> None:
+    await asyncio.Event().wait()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One request, authenticated and completely received.
 
     ``memory`` holds the bytes of the body; an action that stores more takes them from it. ``is_gone`` says
-    whether the client has closed the connection, so that nobody reads the response.
+    whether the client has closed the connection, so that nobody reads the response; ``gone`` returns once it
+    has. While a request only waits for news, it is ``parked``: its connection may then be closed for another.
     """
 
     head: Head
@@ -40,6 +47,8 @@ class Request:
     body: bytes
     memory: Reservation
     is_gone: Callable[[], bool] = lambda: False
+    gone: Callable[[], Awaitable[None]] = _never
+    parked: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def query(self) -> Mapping[str, str]:

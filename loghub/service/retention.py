@@ -50,6 +50,7 @@ class Retention:
             self._saved_us = now_us
             wall_us = int(self._seen[0] * 1_000_000)
             await self._engine.submit(ExpiryReached(unix_us=now_us, wall_us=wall_us))
+        self._engine.kafka_groups.cleanup(now_us // 1000)
 
     def _now_us(self) -> int | None:
         """The time by which logs expire; None if the clocks do not agree since the last look."""

@@ -27,9 +27,10 @@ from loghub.service.http.gate import Gate
 from loghub.service.http.metrics import Exposition, Process, RequestMetrics, Serving
 from loghub.service.http.server import HttpServer
 from loghub.service.http.tls import ServerTls
+from loghub.service.kafka.opening import Shared, endpoint_of
 from loghub.service.ports import Platform
 from loghub.service.retention import Retention
-from loghub.service.settings import ServiceSettings
+from loghub.service.settings import KafkaSettings, ServiceSettings
 from loghub.service.start import Progress, StartCancelled, open_engine
 from loghub.wire import hosts
 
@@ -58,7 +59,12 @@ async def serve(settings: ServiceSettings, platform: Platform) -> None:
         admin_listener = None
         if settings.admin is not None:
             admin_listener = stack.enter_context(contextlib.closing(_listen(settings.admin)))
-        await _run(settings, platform, files, _Listeners(api=listener, admin=admin_listener), stop)
+        kafka_listener = None
+        if settings.kafka is not None:
+            address = (settings.kafka.host, settings.kafka.port)
+            kafka_listener = stack.enter_context(contextlib.closing(_listen(address)))
+        listeners = _Listeners(api=listener, admin=admin_listener, kafka=kafka_listener)
+        await _run(settings, platform, files, listeners, stop)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +85,7 @@ class _Files:
 class _Listeners:
     api: socket.socket
     admin: socket.socket | None
+    kafka: socket.socket | None
 
 
 async def _run(
@@ -99,9 +106,16 @@ async def _run(
         engine = await open_engine(settings, platform, on_failed=on_failed, progress=progress)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(engine.close)
-            ports.open(engine, files)
+            application = ports.open(engine, files)
+            if settings.kafka is not None and listeners.kafka is not None:
+                shared = _shared(application, files)
+                endpoint = endpoint_of(engine, settings.kafka, listeners.kafka, shared)
+                stack.push_async_callback(endpoint.close)
+                endpoint.start()
+                ports.exposition.kafka = endpoint
+                _announce_kafka(settings.kafka, listeners.kafka)
             _log.info("serving", shards=progress.shards)
-            await _serve_until_the_end(engine, files, serving)
+            await _serve_until_the_end(engine, files, serving, stop)
     except StartCancelled:
         pass  # by the signal, which also ends the servers
     finally:
@@ -114,9 +128,15 @@ async def _run(
         raise StorageStopped(f"storage failed: {failed[0]}")
 
 
-async def _serve_until_the_end(engine: Engine, files: _Files, serving: "asyncio.Future[list[None]]") -> None:
+async def _serve_until_the_end(
+    engine: Engine, files: _Files, serving: "asyncio.Future[list[None]]", stop: asyncio.Event
+) -> None:
+    async def end_polls() -> None:
+        await stop.wait()
+        engine.polls.close()  # the servers wait for requests in progress
+
     async with asyncio.TaskGroup() as tasks:
-        upkeep = [tasks.create_task(loop) for loop in _upkeep(engine, files)]
+        upkeep = [tasks.create_task(loop) for loop in (*_upkeep(engine, files), end_polls())]
         await serving
         for task in upkeep:
             task.cancel()
@@ -131,10 +151,21 @@ class _Ports:
     metrics: RequestMetrics
     exposition: Exposition
 
-    def open(self, engine: Engine, files: _Files) -> None:
+    def open(self, engine: Engine, files: _Files) -> Application:
         application = Application(engine, find_key=files.credentials.find, metrics=self.metrics)
         self.exposition.serving = Serving(engine=engine, budgets=application.budgets)
         self.gate.open(application)
+        return application
+
+
+def _shared(application: Application, files: _Files) -> Shared:
+    put_budget, _, response_budget, _ = application.budgets
+    return Shared(
+        find_key=files.credentials.find,
+        tls=files.tls.context if files.tls else None,
+        put_budget=put_budget,
+        response_budget=response_budget,
+    )
 
 
 def _ports(
@@ -187,6 +218,13 @@ def _announce(settings: ServiceSettings, listener: socket.socket) -> None:
     print(f"listening on {address}", flush=True)  # noqa: T201 - for the process that started the service
 
 
+def _announce_kafka(settings: KafkaSettings, listener: socket.socket) -> None:
+    address = _address_of(listener)
+    if settings.port_file is not None:
+        replace_file(Path(settings.port_file), f"{address}\n".encode())
+    _log.info("Kafka clients are served", address=address)
+
+
 def _stop_on_signals() -> asyncio.Event:
     """An event that SIGTERM and SIGINT set. Call it first, so that a signal during startup also causes a
     clean shutdown."""
@@ -231,6 +269,7 @@ def _upkeep(engine: Engine, files: _Files) -> list[Coroutine[None, None, None]]:
         _every(settings.ends_interval_s, engine.ends.save),
         _every(_REFRESH_S, refresh),
         engine.removals.run(),
+        engine.kafka_groups.run(),
     ]
 
 

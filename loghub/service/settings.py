@@ -6,6 +6,8 @@ code paths.
 
 from dataclasses import dataclass, field
 
+from loghub.kafka.coordinator.group import Limits as KafkaGroupLimits
+
 MIB = 1 << 20
 KEEP_FOREVER_DAYS = 3650
 
@@ -26,6 +28,9 @@ class Limits:
     batch_bytes: int = 32 * MIB  # of the log groups that one commit writes
     response_timeout_s: float = 60  # since sending first had to wait for the client
     connections: int = 5000  # open at the same time
+    poll_s: int = 60  # the longest time that a request may wait for news
+    polls_per_key: int = 2000  # at the same time
+    poll_bytes: int = 32 * MIB  # total of the requests that wait for news
     head_bytes: int = 16 << 10  # of a request: method, path, query and headers
     headers: int = 100
     head_timeout_s: float = 15  # from the connection, or a request's first byte, to the end of its head
@@ -43,6 +48,16 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSettings:
+    """The Kafka endpoint's listening address; ``advertised`` None is the address that a client used."""
+
+    host: str
+    port: int
+    port_file: str | None = None
+    advertised: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
     """The data directory, the listening address, and the intervals of background tasks."""
 
@@ -51,6 +66,7 @@ class ServiceSettings:
     port: int
     port_file: str | None = None
     admin: tuple[str, int] | None = None  # host and port
+    kafka: KafkaSettings | None = None
     base_names: tuple[str, ...] = ()
     credentials_dir: str | None = None
     tls_certificate: str | None = None  # both files, or none
@@ -63,3 +79,4 @@ class ServiceSettings:
     keep_alive_s: int = 75  # above the clients' 60 s (docs/sls-protocol.md 1.7)
     log_format: str = "json"
     limits: Limits = field(default_factory=Limits)
+    kafka_groups: KafkaGroupLimits = field(default_factory=KafkaGroupLimits)

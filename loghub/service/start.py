@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from loghub.domain import coordinator
 from loghub.domain.group import ShardsChanged
+from loghub.kafka.groups import GroupKey
 from loghub.service.diagnosis import DataRefused, FindingKind
 from loghub.service.engine import Engine
 from loghub.service.facts import FolderRemoved, FolderStarted, ShardSaved
@@ -133,11 +134,14 @@ class _Start:
         await self._record()
         self._finish_removals()
         await self._restore_groups()
+        self._restore_kafka_groups()
 
     def _restore_catalog(self) -> None:
         catalog = self._engine.catalog
         for fact in self._database.catalog_facts():
             catalog.apply(fact)
+        for logstore, shard, offset in self._database.final_offsets():
+            catalog.logstores_by_id[logstore].final_offsets[shard] = offset
         catalog.next_logstore_id = self._database.next_logstore_id()
 
     async def _read_logs(self) -> None:
@@ -166,7 +170,7 @@ class _Start:
         if not found.is_described:
             self._describe(shard)
         log = engine.new_log(shard)
-        log.restore(found)
+        log.restore(found, known=self._survey.catalog.ends.get((shard.logstore, shard.shard)))
         if found.torn_bytes:
             _log.warning(
                 "incomplete record at the end of the log removed",
@@ -239,3 +243,10 @@ class _Start:
             engine.groups.restore(group)
             shards = engine.log_shards(engine.catalog.logstores_by_id[logstore])
             await engine.groups.step(group, ShardsChanged(shards=shards))
+
+    def _restore_kafka_groups(self) -> None:
+        """Every member starts a new session."""
+        groups = self._engine.kafka_groups
+        for saved in self._database.kafka_groups():
+            groups.restore(GroupKey(saved.project, saved.group), saved.facts)
+        groups.open()

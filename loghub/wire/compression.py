@@ -1,10 +1,12 @@
-"""Compressed bodies: raw LZ4 blocks and zstd frames, with a bound on the decompressed size.
+"""Compressed bodies: raw LZ4 blocks, zstd frames and zlib streams, with a bound on the decompressed size.
 
 PutLogs bodies arrive compressed, and pull answers leave compressed (docs/sls-protocol.md 1.6). LZ4 is a
 bare block without a frame or a length prefix: the size is in x-log-bodyrawsize, and Go fails unless it
 is exact.
 """
 
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -19,10 +21,11 @@ _LZ4_MAX_RATIO = 255
 
 
 class Compression(StrEnum):
-    """The values of x-log-compresstype that are supported in both directions."""
+    """The values of x-log-compresstype. The service never answers with the last, which only Java sends."""
 
     LZ4 = "lz4"
     ZSTD = "zstd"
+    DEFLATE = "deflate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,8 @@ def compress(raw: bytes | bytearray | memoryview, how: Compression) -> bytes:
     """The compressed form, without a size prefix."""
     if how is Compression.ZSTD:
         return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(raw)
+    if how is Compression.DEFLATE:
+        return zlib.compress(raw)
     compressed: bytes = lz4.block.compress(raw, store_size=False)
     return compressed
 
@@ -63,7 +68,7 @@ def decompress(body: bytes, how: Compression, *, raw_size: int, max_size: int) -
         raise MalformedCompression(f"the announced size {raw_size} is negative")
     if raw_size == 0 and not body:
         return b""
-    raw = _unzstd(body, raw_size) if how is Compression.ZSTD else _unlz4(body, raw_size)
+    raw = _DECOMPRESS[how](body, raw_size)
     if len(raw) != raw_size:
         raise MalformedCompression(f"{how} decompressed to {len(raw)} bytes, not to the announced {raw_size}")
     return raw
@@ -89,3 +94,21 @@ def _unzstd(body: bytes, raw_size: int) -> bytes:
         return decompressor.decompress(body, max_output_size=max(raw_size, 1), allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise MalformedCompression(f"not a zstd frame of {raw_size} bytes: {error}") from error
+
+
+def _inflate(body: bytes, raw_size: int) -> bytes:
+    decompressor = zlib.decompressobj()
+    try:
+        raw = decompressor.decompress(body, raw_size + 1)  # one byte more shows a longer stream
+    except zlib.error as error:
+        raise MalformedCompression(f"not a zlib stream of {raw_size} bytes: {error}") from error
+    if len(raw) == raw_size and not (decompressor.eof and not decompressor.unused_data):
+        raise MalformedCompression(f"not a whole zlib stream of {raw_size} bytes")
+    return raw
+
+
+_DECOMPRESS: Mapping[Compression, Callable[[bytes, int], bytes]] = {
+    Compression.LZ4: _unlz4,
+    Compression.ZSTD: _unzstd,
+    Compression.DEFLATE: _inflate,
+}

@@ -119,7 +119,7 @@ _ENTRIES = (
         Code.INVALID_COMPRESS_TYPE,
         400,
         "x-log-compresstype is not supported.",
-        "Use lz4 or zstd.",
+        "Use lz4, zstd or deflate.",
         source="docs/sls-protocol.md 1.6, 2.4",
     ),
     ErrorEntry(Code.MISSING_API_VERSION, 400, "The request has no x-log-apiversion.", _SEND_IT),

@@ -152,6 +152,21 @@ def _text(raw: Buffer) -> str:
         raise MalformedLogGroup(f"{bytes(raw[:100])!r} is not UTF-8") from error
 
 
+def cut(body: bytes, *, most: int) -> list[tuple[bytes, int]]:
+    """A valid group as groups of at most ``most`` logs, each with the number of its logs.
+
+    The logs keep their order, and each part has the topic, the tags and whatever else the group has.
+    """
+    logs: list[bytes] = []
+    rest: list[bytes] = []
+    begin = 0
+    for number, _, _, stop in fields(body, 0, len(body)):
+        (logs if number == 1 else rest).append(body[begin:stop])
+        begin = stop
+    parts = [logs[first : first + most] for first in range(0, len(logs), most)]
+    return [(b"".join((*part, *rest)), len(part)) for part in parts]
+
+
 # --- lists of groups -------------------------------------------------------------------------
 
 

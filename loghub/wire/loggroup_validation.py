@@ -1,8 +1,9 @@
 """The validation of a LogGroup before it is stored, without building any object from it.
 
 PutLogs stores the bytes unchanged, and a log group that a client cannot read blocks that client at it
-forever, so every byte is checked before the 200. This is the hot path: a few index operations recognize
-the usual layouts, and all others are parsed field by field.
+forever, so every byte is checked before the 200. This is the hot path: `loggroup_fast_check` knows a group as
+clients usually write one. Everything else is walked here, where a few index operations recognize the usual
+layouts, and all others are parsed field by field.
 
 Rejected with MalformedLogGroup: truncated or overlong lengths, wire types other than the field's own, a
 Log without Time, a Content or LogTag without Key or Value, and text that is not UTF-8 (keys, topic,
@@ -10,6 +11,7 @@ source and tags, which both implementations of Python's reader decode as text). 
 be any bytes (docs/sls-protocol.md 3). Unknown fields are accepted.
 """
 
+from loghub.wire import loggroup_fast_check
 from loghub.wire.errors import MalformedLogGroup, TooLarge
 from loghub.wire.protobuf import BYTES, FIXED32, fields, read_field, read_varint
 
@@ -31,6 +33,16 @@ def scan(body: bytes, *, max_logs: int = MAX_LOGS) -> int:
 
     Raises MalformedLogGroup, or TooLarge beyond ``max_logs``.
     """
+    logs = loggroup_fast_check.count_logs(body)
+    if logs is None:
+        return walk(body, max_logs=max_logs)
+    if logs > max_logs:
+        raise _too_many(max_logs)
+    return logs
+
+
+def walk(body: bytes, *, max_logs: int = MAX_LOGS) -> int:
+    """As `scan`, without the protobuf library."""
     # The padding lets the index operations below read ahead without a bounds check each time; a read
     # past the end is detected by the single comparison of where a message stops.
     return _scan(body + _PADDING, len(body), max_logs)
@@ -46,8 +58,12 @@ def _scan(body: bytes, end: int, max_logs: int) -> int:
         _scan_log(body, start, at)
         logs += 1
         if logs > max_logs:
-            raise TooLarge(f"more than {max_logs} logs in one group")
+            raise _too_many(max_logs)
     return logs
+
+
+def _too_many(max_logs: int) -> TooLarge:
+    return TooLarge(f"more than {max_logs} logs in one group")
 
 
 def _span(body: bytes, at: int, end: int) -> tuple[int, int]:

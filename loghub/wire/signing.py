@@ -17,6 +17,7 @@ from loghub.wire.errors import MalformedSignature
 METHOD = "hmac-sha1"
 _SCHEME = "LOG "
 _SCHEME_V4 = "SLS4-HMAC-SHA256 "
+_SIGNED_PREFIXES = ("x-log-", "x-acs-")
 # Python adds x-log-date after signing, and does not sign x-log-meta-*.
 _UNSIGNED = "x-log-date"
 _UNSIGNED_PREFIX = "x-log-meta-"
@@ -50,16 +51,14 @@ def string_to_sign(
             lower.get("content-md5", ""),
             lower.get("content-type", ""),
             lower.get("date", ""),
-            *(f"{name}:{lower[name]}" for name in sorted(lower) if _is_signed(name)),
+            *[f"{name}:{lower[name]}" for name in sorted(lower) if _is_signed(name)],
             _resource(path, query),
         )
     )
 
 
 def _is_signed(name: str) -> bool:
-    if name.startswith("x-acs-"):
-        return True
-    return name.startswith("x-log-") and name != _UNSIGNED and not name.startswith(_UNSIGNED_PREFIX)
+    return name.startswith(_SIGNED_PREFIXES) and name != _UNSIGNED and not name.startswith(_UNSIGNED_PREFIX)
 
 
 def _resource(path: str, query: Iterable[tuple[str, str]]) -> str:

@@ -40,6 +40,11 @@ def time_text(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s, UTC).strftime(_TIME_FORMAT)
 
 
+def date_of(time: str) -> str:
+    """The date of the signing key for a value of `TIME_HEADER`."""
+    return time[:_DATE_DIGITS]
+
+
 def unix_time(text: str) -> float:
     """The time of `TIME_HEADER` in unix seconds. Raises ValueError."""
     return datetime.strptime(text, _TIME_FORMAT).replace(tzinfo=UTC).timestamp()
@@ -66,7 +71,7 @@ def string_to_sign(
         )
     )
     time = lower.get(TIME_HEADER, "")
-    scope = "/".join((time[:_DATE_DIGITS], region, *_SCOPE_END))
+    scope = "/".join((date_of(time), region, *_SCOPE_END))
     return "\n".join((SCHEME, time, scope, hashlib.sha256(request.encode()).hexdigest()))
 
 

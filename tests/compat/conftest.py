@@ -9,6 +9,8 @@ from aliyun.log import LogClient
 from tests.cluster import require
 from tests.compat import consumers, sdk
 from tests.compat.place import Place, a_place
+from tests.compat.results import pytest_runtest_logreport  # noqa: F401 - a hook
+from tests.compat.spark_worker import SparkWorker, a_spark_worker
 from tests.support import ServiceProcess, running_service
 
 
@@ -32,10 +34,28 @@ def logstore(client: LogClient) -> LogClient:
     return client
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    """A service for the consumers of `tests.compat.consumers`."""
+@pytest.fixture(params=[50_000, pytest.param(1_000_000, marks=pytest.mark.deep)], ids=["50k", "1M"])
+def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
+    """A service for the consumers of `tests.compat.consumers`. Each test gets 50,000 logs, and a million in
+    `make check-deep`."""
     if reason := consumers.missing():
         require.absent(reason)
-    with a_place(tmp_path) as found:
+    with a_place(tmp_path, volume=request.param) as found:
         yield found
+
+
+@pytest.fixture
+def small_place(tmp_path: Path) -> Iterator[Place]:
+    """A service for programs that write, with no volume of its own."""
+    if reason := consumers.missing():
+        require.absent(reason)
+    with a_place(tmp_path, volume=0) as found:
+        yield found
+
+
+@pytest.fixture
+def spark_worker(place: Place, tmp_path: Path) -> Iterator[SparkWorker]:
+    """Our worker, not yet started; what it delivers counts as consumed."""
+    with a_spark_worker(place.service, tmp_path) as worker:
+        place.consumers.others.append(worker.delivered)
+        yield worker

@@ -1,8 +1,9 @@
 """The vendor's consumer libraries for Java, Go and Python, unmodified, and ours, each in a process.
 
-A small program for each (`programs`) consumes a logstore. It reads its settings as one JSON object from its
-standard input, prints a JSON object for each batch (``shard``, ``lines``) and then saves the checkpoint, so
-what it printed may come again if it is killed. Its settings:
+A small program for each (`programs`) consumes a logstore, whose logs are numbers. It reads its settings as
+one JSON object from its standard input, prints a JSON object for each batch (``shard``, ``lines``: its
+numbers as texts) and then saves the checkpoint, so what it printed may come again if it is killed. Its
+settings:
 
 ``holdFile``
     While this file exists, a batch does not end.
@@ -24,7 +25,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,18 +42,19 @@ LANGUAGES = ("go", "java", "python")
 BASE_NAME = "sls.invalid"
 HEARTBEAT_S, TIMEOUT_S = 1, 6
 STOP_GUARD_S = 120.0
+CONSUMED_GUARD_S = 420.0  # a million logs on a busy machine
 PROGRAMS = Path(__file__).with_name("programs")
 GO = Recipe(
-    what="consumers with the vendor's Go library",
+    what="programs with the vendor's Go library",
     prefix="compat-go-",
     source=PROGRAMS / "go",
-    inputs=("go.mod", "go.sum", "main.go", "count/main.go"),
+    inputs=("go.mod", "go.sum", "main.go", "count/main.go", "produce/main.go"),
     flags="",
-    arguments=(".", "./count"),
-    programs=("go", "count"),
+    arguments=(".", "./count", "./produce"),
+    programs=("go", "count", "produce"),
 )
 JAVA_LOCK = ROOT / "locks" / "compat-java.txt"
-JAVA_SOURCE = PROGRAMS / "java" / "Consume.java"
+JAVA_SOURCES = (PROGRAMS / "java" / "Consume.java", PROGRAMS / "java" / "Produce.java")
 
 
 def install() -> None:
@@ -70,7 +73,7 @@ def missing() -> str:
         return reason
     lacking = [] if GO.built() else [GO.what]
     lacking += [jar.file for jar in spark_jars.missing(_jars(), _jar_folder())]
-    lacking += [] if _classes().exists() else ["the compiled Consume.java"]
+    lacking += [] if _classes().exists() else ["the compiled Java programs"]
     return f"`make test` makes {', '.join(lacking)}" if lacking else ""
 
 
@@ -83,25 +86,28 @@ def _jar_folder() -> Path:
     return paths.cache_folder() / f"compat-java-{library.version}"
 
 
+def compiler() -> Path:
+    """Eclipse's compiler for Java, which is a jar: a JRE has none."""
+    return next(_jar_folder() / jar.file for jar in _jars() if jar.artifact == "ecj")
+
+
 def _classes() -> Path:
-    contents = JAVA_SOURCE.read_bytes() + JAVA_LOCK.read_bytes()
+    contents = b"".join(file.read_bytes() for file in (*JAVA_SOURCES, JAVA_LOCK))
     return _jar_folder() / f"classes-{hashlib.sha256(contents).hexdigest()[:16]}"
 
 
 def _compile_java() -> None:
-    """By Eclipse's compiler, which is a jar: a JRE has none."""
-    with runs.locked(_classes().with_suffix(".lock"), guard_s=600, what="compiling Consume.java"):
+    with runs.locked(_classes().with_suffix(".lock"), guard_s=600, what="compiling the Java programs"):
         if _classes().exists():
             return
         part = _classes().with_suffix(".part")
         jars = ":".join(str(_jar_folder() / jar.file) for jar in _jars())
-        compiler = next(_jar_folder() / jar.file for jar in _jars() if jar.artifact == "ecj")
-        command = ["java", "-jar", str(compiler), "-17", "-proc:none", "-cp", jars]
+        command = ["java", "-jar", str(compiler()), "-17", "-proc:none", "-cp", jars]
         done = subprocess.run(
-            [*command, "-d", str(part), str(JAVA_SOURCE)], capture_output=True, text=True, check=False
+            [*command, "-d", str(part), *map(str, JAVA_SOURCES)], capture_output=True, text=True, check=False
         )
         if done.returncode:
-            raise RuntimeError(f"Consume.java does not compile: {done.stdout}{done.stderr}")
+            raise RuntimeError(f"the Java programs do not compile: {done.stdout}{done.stderr}")
         part.rename(_classes())
 
 
@@ -119,20 +125,20 @@ class ServiceOnPort80(ServiceProcess):
 
 @dataclass
 class Consumer:
-    """One running program. ``batches`` has what it printed so far: shard and lines."""
+    """One running program. ``seen`` has the numbers that it printed so far, and how often."""
 
     name: str
     language: str
     process: subprocess.Popen[bytes]
     hold_file: Path
     errors: Path
-    on_batch: Callable[[int, list[str]], None]
-    batches: list[tuple[int, list[str]]] = field(default_factory=list)
+    on_batch: Callable[[int, list[int]], None]
+    seen: Counter[int] = field(default_factory=Counter)
     reader: threading.Thread | None = None
 
-    @property
-    def lines(self) -> list[str]:
-        return [line for _, lines in list(self.batches) for line in lines]
+    def has(self, numbers: Set[int]) -> bool:
+        """Whether it printed all of these."""
+        return is_in(numbers, self.seen)
 
     @property
     def log(self) -> str:
@@ -168,8 +174,14 @@ class Consumer:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             batch = json.loads(line)
-            self.batches.append((batch["shard"], batch["lines"]))
-            self.on_batch(batch["shard"], batch["lines"])
+            numbers = [int(text) for text in batch["lines"]]
+            self.seen.update(numbers)
+            self.on_batch(batch["shard"], numbers)
+
+
+def is_in(numbers: Set[int], seen: Counter[int]) -> bool:
+    """Cheap while much is missing: tests ask again and again."""
+    return len(seen) >= len(numbers) and numbers <= seen.keys()
 
 
 class Consumers:
@@ -180,11 +192,18 @@ class Consumers:
         self._folder = folder
         self.all: list[Consumer] = []
         self._lock = threading.Lock()
-        self.in_order: list[tuple[int, str]] = []  # shard and line, as they were printed by all of them
+        self.timeout_s = TIMEOUT_S
+        # What others in the group have consumed, which are no processes of this class.
+        self.others: list[Callable[[], Counter[int]]] = []
+        self._seen: Counter[int] = Counter()
+        self.in_order: list[tuple[int, list[int]]] = []  # the batches of all of them: shard and numbers
 
-    def _printed(self, shard: int, lines: list[str]) -> None:
+    def _printed(self, shard: int, numbers: list[int]) -> None:
+        if not numbers:
+            return  # Go and Java call the processor for an empty pull too
         with self._lock:
-            self.in_order += [(shard, line) for line in lines]
+            self._seen.update(numbers)
+            self.in_order.append((shard, numbers))
 
     def start(
         self,
@@ -194,37 +213,32 @@ class Consumers:
         group: str = GROUP,
         in_order: bool = False,
         start: str = "begin",
-        roll_back: tuple[str, str] = ("", ""),
+        roll_back: tuple[int, str] | None = None,
         sign_v4: bool = False,
     ) -> Consumer:
-        """``roll_back``: at this line to this cursor."""
+        """``roll_back``: at this number to this cursor."""
         number = len(self.all)
         hold_file, errors = self._folder / f"hold-{number}", self._folder / f"{name}-{number}.log"
-        settings = {
-            # Ours can address a service by its number, and uses no proxy for that.
-            "endpoint": self._service.endpoint if language == "ours" else f"http://{BASE_NAME}",
-            "project": PROJECT,
-            "logstore": LOGSTORE,
+        command, place = self.program(language, "consume")
+        settings = place | {
             "group": group,
             "consumer": name,
-            "keyId": self._service.credentials.access_key_id,
-            "keySecret": self._service.credentials.access_key_secret,
             "heartbeatS": HEARTBEAT_S,
-            "timeoutS": TIMEOUT_S,
+            "timeoutS": self.timeout_s,
             "inOrder": in_order,
             "from": start,
             "holdFile": str(hold_file),
-            "rollBackAt": roll_back[0],
-            "rollBackTo": roll_back[1],
+            "rollBackAt": str(roll_back[0]) if roll_back else "",
+            "rollBackTo": roll_back[1] if roll_back else "",
             "signV4": sign_v4,
         }
         with errors.open("wb") as log:
             process = subprocess.Popen(
-                self._command(language),
+                command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=self._environment(),
+                env=self.environment(),
                 cwd=ROOT,
             )
         consumer = Consumer(name, language, process, hold_file, errors, self._printed)
@@ -236,32 +250,47 @@ class Consumers:
         process.stdin.close()
         return consumer
 
-    def _command(self, language: str) -> list[str]:
+    def program(self, language: str, what: str) -> tuple[list[str], dict[str, object]]:
+        """The command of the program that does ``what`` (consume or produce), and where the logstore is."""
+        place: dict[str, object] = {
+            # Ours can address a service by its number, and uses no proxy for that.
+            "endpoint": self._service.endpoint if language == "ours" else f"http://{BASE_NAME}",
+            "project": PROJECT,
+            "logstore": LOGSTORE,
+            "keyId": self._service.credentials.access_key_id,
+            "keySecret": self._service.credentials.access_key_secret,
+        }
+        return self._command(language, what), place
+
+    def _command(self, language: str, what: str) -> list[str]:
         if language == "go":
-            return [str(GO.folder() / GO.programs[0])]
+            return [str(GO.folder() / {"consume": "go"}.get(what, what))]
         if language == "python":
-            return [sys.executable, str(PROGRAMS / "consume.py")]
+            return [sys.executable, str(PROGRAMS / f"{what}.py")]
         if language == "ours":
             return [sys.executable, str(PROGRAMS / "consume_ours.py")]
         hosts = self._folder / "hosts"
         hosts.write_text(f"{self._service.host} {BASE_NAME} {PROJECT}.{BASE_NAME}\n")
-        frugal = ["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        frugal = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
         path = f"{_classes()}:{_jar_folder()}/*"
-        return ["java", *frugal, f"-Djdk.net.hosts.file={hosts}", "-cp", path, "Consume"]
+        return ["java", *frugal, f"-Djdk.net.hosts.file={hosts}", "-cp", path, what.capitalize()]
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         proxies = ("NO_PROXY", "ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY")
         kept = {name: value for name, value in os.environ.items() if name.upper() not in proxies}
         return {**kept, "HTTP_PROXY": self._service.endpoint, "http_proxy": self._service.endpoint}
 
     @property
-    def lines(self) -> list[str]:
-        """What all consumers of the test have printed, those that have ended included."""
-        return [line for consumer in self.all for line in consumer.lines]
+    def seen(self) -> Counter[int]:
+        """What all of them have consumed, those that have ended included."""
+        if not self.others:
+            return self._seen
+        with self._lock:
+            return sum((other() for other in self.others), self._seen.copy())
 
-    def wait_for(self, lines: set[str]) -> None:
-        """Until each of these lines was consumed."""
-        wait_until(lambda: lines <= set(self.lines), f"{len(lines)} lines", guard_s=STOP_GUARD_S)
+    def wait_for(self, numbers: Set[int]) -> None:
+        """Until each of these was consumed."""
+        wait_until(lambda: is_in(numbers, self.seen), f"{len(numbers)} logs", guard_s=CONSUMED_GUARD_S)
 
     def explain(self) -> str:
         """The end of what each wrote to its log."""
@@ -279,8 +308,6 @@ def consumers_of(service: ServiceProcess, folder: Path) -> Iterator[Consumers]:
     consumers = Consumers(service, folder)
     try:
         yield consumers
-    except BaseException:
-        print(consumers.explain())
-        raise
     finally:
         consumers.end()
+        print(consumers.explain())  # pytest shows it where a test failed

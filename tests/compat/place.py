@@ -1,8 +1,7 @@
 """A service, a logstore and consumers for one test, and what the service says of them."""
 
 import secrets
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,28 +15,32 @@ GUARD_S = 120.0
 
 
 class Place:
-    """A service, its logstore, and the consumers of a test."""
+    """A service, its logstore, and the consumers of a test, which together get ``volume`` logs."""
 
-    def __init__(self, service: ServiceOnPort80, consumers: Consumers) -> None:
+    def __init__(self, service: ServiceOnPort80, consumers: Consumers, *, volume: int) -> None:
+        self.volume = volume
+        self.written = 0
+        self._logs_in_a_group = 1
         self.service = service
         self.consumers = consumers
         self.client = HttpLogHub(service.endpoint, PROJECT, credentials=service.credentials)
         self.client.create_project()
-        self._next = 0
 
-    def create(self, *, shards: int) -> None:
+    def create(self, *, shards: int, groups: int) -> None:
+        """The logstore of a test that writes at least so many log groups, by which its volume is divided."""
         self.client.create_logstore(LOGSTORE, shards=shards)
+        self._logs_in_a_group = -(-self.volume // groups)
 
-    def write(self, count: int, *, logs: int = 10) -> set[str]:
-        """``count`` log groups to random keys; returns their lines, each of which is unique."""
-        written: set[str] = set()
-        for _ in range(count):
-            lines = [f"line {self._next + number}" for number in range(logs)]
-            self._next += logs
-            group = LogGroup(logs=tuple(Log(time=1_700_000_000, contents=(("line", one),)) for one in lines))
+    def write(self, groups: int, *, logs: int = 0) -> set[int]:
+        """Write log groups to random keys; returns their logs, each of which is a number of its own.
+        ``logs`` of each group; 0 is its part of the volume."""
+        first = self.written
+        for _ in range(groups):
+            numbers = range(self.written, self.written + (logs or self._logs_in_a_group))
+            group = LogGroup(logs=tuple(Log(time=1_700_000_000, contents=(("n", str(n)),)) for n in numbers))
             self.client.put_logs(LOGSTORE, encode(group), hash_key=secrets.token_hex(16))
-            written.update(lines)
-        return written
+            self.written = numbers.stop
+        return set(range(first, self.written))
 
     def held(self, group: str = GROUP) -> dict[str, int]:
         """How many shards each consumer that the group knows holds and reports."""
@@ -54,21 +57,32 @@ class Place:
         """The consumers that the group knows."""
         return {one.name for one in self.client.group_status(LOGSTORE, GROUP).consumers}
 
-    def wait_held(self, *counts: int, names: str = "", group: str = GROUP) -> None:
+    def wait_held(self, *counts: int, names: str = "", group: str = GROUP, guard_s: float = GUARD_S) -> None:
         """Until the group has consumers, of these names if any, that hold so many shards each."""
 
         def is_so() -> bool:
             held = self.held(group)
             return sorted(held.values()) == sorted(counts) and (not names or set(held) == set(names))
 
-        wait_until(is_so, f"shards held {counts}", guard_s=GUARD_S)
+        wait_until(is_so, f"shards held {counts}", guard_s=guard_s)
 
     def states(self, group: str = GROUP) -> dict[int, str]:
         return {one.shard: one.state for one in self.client.group_status(LOGSTORE, group).shards}
 
     def repeated(self) -> int:
-        """How many lines were consumed more than once, each time counted."""
-        return sum(count - 1 for count in Counter(self.consumers.lines).values())
+        """How often a log was consumed again."""
+        seen = self.consumers.seen
+        return seen.total() - len(seen)
+
+    def wait_consumed_once(self, written: Set[int]) -> None:
+        """Until each log was consumed and the checkpoints say so; fails if one was consumed again."""
+        self.consumers.wait_for(written)
+
+        def lags() -> set[int | None]:
+            return {one.lag_logs for one in self.client.group_status(LOGSTORE, GROUP).shards}
+
+        wait_until(lambda: lags() == {0}, "the checkpoints to reach the ends", guard_s=GUARD_S)
+        assert self.repeated() == 0
 
     def wait_for_a_heartbeat(self, name: str) -> None:
         """Until the service has answered another heartbeat of this consumer."""
@@ -87,15 +101,18 @@ class Place:
 
 
 @contextmanager
-def a_place(folder: Path) -> Iterator[Place]:
-    """On a loopback address of its own, since Java needs port 80."""
+def a_place(folder: Path, *, volume: int) -> Iterator[Place]:
+    """On a loopback address of its own, since Java needs port 80. A test that writes less than its volume
+    fails."""
     numbers = (secrets.randbelow(250) + 2 for _ in range(3))
     service = ServiceOnPort80(folder / "service", address=".".join(map(str, (127, *numbers))))
     service.folder.mkdir()
     service.start()
     try:
         with consumers_of(service, folder) as consumers:
-            yield Place(service, consumers)
+            place = Place(service, consumers, volume=volume)
+            yield place
+            assert place.written >= volume, "the test writes less than its volume"
     finally:
         if service.running:
             service.kill9()

@@ -106,7 +106,7 @@ def consuming(
         worker_pool_size=4,
     )
     # Twice the interval, the SDK's own choice, is short where other work keeps the machine busy.
-    config.consumer_group_time_out = 6
+    config.consumer_group_time_out = max(6, round(3 * heartbeat_interval))
     worker = ConsumerWorker(Processor, config, args=(sink, consumer))
     worker.start()
     try:

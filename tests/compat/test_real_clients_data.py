@@ -1,7 +1,8 @@
 """The vendor's Java, Go and Python consumers on the service, unmodified: which logs they get, and when.
 
-Each test runs once for each library (`consumers`). With ``-s`` it prints how many lines were consumed more
-than once; none may be lost.
+Each test runs once for each library (`consumers`) over 50,000 logs, and over a million in `make check-deep`.
+None may be lost, and none is consumed twice where nothing crashes; with ``-s`` the other tests print how
+often that happened.
 """
 
 import time
@@ -10,7 +11,7 @@ from collections import Counter
 import pytest
 
 from loghub.wire import cursor
-from tests.compat.consumers import LANGUAGES
+from tests.compat.consumers import CONSUMED_GUARD_S, LANGUAGES
 from tests.compat.place import GUARD_S, Place
 from tests.compat.sdk import GROUP, LOGSTORE
 from tests.support import wait_until
@@ -18,15 +19,11 @@ from tests.support import wait_until
 pytestmark = [pytest.mark.tools, pytest.mark.timeout(600)]
 
 
-def line_number(line: str) -> int:
-    return int(line.split()[1])
-
-
 def check_order_of_each_shard(place: Place) -> None:
-    """One producer wrote, so the lines of a shard have growing numbers."""
+    """One producer wrote, so the numbers of a shard grow."""
     shards: dict[int, list[int]] = {}
-    for shard, line in place.consumers.in_order:
-        shards.setdefault(shard, []).append(line_number(line))
+    for shard, numbers in place.consumers.in_order:
+        shards.setdefault(shard, []).extend(numbers)
     assert all(numbers == sorted(numbers) for numbers in shards.values())
 
 
@@ -34,7 +31,7 @@ def check_order_of_each_shard(place: Place) -> None:
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_split_and_merge_under_load(place: Place, language: str, in_order: bool) -> None:
     """In an ordered group the processors see every log of a parent before the first of its children."""
-    place.create(shards=2)
+    place.create(shards=2, groups=60)
     consumers = [place.consumers.start(language, name, in_order=in_order) for name in "AB"]
     place.wait_held(1, 1)
     for consumer in consumers:
@@ -58,7 +55,7 @@ def test_split_and_merge_under_load(place: Place, language: str, in_order: bool)
         guard_s=GUARD_S,
     )
     place.wait_held(1, 1)  # shard 1 and the merged one; what is over does not count
-    assert place.repeated() == 0
+    place.wait_consumed_once(written)
     check_order_of_each_shard(place)
     if in_order:
         shards = [shard for shard, _ in place.consumers.in_order]
@@ -69,23 +66,23 @@ def test_split_and_merge_under_load(place: Place, language: str, in_order: bool)
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_returned_cursor_rolls_back_and_a_forced_checkpoint_resets(place: Place, language: str) -> None:
-    place.create(shards=1)
+    place.create(shards=1, groups=20)
     before = place.write(10)
     middle = place.client.get_cursor(LOGSTORE, 0, "end")
     after = place.write(10)
-    last = max(after, key=line_number)
+    last = max(after)
     consumer = place.consumers.start(language, "A", roll_back=(last, middle))
-    wait_until(lambda: consumer.lines.count(last) == 2, "the last line again", guard_s=GUARD_S)
+    wait_until(lambda: consumer.seen[last] == 2, "the last log again", guard_s=CONSUMED_GUARD_S)
     expected = Counter(before) + Counter(dict.fromkeys(after, 2))
-    assert Counter(consumer.lines) == expected
+    assert consumer.seen == expected
     end = cursor.decode(place.client.get_cursor(LOGSTORE, 0, "end"))
     wait_until(lambda: saved(place) == end, "the checkpoint", guard_s=GUARD_S)
     consumer.stop()
     begin = place.client.get_cursor(LOGSTORE, 0, "begin")
     place.client.update_checkpoint(LOGSTORE, GROUP, shard=0, cursor=begin, consumer="", force=True)
     again = place.consumers.start(language, "A")
-    wait_until(lambda: len(again.lines) == len(before | after), "all lines again", guard_s=GUARD_S)
-    assert Counter(again.lines) == Counter(before | after)
+    wait_until(lambda: again.has(before | after), "all logs again", guard_s=CONSUMED_GUARD_S)
+    assert again.seen == Counter(before | after)
 
 
 def saved(place: Place, shard: int = 0) -> int | None:
@@ -95,7 +92,7 @@ def saved(place: Place, shard: int = 0) -> int | None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_new_group_begins_at_the_begin_the_end_or_a_time(place: Place, language: str) -> None:
-    place.create(shards=1)
+    place.create(shards=1, groups=20)
     early = place.write(10)
     second = int(time.time()) + 1
     wait_until(lambda: time.time() >= second + 0.1, "the next second")
@@ -106,22 +103,26 @@ def test_a_new_group_begins_at_the_begin_the_end_or_a_time(place: Place, languag
     }
     for start in starts:
         place.wait_held(1, group=f"from-{start}")
-    wait_until(lambda: set(consumers["begin"].lines) == early | late, "everything", guard_s=GUARD_S)
-    wait_until(lambda: set(consumers[str(second)].lines) == late, "the late ones", guard_s=GUARD_S)
+    wait_until(lambda: consumers["begin"].has(early | late), "everything", guard_s=CONSUMED_GUARD_S)
+    wait_until(lambda: consumers[str(second)].has(late), "the late ones", guard_s=CONSUMED_GUARD_S)
+    assert consumers["begin"].seen == Counter(early | late)
+    assert consumers[str(second)].seen == Counter(late)
     # A library looks up its position some time after the shard became its own.
-    probes: set[str] = set()
+    probes: set[int] = set()
 
     def has_probe() -> bool:
-        probes.update(place.write(1))
-        return bool(set(consumers["end"].lines) & probes)
+        probes.update(place.write(1, logs=1))
+        return bool(consumers["end"].seen.keys() & probes)
 
     wait_until(has_probe, "what was written after the start", guard_s=GUARD_S)
-    assert not set(consumers["end"].lines) & (early | late)
+    assert not consumers["end"].seen.keys() & (early | late)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_service_is_killed_and_starts_again(place: Place, language: str) -> None:
-    place.create(shards=4)
+    # Java 0.6.41 may stop to read after an outage that is longer than the timeout (docs/compatibility.md 4).
+    place.consumers.timeout_s = 30
+    place.create(shards=4, groups=100)
     for name in "AB":
         place.consumers.start(language, name)
     place.wait_held(2, 2)
@@ -135,15 +136,15 @@ def test_the_service_is_killed_and_starts_again(place: Place, language: str) -> 
         place.consumers.wait_for(written)
     place.wait_held(2, 2)
     print(
-        f"{language}: {len(written)} lines, {place.repeated()} consumed again after two kills of the service"
+        f"{language}: {len(written)} logs, {place.repeated()} consumed again after two kills of the service"
     )
 
 
 @pytest.mark.parametrize("language", [each for each in LANGUAGES if each != "java"])
 def test_requests_are_signed_with_version_4(place: Place, language: str) -> None:
-    place.create(shards=2)
+    place.create(shards=2, groups=10)
     consumer = place.consumers.start(language, "A", sign_v4=True)
     place.wait_held(2)
-    place.consumers.wait_for(place.write(10))
+    place.wait_consumed_once(place.write(10))
     consumer.stop()
-    wait_until(lambda: all(saved(place, shard) is not None for shard in (0, 1)), "the checkpoints")
+    assert all(saved(place, shard) is not None for shard in (0, 1))

@@ -16,12 +16,17 @@ from loghub.client.port import (
     ConsumerStatus,
     GroupInfo,
     GroupStatus,
+    KafkaGroupStatus,
+    LogstoreInfo,
     PackedPull,
+    Poll,
     Position,
+    ProjectInfo,
     Pulled,
     ShardInfo,
     ShardStatus,
 )
+from loghub.client.split_key import split_query
 from loghub.client.validation import check_count, check_group, check_logstore
 from loghub.clock import Clock, SystemClock
 from loghub.domain.group import GroupState, Heartbeat, Leave, SaveCheckpoint, ShardEntry
@@ -29,6 +34,7 @@ from loghub.wire import cursor as wire_cursor
 from loghub.wire import loggroup, names
 from loghub.wire.errors import Code, EndpointUnreachable, LogHubError, MalformedInput
 from loghub.wire.loggroup_validation import scan
+from tests.fakes.fake_polls import MemoryPolls
 from tests.fakes.fake_store import Logstore, ShardData
 
 T = TypeVar("T")
@@ -39,19 +45,23 @@ _MAX_TTL_DAYS = 3650
 
 
 class MemoryServer:
-    """The projects, which several clients share. Set ``unreachable`` to simulate an outage."""
+    """The projects, which several clients share. Set ``unreachable`` to simulate an outage. With ``polls`` it
+    has the extensions that wait."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, *, polls: bool = False) -> None:
+        self.polls = polls
+        self.last_polls: dict[str, Poll] = {}  # by name
         self.clock = clock or SystemClock()
         self.lock = threading.RLock()
         self.projects: dict[str, dict[str, Logstore]] = {}
+        self.details: dict[str, ProjectInfo] = {}
         self.unreachable = False
 
     def client(self, project: str) -> "MemoryLogHub":
         return MemoryLogHub(self, project)
 
 
-class MemoryLogHub:
+class MemoryLogHub(MemoryPolls):
     """One project of a `MemoryServer`; safe to use from several threads."""
 
     def __init__(self, server: MemoryServer, project: str) -> None:
@@ -80,11 +90,26 @@ class MemoryLogHub:
 
     # --- project and logstores ---------------------------------------------------------------
 
+    def list_projects(self) -> tuple[ProjectInfo, ...]:
+        return tuple(self._server.details[name] for name in sorted(self._projects()))
+
     def create_project(self, description: str = "") -> None:
         with self._server.lock:
             if self.project in self._projects():
                 raise LogHubError.of(Code.PROJECT_ALREADY_EXIST, f"project {self.project} exists")
             self._projects()[self.project] = {}
+            now = int(self._server.clock.unix_s())
+            self._server.details[self.project] = ProjectInfo(
+                name=self.project,
+                description=description,
+                region="memory",
+                created_unix_s=now,
+                modified_unix_s=now,
+            )
+
+    def get_project(self) -> ProjectInfo:
+        self._stores()
+        return self._server.details[self.project]
 
     def project_exists(self) -> bool:
         return self.project in self._projects()
@@ -101,7 +126,19 @@ class MemoryLogHub:
         with self._server.lock:
             if logstore in self._stores():
                 raise LogHubError.of(Code.LOG_STORE_ALREADY_EXIST, f"logstore {logstore} exists")
-            self._stores()[logstore] = Logstore(shard_count=shards, clock=self._server.clock)
+            self._stores()[logstore] = Logstore(
+                shard_count=shards, clock=self._server.clock, ttl_days=ttl_days
+            )
+
+    def get_logstore(self, logstore: str) -> LogstoreInfo:
+        store = self._store(logstore)
+        return LogstoreInfo(
+            name=logstore,
+            ttl_days=store.ttl_days,
+            shards=len(store.shard_map.writable()),
+            created_unix_s=store.created_unix_s,
+            modified_unix_s=store.created_unix_s,
+        )
 
     def logstore_exists(self, logstore: str) -> bool:
         return check_logstore(logstore) in self._stores()
@@ -121,15 +158,23 @@ class MemoryLogHub:
             store = self._store(logstore)
             return tuple(_shard_info(store, number) for number in sorted(store.shard_map.shards))
 
-    def split_shard(self, logstore: str, shard: int, *, key: str | None = None) -> tuple[ShardInfo, ...]:
+    def split_shard(
+        self, logstore: str, shard: int, *, key: str | None = None, parts: int = 2
+    ) -> tuple[ShardInfo, ...]:
         with self._server.lock:
             store = self._store(logstore)
-            return tuple(_shard_info(store, number) for number in store.split(shard, key))
+            query = split_query(lambda: self.list_shards(logstore), shard, key=key, parts=parts)
+            numbers = store.split(shard, query.get("key"), parts)
+            return tuple(_shard_info(store, number) for number in numbers)
 
     def merge_shards(self, logstore: str, shard: int) -> tuple[ShardInfo, ...]:
         with self._server.lock:
             store = self._store(logstore)
             return tuple(_shard_info(store, number) for number in store.merge(shard))
+
+    def delete_shard(self, logstore: str, shard: int) -> None:
+        with self._server.lock:
+            self._store(logstore).delete_shard(shard)
 
     # --- data --------------------------------------------------------------------------------
 
@@ -256,6 +301,12 @@ class MemoryLogHub:
         with self._server.lock:
             self._store(logstore).step(check_group(group), Leave(consumer=_consumer(consumer)))
 
+    def list_kafka_groups(self, logstore: str, group: str | None = None) -> tuple[KafkaGroupStatus, ...]:
+        """None: the fake has no Kafka endpoint."""
+        with self._server.lock:
+            self._store(logstore)
+        return ()
+
 
 def _refused(request: Callable[[], T]) -> T:
     """Translate input that the wire rejects into the service's error."""
@@ -331,6 +382,7 @@ def _shard_status(store: Logstore, entry: ShardEntry, clock: Clock) -> ShardStat
         holder=entry.holder or "",
         next_holder=entry.next_holder or "",
         checkpoint=saved.cursor,
+        checkpoint_consumer=saved.consumer,
         checkpoint_updated_unix_us=saved.updated_unix_us,
         end_cursor=wire_cursor.encode(data.end_cursor),
         lag_groups=lag.groups,

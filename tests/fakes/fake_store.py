@@ -7,14 +7,17 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import TypeVar
 
 from loghub.clock import Clock
 from loghub.domain import coordinator, shards
 from loghub.domain.group import Configure, Event, GroupState, LogShard, ShardsChanged, Step, Tick
 from loghub.domain.hashrange import BadHashKey, parse_key
 from loghub.domain.lag import UNKNOWN, Lag, ShardMarks, shard_lag
-from loghub.domain.shards import Reshard, ShardError, ShardNotFound
+from loghub.domain.shards import Reshard, ShardError, ShardMap, ShardNotFound
 from loghub.wire.errors import Code, LogHubError
+
+T = TypeVar("T")
 
 _US = 1_000_000
 
@@ -75,8 +78,10 @@ class ShardData:
 class Logstore:
     """One logstore with its shards, their data and its consumer groups. Not thread-safe."""
 
-    def __init__(self, *, shard_count: int, clock: Clock) -> None:
+    def __init__(self, *, shard_count: int, clock: Clock, ttl_days: int = 7) -> None:
         self._clock = clock
+        self.ttl_days = ttl_days
+        self.created_unix_s = int(clock.unix_s())
         self._next_shard = 0
         self.shard_map = shards.create(shard_count)
         self.data: dict[int, ShardData] = {}
@@ -114,28 +119,31 @@ class Logstore:
             self._next_shard += 1
         self.data[shard.shard].append(group, logs=logs, now_us=self._now_us())
 
-    def split(self, shard: int, key: str | None) -> tuple[int, ...]:
+    def split(self, shard: int, key: str | None, parts: int = 2) -> tuple[int, ...]:
         """The old shard and the new ones."""
         if key is None:
-            return self._reshard(lambda: shards.split(self.shard_map, shard=shard))
+            return self._reshard(lambda: shards.split(self.shard_map, shard=shard, parts=parts))
         return self._reshard(lambda: shards.split_at(self.shard_map, shard=shard, key=parse_key(key)))
 
     def merge(self, shard: int) -> tuple[int, ...]:
         """The old shards and the new one."""
         return self._reshard(lambda: shards.merge(self.shard_map, shard=shard))
 
+    def delete_shard(self, shard: int) -> None:
+        """A read-only one, with its logs."""
+        self._change(_refused(lambda: shards.delete(self.shard_map, shard=shard)))
+        del self.data[shard]
+
     def _reshard(self, change: Callable[[], Reshard]) -> tuple[int, ...]:
-        try:
-            reshard = change()
-        except ShardNotFound as error:
-            raise LogHubError.of(Code.SHARD_NOT_EXIST, str(error)) from error
-        except (ShardError, BadHashKey) as error:
-            raise LogHubError.of(Code.PARAMETER_INVALID, str(error)) from error
-        self.shard_map = reshard.after
+        reshard = _refused(change)
+        self._change(reshard.after)
+        return tuple(s.shard for s in (*reshard.closed, *reshard.created))
+
+    def _change(self, after: ShardMap) -> None:
+        self.shard_map = after
         self._make_data()
         for name in self._groups:
             self.step(name, ShardsChanged(shards=self.log_shards()))
-        return tuple(s.shard for s in (*reshard.closed, *reshard.created))
 
     def log_shards(self) -> tuple[LogShard, ...]:
         """The shards as a consumer group sees them."""
@@ -188,3 +196,13 @@ class Logstore:
             raise LogHubError.of(Code(done.refusal.value), f"consumer group {name}: {event}")
         self._groups[name] = done.state
         return done
+
+
+def _refused(change: Callable[[], T]) -> T:
+    """Translate what the domain refuses into the service's error."""
+    try:
+        return change()
+    except ShardNotFound as error:
+        raise LogHubError.of(Code.SHARD_NOT_EXIST, str(error)) from error
+    except (ShardError, BadHashKey) as error:
+        raise LogHubError.of(Code.PARAMETER_INVALID, str(error)) from error

@@ -1,4 +1,5 @@
-"""The service's extensions to the SLS API: info, the whole state of a group, and leave.
+"""The service's extensions to the SLS API: info, the whole state of a group, and leave; the long polls are in
+`long_polls`.
 
 They give the operator the exact state of a group, and allow a consumer to leave without waiting for its
 timeout. No SLS client needs them, and their paths do not overlap with SLS paths. `loghub.client.port`
@@ -20,13 +21,22 @@ from loghub.service.messages import EMPTY, Request, ServiceResponse, json_respon
 from loghub.service.storage.shardlog import ShardLog
 from loghub.wire import cursor as wire_cursor
 
-EXTENSIONS = ("leave", "group_status")
+EXTENSIONS = ("leave", "group_status", "kafka_groups", "await_ends", "await_group", "save_checkpoints")
+SIGNATURES = ("v1", "v4")
 VERSION = "0.1.0"
 
 
 async def info(_engine: Engine) -> ServiceResponse:
-    """A client calls this to detect the extensions; it requires neither Host nor authentication."""
-    return json_response({"service": "loghub-embedded", "version": VERSION, "extensions": EXTENSIONS})
+    """A client calls this to detect the extensions, and how it may sign; it requires neither Host nor
+    authentication."""
+    return json_response(
+        {
+            "service": "loghub-embedded",
+            "version": VERSION,
+            "extensions": EXTENSIONS,
+            "signatures": SIGNATURES,
+        }
+    )
 
 
 async def health(engine: Engine) -> ServiceResponse:
@@ -92,6 +102,7 @@ def _shard(entry: ShardEntry, log: ShardLog, now_us: int) -> dict[str, object]:
         "holder": entry.holder or "",
         "next_holder": entry.next_holder or "",
         "checkpoint": wire_cursor.encode(saved.cursor) if saved else "",
+        "checkpoint_consumer": saved.consumer if saved else "",
         "checkpoint_updated_unix_us": saved.updated_unix_us if saved else 0,
         "end_cursor": wire_cursor.encode(log.extent.end_cursor),
         "lag_groups": lag.groups,

@@ -110,12 +110,60 @@ async def update_checkpoint(engine: Engine, request: Request, *, ls: str, cg: st
         force=request.query.get("forceSuccess", "").lower() == "true",
         updated_unix_us=engine.now_us(),
     )
-    step = await engine.groups.step(group, event)
-    if step.refusal is not None:
-        raise _refused(
-            step.refusal, request, f"checkpoint of shard {shard} by consumer {consumer!r} was rejected"
-        )
+    refusal = _save(engine, request, group, event)
+    await group.durable()
+    if refusal is not None:
+        raise refusal
     return EMPTY
+
+
+async def save_checkpoints(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:
+    """Extension: save the checkpoints of several shards of one consumer, each as `update_checkpoint` does
+    without force. The response lists those that were rejected."""
+    consumer = parse.consumer(request)
+    texts = parse.cursors_of_shards(request)
+    group = lookup.group(engine, request, ls, cg)
+    rejected = []
+    for shard, text in sorted(texts.items()):
+        try:
+            refusal = _save(
+                engine,
+                request,
+                group,
+                SaveCheckpoint(
+                    consumer=consumer,
+                    shard=shard,
+                    cursor=_position(engine, group, shard, text),
+                    force=False,
+                    updated_unix_us=engine.now_us(),
+                ),
+            )
+        except LogHubError as error:
+            refusal = error
+        if refusal is not None:
+            rejected.append(_rejected(shard, refusal))
+    await group.durable()
+    return json_response({"rejected": rejected})
+
+
+def _rejected(shard: int, error: LogHubError) -> dict[str, object]:
+    return {
+        "shard": shard,
+        "status": int(error.status),
+        "errorCode": error.code,
+        "errorMessage": error.message,
+    }
+
+
+def _save(
+    engine: Engine, request: Request, group: RegisteredGroup, event: SaveCheckpoint
+) -> LogHubError | None:
+    """The error if the checkpoint is rejected. What is saved is not durable yet."""
+    step = engine.groups.apply(group, event)
+    if step.refusal is None:
+        return None
+    message = f"checkpoint of shard {event.shard} by consumer {event.consumer!r} was rejected"
+    return _refused(step.refusal, request, message)
 
 
 def _position(engine: Engine, group: RegisteredGroup, shard: int, text: str) -> int:

@@ -4,7 +4,7 @@ These are the actions on ``/logstores``; those on the shards of a logstore are i
 `loghub.service.api.shards`.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -21,8 +21,8 @@ from loghub.wire import names
 from loghub.wire.errors import Code
 
 _PAGE = 500
-_DEFAULT_SHARDS = 2
-_DEFAULT_TTL_DAYS = 30
+DEFAULT_SHARDS = 2
+DEFAULT_TTL_DAYS = 30
 # Settings that clients store and read back; they have no effect in this service. The Python client
 # requires the first four in the response.
 _OPTION_DEFAULTS: dict[str, object] = {
@@ -39,30 +39,44 @@ _OPTION_DEFAULTS: dict[str, object] = {
 async def create_logstore(engine: Engine, request: Request) -> ServiceResponse:
     """Create a logstore. Unknown keys are accepted (docs/sls-protocol.md 2.3)."""
     fields = parse.json_object(request)
-    limits = engine.settings.limits
-    name = names.LOGSTORE.check(parse.string(fields, "logstoreName"))
-    count = parse.integer(
-        fields, "shardCount", least=1, most=limits.shards_at_creation, default=_DEFAULT_SHARDS
+    most = engine.settings.limits.shards_at_creation
+    new = NewLogstore(
+        name=names.LOGSTORE.check(parse.string(fields, "logstoreName")),
+        shards=parse.integer(fields, "shardCount", least=1, most=most, default=DEFAULT_SHARDS),
+        ttl_days=_ttl(fields, DEFAULT_TTL_DAYS),
+        options=_options(fields, {}),
     )
-    async with engine.admin:
-        project = lookup.project(engine, request)
-        _check_room(project, name, count, limits)
-        await _create(engine, _new(engine, project, name, fields, count), count)
+    await create(engine, lookup.project_name(request), new)
     return EMPTY
 
 
-def _new(engine: Engine, project: Project, name: str, fields: dict[str, Any], shards: int) -> LogstoreSaved:
-    now = engine.now_s()
-    return LogstoreSaved(
-        id=engine.catalog.next_logstore_id,
-        project=project.saved.name,
-        name=name,
-        ttl_days=_ttl(fields, _DEFAULT_TTL_DAYS),
-        next_shard=shards,
-        options=_options(fields, {}),
-        created_s=now,
-        modified_s=now,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewLogstore:
+    """A logstore to create; every value is checked."""
+
+    name: str
+    shards: int
+    ttl_days: int
+    options: str  # JSON object
+
+
+async def create(engine: Engine, project_name: str, new: NewLogstore) -> None:
+    """Create a logstore. Raises LogHubError, for example beyond a quota."""
+    async with engine.admin:
+        project = lookup.project_named(engine, project_name)
+        check_room(project, new.name, new.shards, engine.settings.limits)
+        now = engine.now_s()
+        saved = LogstoreSaved(
+            id=engine.catalog.next_logstore_id,
+            project=project.saved.name,
+            name=new.name,
+            ttl_days=new.ttl_days,
+            next_shard=new.shards,
+            options=new.options,
+            created_s=now,
+            modified_s=now,
+        )
+        await _create(engine, saved, new.shards)
 
 
 async def _create(engine: Engine, saved: LogstoreSaved, count: int) -> None:
@@ -117,15 +131,22 @@ async def update_logstore(engine: Engine, request: Request, *, ls: str) -> Servi
 
 async def delete_logstore(engine: Engine, request: Request, *, ls: str) -> ServiceResponse:
     """Delete a logstore with its shards, their data and its consumer groups."""
-    async with engine.admin:
-        saved = lookup.logstore(engine, request, ls).saved
-        engine.groups.forget_logstore(saved.id)
-        await engine.persist_deletion(LogstoreDeleted(id=saved.id, project=saved.project, name=saved.name))
-        await engine.remove_logs(saved.id)
+    await delete(engine, lookup.project_name(request), ls)
     return EMPTY
 
 
-def _check_room(project: Project, name: str, shards: int, limits: Limits) -> None:
+async def delete(engine: Engine, project_name: str, name: str) -> None:
+    """Delete a logstore. Raises LogHubError if it does not exist."""
+    async with engine.admin:
+        saved = lookup.logstore_of(lookup.project_named(engine, project_name), name).saved
+        engine.groups.forget_logstore(saved.id)
+        engine.kafka_groups.forget_logstore(saved.project, saved.id)
+        await engine.persist_deletion(LogstoreDeleted(id=saved.id, project=saved.project, name=saved.name))
+        await engine.remove_logs(saved.id)
+
+
+def check_room(project: Project, name: str, shards: int, limits: Limits) -> None:
+    """Raises LogHubError if the name is taken, or if the logstore would exceed a quota."""
     if name in project.logstores:
         raise failure(Code.LOG_STORE_ALREADY_EXIST, f"logstore {name} already exists")
     if len(project.logstores) >= limits.logstores_per_project:

@@ -21,7 +21,10 @@ def project_name(request: Request) -> str:
 
 
 def project(engine: Engine, request: Request) -> Project:
-    name = project_name(request)
+    return project_named(engine, project_name(request))
+
+
+def project_named(engine: Engine, name: str) -> Project:
     existing = engine.catalog.projects.get(name)
     if existing is None:
         raise failure(Code.PROJECT_NOT_EXIST, f"The Project does not exist : {name}")
@@ -29,7 +32,11 @@ def project(engine: Engine, request: Request) -> Project:
 
 
 def logstore(engine: Engine, request: Request, name: str) -> Logstore:
-    existing = project(engine, request).logstores.get(name)
+    return logstore_of(project(engine, request), name)
+
+
+def logstore_of(project: Project, name: str) -> Logstore:
+    existing = project.logstores.get(name)
     if existing is None:
         raise failure(Code.LOG_STORE_NOT_EXIST, f"logstore {name} does not exist")
     return existing

@@ -33,6 +33,15 @@ def shard_list(request: Request) -> frozenset[int]:
         raise failure(Code.JSON_INFO_INVALID, f"the body is not an array of shard ids: {error}") from error
 
 
+def cursors_of_shards(request: Request) -> dict[int, str]:
+    """The body of an extension: an object of shards and their cursors."""
+    try:
+        return msgspec.json.decode(request.body or b"{}", type=dict[int, str])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        message = f"the body is not an object of shard ids and cursors: {error}"
+        raise failure(Code.JSON_INFO_INVALID, message) from error
+
+
 def string(fields: dict[str, Any], name: str, default: str | None = None) -> str:
     value = fields.get(name, default)
     if not isinstance(value, str):

@@ -60,6 +60,7 @@ async def delete_project(engine: Engine, request: Request) -> ServiceResponse:
         stores = [store.saved for store in project.logstores.values()]
         for saved in stores:
             engine.groups.forget_logstore(saved.id)
+        engine.kafka_groups.forget_project(project.saved.name)
         await engine.persist_deletion(
             *(LogstoreDeleted(id=saved.id, project=saved.project, name=saved.name) for saved in stores),
             ProjectDeleted(name=project.saved.name),

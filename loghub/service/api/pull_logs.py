@@ -4,6 +4,7 @@ Reading and compressing run in a thread, so that heartbeats continue meanwhile.
 """
 
 import asyncio
+from collections.abc import Iterable
 
 from loghub.service.api import lookup, parse
 from loghub.service.api.cursors import check_cursor
@@ -11,6 +12,7 @@ from loghub.service.api_errors import failure
 from loghub.service.engine import Engine
 from loghub.service.messages import EMPTY, Request, ServiceResponse
 from loghub.service.settings import Limits
+from loghub.service.storage import stored_group
 from loghub.service.storage.shardlog import Read, ShardLog
 from loghub.wire import compression, loggroup
 from loghub.wire import cursor as wire_cursor
@@ -59,19 +61,27 @@ def _pull(
     read = log.read(cursor=cursor, end_cursor=end_cursor, max_groups=count, max_bytes=limits.pull_bytes)
     if not read.entries:
         return _empty_response(log, read.next_cursor)
-    body = loggroup.wrap(entry.group for entry in read.entries)
+    body, raw_size = _body((entry.group for entry in read.entries), how)
     last = read.entries[-1]
     return ServiceResponse(
         headers=(
             *_position(log, read),
-            ("x-log-bodyrawsize", str(len(body))),
+            ("x-log-bodyrawsize", str(raw_size)),
             ("x-log-compresstype", how.value),
             ("x-log-read-last-cursor", str(last.cursor)),
             ("x-log-cursor-time", str(last.received_us // 1_000_000)),
         ),
-        body=compression.compress(body, how),
+        body=body,
         content_type=_PROTOBUF,
     )
+
+
+def _body(stored: Iterable[bytes], how: Compression) -> tuple[bytes, int]:
+    """The compressed list of log groups, and its size without compression."""
+    if how is Compression.LZ4:
+        return stored_group.lz4_list(stored)
+    raw = loggroup.wrap(map(stored_group.unpacked, stored))
+    return compression.compress(raw, how), len(raw)
 
 
 def _position(log: ShardLog, read: Read) -> tuple[tuple[str, str], ...]:

@@ -4,47 +4,80 @@
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from loghub.domain import shards as rules
 from loghub.domain.hashrange import parse_key
+from loghub.domain.shards import ShardMap
+from loghub.kafka.broker.offsets import MAX_GROUP_LOGS
 from loghub.service.api import lookup, parse
+from loghub.service.api.routing import log_to_write
 from loghub.service.api_errors import failure, needs_room
 from loghub.service.engine import Engine
 from loghub.service.messages import EMPTY, Request, ServiceResponse
-from loghub.service.storage.shardlog import ShardLog
+from loghub.service.storage.stored_group import packed
 from loghub.wire import compression, loggroup_validation
 from loghub.wire.compression import Compression
 from loghub.wire.errors import Code, TooLarge
+from loghub.wire.loggroup import cut
 
-BALANCED, BY_KEY = "lb", "route"
 _PROTOBUF = "application/x-protobuf"
 _OFF_LOOP_BYTES = 32 << 10  # a larger group is checked in a thread, so that heartbeats continue meanwhile
-_MAX_RESHARDS = 8
+_API_VERSION = "0.6.0"
+# Logtail's mode batch_group sends several log groups in one body; x-log-compresstype says how a body is
+# compressed, and no content-encoding.
+_UNSUPPORTED = ("x-log-mode", "content-encoding")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """A valid log group, as it was received, and the number of its logs."""
+    """A valid log group, or a part of a long one, in the form to store, and the number of its logs."""
 
-    group: bytes
+    stored: bytes
     logs: int
 
 
-async def put_logs(engine: Engine, request: Request, *, ls: str, how: str = BALANCED) -> ServiceResponse:
-    """Store a log group; it is durable when the response is sent."""
+async def put_logs(engine: Engine, request: Request, *, ls: str) -> ServiceResponse:
+    """Store a log group; it is durable when the response is sent.
+
+    A key chooses the shard on every path: with Java's SetRouteKey it arrives on that of balanced puts.
+    """
     lookup.logstore(engine, request, ls)  # fail before the expensive check
-    key = parse_key(request.query.get("key", "")) if how == BY_KEY else None
-    checked = await _check(engine, request)
-    if checked.logs == 0:
+    _check_options(request)
+    text = request.query.get("key")
+    key = None if text is None else parse_key(text)
+    parts = await _check(engine, request)
+    if not parts:
         return EMPTY  # an empty group would advance the cursor without any data
-    log = await _choose(engine, request, ls, key)
+    log = await log_to_write(engine, lambda: lookup.logstore(engine, request, ls), _chooser(engine, key))
     with needs_room("the log group"):
-        await engine.append(log, checked.group, logs=checked.logs)
+        appended = [engine.append(log, part.stored, logs=part.logs) for part in parts]
+        await (appended[0] if len(appended) == 1 else asyncio.gather(*appended))
     return EMPTY
 
 
-async def _check(engine: Engine, request: Request) -> Checked:
+def _check_options(request: Request) -> None:
+    """Refuse what a client may ask of PutLogs and this service would not do (docs/sls-protocol.md 2.3)."""
+    unknown = sorted(request.query.keys() - {"key"})
+    if unknown:
+        message = f"PutLogs has the parameter key only, not {unknown[0][:64]!r}"
+        if unknown[0] == "processor":
+            message = "this service has no processors: send PutLogs without the parameter processor"
+        raise failure(Code.PARAMETER_INVALID, message)
+    version = request.headers.get("x-log-apiversion", _API_VERSION)
+    if version != _API_VERSION:
+        message = f"x-log-apiversion must be {_API_VERSION}, not {version[:64]!r}"
+        raise failure(Code.INVALID_API_VERSION, message)
+    for header in _UNSUPPORTED:
+        value = request.headers.get(header, "")
+        if value not in ("", "identity"):
+            raise failure(
+                Code.PARAMETER_INVALID, f"this service has no {header} {value[:64]!r}: leave it out"
+            )
+
+
+async def _check(engine: Engine, request: Request) -> tuple[Checked, ...]:
     content_type = request.headers.get("content-type", "")
     if content_type.partition(";")[0].strip() != _PROTOBUF:
         raise failure(
@@ -61,14 +94,19 @@ async def _check(engine: Engine, request: Request) -> Checked:
     return check_group(request.body, how, raw_size=raw_size)
 
 
-def check_group(body: bytes, how: Compression | None, *, raw_size: int) -> Checked:
-    """Decompress and validate the group. Raises MalformedInput, LogHubError."""
+def check_group(body: bytes, how: Compression | None, *, raw_size: int) -> tuple[Checked, ...]:
+    """Decompress and validate the group, and cut it if it has more logs than Kafka's offsets can number. No
+    parts if it has no logs. Raises MalformedInput, LogHubError."""
     group = body
     if how is not None:
         group = compression.decompress(body, how, raw_size=raw_size, max_size=raw_size)
     elif len(group) != raw_size:
         raise failure(Code.INVALID_BODY_RAW_SIZE, "x-log-bodyrawsize is not the size of the body")
-    return Checked(group=group, logs=loggroup_validation.scan(group))
+    logs = loggroup_validation.scan(group)
+    if logs <= MAX_GROUP_LOGS:
+        received = body if how is Compression.LZ4 else None
+        return (Checked(stored=packed(group, received), logs=logs),) if logs else ()
+    return tuple(Checked(stored=packed(part), logs=count) for part, count in cut(group, most=MAX_GROUP_LOGS))
 
 
 def _compression(request: Request) -> Compression | None:
@@ -79,7 +117,7 @@ def _compression(request: Request) -> Compression | None:
         return Compression(kind)
     except ValueError as error:
         raise failure(
-            Code.INVALID_COMPRESS_TYPE, f"x-log-compresstype must be lz4 or zstd, not {kind!r}"
+            Code.INVALID_COMPRESS_TYPE, f"x-log-compresstype must be lz4, zstd or deflate, not {kind!r}"
         ) from error
 
 
@@ -93,22 +131,12 @@ def _raw_size(request: Request) -> int:
     return size
 
 
-async def _choose(engine: Engine, request: Request, ls: str, key: int | None) -> ShardLog:
-    """The log of the shard that receives the group. Waits while that shard is being split or merged.
+def _chooser(engine: Engine, key: int | None) -> Callable[[ShardMap], int]:
+    if key is not None:
+        return lambda shards: rules.route(shards, key=key).shard
+    return lambda shards: _any_of(engine, shards)
 
-    The caller must not await anything between this and the append: the shard could be closed meanwhile.
-    """
-    for _ in range(_MAX_RESHARDS):
-        store = lookup.logstore(engine, request, ls)
-        writable = store.shard_map().writable()
-        if not writable:
-            raise failure(Code.LOG_STORE_WITHOUT_SHARD, f"logstore {ls} has no shard that accepts writes")
-        if key is None:
-            shard = writable[engine.dice.below(len(writable))].shard
-        else:
-            shard = rules.route(store.shard_map(), key=key).shard
-        sealing = engine.sealing.get((store.saved.id, shard))
-        if sealing is None:
-            return engine.logs[store.saved.id, shard]
-        await sealing.wait()
-    raise failure(Code.SERVER_BUSY, "the shards are being split or merged")
+
+def _any_of(engine: Engine, shards: ShardMap) -> int:
+    writable = shards.writable()
+    return writable[engine.dice.below(len(writable))].shard

@@ -13,10 +13,11 @@ from loghub.domain.shards import Reshard, Shard
 from loghub.service.api import lookup, parse
 from loghub.service.api.logstores import check_shard_room
 from loghub.service.api_errors import failure, needs_room
-from loghub.service.catalog import Logstore
+from loghub.service.catalog import Logstore, Project
 from loghub.service.engine import Engine
 from loghub.service.facts import ShardDeleted, ShardSaved
 from loghub.service.messages import EMPTY, Request, ServiceResponse, json_response
+from loghub.service.shard_bounds import shard_bounds
 from loghub.wire.errors import Code
 
 
@@ -38,9 +39,7 @@ async def change_shard(engine: Engine, request: Request, *, ls: str, shard: str)
             reshard = rules.merge(store.shard_map(), shard=number)
         else:
             raise failure(Code.PARAMETER_INVALID, "action must be split or merge")
-        limits = engine.settings.limits
-        check_shard_room(lookup.project(engine, request), len(reshard.created), limits)
-        changed = await _carry_out(engine, store, reshard)
+        changed = await carry_out(engine, lookup.project(engine, request), store, reshard)
     return json_response([_as_json(saved) for saved in changed])
 
 
@@ -50,7 +49,9 @@ async def delete_shard(engine: Engine, request: Request, *, ls: str, shard: str)
         store = lookup.logstore(engine, request, ls)
         saved = lookup.shard(store, shard)
         rules.delete(store.shard_map(), shard=saved.shard)
-        await engine.persist_deletion(ShardDeleted(logstore=saved.logstore, shard=saved.shard))
+        bounds = await shard_bounds(engine.logs[saved.logstore, saved.shard])
+        deleted = ShardDeleted(logstore=saved.logstore, shard=saved.shard, final_offset=bounds.end)
+        await engine.persist_deletion(deleted)
         await engine.groups.shards_changed(saved.logstore, engine.log_shards(store))
         await engine.remove_log(logstore=saved.logstore, shard=saved.shard)
     return EMPTY
@@ -66,12 +67,14 @@ def _split(store: Logstore, shard: int, request: Request) -> Reshard:
     return rules.split_at(store.shard_map(), shard=shard, key=parse_key(text))
 
 
-async def _carry_out(engine: Engine, store: Logstore, reshard: Reshard) -> list[ShardSaved]:
+async def carry_out(engine: Engine, project: Project, store: Logstore, reshard: Reshard) -> list[ShardSaved]:
     """Close the old shards to writes, wait for writes in progress, then create the new shards.
 
     A write to a closing shard waits and then goes to a new shard. Everything in a child is therefore
-    acknowledged after everything in its parents.
+    acknowledged after everything in its parents. The caller holds `admin`. Returns the closed shards, then
+    the new ones; raises LogHubError if those exceed the quota.
     """
+    check_shard_room(project, len(reshard.created), engine.settings.limits)
     logstore = store.saved.id
     closed = [replace(store.shards[spec.shard], spec=spec) for spec in reshard.closed]
     over = asyncio.Event()

@@ -9,8 +9,9 @@ large bodies stops the heartbeats and checkpoints, on which every consumer's sha
 import contextlib
 from collections.abc import MutableMapping
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote, unquote_plus
 
 import structlog
 
@@ -20,7 +21,7 @@ from loghub.service.http import routes
 from loghub.service.http.auth import FindKey, authenticate, authorize
 from loghub.service.http.body import BodyLimits, ClientGone, Receive, read_body
 from loghub.service.http.metrics import UNAUTHENTICATED, RequestMetrics
-from loghub.service.http.protocol import AUTHENTICATED, GONE
+from loghub.service.http.protocol import AUTHENTICATED, GONE, PARKED
 from loghub.service.http.send import ResponsesInFlight, Send
 from loghub.service.memory import MemoryBudget
 from loghub.service.messages import Head, Request, ServiceResponse, error_response
@@ -32,6 +33,7 @@ Scope = MutableMapping[str, Any]
 _log = structlog.get_logger("loghub.service.http")
 _LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
 _MAX_PARAMETERS = 64
+_HOSTS_KEPT = 256  # clients send few different ones; bounded, since anybody may send any
 _ID_DIGITS = 24
 # Instead of an API's name, for metrics.
 _OPEN = "open"
@@ -53,6 +55,7 @@ class Application:
         self._engine = engine
         self._find_key = find_key
         self._metrics = metrics
+        self._project_of = lru_cache(_HOSTS_KEPT)(self._find_project)
         limits = engine.settings.limits
         self._log_memory = MemoryBudget("put_logs", limit=limits.log_bytes)
         self._json_memory = MemoryBudget(
@@ -63,8 +66,8 @@ class Application:
         self._json_limits = BodyLimits(max_bytes=limits.json_bytes, timeout_s=limits.json_timeout_s)
 
     @property
-    def budgets(self) -> tuple[MemoryBudget, MemoryBudget, ResponsesInFlight]:
-        return self._log_memory, self._json_memory, self._responses
+    def budgets(self) -> tuple[MemoryBudget, MemoryBudget, ResponsesInFlight, MemoryBudget]:
+        return self._log_memory, self._json_memory, self._responses, self._engine.polls.budget
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -124,30 +127,31 @@ class Application:
                 memory=memory,
             )
             self._metrics.received(len(body))
-            is_gone = connection.get(GONE, lambda: False)
-            request = Request(head=head, key=key, body=body, memory=memory, is_gone=is_gone)
+            request = Request(
+                head=head,
+                key=key,
+                body=body,
+                memory=memory,
+                is_gone=connection.get(GONE, lambda: False),
+                gone=partial(_gone, receive),
+                parked=connection.get(PARKED, contextlib.nullcontext),
+            )
             return await target.serve(self._engine, request)
 
     def _head(self, scope: Scope) -> Head:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         path = scope["raw_path"].decode("latin-1")
-        query = scope["query_string"].decode("latin-1")
-        try:
-            pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
-        except ValueError as error:
-            raise failure(
-                Code.PARAMETER_INVALID, f"a query may have at most {_MAX_PARAMETERS} parameters"
-            ) from error
+        parts = path.split("/")[1:]
         return Head(
             method=scope["method"],
             path=path,
-            parts=tuple(map(unquote, path.split("/")[1:])),
-            query=dict(pairs),
+            parts=tuple(map(unquote, parts) if "%" in path else parts),
+            query=_query(scope["query_string"].decode("latin-1")),
             headers=headers,
-            project=self._project(headers.get("host", "")),
+            project=self._project_of(headers.get("host", "")),
         )
 
-    def _project(self, host: str) -> str | None:
+    def _find_project(self, host: str) -> str | None:
         """The project that Host names under one of the known base names; without any, its first label."""
         settings = self._engine.settings
         known = (*settings.base_names, hosts.bracketed(settings.host), *_LOOPBACK)
@@ -157,6 +161,23 @@ class Application:
             if first and base and not hosts.is_address(name):
                 return hosts.project_of(name, (base,))
         return hosts.project_of(host, known)
+
+
+async def _gone(receive: Receive) -> None:
+    """Return once the client has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _query(text: str) -> dict[str, str]:
+    """The parameters; of one that is repeated, the last value. `parse_qsl` takes several times as long."""
+    pairs = text.split("&")
+    if len(pairs) > _MAX_PARAMETERS:
+        raise failure(Code.PARAMETER_INVALID, f"a query may have at most {_MAX_PARAMETERS} parameters")
+    split = (pair.partition("=") for pair in pairs if pair)
+    if "%" in text or "+" in text:
+        return {unquote_plus(name): unquote_plus(value) for name, _, value in split}
+    return {name: value for name, _, value in split}
 
 
 def _ends_in(name: str, bases: tuple[str, ...]) -> bool:

@@ -8,8 +8,9 @@ compares the hash.
 
 import hmac
 from collections.abc import Callable
-from datetime import UTC
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 
 from loghub.service.access import AccessKey, Right
 from loghub.service.api_errors import failure
@@ -20,6 +21,8 @@ from loghub.wire.errors import Code, LogHubError
 FindKey = Callable[[str], AccessKey | None]
 
 SKEW_S = 15 * 60
+_MAX_TOKEN_CHARS = 4096
+_DATES_KEPT = 256  # requests of one second have the same
 _TOKEN_HEADER = "x-acs-security-token"  # noqa: S105 - a header's name, not a secret
 
 
@@ -30,7 +33,7 @@ def authenticate(head: Head, find_key: FindKey, *, now_s: float) -> AccessKey:
         raise failure(Code.UNAUTHORIZED, "the request is not signed")
     is_v4 = signing.version(value) == 4
     key = _key_of_v4(head, value, find_key, now_s) if is_v4 else _key_of_v1(head, value, find_key, now_s)
-    _check_token(head.headers.get(_TOKEN_HEADER, ""), key)
+    _check_token(head.headers.get(_TOKEN_HEADER, ""), key, now_s)
     return key
 
 
@@ -89,8 +92,19 @@ def authorize(key: AccessKey, right: Right, project: str | None) -> None:
         raise failure(Code.UNAUTHORIZED, f"access key {key.key_id!r} has no rights in project {project}")
 
 
-def _check_token(token: str, key: AccessKey) -> None:
+def _check_token(token: str, key: AccessKey, now_s: float) -> None:
+    """SLS answers Unauthorized too, for a token that is not valid and one that has expired."""
+    if not (token.isascii() and token.isprintable() and len(token) <= _MAX_TOKEN_CHARS):
+        message = (
+            f"the security token is malformed: it has up to {_MAX_TOKEN_CHARS} printable ASCII characters"
+        )
+        raise failure(Code.UNAUTHORIZED, message)
     if hmac.compare_digest(token.encode(), key.security_token.encode()):
+        if key.expires_unix_s is not None and now_s >= key.expires_unix_s:
+            expired = datetime.fromtimestamp(key.expires_unix_s, UTC).isoformat()
+            what = "the security token has" if token else "the access key has"
+            message = f"{what} expired: key {key.key_id!r} was valid until {expired}"
+            raise failure(Code.UNAUTHORIZED, message)
         return
     if not key.security_token:
         raise failure(
@@ -102,6 +116,7 @@ def _check_token(token: str, key: AccessKey) -> None:
     )
 
 
+@lru_cache(_DATES_KEPT)
 def _date(text: str) -> float:
     """The time of a Date header in unix seconds."""
     if not text:

@@ -47,6 +47,8 @@ async def read_body(
         raise _too_large(limits)
     if declared and not signed.value:
         raise _unsigned(signed)
+    if not declared and "transfer-encoding" not in headers:  # nothing to wait for
+        return await _collect(receive, signed, limits=limits, memory=memory)
     try:
         async with asyncio.timeout(limits.timeout_s):
             return await _collect(receive, signed, limits=limits, memory=memory)

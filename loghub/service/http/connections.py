@@ -5,9 +5,9 @@ connecting first, or by requests that it does not complete. A part of the places
 not sent an authenticated request yet: a client that opens a connection for each request needs one for the
 time that its request needs to arrive. Beyond that part they go first, the oldest of the peer that has most
 of them. Otherwise a connection of the key that has most of them goes: the one that has been without a
-request, or with one that waits for its client, for the longest time. A request that the service works on is
-never interrupted; so a key that has such requests in all other places gets no more. A client whose
-connection was closed opens another one. The listener reports what happens; nothing here knows a socket.
+request, or with one that waits for its client or for news, for the longest time. A request that the service
+works on is never interrupted; so a key that has such requests in all other places gets no more. A client
+whose connection was closed opens another one. The listener reports what happens; nothing here knows a socket.
 """
 
 from collections.abc import Callable
@@ -31,6 +31,7 @@ class Connection:
     evicted: bool = False
     busy: bool = False  # while a request is in progress
     waiting: bool = False  # for the client to send more of the request, or to read more of the response
+    parked: bool = False  # while its request only waits for news
 
     def evict(self) -> None:
         """Close it for another one, or because the listener stops."""
@@ -39,7 +40,7 @@ class Connection:
 
     @property
     def may_go(self) -> bool:
-        return not self.busy or self.waiting
+        return not self.busy or self.waiting or self.parked
 
 
 Group = dict[str, dict[Connection, None]]

@@ -8,6 +8,8 @@ request.
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -18,6 +20,7 @@ from loghub.service.settings import Limits
 
 AUTHENTICATED = "loghub.authenticated"  # in the state of an ASGI scope: call it with the key's id
 GONE = "loghub.gone"  # likewise: a call says whether the client has closed the connection
+PARKED = "loghub.parked"  # likewise: a context manager around the time in which the request waits for news
 _HEADER_FRAMING = len(": \r\n")
 _MAX_PIPELINED = 8  # requests sent before the response to the first; SLS clients send one
 
@@ -39,7 +42,7 @@ class BoundedProtocol(HttpToolsProtocol):
         connection: Connection,
         limits: Limits,
     ) -> None:
-        app_state = {AUTHENTICATED: self.authenticated, GONE: self.is_gone}
+        app_state = {AUTHENTICATED: self.authenticated, GONE: self.is_gone, PARKED: self.parked}
         super().__init__(config, state, app_state, asyncio.get_running_loop())
         self._connections = connections
         self._connection = connection
@@ -69,6 +72,15 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def is_gone(self) -> bool:
         return bool(self.transport.is_closing())
+
+    @contextmanager
+    def parked(self) -> Iterator[None]:
+        """Meanwhile the connection may be closed for another one."""
+        self._connection.parked = True
+        try:
+            yield
+        finally:
+            self._connection.parked = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_deadline()
@@ -116,19 +128,18 @@ class BoundedProtocol(HttpToolsProtocol):
         self._expect(self._limits.head_timeout_s)
 
     def on_url(self, url: bytes) -> None:
-        self._count_parsed(len(url))
+        self._parsed_bytes += len(url)
+        self._check_parsed()
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count_parsed(len(name) + len(value) + _HEADER_FRAMING)
-        if len(self.headers) >= self._limits.headers:
-            raise TooMuch
+        self._parsed_bytes += len(name) + len(value) + _HEADER_FRAMING
+        self._check_parsed()
         super().on_header(name, value)
 
-    def _count_parsed(self, more: int) -> None:
+    def _check_parsed(self) -> None:
         """A whole head may arrive at once, so its end says nothing about its length."""
-        self._parsed_bytes += more
-        if self._parsed_bytes > self._limits.head_bytes:
+        if self._parsed_bytes > self._limits.head_bytes or len(self.headers) >= self._limits.headers:
             raise TooMuch
 
     def on_headers_complete(self) -> None:

@@ -1,16 +1,25 @@
 """All paths of the service: the action that serves each of them, the right that it requires, and its name.
 
-The frequent requests (PutLogs, PullLogs and heartbeat) are matched directly, which is faster than Starlette's
-routes; these match all others.
+Some requests with the same method and path are calls of different APIs, which a parameter tells apart; these
+come first. All others are matched by their path, segment by segment.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-
-from starlette.routing import Match, Route
+from dataclasses import dataclass, field, replace
 
 from loghub.service.access import Right
-from loghub.service.api import cursors, extensions, groups, logstores, projects, pull_logs, put_logs, shards
+from loghub.service.api import (
+    cursors,
+    extensions,
+    groups,
+    kafka_groups,
+    logstores,
+    long_polls,
+    projects,
+    pull_logs,
+    put_logs,
+    shards,
+)
 from loghub.service.engine import Engine
 from loghub.service.messages import Head, Request, ServiceResponse
 
@@ -36,15 +45,15 @@ class Target:
 
 def find(head: Head) -> Target | None:
     """The target of a request; None if no API has this method and path."""
-    return _find_frequent(head) or _find_other(head)
+    return _find_by_parameter(head) or _find_by_path(head)
 
 
-def _find_frequent(head: Head) -> Target | None:
+def _find_by_parameter(head: Head) -> Target | None:
     match head.method, head.parts:
-        case "POST", ("logstores", ls, "shards", ("lb" | "route") as how):
-            return _put_logs(ls, how)
+        case "POST", ("logstores", ls, "shards", "lb" | "route"):
+            return _put_logs(ls)
         case "POST", ("logstores", ls) if ls:  # balanced PutLogs of the Go client
-            return _put_logs(ls, put_logs.BALANCED)
+            return _put_logs(ls)
         case "GET", ("logstores", ls, "shards", shard) if head.query.get("type") in _PULL_TYPES:
             return Target(
                 name=_PULL_LOGS,
@@ -62,26 +71,37 @@ def _find_frequent(head: Head) -> Target | None:
     return None
 
 
-def _put_logs(ls: str, how: str) -> Target:
-    return Target(
-        name=PUT_LOGS, action=put_logs.put_logs, right=Right.WRITE, arguments={"ls": ls, "how": how}
-    )
+def _put_logs(ls: str) -> Target:
+    return Target(name=PUT_LOGS, action=put_logs.put_logs, right=Right.WRITE, arguments={"ls": ls})
 
 
-def _route(right: Right, method: str, path: str, action: ApiAction, name: str) -> tuple[Route, Target]:
-    return Route(path, endpoint=_never_called, methods=[method], name=name), Target(
-        name=name, action=action, right=right
-    )
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """A method, and the segments of a path; one like ``{ls}`` is an argument of the action."""
+
+    method: str
+    segments: tuple[str, ...]
+    target: Target
+
+    def match(self, parts: tuple[str, ...]) -> Target | None:
+        """The target for a path with the same number of segments; None if it is of another API."""
+        arguments = {}
+        for expected, part in zip(self.segments, parts, strict=True):
+            if expected.startswith("{") and part:
+                arguments[expected[1:-1]] = part
+            elif expected != part:
+                return None
+        return replace(self.target, arguments=arguments)
 
 
-async def _never_called(*_: object) -> None:
-    """A route only matches; its target serves the request."""
+def _route(right: Right, method: str, path: str, action: ApiAction, name: str) -> _Route:
+    return _Route(method, tuple(path.split("/")[1:]), Target(name=name, action=action, right=right))
 
 
 # A consumer library creates and updates its group itself (docs/sls-protocol.md 2.1), so that takes no more
 # than the right to read. Whatever deletes, or changes what others write or read, requires admin.
 _READ, _ADMIN = Right.READ, Right.ADMIN
-_OTHERS = (
+_ROUTES = (
     _route(_READ, "GET", "/", projects.get_project, "GetProject"),
     _route(_ADMIN, "POST", "/", projects.create_project, "CreateProject"),
     _route(_ADMIN, "PUT", "/", projects.update_project, "UpdateProject"),
@@ -105,25 +125,28 @@ _OTHERS = (
     _route(_READ, "PUT", _GROUP, groups.update_group, "UpdateConsumerGroup"),
     _route(_ADMIN, "DELETE", _GROUP, groups.delete_group, "DeleteConsumerGroup"),
     _route(_READ, "GET", _EXTENSION, extensions.group_status, "GetGroupStatus"),
+    _route(_READ, "GET", "/_loghub/v1/kafka/groups", kafka_groups.list_kafka_groups, "ListKafkaGroups"),
     _route(_READ, "POST", _EXTENSION + "/leave", extensions.leave, "LeaveGroup"),
+    _route(_READ, "POST", _EXTENSION + "/checkpoints", groups.save_checkpoints, "SaveCheckPoints"),
+    _route(_READ, "GET", _EXTENSION + "/revision", long_polls.await_group, "AwaitGroup"),
+    _route(_READ, "POST", "/_loghub/v1/logstores/{ls}/ends", long_polls.await_ends, "AwaitEnds"),
 )
 
 
-def _find_other(head: Head) -> Target | None:
-    scope = {"type": "http", "method": head.method, "path": "/" + "/".join(head.parts)}
-    for route, target in _OTHERS:
-        match, found = route.matches(scope)
-        if match is Match.FULL:
-            return Target(
-                name=target.name,
-                action=target.action,
-                right=target.right,
-                arguments=found["path_params"],
-            )
+_BY_SHAPE: dict[tuple[str, int], list[_Route]] = {}
+for _one in _ROUTES:
+    _BY_SHAPE.setdefault((_one.method, len(_one.segments)), []).append(_one)
+
+
+def _find_by_path(head: Head) -> Target | None:
+    method = "GET" if head.method == "HEAD" else head.method
+    for route in _BY_SHAPE.get((method, len(head.parts)), ()):
+        if (target := route.match(head.parts)) is not None:
+            return target
     return None
 
 
-NAMES = frozenset({PUT_LOGS, _PULL_LOGS, _HEARTBEAT, *(target.name for _, target in _OTHERS)})
+NAMES = frozenset({PUT_LOGS, _PULL_LOGS, _HEARTBEAT, *(route.target.name for route in _ROUTES)})
 
 # Served without Host rules and without authentication.
 OPEN: dict[tuple[str, str], Callable[[Engine], Awaitable[ServiceResponse]]] = {

@@ -18,12 +18,14 @@ from loghub.service.facts import (
     CatalogFact,
     ExpiryReached,
     FolderRemoved,
+    KafkaGroupStepped,
     KnownEnd,
     LogstoreSaved,
     ProjectSaved,
     ServiceFact,
 )
 from loghub.service.faults import ServiceFault
+from loghub.service.storage import kafka_rows
 from loghub.service.storage.rows import (
     LOGSTORE_COLUMNS,
     WHOLE_LOGSTORE,
@@ -35,7 +37,7 @@ from loghub.service.storage.rows import (
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _SCHEMA = """
 CREATE TABLE project (
   name TEXT PRIMARY KEY, description TEXT NOT NULL, created_s INTEGER NOT NULL, modified_s INTEGER NOT NULL
@@ -76,6 +78,15 @@ CREATE TABLE log_end (
 ) WITHOUT ROWID;
 CREATE TABLE single_value (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
 """
+# What version 3 added for the offsets of Kafka clients: the ends of deleted shards, and where a log begins.
+_OFFSETS = """
+CREATE TABLE final_offset (
+  logstore INTEGER NOT NULL REFERENCES logstore(id) ON DELETE CASCADE, shard INTEGER NOT NULL,
+  final_offset INTEGER NOT NULL, PRIMARY KEY (logstore, shard)
+) WITHOUT ROWID;
+ALTER TABLE log_end ADD COLUMN expired_logs INTEGER;
+"""
+_SCHEMAS = (_SCHEMA, _SCHEMA_2, kafka_rows.SCHEMA + _OFFSETS)  # each adds to those before it
 
 
 class DatabaseUnusable(ServiceFault):
@@ -142,9 +153,9 @@ class Database:
         # it dispensable.
         self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         version = self._connection.pragma("user_version")
-        if version in (0, 1):
+        if 0 <= version < SCHEMA_VERSION:
             with self._connection:
-                run((_SCHEMA if version == 0 else "") + _SCHEMA_2)
+                run("".join(_SCHEMAS[version:]))
                 run(f"PRAGMA user_version={SCHEMA_VERSION}")
         elif version != SCHEMA_VERSION:
             raise DatabaseUnusable(
@@ -212,11 +223,14 @@ class Database:
 
     @_readable
     def known_ends(self) -> list[KnownEnd]:
-        rows = self._connection.execute("SELECT logstore, shard, oldest_cursor, end_cursor FROM log_end")
-        return [
-            KnownEnd(logstore=logstore, shard=shard, oldest_cursor=oldest, end_cursor=end)
-            for logstore, shard, oldest, end in rows
-        ]
+        columns = ("logstore", "shard", "oldest_cursor", "end_cursor", "expired_logs")
+        rows = self._connection.execute(f"SELECT {','.join(columns)} FROM log_end")  # noqa: S608
+        return [KnownEnd(**dict(zip(columns, row, strict=True))) for row in rows]
+
+    @_readable
+    def final_offsets(self) -> list[tuple[int, int, int]]:
+        """The logstore, the number and the final offset of each deleted shard."""
+        return list(self._connection.execute("SELECT logstore, shard, final_offset FROM final_offset"))
 
     @_readable
     def used_cursors(self) -> list[UsedCursor]:
@@ -256,6 +270,11 @@ class Database:
             "SELECT * FROM group_shard WHERE logstore=? AND name=? ORDER BY shard", (logstore, group)
         )
         return [entry_from(row) for row in rows]
+
+    @_readable
+    def kafka_groups(self) -> list[KafkaGroupStepped]:
+        """Every Kafka group with all its facts, as one step."""
+        return kafka_rows.read_kafka_groups(self._connection)
 
     def durability(self) -> tuple[str, int]:
         """The current values of SQLite's (journal mode, synchronous)."""

@@ -3,19 +3,20 @@
 This module and `footer` alone define the layout. All numbers are little endian. A segment is a
 `SegmentHeader` of `SEGMENT_HEADER_BYTES`, whose first bytes name the format version, then records, each at
 a multiple of 8 bytes, then zeros up to the preallocated size or, once the segment is sealed, a footer.
-A record is a header of `RECORD_HEADER_BYTES`, followed by the log group exactly as it was received::
+A record is a header of `RECORD_HEADER_BYTES`, followed by the log group in its stored form (`stored_group`)::
 
-    u32 length      of the log group; 0 ends the records
-    u32 crc         CRC-32 of everything after this field: the rest of the header and the group
+    u32 length      of the stored log group; 0 ends the records
+    u32 crc         CRC-32 of everything after this field: the rest of the header and the stored group
     i64 cursor      consecutive within a segment
     i64 received_us unix microseconds
     u32 logs        number of logs in the group
     u32 synced      offset below which the file was on stable storage when this record was written
 
-Format 2 ends each record, and the footer, with an end mark of 4 bytes that contains no zero byte and differs
-from segment to segment, in a way that no client can compute. A write that was cut short therefore never
-looks complete, whatever a client sent; `recovery` says what follows from that. Format 1, which has neither
-end marks nor a footer, is only read.
+Formats 2 and 3 end each record, and the footer, with an end mark of 4 bytes that contains no zero byte and
+differs from segment to segment, in a way that no client can compute. A write that was cut short therefore
+never looks complete, whatever a client sent; `recovery` says what follows from that. In format 3, log groups
+may be compressed, and older releases refuse it because they would not know these. Format 1 has neither end
+marks nor a footer. Formats 1 and 2 are only read.
 """
 
 import struct
@@ -24,8 +25,9 @@ from dataclasses import dataclass
 
 from loghub.service.faults import ServiceFault
 
-_MAGIC = {b"LOGHUB1\n": 1, b"LOGHUB2\n": 2}
-_SEGMENT = {1: struct.Struct("<8sqqqI"), 2: struct.Struct("<8sqqqqI")}
+_MAGIC = {1: b"LOGHUB1\n", 2: b"LOGHUB2\n", 3: b"LOGHUB3\n"}
+_VERSION = {magic: version for version, magic in _MAGIC.items()}
+_SEGMENT = {1: struct.Struct("<8sqqqI"), 2: struct.Struct("<8sqqqqI"), 3: struct.Struct("<8sqqqqI")}
 _SALT = struct.Struct("<II")  # after the CRC of a segment header: the salt and its own CRC-32
 _RECORD = struct.Struct("<IIqqII")
 _AFTER_CRC = struct.Struct("<qqII")
@@ -33,7 +35,7 @@ _CRC_BYTES = 4
 _CRC_SKIP = 8
 _NO_ZERO_BYTE = 0x01010101
 
-FORMAT = 2  # of new segments
+FORMAT = 3  # of new segments
 SEGMENT_HEADER_BYTES = 64
 RECORD_HEADER_BYTES = _RECORD.size
 END_MARK_BYTES = 4
@@ -103,7 +105,7 @@ def stored_bytes(group_bytes: int) -> int:
 
 def pack_segment_header(header: SegmentHeader) -> bytes:
     numbers = (header.first_cursor, header.logs_before, header.received_us, header.skipped)
-    body = _SEGMENT[FORMAT].pack(b"LOGHUB2\n", *numbers, 0)[:-_CRC_BYTES]
+    body = _SEGMENT[FORMAT].pack(_MAGIC[FORMAT], *numbers, 0)[:-_CRC_BYTES]
     packed = body + zlib.crc32(body).to_bytes(_CRC_BYTES, "little")
     if header.salt:
         packed += _SALT.pack(header.salt, _salt_crc(header.salt))
@@ -114,7 +116,7 @@ def unpack_segment_header(data: bytes) -> tuple[SegmentHeader, Layout]:
     """Raises DamagedRecord if ``data`` does not begin with a valid segment header."""
     if len(data) < SEGMENT_HEADER_BYTES:
         raise DamagedRecord("the segment header is truncated")
-    version = _MAGIC.get(data[:8])
+    version = _VERSION.get(data[:8])
     if version is None:
         newer = data.startswith(b"LOGHUB")
         raise DamagedRecord(

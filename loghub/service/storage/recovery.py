@@ -5,13 +5,13 @@ order may have lost a sector in its middle. Such a torn tail was never acknowled
 acknowledged after its sync, and it is cut. Damage of an acknowledged record must not be mistaken for it,
 since its cursor would be given to another log group. Two signs tell them apart:
 
-- A later record that is valid names an offset below which everything was on stable storage. In format 2 it
+- A later record that is valid names an offset below which everything was on stable storage. Since format 2 it
   must have the segment's end mark, because a group may contain whatever a client made look like a record.
-- Space that was not written reads as zeros. A record of format 2 ends in the segment's end mark. If there is
-  an end mark in the tail, and no sector before it consists of zeros, every sector up to it was written: that
-  the record is wrong nevertheless is damage, whatever follows.
-- A write that was cut short left what it wrote unchanged. In format 2, a record's header and the place of its
-  end mark have what was written there or zeros. Anything else is damage, also if it covers the end mark.
+- Space that was not written reads as zeros. Since format 2 a record ends in the segment's end mark. If there
+  is an end mark in the tail, and no sector before it consists of zeros, every sector up to it was written:
+  that the record is wrong nevertheless is damage, whatever follows.
+- A write that was cut short left what it wrote unchanged. Since format 2 a record's header and the place of
+  its end mark have what was written there or zeros. Anything else is damage, also if it covers the end mark.
 
 The last two signs are missing if a sector with the damage in it, or another one of the group, consists of
 zeros. Then, as for segments of format 1,

@@ -1,6 +1,6 @@
 """Converts facts to SQL statements, and rows back to facts and values of the domain.
 
-With `database`, which has the schema, this module contains the only SQL of the project.
+With `database`, which has the schema, and `kafka_rows`, this module contains the only SQL of the project.
 """
 
 from collections.abc import Iterator
@@ -18,6 +18,7 @@ from loghub.service.facts import (
     FolderStarted,
     GroupDeleted,
     GroupStepped,
+    KafkaGroupStepped,
     LogstoreDeleted,
     LogstoreSaved,
     ProjectDeleted,
@@ -26,6 +27,7 @@ from loghub.service.facts import (
     ShardDeleted,
     ShardSaved,
 )
+from loghub.service.storage.kafka_rows import kafka_statements
 
 LOGSTORE_COLUMNS = (
     "id", "project", "name", "ttl_days", "next_shard", "options", "created_s", "modified_s"
@@ -40,21 +42,27 @@ def statements(fact: ServiceFact) -> Iterator[Statement]:
         case GroupStepped():
             for inner in fact.facts:
                 yield _group_row(inner, fact.logstore, fact.group)
+        case KafkaGroupStepped():
+            yield from kafka_statements(fact)
         case LogstoreDeleted():
             yield "DELETE FROM deletion WHERE logstore=?", (fact.id,)  # of its shards
             yield "INSERT INTO deletion VALUES (?,?)", (fact.id, WHOLE_LOGSTORE)
             yield "DELETE FROM logstore WHERE id=?", (fact.id,)
         case ShardDeleted():
             yield "INSERT INTO deletion VALUES (?,?)", (fact.logstore, fact.shard)
+            yield "INSERT INTO final_offset VALUES (?,?,?)", (fact.logstore, fact.shard, fact.final_offset)
             yield "DELETE FROM shard WHERE logstore=? AND shard=?", (fact.logstore, fact.shard)
         case EndsKnown():
             # Of shards that exist: an extent may be saved after its shard was deleted.
             for end in fact.ends:
                 yield (
-                    "INSERT INTO log_end SELECT logstore, shard, ?, ? FROM shard WHERE logstore=? AND shard=?"
-                    " ON CONFLICT DO UPDATE SET oldest_cursor=max(oldest_cursor, excluded.oldest_cursor),"
+                    "INSERT INTO log_end SELECT logstore, shard, ?, ?, ? FROM shard"
+                    " WHERE logstore=? AND shard=?"
+                    " ON CONFLICT DO UPDATE SET expired_logs=CASE WHEN excluded.oldest_cursor < oldest_cursor"
+                    " THEN expired_logs ELSE excluded.expired_logs END,"
+                    " oldest_cursor=max(oldest_cursor, excluded.oldest_cursor),"
                     " end_cursor=max(end_cursor, excluded.end_cursor)",
-                    (end.oldest_cursor, end.end_cursor, end.logstore, end.shard),
+                    (end.oldest_cursor, end.end_cursor, end.expired_logs, end.logstore, end.shard),
                 )
         case ExpiryReached():
             yield _value("expiry_us", fact.unix_us)

@@ -16,7 +16,7 @@ from loghub.service.ports import Disk, File
 from loghub.service.storage import record
 from loghub.service.storage.footer import Marks, Totals, footer_room, pack_footer
 from loghub.service.storage.record import DamagedRecord, Layout, SegmentHeader
-from loghub.service.storage.recovery import Inspection
+from loghub.service.storage.recovery import Inspection, Tail
 
 _WINDOW_BYTES = 256 << 10
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -40,14 +40,14 @@ class Entry:
     received_us: int
     logs: int
     logs_before: int  # in all earlier groups of the shard, including dropped groups
-    group: bytes
+    group: bytes  # as it is stored (`stored_group`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewGroup:
     """A log group to append."""
 
-    group: bytes
+    group: bytes  # as it is stored (`stored_group`)
     logs: int
     received_us: int
 
@@ -117,10 +117,13 @@ class OpenSegment:
         self._logs_total, self._received_us = totals.logs_total, totals.received_us
         self._latest_us = totals.latest_us
         try:
-            if writable and found.tail_bytes:
+            # In format 1, the footer is written over a torn tail.
+            is_repaired = bool(self.layout.end_mark) and found.tail is not Tail.FOOTER
+            if is_repaired and found.tail_bytes:
                 self._file.truncate(self._used)
-                self._file.allocate(self._capacity)
-            if writable and found.lacks_end_mark:
+                if writable:
+                    self._file.allocate(self._capacity)
+            if is_repaired and found.lacks_end_mark:
                 # It tells later damage of the record from a torn tail.
                 mark = self.layout.end_mark
                 self._file.write_at(mark, offset=self._used - len(mark))

@@ -10,16 +10,18 @@ import errno
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import structlog
 
+from loghub.service.facts import KnownEnd
 from loghub.service.ports import Disk
+from loghub.service.storage import record
 from loghub.service.storage.footer import Marks, footer_room, pack_footer
 from loghub.service.storage.log_inspection import FoundSegment, LogInspection, inspect_log
 from loghub.service.storage.receive_times import first_received_since, plausible_time
-from loghub.service.storage.record import FORMAT, SEGMENT_HEADER_BYTES, SegmentHeader, stored_bytes
+from loghub.service.storage.record import SEGMENT_HEADER_BYTES, SegmentHeader, stored_bytes
 from loghub.service.storage.recovery import Tail
 from loghub.service.storage.segment import (
     Entry,
@@ -32,6 +34,7 @@ from loghub.service.storage.segment import (
     scan,
 )
 from loghub.service.storage.segment_files import LoadedSegments
+from loghub.service.storage.stored_group import raw_size
 
 _log = structlog.get_logger("loghub.service.storage")
 T = TypeVar("T")
@@ -47,6 +50,10 @@ class Extent:
     end_cursor: int  # the cursor of the next write
     logs_total: int  # in all groups since the shard's birth, including dropped groups
     received_us: int  # of the newest group, or the shard's birth
+    # Numbers of logs: of the newest group, if it was written since the start; and of the group before the
+    # oldest one, if it is known. What is read does not depend on them.
+    newest_logs: int | None = field(default=None, compare=False)
+    expired_logs: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +104,8 @@ class ShardLog:
         self._sealed: tuple[SealedSegment, ...] = ()
         self._open: OpenSegment | None = None
         self._dirty = False
+        self._newest_logs: int | None = None
+        self._expired_logs: int | None = None
         born = Extent(
             oldest_cursor=birth.first_cursor,
             end_cursor=birth.first_cursor,
@@ -108,6 +117,11 @@ class ShardLog:
     @property
     def extent(self) -> Extent:
         return self._published.extent
+
+    @property
+    def first_cursor(self) -> int:
+        """The cursor of the first group that was ever written, or will be."""
+        return self._birth.first_cursor
 
     @property
     def last_roll(self) -> int:
@@ -141,6 +155,7 @@ class ShardLog:
             assert self._open is not None
             self._dirty = True
             self._open.append(run)
+            self._newest_logs = run[-1].logs
 
     def _make_room(self, size: int) -> None:
         if self._open is not None and self._open.fits(size):
@@ -186,6 +201,8 @@ class ShardLog:
             end_cursor=totals.next_cursor,
             logs_total=totals.logs_total,
             received_us=totals.received_us,
+            newest_logs=self._newest_logs,
+            expired_logs=self._expired_logs,
         )
         self._published = _Published(extent, segments)
 
@@ -210,6 +227,8 @@ class ShardLog:
                 break
         if self._open is not None and self._sealed:
             dropped, self._sealed = self._sealed[:expired], self._sealed[expired:]
+            if dropped:
+                self._expired_logs = _logs_of_last_group(dropped[-1])
             self._publish()
             return [segment.path for segment in dropped]
         return []
@@ -218,8 +237,9 @@ class ShardLog:
         if self._open is not None:
             self._open.close()
 
-    def restore(self, found: LogInspection) -> None:
-        """Take over what an inspection without problems has found, and make it durable.
+    def restore(self, found: LogInspection, *, known: KnownEnd | None = None) -> None:
+        """Take over what an inspection without problems has found, and make it durable. ``known`` is what
+        the database knows of the log.
 
         After a kill, the newest records and the newest name may be in the page cache only. They are synced
         before they can be read. Raises OSError, WriteFailed.
@@ -234,6 +254,8 @@ class ShardLog:
             for segment in found.segments[:-1]
         )
         if found.segments:
+            if known is not None and known.oldest_cursor == found.segments[0].header.first_cursor:
+                self._expired_logs = known.expired_logs
             self._open = self._opened(found.segments[-1])
             self._disk.sync_dir(self._folder)
             self._publish()
@@ -244,7 +266,7 @@ class ShardLog:
             path=last.path, file=self._disk.open(last.path), header=last.header, layout=last.layout
         )
         # Older formats are not written, and a footer follows the last record.
-        writable = last.layout.version == FORMAT and last.read.tail is not Tail.FOOTER
+        writable = last.layout.version == record.FORMAT and last.read.tail is not Tail.FOOTER
         segment.restore(last.read, writable=writable)
         return segment
 
@@ -265,9 +287,9 @@ class ShardLog:
     def read(self, *, cursor: int, end_cursor: int, max_groups: int, max_bytes: int) -> Read:
         """The groups in [cursor, end_cursor), in order and at most ``max_groups``.
 
-        Reading stops with the group that reaches ``max_bytes``, so the first group is always returned, and
-        before cursors that are not in the log. A cursor that is not in the log, because its group has expired
-        or was lost, starts at the next group.
+        Reading stops with the group that reaches ``max_bytes`` without compression, so the first group is
+        always returned, and before cursors that are not in the log. A cursor that is not in the log, because
+        its group has expired or was lost, starts at the next group.
         """
 
         def read(seen: _Published) -> Read:
@@ -281,7 +303,7 @@ class ShardLog:
                     break
                 for entry in scan(segment, cursor=first, end_cursor=min(end, segment.totals.next_cursor)):
                     entries.append(entry)
-                    size += len(entry.group)
+                    size += raw_size(entry.group)
                     if size >= max_bytes:
                         return Read(entries=tuple(entries), next_cursor=entry.cursor + 1)
             return Read(entries=tuple(entries), next_cursor=begin + len(entries))
@@ -304,6 +326,21 @@ class ShardLog:
             )
 
         return self._reading(place)
+
+    def newest_logs(self) -> int | None:
+        """The number of logs in the group before the end; None if that group is not known any more."""
+
+        def newest(seen: _Published) -> int | None:
+            extent = seen.extent
+            if extent.newest_logs is not None:
+                return extent.newest_logs
+            if extent.oldest_cursor == extent.end_cursor:
+                return extent.expired_logs
+            # The newest segment may have no records yet.
+            last = next((one for one in reversed(seen.segments) if _has_records(one)), None)
+            return None if last is None else _logs_of_last_group(last)
+
+        return self._reading(newest)
 
     def cursor_at(self, received_us: int, *, now_us: int) -> int:
         """The cursor of the first group received at or after a time; the end cursor if there is none."""
@@ -335,6 +372,19 @@ def open_log(
     log = ShardLog(disk, folder=folder, birth=birth, segment_bytes=segment_bytes, files=files)
     log.restore(found)
     return log, found.torn_bytes
+
+
+def _has_records(segment: Segment) -> bool:
+    return segment.totals.next_cursor > segment.header.first_cursor
+
+
+def _logs_of_last_group(segment: Segment) -> int | None:
+    """The number of logs in a segment's last group; None if it cannot be read."""
+    end = segment.totals.next_cursor
+    try:
+        return next(scan(segment, cursor=end - 1, end_cursor=end)).logs
+    except (LogDamaged, StopIteration):
+        return None
 
 
 def _find(seen: _Published, cursor: int) -> tuple[int, int]:

@@ -38,7 +38,7 @@ def opener(adapter: str, folder: Path) -> Iterator[Opener]:
 
     try:
         if adapter == "memory":
-            server = MemoryServer()
+            server = MemoryServer(polls=True)
             yield lambda project: remember(server.client(project))
             return
         with running_service(folder) as service:

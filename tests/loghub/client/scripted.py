@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from loghub.client.transport import INFO_PATH
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
@@ -55,14 +57,22 @@ def reply_error(code: str, status: int, message: str = "words") -> Reply:
     return reply_json({"errorCode": code, "errorMessage": message}, status)
 
 
+NO_INFO = reply_error("InvalidMethod", 405)  # a service that is not the embedded one
+
+
 class ScriptedServer(ThreadingHTTPServer):
-    """Sends the replies in order, and repeats the last one."""
+    """Sends the replies in order, and repeats the last one.
+
+    The question of a client which service this is (``/_loghub/v1/info``) is not part of the script and not
+    recorded: its answer is ``info``. Without it, it is one of the replies.
+    """
 
     daemon_threads = True
 
-    def __init__(self, replies: list[Reply]) -> None:
+    def __init__(self, replies: list[Reply], info: Reply | None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.replies = list(replies)
+        self.info = info
         self.requests: list[ReceivedRequest] = []
         self.lock = threading.Lock()
         self.speaking = threading.Event()  # clear it to hold every answer back
@@ -78,6 +88,8 @@ class ScriptedServer(ThreadingHTTPServer):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
     def next_reply(self, requests: ReceivedRequest) -> Reply:
+        if self.info is not None and requests.target.endswith(INFO_PATH):
+            return self.info
         with self.lock:
             self.requests.append(requests)
         self.speaking.wait(HANG_GUARD_S)
@@ -123,9 +135,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def scripted(*replies: Reply) -> Iterator[ScriptedServer]:
+def scripted(*replies: Reply, info: Reply | None = NO_INFO) -> Iterator[ScriptedServer]:
     """A running server; it is ended at the end."""
-    server = ScriptedServer(list(replies))
+    server = ScriptedServer(list(replies), info)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

@@ -8,6 +8,7 @@ import os
 import pytest
 
 from loghub.client.aliyun import AliyunLogHub
+from loghub.client.port import Poll
 from loghub.client.target import BadEndpoint
 from loghub.wire.errors import ExtensionMissing, LogHubError
 from tests.loghub.client.adapters import KEY
@@ -72,6 +73,15 @@ def test_the_error_for_a_missing_extension_names_the_http_adapter() -> None:
         client.group_status("access", "g")
     with pytest.raises(ExtensionMissing, match="http adapter"):
         client.leave("access", "g", consumer="c")
+    assert not client.has_polls()
+    poll = Poll(name="p", wait_s=0.0)
+    for call in (
+        lambda: client.await_ends("access", {}, poll=poll),
+        lambda: client.await_group("access", "g", consumer="c", revision=0, poll=poll),
+        lambda: client.save_checkpoints("access", "g", {}, consumer="c"),
+    ):
+        with pytest.raises(ExtensionMissing, match="http adapter"):
+            call()
     client.close()
 
 

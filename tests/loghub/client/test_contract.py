@@ -52,6 +52,32 @@ def test_a_logstore_of_a_missing_project_is_refused(empty: LogHub) -> None:
     assert_refused("ProjectNotExist", error)
 
 
+def test_a_project_is_described_and_listed(client: LogHub) -> None:
+    info = client.get_project()
+    assert (info.name, info.description) == (client.project, "for a test")
+    assert info.created_unix_s is not None
+    assert info.modified_unix_s is not None
+    assert 1_700_000_000 < info.created_unix_s <= info.modified_unix_s
+    assert [project for project in client.list_projects() if project.name == client.project] == [info]
+    names = [project.name for project in client.list_projects()]
+    assert names == sorted(set(names))
+
+
+def test_the_list_of_projects_needs_no_project(empty: LogHub) -> None:
+    assert empty.project not in [project.name for project in empty.list_projects()]
+    with pytest.raises(LogHubError) as error:
+        empty.get_project()
+    assert_refused("ProjectNotExist", error)
+
+
+def test_a_logstore_is_described(client: LogHub) -> None:
+    client.create_logstore("described", shards=3, ttl_days=30)
+    info = client.get_logstore("described")
+    assert (info.name, info.ttl_days, info.shards) == ("described", 30, 3)
+    assert info.created_unix_s is not None
+    assert info.created_unix_s > 1_700_000_000
+
+
 def test_a_project_is_deleted_with_its_logstores(client: LogHub) -> None:
     client.delete_project()
     assert not client.project_exists()
@@ -85,6 +111,8 @@ def test_an_invalid_logstore_name_is_refused_with_its_rule(client: LogHub, name:
 def test_every_call_reports_a_missing_logstore(client: LogHub) -> None:
     calls: list[Callable[[], object]] = [
         lambda: client.delete_logstore("missing"),
+        lambda: client.get_logstore("missing"),
+        lambda: client.delete_shard("missing", 0),
         lambda: client.list_shards("missing"),
         lambda: client.put_logs("missing", group_of("x")),
         lambda: client.get_cursor("missing", 0, "begin"),
@@ -124,6 +152,31 @@ def test_split_at_a_key(client: LogHub) -> None:
     key = "1" + "0" * 31
     _, left, right = client.split_shard(STORE, 0, key=key)
     assert left.end_key == right.begin_key == key
+
+
+def test_split_into_several_parts(client: LogHub) -> None:
+    old, *parts = client.split_shard(STORE, 0, parts=4)
+    assert (old.shard, old.read_only) == (0, True)
+    assert [part.shard for part in parts] == [2, 3, 4, 5]
+    assert [part.begin_key[:2] for part in parts] == ["00", "20", "40", "60"]
+    with pytest.raises(LogHubError) as error:
+        client.split_shard(STORE, 2, key="1" + "0" * 31, parts=3)
+    assert_refused("ParameterInvalid", error)
+    with pytest.raises(LogHubError) as error:
+        client.split_shard(STORE, 2, parts=1)
+    assert_refused("ParameterInvalid", error)
+
+
+def test_only_a_read_only_shard_is_deleted(client: LogHub) -> None:
+    with pytest.raises(LogHubError) as error:
+        client.delete_shard(STORE, 0)
+    assert_refused("ParameterInvalid", error)
+    client.split_shard(STORE, 0)
+    client.delete_shard(STORE, 0)
+    assert [shard.shard for shard in client.list_shards(STORE)] == [1, 2, 3]
+    with pytest.raises(LogHubError) as error:
+        client.delete_shard(STORE, 0)
+    assert_refused("ShardNotExist", error)
 
 
 def test_merge_with_the_right_neighbour(client: LogHub) -> None:

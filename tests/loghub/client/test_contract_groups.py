@@ -10,7 +10,7 @@ import pytest
 from loghub.client.aliyun import AliyunLogHub
 from loghub.client.port import CheckpointInfo, GroupInfo, LogHub
 from loghub.wire import cursor
-from loghub.wire.errors import ExtensionMissing, LogHubError
+from loghub.wire.errors import Code, ExtensionMissing, LogHubError
 from tests.loghub.client.contract import (
     GROUP,
     LOW,
@@ -197,6 +197,7 @@ def test_group_status_has_holders_checkpoints_and_lag(grouped: LogHub) -> None:
     first, second = status.shards
     assert (first.state, first.holder, first.next_holder) == ("already_alloc", "a", "")
     assert (first.checkpoint, first.lag_groups, first.lag_logs) == (one, 2, 4)
+    assert (first.checkpoint_consumer, second.checkpoint_consumer) == ("a", "")
     assert first.end_cursor == grouped.get_cursor(STORE, 0, "end")
     assert first.lag_s is not None
     assert first.lag_s >= 0
@@ -215,6 +216,17 @@ def test_group_status_has_the_next_holder_and_the_parents(grouped: LogHub) -> No
     shards = {s.shard: s for s in grouped.group_status(STORE, GROUP.name).shards}
     assert (shards[0].state, shards[0].read_only) == ("over", True)
     assert (shards[2].parents, shards[3].parents) == ((0,), (0,))
+
+
+def test_without_kafka_clients_no_group_of_them_is_listed(client: LogHub) -> None:
+    if not client.has_extensions():
+        with pytest.raises(ExtensionMissing, match="extension"):
+            client.list_kafka_groups(STORE)
+        return
+    assert client.list_kafka_groups(STORE) == ()
+    with pytest.raises(LogHubError) as caught:
+        client.list_kafka_groups("nothing")
+    assert caught.value.code == Code.LOG_STORE_NOT_EXIST
 
 
 def test_a_consumer_that_leaves_frees_its_shards_immediately(grouped: LogHub) -> None:

@@ -3,13 +3,17 @@
 `test_contract_failures` tests what it has in common with the vendor's SDK.
 """
 
+from urllib.parse import parse_qsl
+
 import pytest
 
-from loghub.wire import compression, loggroup, signing
+from loghub.client.port import Credentials
+from loghub.client.transport import INFO_PATH
+from loghub.wire import compression, loggroup, signing, signing_v4
 from loghub.wire.compression import Compression
 from loghub.wire.errors import ExtensionMissing, LogHubError
 from tests.loghub.client.adapters import BODY, opener_of
-from tests.loghub.client.scripted import Reply, reply_error, reply_json, scripted
+from tests.loghub.client.scripted import NO_INFO, Reply, reply_error, reply_json, scripted
 
 FAILED = reply_error("InternalServerError", 500)
 open_client = opener_of("http")
@@ -85,6 +89,58 @@ def test_a_request_is_signed_and_names_its_client() -> None:
     assert signing.verify(claim, signed, secret="secret")
 
 
+V4 = reply_json({"service": "loghub-embedded", "signatures": ["v1", "v4"]})
+
+
+@pytest.mark.parametrize(
+    ("info", "region", "signed_for"),
+    [
+        (V4, "", "embedded"),
+        (V4, "cn-hangzhou", "cn-hangzhou"),
+        (NO_INFO, "cn-hangzhou", "cn-hangzhou"),
+        (NO_INFO, "", ""),
+        (FAILED, "", ""),
+        (reply_json({"service": "loghub-embedded"}), "", ""),
+    ],
+)
+def test_version_4_signs_where_the_service_takes_it_or_the_key_has_a_region(
+    info: Reply, region: str, signed_for: str
+) -> None:
+    key = Credentials(access_key_id="id", access_key_secret="s", security_token="t", region=region)
+    with (
+        scripted(reply_json([]), info=info) as server,
+        open_client(server.endpoint, credentials=key) as client,
+    ):
+        client.heartbeat("access", "readers", consumer="pod 0+1", held=(3, 1))
+        (request,) = server.requests
+    path, _, query = request.target.partition("?")
+    value, headers = request.headers["authorization"], request.headers
+    assert headers["x-acs-security-token"] == "t"
+    assert ("content-md5" in headers) == (signing.version(value) == 1) == (not signed_for)
+    if signed_for:
+        text = signing_v4.string_to_sign(
+            method="POST", path=path, query=parse_qsl(query), headers=headers, region=signed_for
+        )
+        claim = signing_v4.parse(value)
+        assert claim.region == signed_for
+        assert signing_v4.verify(claim, text, secret="s")
+        assert headers["x-log-content-sha256"] == signing_v4.content_sha256(request.body)
+
+
+def test_a_service_is_asked_once_how_it_may_be_signed_for_and_again_after_a_failure() -> None:
+    replies = (FAILED, reply_json([]), V4, reply_json([]), reply_json([]))
+    with scripted(*replies, info=None) as server, open_client(server.endpoint) as client:
+        for _ in range(3):
+            client.list_groups("access")
+        versions = [
+            signing.version(each.headers["authorization"])
+            for each in server.requests
+            if each.target != INFO_PATH
+        ]
+    assert versions == [1, 4, 4]
+    assert [each.target for each in server.requests].count(INFO_PATH) == 2
+
+
 # --- extensions ------------------------------------------------------------------------------
 
 
@@ -99,7 +155,7 @@ def test_a_request_is_signed_and_names_its_client() -> None:
     ],
 )
 def test_other_services_have_no_extensions_and_are_asked_only_once(reply: Reply) -> None:
-    with scripted(reply) as server, open_client(server.endpoint) as client:
+    with scripted(reply, info=None) as server, open_client(server.endpoint) as client:
         assert not client.has_extensions()
         assert not client.has_extensions()
         with pytest.raises(ExtensionMissing):
@@ -113,7 +169,10 @@ def test_other_services_have_no_extensions_and_are_asked_only_once(reply: Reply)
 
 def test_a_failing_service_does_not_decide_about_extensions() -> None:
     info = reply_json({"service": "loghub-embedded", "extensions": ["leave", "group_status", "more"]})
-    with scripted(FAILED, FAILED, FAILED, info) as server, open_client(server.endpoint) as client:
+    with (
+        scripted(FAILED, FAILED, FAILED, info, info=None) as server,
+        open_client(server.endpoint) as client,
+    ):
         with pytest.raises(LogHubError, match="InternalServerError"):
             client.has_extensions()
         assert client.has_extensions()

@@ -140,7 +140,7 @@ class InProcess:
 
     @property
     def memory_in_use(self) -> tuple[int, ...]:
-        """Of PutLogs, of JSON requests, and of responses."""
+        """Of PutLogs, of JSON requests, of responses, and of requests that wait for news."""
         return tuple(budget.used for budget in self.app.budgets)
 
 

@@ -5,7 +5,9 @@ Tests of the service use it because they must not share the code of `loghub.clie
 
 import http.client
 import json
+import random
 import select
+import string
 from dataclasses import dataclass
 from email.utils import formatdate
 from types import TracebackType
@@ -254,6 +256,11 @@ class RawClient:
 
     def status(self, *, group: str = "g", ls: str = "access") -> Any:
         return self.ok("GET", f"/_loghub/v1/logstores/{ls}/consumergroups/{group}").json()
+
+
+def noise(size: int) -> str:
+    """Letters that no compression makes much shorter, for tests in which the stored bytes count."""
+    return "".join(random.Random(size).choices(string.ascii_letters + string.digits, k=size))
 
 
 def group_of(*lines: str, topic: str = "t") -> bytes:

@@ -29,6 +29,10 @@ PUT = {"Content-Type": "application/x-protobuf", "x-log-bodyrawsize": str(len(GR
 LOGSTORES = ("logstores", "access")
 GROUPS = (*LOGSTORES, "consumergroups")
 EXTENSION = ("_loghub", "v1", *GROUPS, "g")
+OF_CONSUMERS = (
+    *((*EXTENSION, name) for name in ("leave", "revision", "checkpoints")),
+    ("_loghub", "v1", *LOGSTORES, "ends"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +90,14 @@ def words(text: str, *more: str) -> st.SearchStrategy[str]:
 
 names = words("access copy g c 0 1 7 lb route .. %2F", "", "x" * 200)
 paths = st.one_of(
-    st.lists(words("logstores shards consumergroups _loghub v1 leave logs healthz"), max_size=6).map(tuple),
+    st.lists(words("logstores shards consumergroups _loghub v1 leave ends logs healthz"), max_size=6).map(
+        tuple
+    ),
     st.just(("",)),
     st.tuples(st.just("logstores")),
     st.tuples(st.just("logstores"), names),
     st.tuples(st.just("logstores"), names, st.sampled_from(["shards", "consumergroups"]), names),
-    st.sampled_from([EXTENSION, (*EXTENSION, "leave"), GROUPS, (*LOGSTORES, "shards")]),
+    st.sampled_from([EXTENSION, *OF_CONSUMERS, GROUPS, (*LOGSTORES, "shards")]),
 )
 values = words(
     "heartbeat checkpoint cursor cursor_time log logs begin end split merge c true 0 1 -1 MQ== NzE=",
@@ -100,7 +106,7 @@ values = words(
 queries = st.dictionaries(
     words(
         "type consumer cursor end_cursor count from key action shard forceSuccess shardCount offset size "
-        "logstoreName projectName"
+        "logstoreName projectName poll revision"
     ),
     values,
     max_size=4,
@@ -183,6 +189,9 @@ usual = st.sampled_from(
         _usual("POST", (*GROUPS, "g"), "type=checkpoint&consumer=c", b'{"shard":0,"checkpoint":"NzE="}'),
         _usual("GET", EXTENSION),
         _usual("POST", (*EXTENSION, "leave"), "consumer=c"),
+        _usual("POST", (*EXTENSION, "checkpoints"), "consumer=c", b'{"0":"NzE="}'),
+        _usual("GET", (*EXTENSION, "revision"), "consumer=c&poll=p&wait_ms=1&revision=1"),
+        _usual("POST", OF_CONSUMERS[-1], "poll=p&wait_ms=1", b'{"0":""}'),
         _usual("PUT", (*GROUPS, "g"), body=b'{"order":true}'),
         _usual("DELETE", (*GROUPS, "g")),
         _usual("DELETE", LOGSTORES),

@@ -17,6 +17,19 @@ KEYS = {
     "reader": {"projects": ["demo"], "rights": ["read"]},
     "writer": {"projects": ["demo"], "rights": ["write"]},
     "admin": {"projects": ["demo", "other"], "rights": ["admin"]},
+    "expired": {
+        "projects": ["*"],
+        "rights": ["read"],
+        "securityToken": "old",
+        "expiration": "2024-01-01T08:00:00+08:00",
+    },
+    "former": {"projects": ["*"], "rights": ["read"], "expiration": "2024-01-01T00:00:00Z"},
+    "lasting": {
+        "projects": ["*"],
+        "rights": ["read"],
+        "securityToken": "new",
+        "expiration": "2999-01-01T00:00:00Z",
+    },
     "sts": {"projects": ["*"], "rights": ["read"], "securityToken": "a-token"},
 }
 # One request of each API: the right, method, path, query and body.
@@ -44,6 +57,16 @@ REQUESTS: list[ApiRequest] = [
     ),
     (Right.READ, "GET", "/_loghub/v1/logstores/access/consumergroups/n", {}, b""),
     (Right.READ, "POST", "/_loghub/v1/logstores/access/consumergroups/n/leave", {"consumer": "c"}, b""),
+    (Right.READ, "GET", "/_loghub/v1/logstores/access/consumergroups/n/revision", {"consumer": "c"}, b""),
+    (
+        Right.READ,
+        "POST",
+        "/_loghub/v1/logstores/access/consumergroups/n/checkpoints",
+        {"consumer": "c"},
+        b'{"0":"MQ=="}',
+    ),
+    (Right.READ, "POST", "/_loghub/v1/logstores/access/ends", {}, b'{"0":""}'),
+    (Right.READ, "GET", "/_loghub/v1/kafka/groups", {}, b""),
     (Right.WRITE, "POST", "/logstores/access/shards/lb", {}, b"-"),
     (Right.WRITE, "POST", "/logstores/access/shards/route", {"key": "0" * 32}, b"-"),
     (Right.WRITE, "POST", "/logstores/access", {}, b"-"),
@@ -132,7 +155,13 @@ def test_projects_are_listed_as_far_as_the_key_sees_them(service: ServiceProcess
         ("sts", "a-token", ""),
         ("sts", "", "the security token is missing"),
         ("sts", "another", "the security token is wrong"),
+        ("sts", "ü", "the security token is malformed"),
+        ("sts", "t" * 4097, "the security token is malformed"),
         ("reader", "a-token", "has no security token"),
+        ("lasting", "new", ""),
+        ("expired", "old", "the security token has expired: key 'expired' was valid until 2024-01-01T00:00"),
+        ("expired", "", "the security token is missing"),
+        ("former", "", "the access key has expired"),
     ],
 )
 def test_a_security_token_is_checked(service: ServiceProcess, key_id: str, token: str, expected: str) -> None:

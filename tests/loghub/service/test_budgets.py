@@ -15,7 +15,7 @@ from loghub.service.storage.batches import ThreadedBatches
 from loghub.wire import compression, loggroup, signing
 from loghub.wire.compression import Compression
 from tests.loghub.service.inprocess import Exchange, InProcess, in_process
-from tests.loghub.service.rawclient import Reply, group_of
+from tests.loghub.service.rawclient import Reply, group_of, noise
 
 LB = "/logstores/access/shards/lb"
 GROUP = "/logstores/access/consumergroups/g"
@@ -32,7 +32,7 @@ def run(
     async def main() -> None:
         async with in_process(tmp_path / "data", limits=limits, **more) as service:
             await scenario(service)
-            assert service.memory_in_use == (0, 0, 0)
+            assert set(service.memory_in_use) == {0}
 
     asyncio.run(main())
 
@@ -217,7 +217,7 @@ def test_a_wrong_announcement_of_the_size_is_refused_and_given_back(tmp_path: Pa
 
 def test_a_commit_writes_a_bounded_number_of_bytes(tmp_path: Path) -> None:
     gate = Gate()
-    group = group_of("x" * 10_000)
+    group = group_of(noise(10_000))
     headers = PROTOBUF | {"x-log-bodyrawsize": str(len(group))}
 
     async def scenario(service: InProcess) -> None:
@@ -249,7 +249,7 @@ def test_large_groups_are_checked_two_at_a_time(tmp_path: Path, monkeypatch: pyt
                 running -= 1
 
     monkeypatch.setattr(put_logs, "check_group", counted)
-    group = group_of("x" * 40_000)
+    group = group_of(noise(40_000))
     headers = PROTOBUF | {"x-log-bodyrawsize": str(len(group))}
 
     async def scenario(service: InProcess) -> None:

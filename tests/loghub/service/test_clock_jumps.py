@@ -129,6 +129,7 @@ def test_a_clock_that_is_a_month_ahead_at_a_start_deletes_nothing(tmp_path: Path
     live(tmp_path / "d", clock, ahead)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("corrected_between", [False, True])
 def test_a_clock_that_is_a_month_ahead_at_many_starts_deletes_nothing(
     tmp_path: Path, corrected_between: bool

@@ -130,6 +130,42 @@ def test_invalid_keys_are_refused(store: RawClient, key: str) -> None:
     assert (reply.status, reply.code) == (400, "ParameterInvalid")
 
 
+@pytest.mark.parametrize(
+    ("path", "query", "headers", "code", "message"),
+    [
+        (LB, {"processor": "parse"}, {}, "ParameterInvalid", "has no processors"),
+        ("/logstores/access", {"processor": "parse"}, {}, "ParameterInvalid", "has no processors"),
+        (LB, {"ttl": "3"}, {}, "ParameterInvalid", "has the parameter key only, not 'ttl'"),
+        (LB, {}, {"x-log-mode": "batch_group"}, "ParameterInvalid", "no x-log-mode 'batch_group'"),
+        (LB, {}, {"Content-Encoding": "gzip"}, "ParameterInvalid", "no content-encoding 'gzip'"),
+        (LB, {}, {"x-log-apiversion": "0.7.0"}, "InvalidAPIVersion", "must be 0.6.0, not '0.7.0'"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused_in_words(
+    store: RawClient, path: str, query: dict[str, str], headers: dict[str, str], code: str, message: str
+) -> None:
+    group = group_of("a")
+    usual = {"Content-Type": "application/x-protobuf", "x-log-bodyrawsize": str(len(group))}
+    reply = store.send("POST", path, query, body=group, headers=usual | headers)
+    assert (reply.status, reply.code) == (400, code)
+    assert message in reply.json()["errorMessage"]
+    assert store.cursor() == store.cursor("end")
+
+
+@pytest.mark.parametrize("path", ["/logstores/access", LB, "/logstores/access/shards/route"])
+def test_a_key_chooses_the_shard_on_every_path(client: RawClient, path: str) -> None:
+    client.create(shards=16)
+    client.begin_put_at(path, {"key": "9" * 32}, group_of("a"))
+    assert client.end().status == 200
+    assert client.pull_all(shard=9) == [group_of("a")]
+
+
+def test_a_put_on_the_path_of_keys_without_a_key_is_balanced(store: RawClient) -> None:
+    store.begin_put_at("/logstores/access/shards/route", {}, group_of("a"))
+    assert store.end().status == 200
+    assert store.pull_all() == [group_of("a")]
+
+
 def test_a_group_without_logs_is_accepted_but_not_stored(store: RawClient) -> None:
     empty = loggroup.encode(loggroup.LogGroup(logs=(), topic="t"))
     assert store.put(empty).status == 200

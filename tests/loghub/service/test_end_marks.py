@@ -7,7 +7,7 @@ from loghub.service.storage import record
 from loghub.service.storage.record import SegmentHeader
 from loghub.wire import cursor as wire_cursor
 from tests.loghub.service.inprocess import in_process
-from tests.loghub.service.rawclient import group_of
+from tests.loghub.service.rawclient import group_of, noise
 
 
 def test_a_client_cannot_compute_the_end_mark_from_what_it_sees(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_a_client_cannot_compute_the_end_mark_from_what_it_sees(tmp_path: Path) 
         async with in_process(tmp_path) as service:
             for _ in range(3):
                 headers = {"Content-Type": "application/x-protobuf"}
-                group = group_of("x" * 3000)
+                group = group_of(noise(3000))
                 await service.ok("POST", "/logstores/access/shards/lb", body=group, headers=headers)
             query = {"type": "cursor", "from": "begin"}
             answer = await service.ok("GET", "/logstores/access/shards/0", query)

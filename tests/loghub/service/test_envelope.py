@@ -148,7 +148,14 @@ def test_open_paths_need_neither_host_nor_key(client: RawClient, path: str) -> N
     reply = client.ok("GET", path, headers={"Authorization": "", "Date": ""})
     if path.endswith("info"):
         assert reply.json()["service"] == "loghub-embedded"
-        assert reply.json()["extensions"] == ["leave", "group_status"]
+        assert reply.json()["extensions"] == [
+            "leave",
+            "group_status",
+            "kafka_groups",
+            "await_ends",
+            "await_group",
+            "save_checkpoints",
+        ]
 
 
 def test_a_body_beyond_the_bound_is_refused(client: RawClient) -> None:

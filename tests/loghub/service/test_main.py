@@ -1,10 +1,12 @@
 """The command line of the service."""
 
 import resource
+from dataclasses import fields
 
 import pytest
 
 from loghub.service.__main__ import bounded_by, parse
+from loghub.service.limit_flags import LIMIT_FLAGS, LimitFlag
 from loghub.service.settings import Limits
 
 REQUIRED = ("--data", "d", "--listen", "127.0.0.1:0")
@@ -26,6 +28,37 @@ def test_connections_leave_half_of_the_open_files_to_segments() -> None:
     assert bounded_by(60, settings).limits.connections == 30
     assert bounded_by(1000, settings) == settings
     assert bounded_by(resource.RLIM_INFINITY, settings) == settings
+
+
+@pytest.mark.parametrize("flag", LIMIT_FLAGS, ids=[flag.name for flag in LIMIT_FLAGS])
+def test_each_limit_has_a_flag_with_bounds(flag: LimitFlag, capsys: pytest.CaptureFixture[str]) -> None:
+    other = flag.default - 1 if flag.default > flag.least else flag.default + 1
+    limits = parse((*REQUIRED, flag.name, str(other))).limits
+    changed = {
+        field.name for field in fields(Limits) if getattr(limits, field.name) != getattr(Limits(), field.name)
+    }
+    assert changed == set(flag.fields)
+    assert {getattr(limits, name) for name in flag.fields} == {other * flag.unit}
+    for odd in (str(flag.least - 1), str(flag.most + 1), "many", "", "9" * 5000, "²"):
+        with pytest.raises(SystemExit):
+            parse((*REQUIRED, f"{flag.name}={odd}"))
+        assert f"must be a number from {flag.least} to {flag.most}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--max-put-memory-mib=19",), "at least twice --max-log-group-mib"),
+        (("--max-answer-memory-mib=19",), "--max-pull-mib and --max-log-group-mib together"),
+        (("--max-shards=63",), "--max-shards-at-creation must not exceed --max-shards"),
+    ],
+)
+def test_limits_that_contradict_each_other_are_a_usage_error(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse((*REQUIRED, *arguments))
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("one", ["--tls-cert", "--tls-key"])

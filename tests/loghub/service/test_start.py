@@ -76,7 +76,8 @@ def as_an_earlier_release_left_it(data: Path) -> None:
         (folder / name).write_bytes(bytes(disk.live[f"/log/{name}"].live))
     (data / "logs" / "folder.json").unlink()
     connection = apsw.Connection(str(data / "metadata.sqlite"))
-    for table in ("deletion", "log_end", "single_value"):
+    kafka = ("final_offset", "kafka_offset", "kafka_member", "kafka_group")
+    for table in (*kafka, "deletion", "log_end", "single_value"):
         connection.execute(f"DROP TABLE {table}")
     connection.pragma("user_version", 1)
     connection.close()

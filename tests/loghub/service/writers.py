@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any
 
 from loghub.wire import cursor as wire_cursor
-from tests.loghub.service.rawclient import RawClient, Refused, group_of
+from tests.loghub.service.rawclient import RawClient, Refused, group_of, noise
 from tests.support import ServiceProcess, wait_until
 
 WRITERS = 6
@@ -24,6 +24,7 @@ class Writers:
     def __init__(self, service: ServiceProcess, *, reshard: bool = False, size: int = 700) -> None:
         self._service = service
         self._size = size
+        self._noise = noise(3 * size)
         self.sent: dict[str, bytes] = {}
         self.acked: list[str] = []
         self.checkpoints: dict[int, int] = {}  # shard -> last acknowledged cursor
@@ -60,8 +61,9 @@ class Writers:
         with RawClient(self._service) as client:
             for number in itertools.count():
                 name = f"{writer}-{number}"
-                fill = "x" * (977 * number % self._size)
-                self.sent[name] = group_of(*(f"{name}-{line} {fill}" for line in range(3)))
+                size = 977 * number % self._size
+                fills = [self._noise[line * size :][:size] for line in range(3)]
+                self.sent[name] = group_of(*(f"{name}-{line} {fill}" for line, fill in enumerate(fills)))
                 try:
                     if client.put(self.sent[name]).status != 200:
                         return

@@ -8,10 +8,10 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from loghub.wire import loggroup
+from loghub.wire import loggroup, loggroup_fast_check
 from loghub.wire.errors import MalformedLogGroup, TooLarge
 from loghub.wire.loggroup import Log, LogGroup
-from loghub.wire.loggroup_validation import scan
+from loghub.wire.loggroup_validation import scan, walk
 from loghub.wire.protobuf import varint
 from tests.loghub.wire.groups import groups, real_lines
 
@@ -33,7 +33,20 @@ PAIR = group_field(2, group_field(1, b"k") + group_field(2, b"v"))
 
 @given(groups)
 def test_a_valid_group_has_as_many_logs_as_were_encoded(group: LogGroup) -> None:
-    assert scan(loggroup.encode(group)) == len(group.logs)
+    assert scan(loggroup.encode(group)) == walk(loggroup.encode(group)) == len(group.logs)
+
+
+@given(groups)
+def test_the_fast_check_knows_what_clients_write(group: LogGroup) -> None:
+    assert loggroup_fast_check.count_logs(loggroup.encode(group)) == len(group.logs)
+
+
+def test_a_large_group_is_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parsed form would take too much memory."""
+    monkeypatch.setattr(loggroup_fast_check, "MAX_BYTES", len(ONE))
+    assert loggroup_fast_check.count_logs(ONE) == 1
+    assert loggroup_fast_check.count_logs(ONE * 2) is None
+    assert scan(ONE * 2) == 2
 
 
 def test_real_lines_are_valid() -> None:
@@ -59,6 +72,12 @@ def damaged(draw: st.DrawFn) -> bytes:
         else:
             del body[at:]
     return bytes(body)
+
+
+@given(damaged() | st.binary(max_size=80))
+def test_the_fast_check_accepts_nothing_that_the_walk_refuses(body: bytes) -> None:
+    found = loggroup_fast_check.count_logs(body)
+    assert found is None or found == walk(body)
 
 
 def vendor_reads(body: bytes) -> int | None:
@@ -88,7 +107,8 @@ def test_every_valid_group_is_decoded_by_the_vendor_sdk_and_by_us(body: bytes) -
 @given(damaged() | groups.map(loggroup.encode))
 def test_scan_and_decoder_refuse_the_same(body: bytes) -> None:
     """The decoder parses every field, so it shows whether the faster validation misses something."""
-    assert _refuses(lambda: scan(body)) == _refuses(lambda: loggroup.decode(body))
+    refused = _refuses(lambda: loggroup.decode(body))
+    assert _refuses(lambda: scan(body)) == _refuses(lambda: walk(body)) == refused
 
 
 def _refuses(read: Callable[[], object]) -> bool:
@@ -157,13 +177,14 @@ def test_known_kinds_of_damage_are_refused(body: bytes, what: str) -> None:
 )
 def test_unusual_but_valid_groups_are_accepted(body: bytes) -> None:
     assert scan(body) == (vendor_reads(body) or 0)
-    assert scan(body + ONE) == scan(body) + 1
+    assert scan(body + ONE) == walk(body + ONE) == scan(body) + 1
 
 
 def test_too_many_logs() -> None:
     assert scan(ONE * 3, max_logs=3) == 3
-    with pytest.raises(TooLarge):
-        scan(ONE * 4, max_logs=3)
+    for check in (scan, walk):
+        with pytest.raises(TooLarge):
+            check(ONE * 4, max_logs=3)
 
 
 def test_every_truncation_of_a_group_is_refused() -> None:

@@ -1,12 +1,17 @@
 """The commit of log data: which items of a batch were written, and which certainly were not."""
 
+import threading
+
+import pytest
+
 from loghub.service.storage.commits import Append, commit_logs
 from loghub.service.storage.record import SegmentHeader
-from loghub.service.storage.segment import NewGroup
+from loghub.service.storage.segment import NewGroup, WriteFailed
 from loghub.service.storage.shardlog import ShardLog, open_log
 from tests.loghub.service.simdisk import SimDisk
 
 SEGMENT_BYTES = 1024
+GUARD_S = 60.0
 
 
 def _opened(disk: SimDisk, shard: int = 0) -> ShardLog:
@@ -40,4 +45,43 @@ def test_without_disk_space_only_unwritten_groups_are_refused() -> None:
 def test_a_task_runs_after_all_appends_of_its_batch() -> None:
     log = _opened(SimDisk())
     outcomes = commit_logs([lambda: log.extent.end_cursor, _append(log, b"a"), _append(log, b"b")])
-    assert outcomes == [1002, None, None]
+    assert outcomes == [1002, 1000, 1001]  # the cursors of the appends
+
+
+class _Gathering(SimDisk):
+    """A disk whose syncs end once a number of them is in progress."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.barrier = threading.Barrier(count)
+        self.is_gathering = False
+
+    def step(self, what: str) -> None:
+        if what == "sync" and self.is_gathering:
+            self.barrier.wait(GUARD_S)
+        super().step(what)
+
+
+def test_shards_are_synced_at_the_same_time() -> None:
+    """One after the other, the syncs of 32 shards would take 32 times as long as one."""
+    disk = _Gathering(8)
+    logs = [_opened(disk, shard) for shard in range(32)]
+    commit_logs([_append(log, b"first") for log in logs])
+    disk.is_gathering = True
+    commit_logs([_append(log, b"second") for log in logs])
+    assert [log.extent.end_cursor for log in logs] == [1002] * 32
+
+
+def test_a_failed_sync_of_one_shard_fails_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SimDisk()
+    logs = [_opened(disk, shard) for shard in range(9)]
+    commit_logs([_append(log, b"first") for log in logs])
+    broken = logs[4]
+    monkeypatch.setattr(broken, "sync", _failing)
+    with pytest.raises(WriteFailed, match="of this shard"):
+        commit_logs([_append(log, b"second") for log in logs])
+    assert broken.extent.end_cursor == 1001  # what is not durable is not readable
+
+
+def _failing() -> None:
+    raise WriteFailed("the sync of this shard")

@@ -43,7 +43,7 @@ class Story:
         return log
 
     def append(self, log: ShardLog, sizes: list[int]) -> None:
-        groups = [self.dice.randbytes(size) for size in sizes]
+        groups = [b"\n" + self.dice.randbytes(size - 1) for size in sizes]
         self.tried += groups
         log.append([NewGroup(group=group, logs=1, received_us=len(self.tried)) for group in groups])
         log.sync()
@@ -117,7 +117,7 @@ def begin_empty(seed: int) -> Story:
 def begin_old(seed: int) -> Story:
     """A log of format 1, as an earlier release left it."""
     dice, disk = random.Random(seed), SimDisk()
-    groups = [dice.randbytes(dice.randrange(1, 200)) for _ in range(11)]
+    groups = [b"\n" + dice.randbytes(dice.randrange(199)) for _ in range(11)]
     old_format.write_log(disk, FOLDER, groups, first_cursor=FIRST, per_segment=4, size=SEGMENT_BYTES)
     return Story(disk, dice, groups)
 

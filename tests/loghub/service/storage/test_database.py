@@ -12,8 +12,10 @@ from loghub.domain.hashrange import WHOLE, even_ranges
 from loghub.domain.shards import Shard
 from loghub.service.facts import (
     CatalogFact,
+    EndsKnown,
     GroupDeleted,
     GroupStepped,
+    KnownEnd,
     LogstoreDeleted,
     LogstoreSaved,
     ProjectDeleted,
@@ -146,3 +148,23 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
         connection.pragma("user_version", 99)
     with pytest.raises(DatabaseUnusable, match="version 99"):
         Database(str(tmp_path / "m.sqlite"))
+
+
+def test_the_ends_of_deleted_shards_and_the_logs_before_a_begin_survive_a_restart(tmp_path: Path) -> None:
+    def end(oldest: int, expired_logs: int | None) -> EndsKnown:
+        known = KnownEnd(
+            logstore=1, shard=1, oldest_cursor=oldest, end_cursor=oldest + 5, expired_logs=expired_logs
+        )
+        return EndsKnown(ends=(known,))
+
+    database = Database(str(tmp_path / "m.sqlite"))
+    facts = (PROJECT, STORE, LEFT, RIGHT, ShardDeleted(logstore=1, shard=0, final_offset=131_077))
+    database.commit([facts, (end(1000, None), end(1003, 7), end(1001, 2))])
+    database.close()
+    database = Database(str(tmp_path / "m.sqlite"))
+    assert database.final_offsets() == [(1, 0, 131_077)]
+    (known,) = database.known_ends()
+    assert (known.oldest_cursor, known.end_cursor, known.expired_logs) == (1003, 1008, 7)
+    database.commit([(LogstoreDeleted(id=1, project="p", name="ls"),)])
+    assert database.final_offsets() == []
+    database.close()

@@ -37,7 +37,7 @@ class Story:
         return ShardLog(self.disk, folder=FOLDER, birth=BIRTH, segment_bytes=size, files=files)
 
     def append(self) -> None:
-        groups = [bytes([n]) * self.dice.choice([1, 100, 600, 3000]) for n in range(self.dice.randint(1, 6))]
+        groups = [b"%d" % n * self.dice.choice([1, 100, 600, 3000]) for n in range(self.dice.randint(1, 6))]
         ahead_us = self.dice.choice([0, 0, 0, 0, 10**8])
         self.log.append([NewGroup(group=one, logs=1, received_us=self.now_us + ahead_us) for one in groups])
         self.log.sync()

@@ -59,7 +59,7 @@ def test_a_segment_header_is_equal_after_unpacking() -> None:
     packed = record.pack_segment_header(header)
     assert len(packed) == record.SEGMENT_HEADER_BYTES
     unpacked, layout = record.unpack_segment_header(packed)
-    assert (unpacked, layout.version) == (header, 2)
+    assert (unpacked, layout.version) == (header, record.FORMAT)
     assert header.follows == 10**18 - 7
 
 
@@ -92,7 +92,7 @@ def test_a_segment_of_an_earlier_release_keeps_its_end_mark() -> None:
     assert packed[44:] == bytes(20)
     crc = int.from_bytes(packed[40:44], "little")
     mark = (crc | 0x01010101).to_bytes(4, "little")
-    assert record.unpack_segment_header(packed) == (header, record.Layout(2, mark))
+    assert record.unpack_segment_header(packed) == (header, record.Layout(record.FORMAT, mark))
 
 
 @pytest.mark.parametrize("at", range(52))
@@ -107,7 +107,7 @@ def test_a_damaged_segment_header_is_detected(at: int) -> None:
 
 def test_a_format_of_a_newer_release_is_named() -> None:
     with pytest.raises(DamagedRecord, match="does not know the segment's format"):
-        record.unpack_segment_header(b"LOGHUB3\n".ljust(64, b"\0"))
+        record.unpack_segment_header(b"LOGHUB4\n".ljust(64, b"\0"))
 
 
 def test_a_truncated_segment_header_is_detected() -> None:

@@ -346,11 +346,11 @@ def test_power_loss_keeps_every_synced_group(seed: int, rounds: list[list[list[i
         assert groups_of(log)[: len(known)] == known
         known = groups_of(log)
         for batch in batches[:-1]:
-            groups = [dice.randbytes(size) for size in batch]
+            groups = [b"\n" + dice.randbytes(size) for size in batch]
             log.append([new(group) for group in groups])
             log.sync()
             known += groups
-        last = [dice.randbytes(size) for size in batches[-1]]
+        last = [b"\n" + dice.randbytes(size) for size in batches[-1]]
         log.append([new(group) for group in last])
         disk.lose_power(dice)
         found = groups_of(opened(disk))

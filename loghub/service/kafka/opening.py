@@ -1,0 +1,67 @@
+"""Puts the Kafka endpoint together from an open engine."""
+
+import socket
+import ssl
+from dataclasses import dataclass
+
+from loghub.kafka.broker.calls import Address, Broker
+from loghub.kafka.broker.counts import BrokerCounts
+from loghub.kafka.broker.limits import KIB, BrokerLimits
+from loghub.kafka.broker.logins import RefusedLogins
+from loghub.kafka.broker.producers import Producers
+from loghub.kafka.broker.stalled import StalledClients
+from loghub.kafka.broker.store import Budget
+from loghub.service.engine import Engine
+from loghub.service.kafka.endpoint import KafkaEndpoint, Port
+from loghub.service.kafka.log_service import EngineLogService, FindKey
+from loghub.service.settings import KafkaSettings, Limits
+
+_AROUND_A_BATCH = 64 * KIB  # in a Produce request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What the endpoint shares with the HTTP API: keys, certificate, and budgets of memory."""
+
+    find_key: FindKey
+    tls: ssl.SSLContext | None
+    put_budget: Budget
+    response_budget: Budget
+
+
+def broker_limits(limits: Limits) -> BrokerLimits:
+    """The limits of the HTTP API, where Kafka has the same."""
+    return BrokerLimits(
+        connections=limits.connections,
+        frame_bytes=limits.body_bytes + _AROUND_A_BATCH,
+        group_bytes=limits.raw_bytes,
+        login_s=limits.head_timeout_s,
+        frame_s=limits.body_timeout_s,
+        answer_s=limits.response_timeout_s,
+    )
+
+
+def endpoint_of(
+    engine: Engine,
+    settings: KafkaSettings,
+    listening: socket.socket,
+    shared: Shared,
+    *,
+    limits: BrokerLimits | None = None,
+) -> KafkaEndpoint:
+    """The endpoint, not started yet. Its limits follow from those of the service unless they are given."""
+    limits = limits or broker_limits(engine.settings.limits)
+    broker = Broker(
+        service=EngineLogService(engine, shared.find_key),
+        groups=engine.kafka_groups,
+        limits=limits,
+        clock=engine.clock,
+        answer_budget=shared.response_budget,
+        producers=Producers(limits.producers),
+        counts=BrokerCounts(),
+        refused=RefusedLogins(),
+        stalled=StalledClients(engine.clock, grace_s=limits.unread_grace_s),
+    )
+    advertised = None if settings.advertised is None else Address(*settings.advertised)
+    port = Port(listening=listening, tls=shared.tls, advertised=advertised)
+    return KafkaEndpoint(engine, broker, port, request_budget=shared.put_budget)

@@ -1,0 +1,103 @@
+"""Shards as partitions: offsets from cursors, and record batches from log groups.
+
+A shard that was deleted keeps its last end, so that what was committed there is never out of range.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from loghub.kafka.broker.offsets import is_past, offset_of, position
+from loghub.kafka.broker.store import Batches, Bounds, Encode, StoreError, TimedOffset
+from loghub.kafka.wire.error_codes import ErrorCode
+from loghub.service.engine import Engine
+from loghub.service.shard_bounds import shard_bounds
+from loghub.service.storage.segment import LogDamaged
+from loghub.service.storage.shardlog import ShardLog
+from loghub.service.storage.stored_group import unpacked
+from loghub.wire.errors import MalformedLogGroup
+
+_log = structlog.get_logger("loghub.kafka")
+_GROUPS_AT_ONCE = 256
+_MAX_UNIX_MS = (1 << 40) * 1000
+
+
+class ShardPartition:
+    """The partition of a shard that exists."""
+
+    def __init__(self, engine: Engine, log: ShardLog) -> None:
+        self._engine = engine
+        self._log = log
+
+    @property
+    def key(self) -> object:
+        return self._log
+
+    async def bounds(self) -> Bounds:
+        return await shard_bounds(self._log)
+
+    async def read(self, offset: int, *, max_bytes: int, encode: Encode) -> Batches:
+        async with self._engine.pulling:
+            try:
+                return await asyncio.to_thread(self._read, offset, max_bytes, encode)
+            except (LogDamaged, MalformedLogGroup) as error:
+                _log.error("log data cannot be read", error=str(error))
+                raise StoreError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def _read(self, offset: int, max_bytes: int, encode: Encode) -> Batches:
+        first, end = self._log.first_cursor, self._log.extent.end_cursor
+        cursor = first + position(offset)[0]
+        data: list[bytes] = []
+        records = size = 0
+        while cursor < end:
+            read = self._log.read(
+                cursor=cursor, end_cursor=end, max_groups=_GROUPS_AT_ONCE, max_bytes=max(max_bytes - size, 1)
+            )
+            for entry in read.entries:
+                ordinal = entry.cursor - first
+                if is_past(offset, ordinal=ordinal, logs=entry.logs):
+                    continue
+                batch = encode(unpacked(entry.group), offset_of(ordinal))
+                if data and size + len(batch) > max_bytes:
+                    return Batches(data=tuple(data), records=records)
+                data.append(batch)
+                size += len(batch)
+                records += entry.logs
+            if not read.entries or size >= max_bytes:
+                break
+            cursor = read.next_cursor
+        return Batches(data=tuple(data), records=records)
+
+    async def offset_at(self, unix_ms: int) -> TimedOffset | None:
+        return await asyncio.to_thread(self._offset_at, min(unix_ms, _MAX_UNIX_MS))
+
+    def _offset_at(self, unix_ms: int) -> TimedOffset | None:
+        now_us = self._engine.now_us()
+        cursor = self._log.cursor_at(unix_ms * 1000, now_us=now_us)
+        received_us = self._log.place(cursor, now_us=now_us).received_us
+        if received_us is None:
+            return None
+        return TimedOffset(offset=offset_of(cursor - self._log.first_cursor), unix_ms=received_us // 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """The partition of a shard that was deleted: empty, at the end that it had."""
+
+    logstore: int
+    shard: int
+    end: int
+
+    @property
+    def key(self) -> object:
+        return self
+
+    async def bounds(self) -> Bounds:
+        return Bounds(start=self.end, end=self.end, next=offset_of(position(self.end - 1)[0] + 1))
+
+    async def read(self, offset: int, *, max_bytes: int, encode: Encode) -> Batches:  # noqa: ARG002 - empty
+        return Batches()
+
+    async def offset_at(self, unix_ms: int) -> TimedOffset | None:  # noqa: ARG002 - empty
+        return None

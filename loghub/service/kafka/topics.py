@@ -1,0 +1,173 @@
+"""Logstores as topics, with the checks, limits and quotas of the HTTP API."""
+
+import asyncio
+
+import msgspec
+
+from loghub.domain import shards as rules
+from loghub.domain.shards import Shard, ShardMap
+from loghub.kafka.broker.offsets import offset_of
+from loghub.kafka.broker.store import NewTopic, Partition, StoreError, TopicSettings
+from loghub.kafka.records.record_form import RecordForm
+from loghub.kafka.wire.error_codes import ErrorCode
+from loghub.service.api import logstores, lookup
+from loghub.service.api.logstores import NewLogstore
+from loghub.service.api.routing import log_to_write
+from loghub.service.api.shards import carry_out
+from loghub.service.catalog import Logstore
+from loghub.service.engine import Engine
+from loghub.service.kafka.partitions import Placeholder, ShardPartition
+from loghub.service.kafka.refusals import as_store_errors, of_append
+from loghub.service.settings import KEEP_FOREVER_DAYS
+from loghub.wire import names
+from loghub.wire.errors import MalformedName
+
+FORM_OPTION = "kafkaForm"  # of a logstore; SLS has no such option
+_DAY_MS = 86_400_000
+_FOR_EVER = -1  # as retention.ms
+
+
+class LogstoreTopic:
+    """One logstore as a topic."""
+
+    def __init__(self, engine: Engine, store: Logstore) -> None:
+        self._engine = engine
+        self._store = store
+
+    @property
+    def id(self) -> int:
+        return self._store.saved.id
+
+    @property
+    def name(self) -> str:
+        return self._store.saved.name
+
+    @property
+    def partitions(self) -> int:
+        return self._store.saved.next_shard
+
+    @property
+    def settings(self) -> TopicSettings:
+        saved = self._store.saved
+        for_ever = saved.ttl_days >= KEEP_FOREVER_DAYS
+        return TopicSettings(
+            retention_ms=_FOR_EVER if for_ever else saved.ttl_days * _DAY_MS, form=_form(saved.options)
+        )
+
+    def partition(self, number: int) -> Partition | None:
+        if number in self._store.shards:
+            return ShardPartition(self._engine, self._engine.logs[self.id, number])
+        if 0 <= number < self.partitions:
+            return Placeholder(self.id, number, self._store.final_offsets.get(number, 0))
+        return None
+
+    async def append(self, number: int, group: bytes, *, logs: int) -> "asyncio.Future[int]":
+        with as_store_errors():
+            log = await log_to_write(self._engine, self._current, lambda shards: _route(shards, number))
+        first_cursor = log.first_cursor
+        cursor = self._engine.append(log, group, logs=logs)
+        offset: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def durable(cursor: "asyncio.Future[int]") -> None:
+            if offset.done():
+                return
+            error = asyncio.CancelledError() if cursor.cancelled() else cursor.exception()
+            if error is None:
+                offset.set_result(offset_of(cursor.result() - first_cursor))
+            else:
+                offset.set_exception(of_append(error))
+
+        cursor.add_done_callback(durable)
+        return offset
+
+    def _current(self) -> Logstore:
+        """The same logstore as it is now: its shards may be split while a write waits."""
+        store = self._engine.catalog.logstores_by_id.get(self.id)
+        if store is None:
+            raise StoreError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"logstore {self.name} was deleted")
+        return store
+
+
+def _form(options: str) -> RecordForm:
+    try:
+        return RecordForm(msgspec.json.decode(options).get(FORM_OPTION, RecordForm.PLAIN))
+    except ValueError:  # written by another release
+        return RecordForm.PLAIN
+
+
+def _route(shards: ShardMap, number: int) -> int:
+    """The addressed shard, or a writable one in its place: always the same, so that the order of a producer
+    stays."""
+    addressed = shards.shards.get(number)
+    if addressed is not None and not addressed.read_only:
+        return number
+    writable = sorted(shard.shard for shard in shards.writable())
+    return writable[number % len(writable)]
+
+
+async def create_topic(engine: Engine, project: str, new: NewTopic, *, check_only: bool) -> None:
+    """Raises StoreError."""
+    most = engine.settings.limits.shards_at_creation
+    shards = logstores.DEFAULT_SHARDS if new.partitions is None else new.partitions
+    if shards > most:
+        raise StoreError(ErrorCode.INVALID_PARTITIONS, f"a logstore begins with at most {most} shards")
+    try:
+        names.LOGSTORE.check(new.name)
+    except MalformedName as error:
+        raise StoreError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from error
+    logstore = NewLogstore(
+        name=new.name,
+        shards=shards,
+        ttl_days=_ttl_days(new.retention_ms),
+        # Who creates a topic with a Kafka client keeps Kafka's records in it, keys and headers included.
+        options=msgspec.json.encode({FORM_OPTION: new.form or RecordForm.RAW}).decode(),
+    )
+    with as_store_errors():
+        if check_only:
+            project_now = lookup.project_named(engine, project)
+            logstores.check_room(project_now, new.name, shards, engine.settings.limits)
+        else:
+            await logstores.create(engine, project, logstore)
+
+
+def _ttl_days(retention_ms: int | None) -> int:
+    if retention_ms is None:
+        return logstores.DEFAULT_TTL_DAYS
+    if retention_ms == _FOR_EVER:
+        return KEEP_FOREVER_DAYS
+    return min(max(-(-retention_ms // _DAY_MS), 1), KEEP_FOREVER_DAYS)
+
+
+async def add_partitions(engine: Engine, project: str, name: str, total: int, *, check_only: bool) -> None:
+    """Split the widest shards until so many ids exist. Raises StoreError."""
+    with as_store_errors():
+        store = lookup.logstore_of(lookup.project_named(engine, project), name)
+        check_total(store.saved.next_shard, total, most=engine.settings.limits.shards_per_project)
+        while not check_only and store.saved.next_shard < total:
+            async with engine.admin:
+                place = lookup.project_named(engine, project)
+                store = lookup.logstore_of(place, name)
+                missing = total - store.saved.next_shard
+                if missing < 2:  # another client has split meanwhile
+                    return
+                shards = store.shard_map()
+                widest = max(shards.writable(), key=_width)
+                parts = 3 if missing == 3 else 2
+                await carry_out(engine, place, store, rules.split(shards, shard=widest.shard, parts=parts))
+
+
+def check_total(count: int, total: int, *, most: int) -> None:
+    """Raises StoreError unless splits can lead from ``count`` ids to ``total``: each adds two or more."""
+    if total <= count:
+        raise StoreError(ErrorCode.INVALID_PARTITIONS, f"the topic has {count} partitions already")
+    if total - count == 1:
+        raise StoreError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"a split adds two partitions at least, so {count} can become {count + 2}, but not {total}",
+        )
+    if total - count > most:
+        raise StoreError(ErrorCode.POLICY_VIOLATION, f"a project may have at most {most} shards")
+
+
+def _width(shard: Shard) -> int:
+    return shard.keys.end - shard.keys.begin

@@ -1,0 +1,51 @@
+"""The Kafka offsets at which a shard begins and ends (docs/kafka.md 2).
+
+An offset counts from the shard's first cursor. The begin is where the last expired log group ended, so that
+the position of a consumer that has read all of it is not out of range. The end is one after the last log.
+"""
+
+import asyncio
+
+from loghub.kafka.broker.offsets import MAX_GROUP_LOGS, offset_of, position
+from loghub.kafka.broker.store import Bounds
+from loghub.service.storage.shardlog import Extent, ShardLog
+
+
+async def shard_bounds(log: ShardLog) -> Bounds:
+    """The offsets of a shard at this moment."""
+    extent = log.extent
+    newest = extent.newest_logs
+    if newest is None:  # nothing was written since the start
+        newest = await asyncio.to_thread(log.newest_logs)
+        if log.extent.end_cursor != extent.end_cursor:  # written meanwhile
+            extent, newest = log.extent, log.extent.newest_logs
+    return bounds_of(extent, first_cursor=log.first_cursor, newest_logs=newest)
+
+
+def bounds_of(extent: Extent, *, first_cursor: int, newest_logs: int | None) -> Bounds:
+    """``newest_logs`` is the number of logs in the newest group; None if it is not known any more."""
+    oldest, end = extent.oldest_cursor - first_cursor, extent.end_cursor - first_cursor
+    start = _end_of(oldest, extent.expired_logs)
+    return Bounds(
+        start=start,
+        end=start if end == oldest else max(start, _end_of(end, newest_logs)),
+        next=offset_of(end),
+    )
+
+
+def _end_of(ordinal: int, logs_before: int | None) -> int:
+    """The end of the group before an ordinal; if its logs are not known, the begin of the next one."""
+    if ordinal == 0 or logs_before is None:
+        return offset_of(ordinal)
+    return offset_of(ordinal - 1, min(logs_before, MAX_GROUP_LOGS))
+
+
+def logs_after(log: ShardLog, offset: int, *, now_us: int) -> int:
+    """The number of readable logs at and after an offset: what a group that has committed it has yet to read.
+    Blocks."""
+    ordinal, index = position(offset)
+    cursor = log.first_cursor + ordinal
+    left = log.place(cursor, now_us=now_us).logs_left
+    if not index or cursor < log.extent.oldest_cursor:
+        return left
+    return max(left - index, log.place(cursor + 1, now_us=now_us).logs_left)

@@ -1,0 +1,26 @@
+"""A long log group becomes several that have all of its logs, in order, and each what is not a log."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loghub.wire.loggroup import Log, LogGroup, cut, decode, encode
+
+
+@given(count=st.integers(1, 40), most=st.integers(1, 12))
+def test_the_parts_of_a_group_have_its_logs_in_order_and_all_else(count: int, most: int) -> None:
+    logs = tuple(Log(time=number, contents=(("n", str(number).encode()),)) for number in range(count))
+    group = LogGroup(logs=logs, topic="t", source="s", tags=(("a", "b"), ("c", "d")))
+    parts = cut(encode(group), most=most)
+    assert [number for _, number in parts] == [len(decode(part).logs) for part, _ in parts]
+    assert all(number <= most for _, number in parts)
+    assert len(parts) == -(-count // most)
+    found = [decode(part) for part, _ in parts]
+    assert tuple(log for part in found for log in part.logs) == logs
+    assert {(part.topic, part.source, part.tags) for part in found} == {("t", "s", group.tags)}
+
+
+def test_fields_between_logs_keep_their_place_among_the_rest() -> None:
+    first, second = (encode(LogGroup(logs=(Log(time=n, contents=()),))) for n in (1, 2))
+    topic, unknown = encode(LogGroup(logs=(), topic="t")), b"\x98\x06\x01"  # an unknown field 99
+    parts = cut(first + topic + second + unknown, most=1)
+    assert parts == [(first + topic + unknown, 1), (second + topic + unknown, 1)]
