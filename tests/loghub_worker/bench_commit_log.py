@@ -12,12 +12,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from unittest.mock import patch
 
 from loghub.sink_settings import S3Settings
 from loghub_worker.batch_plan import Range
+from loghub_worker.membership.parallel_tasks import ParallelTasks
 from loghub_worker.sink import exclusive_files, folder_storage
 from loghub_worker.sink.bucket import Bucket
 from loghub_worker.sink.bucket_storage import BucketStorage
@@ -40,6 +42,7 @@ class Bench:
         self.shards = [ShardIncarnation(shard=shard, created=1) for shard in range(shards)]
         self.position = 0
         self.batches = 0
+        self.tasks = ParallelTasks()
         for shard in self.shards:
             self.resume(shard)
 
@@ -59,8 +62,10 @@ class Bench:
         self.position = end
 
     def acknowledge(self) -> None:
+        """As the thread does that saves checkpoints."""
         for shard in self.shards:
-            self.commit_log.acknowledge(shard, self.position)
+            self.tasks.start(shard, partial(self.commit_log.acknowledge, shard, self.position))
+        self.tasks.wait_for(set(self.shards))
 
 
 def ms(step: Callable[[], object]) -> float:

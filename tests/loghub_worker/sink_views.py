@@ -1,15 +1,18 @@
-"""What a sink has, seen from outside, for `tests.loghub_worker.test_worker_kills`."""
+"""What a sink has, seen from outside, for the tests that kill and pause real workers."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from loghub.client.http import HttpLogHub
+from loghub.wire.cursor import decode as decode_cursor
+from loghub.wire.cursor import encode as encode_cursor
+from loghub.wire.loggroup import decode, split
 from loghub_worker.sink.commit_log import BatchDecision
 from tests import kafka
 from tests.loghub_worker.support import (
@@ -95,6 +98,72 @@ class LogstoreView:
     def last_begins(self) -> Mapping[int, int]:
         self.rows()
         return dict(self._begins)  # as of now
+
+
+class CopiesView:
+    """A logstore that gets the log groups as they are. Where one was read is looked up in the source, since a
+    copy does not say it."""
+
+    def __init__(self, client: HttpLogHub) -> None:
+        self._client = client
+        self._copies = LogstoreReader(client, COPY)
+        self._sources: dict[int, int] = {}  # the cursor up to which each shard of the source was read
+        self._places: dict[str, tuple[int, int]] = {}  # shard and cursor by id
+        self._ids: Counter[str] = Counter()
+
+    def ids(self) -> Counter[str]:
+        self._ids.update(row_of(log)["id"] for log in self._copies.logs())
+        return self._ids
+
+    def last_begins(self) -> Mapping[int, int]:
+        copied = self.ids().keys()  # first: whatever is copied is in the source by then
+        for info in self._client.list_shards(LOGSTORE):
+            self._read_source(info.shard)
+        begins: dict[int, int] = {}
+        for one in copied:
+            shard, cursor = self._places[one]
+            begins[shard] = max(cursor, begins.get(shard, 0))
+        return begins
+
+    def _read_source(self, shard: int) -> None:
+        at = self._sources.get(shard)
+        cursor = self._client.get_cursor(LOGSTORE, shard, "begin") if at is None else encode_cursor(at)
+        pulled = self._client.pull_logs(LOGSTORE, shard, cursor=cursor, count=1000)
+        begin = decode_cursor(cursor)
+        for number, group in enumerate(split(pulled.body)):
+            for log in decode(group).logs:
+                self._places[row_of(log)["id"]] = (shard, begin + number)
+        self._sources[shard] = decode_cursor(pulled.next_cursor) if pulled.count else begin
+
+
+class LinesView:
+    """A folder of JSON lines, which other files may join at any time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._rows: dict[Path, list[dict[str, Any]]] = {}  # a file that is there never changes
+
+    def rows(self) -> list[dict[str, Any]]:
+        for path in set(self.folder.glob("*.json")) - self._rows.keys():
+            self._rows[path] = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+        return [row for rows in self._rows.values() for row in rows]
+
+    def ids(self) -> Counter[str]:
+        return Counter(row["id"] for row in self.rows())
+
+    def by_place(self) -> Counter[str]:
+        """The ids without the rows of places that came before."""
+        rows = self.rows()
+        return Counter(
+            {(row["__shard__"], row["__cursor__"], row["__index__"]): row["id"] for row in rows}.values()
+        )
+
+    def last_begins(self) -> Mapping[int, int]:
+        begins: dict[int, int] = {}
+        for row in self.rows():
+            shard = row["__shard__"]
+            begins[shard] = max(row["__cursor__"], begins.get(shard, 0))
+        return begins
 
 
 class TopicView:

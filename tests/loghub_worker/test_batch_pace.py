@@ -55,6 +55,12 @@ def test_a_batch_that_can_become_no_larger_begins_at_once() -> None:
     assert is_worth(waiting, now=1, limits=BatchLimits(log_groups=4, bytes=1 << 30, logs=1000))
 
 
+def test_what_waits_when_the_end_of_a_shard_becomes_known_is_delivered_at_once() -> None:
+    """A poll says the first end a moment after the shard was assigned."""
+    assert is_worth(look(look({}, {0: 5}, {}, 0), {0: 5}, {0: 8}, 1), now=1)
+    assert not is_worth(look(look({}, {0: 5}, {0: 5}, 0), {0: 5}, {0: 8}, 1), now=1)
+
+
 def test_what_waits_in_a_shard_that_was_just_assigned_is_delivered_at_once() -> None:
     """Shards that move often would otherwise never be delivered."""
     assert is_worth(look(empty(), {0: 5, 1: 5, 2: 7}, {0: 5, 1: 5, 2: 8}, 1), now=1)

@@ -167,7 +167,7 @@ def test_requesting_a_stop_acquires_no_lock(tmp_path: Path, monkeypatch: pytest.
 def test_a_sink_path_that_is_not_an_absolute_folder_is_refused(path: str) -> None:
     config = worker_config("http://x", ParquetSink(path=path))
     with pytest.raises(InvalidSinkError, match=r"absolute path|mounted file system"):
-        make_sink(config, consumer="w-0", credentials_dir="/k", scratch=Path("/x"), now_unix_s=0)
+        make_sink(config, consumer="w-0", credentials_dir="/k", scratch=Path("/x"))
 
 
 @pytest.mark.parametrize("kind", [ParquetSink, DeltaSink])

@@ -1,4 +1,5 @@
-"""Kills real workers at chosen moments while producers write, for `tests.loghub_worker.test_worker_kills`.
+"""Kills or pauses real workers at chosen moments while producers write, for
+`tests.loghub_worker.test_worker_kills`.
 
 So that a kill cannot miss its moment, all processes of the worker are stopped first (SIGSTOP); if the moment
 is over by then, they continue.
@@ -52,7 +53,7 @@ def checkpoints(client: HttpLogHub) -> dict[int, int]:
 
 
 class Victim:
-    """A worker that is killed at a moment of its second batch, or of a later one."""
+    """A worker that is stopped at a moment of its second batch, or of a later one, and killed or not."""
 
     def __init__(self, worker: WorkerProcess, moment: Moment, sink: SinkView, client: HttpLogHub) -> None:
         self.worker = worker
@@ -68,11 +69,15 @@ class Victim:
         return self._journal.read().running
 
     def kill(self) -> None:
+        self.stop()
+        self.worker.kill_all()
+
+    def stop(self) -> None:
+        """All its processes stand still afterwards."""
         self._wait_for_a_batch()
         self._first = self.running
         self._begins, self._checkpoints = self._sink.last_begins(), checkpoints(self._client)
         wait_until(self._is_caught, self._moment, guard_s=GUARD_S)
-        self.worker.kill_all()
 
     def _wait_for_a_batch(self) -> None:
         """The journal may be that of an earlier process until this one runs."""
@@ -102,11 +107,11 @@ class Victim:
         if self._moment is Moment.JOB:
             running = self.running
             return running not in ((), self._first) and not self._is_in_sink(running)
-        saved = checkpoints(self._client)
+        saved, own = checkpoints(self._client), self.worker.shards
         if self._moment is Moment.CHECKPOINT:
-            return any(saved[shard] > before for shard, before in self._checkpoints.items())
+            return any(saved[shard] > before for shard, before in self._checkpoints.items() if shard in own)
         begins = self._sink.last_begins()
-        new = [shard for shard, begin in begins.items() if begin > self._begins.get(shard, -1)]
+        new = [shard for shard in begins.keys() & own if begins[shard] > self._begins.get(shard, -1)]
         return any(begins[shard] >= saved[shard] for shard in new)
 
     def _is_in_sink(self, ranges: tuple[Range, ...]) -> bool:
@@ -178,3 +183,39 @@ def run(scene: Scene, kills: int) -> Outcome:
     wait_until(lambda: bool(last.phase) and all_saved(scene.client), "the last checkpoints", guard_s=GUARD_S)
     assert last.end(signal.SIGTERM) == 0, last.log_tail()
     return Outcome(sent=producer.sent, checkpoints=after_kills)
+
+
+def pause(scene: Scene, pauses: int) -> Counter[str]:
+    """Stop one of two workers so many times, in a batch, until the other one has its shards and has delivered
+    more of them. Return what was sent."""
+    with producing(scene.service) as producer:
+        workers = [scene.start(0), scene.start(1)]
+        wait_until(lambda: all(map(_is_reading, workers)), "both workers to read", guard_s=GUARD_S)
+        for number, moment in zip(range(pauses), cycle((Moment.JOB, Moment.SINK)), strict=False):
+            paused, other = workers[number % 2], workers[1 - number % 2]
+            Victim(paused, moment, scene.sink, scene.client).stop()
+            try:
+                _wait_taken_over(scene, other)
+            finally:
+                paused.signal_all(signal.SIGCONT)
+            wait_until(lambda: all(map(_is_reading, workers)), "both workers to read", guard_s=GUARD_S)
+    alive = lambda: all(worker.phase for worker in workers)  # noqa: E731
+    wait_until(lambda: alive() and all_saved(scene.client), "the last checkpoints", guard_s=GUARD_S)
+    for worker in workers:
+        assert worker.end(signal.SIGTERM) == 0, worker.log_tail()
+    return producer.sent
+
+
+def _is_reading(worker: WorkerProcess) -> bool:
+    return worker.phase == "running" and 0 < len(worker.shards) < SHARDS
+
+
+def _wait_taken_over(scene: Scene, worker: WorkerProcess) -> None:
+    before = checkpoints(scene.client)
+
+    def has_all() -> bool:
+        saved = checkpoints(scene.client)
+        is_alone = bool(worker.phase) and len(worker.shards) == SHARDS
+        return is_alone and all(saved[shard] > before[shard] for shard in saved)
+
+    wait_until(has_all, "the other worker to deliver all shards", guard_s=GUARD_S)

@@ -32,15 +32,16 @@ class Backlog:
 def observed(
     before: Mapping[int, Backlog], *, positions: Mapping[int, int], ends: Mapping[int, int], now: float
 ) -> dict[int, Backlog]:
-    """The backlog of each shard that is read now, given what it was. What waits in a shard that was not read
-    before waits since nobody knows when, so it has waited for long enough."""
+    """The backlog of each shard that is read now and whose end is known, given what it was. What waits in a
+    shard when its end becomes known waits since nobody knows when, so it has waited for long enough."""
     return {
         shard: Backlog(
             position=position,
-            end=ends.get(shard, position),
+            end=ends[shard],
             since_s=_since_s(before.get(shard), position, now=now),
         )
         for shard, position in positions.items()
+        if shard in ends
     }
 
 

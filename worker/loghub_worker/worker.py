@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from loghub.client.port import LogHub
 from loghub.clock import Clock
 from loghub.worker_contract import WorkerStatus
 from loghub_worker.exchange_files import ExchangeFiles
@@ -23,6 +24,7 @@ from loghub_worker.failure.batch_deadline import hung_after_s
 from loghub_worker.failure.dead_letter import checked_dead_letters
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import Address, ConsumerIdentity, ReportedError, connect
+from loghub_worker.membership.group_watch import GroupWatch
 from loghub_worker.membership.heartbeat import HeartbeatThread
 from loghub_worker.membership.membership import Membership, MembershipTimings, MemberState, ShutdownMode
 from loghub_worker.membership.parallel_tasks import ParallelTasks
@@ -81,6 +83,7 @@ class WorkerRuntime:
             Membership(timings, random=chance), self._exchange, clock, random=chance
         )
         self._heartbeat: HeartbeatThread | None = None
+        self._group_watch: GroupWatch | None = None
         self._shard_manager: ShardManager | None = None
         self._query_runner: QueryRunner | None = None
         self._ledger: StateLedger | None = None  # of a stateful pipeline
@@ -153,7 +156,9 @@ class WorkerRuntime:
             self._address, agent=self._agent(), timeout_s=max(2.0, self._config.heartbeat_interval_s)
         )
         self._heartbeat = HeartbeatThread(self._shared_state, heartbeat_client, self._identity)
-        self._shard_manager = self._make_shard_manager(sink)
+        client = connect(self._address, agent=self._agent())
+        self._group_watch = GroupWatch(self._shared_state, client, self._identity)
+        self._shard_manager = self._make_shard_manager(sink, client)
         runner = QueryRunner if self._ledger is None else StatefulQueryRunner
         self._query_runner = runner(
             replace(settings, selection=transform.selection),
@@ -171,6 +176,7 @@ class WorkerRuntime:
         self._starting = False
         self._shard_manager.start()
         self._heartbeat.start()
+        self._group_watch.start()
 
     def _check_sink(self, check: Callable[[], None]) -> None:
         with sink_failures():
@@ -195,7 +201,6 @@ class WorkerRuntime:
                 credentials_dir=self._settings.credentials_dir,
                 sink_credentials=SinkCredentials(self._settings.sink_credentials_dir),
                 scratch=self._exchange.folder,
-                now_unix_s=self._clock.unix_s(),
             )
 
     def _open_ledger(self) -> StateLedger:
@@ -204,8 +209,7 @@ class WorkerRuntime:
         except OSError as error:
             raise FatalError("StateUnavailable", str(error)) from error
 
-    def _make_shard_manager(self, sink: BatchSink) -> ShardManager:
-        client = connect(self._address, agent=self._agent())
+    def _make_shard_manager(self, sink: BatchSink, client: LogHub) -> ShardManager:
         return ShardManager(
             self._shared_state,
             client,
@@ -254,7 +258,7 @@ class WorkerRuntime:
 
     def _raise_failures(self) -> None:
         self._end_if_hung()
-        parts = (self._heartbeat, self._shard_manager, self._query_runner)
+        parts = (self._heartbeat, self._group_watch, self._shard_manager, self._query_runner)
         for failure in (part.failure for part in parts if part is not None):
             if isinstance(failure, FatalError):
                 raise failure
@@ -284,7 +288,7 @@ class WorkerRuntime:
             self._drain(
                 ShutdownMode.LEAVE if is_drain_requested(self._settings.drain_file) else ShutdownMode.STOP
             )
-        for part in (self._heartbeat, self._shard_manager, self._query_runner):
+        for part in (self._group_watch, self._heartbeat, self._shard_manager, self._query_runner):
             if part is not None:
                 part.stop()
 

@@ -18,8 +18,9 @@ from loghub_worker.api import (
     Tracker,
     UnavailableError,
 )
-from loghub_worker.failure.dead_letter import TAG_PREFIX
-from tests.loghub_worker.consumer.support import PROJECT, Seen, Site, ids_of, running, wait_for
+from loghub_worker.consumer.received_log import LogPlace
+from loghub_worker.failure.dead_letter import TAG_PREFIX, FolderTarget, Rejection
+from tests.loghub_worker.consumer.support import PROJECT, Seen, Site, ids_of, released, running, wait_for
 
 QUICK = {"redelivery_delay_s": 0.05, "max_redelivery_delay_s": 0.2, "checkpoint_interval_s": 0.0}
 
@@ -125,6 +126,35 @@ def test_by_log_what_times_out_too_often_is_dead_lettered(site: Site) -> None:
 
 
 @pytest.mark.long
+def test_what_is_acknowledged_while_others_are_dead_lettered_is_not_a_dead_letter(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.prepare()
+    site.put(2, logs=1)
+    begin = decode(site.begin())
+    writes, may_write = threading.Event(), threading.Event()
+    trackers: list[Tracker] = []
+    write = FolderTarget.write
+
+    def slowly(target: FolderTarget, log_group: bytes, rejection: Rejection) -> None:
+        writes.set()
+        assert may_write.wait(60)
+        write(target, log_group, rejection)
+
+    monkeypatch.setattr(FolderTarget, "write", slowly)
+    seen = Seen(lambda _, tracker: trackers.append(tracker))
+    folder = DeadLetterFolder(path=str(tmp_path))
+    policy = OnFailure(policy="DeadLetter", max_attempts=1, dead_letter=folder)
+    limits = {"max_logs": 2, "max_wait_s": 60.0}  # one batch
+    settings = site.settings(acknowledge="log", ack_timeout_s=0.3, on_failure=policy, **limits, **QUICK)
+    with running(Consumer(settings, seen.factory)), released(may_write):
+        wait_for(writes.is_set, "the first dead letter")
+        trackers[0].ack(LogPlace(begin + 1, None))
+        may_write.set()
+        wait_for(lambda: site.saved() == site.ends(), "the end")
+    assert [path.name for path in tmp_path.rglob("*.json")] == [f"0-{begin}.json"]
+
+
 def test_a_dead_letter_that_is_away_loses_nothing_and_stops_no_other_shard(site: Site) -> None:
     site.prepare(shards=2)
     ids = site.put(3, logs=1)

@@ -1,20 +1,24 @@
 """Consumers that share a logstore: shards are handed over, also from a process that was killed."""
 
 import signal
+import threading
 from collections import Counter
 
 import pytest
 
 from loghub_worker.api import Consumer, LogBatch, Tracker
+from loghub_worker.membership.membership import ShardPhase
 from tests.loghub_worker.consumer.support import (
     GROUP,
     RecordingListener,
     Seen,
     Site,
     programs,
+    released,
     running,
     wait_for,
 )
+from tests.support import START_GUARD_S
 
 SHARDS = 4
 
@@ -71,6 +75,39 @@ def test_a_commit_in_on_revoked_is_what_the_next_consumer_continues_from(site: S
             ids = site.put(1, shard=moved)
             wait_for(lambda: bool(others.ids()), "the next consumer")
             assert others.ids() == ids
+
+
+def test_a_shard_that_is_taken_before_its_processor_began_goes_to_the_other_consumer(site: Site) -> None:
+    """The listener keeps the first consumer busy while it is given shards and they are taken again."""
+    site.prepare()
+    go_on = threading.Event()
+    listener = RecordingListener(lambda _: assert_is_set(go_on))
+    seen, others = Seen(), Seen()
+    first = Consumer(site.settings("c-0"), seen.factory, listener)
+    second = Consumer(site.settings("c-1"), others.factory)
+
+    def held(phase: ShardPhase) -> set[int]:
+        """Those that have not begun."""
+        found = first.inspect(lambda membership, *_: membership.shards) or ()
+        return {one.shard for one in found if one.phase is phase} - set(first.assignment())
+
+    with released(go_on), running(first):
+        wait_for(lambda: listener.shards("assigned") == {0}, "the first shard")
+        site.client.split_shard(site.logstore, 0, parts=SHARDS)
+        wait_for(lambda: len(held(ShardPhase.OPEN)) == SHARDS, "the new shards")
+        with running(second):
+            wait_for(lambda: bool(held(ShardPhase.DRAINING)), "a shard that is taken before it began")
+            before = held(ShardPhase.DRAINING)
+            go_on.set()
+            wait_for(lambda: before <= set(second.assignment()), "the other consumer")
+            for shard in range(1, SHARDS + 1):
+                site.put(2, shard=shard)
+            wait_for(lambda: len(seen.ids()) + len(others.ids()) == site.sent.total(), "all logs")
+    assert Counter(seen.ids() + others.ids()) == site.sent
+
+
+def assert_is_set(event: threading.Event) -> None:
+    assert event.wait(START_GUARD_S)
 
 
 @pytest.mark.long

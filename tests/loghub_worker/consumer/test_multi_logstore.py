@@ -33,9 +33,9 @@ class Logstores:
     def add(self, end: str, *, shards: int = 1) -> Site:
         site = Site(self._first.service, self._first.client)
         site.logstore = self.name(end)
-        site.prepare(shards=shards)
         self.sites[end] = site
-        self.seen.setdefault(site.logstore, Seen())
+        self.seen.setdefault(site.logstore, Seen())  # first: a look-up may find the logstore at once
+        site.prepare(shards=shards)
         return site
 
     def factory(self, logstore: str) -> Any:
@@ -102,6 +102,23 @@ def test_logstores_that_match_join_and_those_that_are_deleted_leave(logstores: L
     }
 
 
+def test_a_logstore_that_is_deleted_and_created_again_between_two_look_ups_is_read_from_its_begin(
+    logstores: Logstores,
+) -> None:
+    a = logstores.add("a")
+    ids = a.put(2)
+    consumer = logstores.consumer(logstores.settings(create_group=True), look_up_interval_s=2.0)
+    with running(consumer):
+        wait_for(lambda: logstores.ids("a") == ids, "the logs of the first one")
+        a.client.delete_logstore(a.logstore)
+        a.client.create_logstore(a.logstore, shards=1)
+        more = a.put(2)
+        wait_for(lambda: bool(a.client.list_groups(a.logstore)), "the group to be created again")
+        wait_for(lambda: a.saved() == a.ends(), "the checkpoint")
+        wait_for(lambda: consumer.errors() == {}, "its error to be gone")
+        assert logstores.ids("a")[-len(more) :] == more
+
+
 def test_what_fails_in_one_logstore_is_reported_by_logstore_and_tried_again(logstores: Logstores) -> None:
     a, b = logstores.add("a"), logstores.add("b")
     b.client.delete_group(b.logstore, "readers")
@@ -134,6 +151,7 @@ def test_an_error_of_the_listener_ends_all_logstores(logstores: Logstores) -> No
         assert site.client.group_status(site.logstore, "readers").consumers == ()
 
 
+@pytest.mark.long
 def test_all_logstores_together_hold_no_more_than_the_bound(logstores: Logstores) -> None:
     sites = logstores.add("a"), logstores.add("b")
     may_end = threading.Event()

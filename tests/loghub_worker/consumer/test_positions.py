@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -218,3 +218,39 @@ def test_a_damaged_answer_is_pulled_again_also_if_the_processor_fails_before_it_
     with running(consumer):
         wait_for(lambda: seen.ids() == ids, "the sound answer")
     assert calls > 1
+
+
+@pytest.mark.parametrize("by", ["split", "merge"])
+@pytest.mark.parametrize("start", ["end", 4_000_000_000])
+def test_shards_that_continue_a_read_one_begin_at_their_first_log(
+    site: Site, by: str, start: Literal["end"] | int
+) -> None:
+    """Whatever the start position is, which is meant for the first start of the group."""
+    site.prepare(shards=1 if by == "split" else 2)
+    site.put(2)
+    settings = site.settings(start_position=start)
+    with running(Consumer(settings, Seen().factory)):
+        wait_for(lambda: site.saved() == site.ends(), "the shards to be opened at the end")
+    if by == "split":
+        site.client.split_shard(site.logstore, 0)
+    else:
+        site.client.merge_shards(site.logstore, 0)
+    new = [one.shard for one in site.client.list_shards(site.logstore) if not one.read_only]
+    ids = [name for shard in new for name in site.put(3, shard=shard)]
+    seen = Seen()
+    with running(Consumer(settings, seen.factory)):
+        wait_for(lambda: site.saved() == site.ends(), "the end")
+    assert sorted(seen.ids()) == sorted(ids)
+
+
+def test_shards_of_which_nothing_was_read_begin_at_the_start_position(site: Site) -> None:
+    site.prepare()
+    site.put(1)
+    site.client.split_shard(site.logstore, 0)
+    skipped = [*site.put(2, shard=1), *site.put(2, shard=2)]
+    seen = Seen()
+    with running(Consumer(site.settings(start_position="end"), seen.factory)):
+        wait_for(lambda: site.saved() == site.ends(), "the shards to be opened at the end")
+        ids = site.put(1, shard=2)
+        wait_for(lambda: seen.ids() == ids, "what is new")
+    assert not set(seen.ids()) & set(skipped)

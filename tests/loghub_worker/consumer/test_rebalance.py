@@ -43,3 +43,10 @@ def test_a_shard_that_returns_waits_for_the_processor_of_its_earlier_assignment(
     assert rebalance({0: sf.lost(FLOW)}, (returned,)) == Rebalance()
     assert rebalance({0: sf.shut_down(sf.lost(FLOW))}, (returned,)) == Rebalance(ended=(0,))
     assert rebalance({}, (returned,)) == Rebalance(assigned=(returned,))
+
+
+def test_a_shard_that_is_taken_before_it_began_is_released() -> None:
+    """Its processor would never end, and nobody else would get it."""
+    assert rebalance({}, (DRAINING,)) == Rebalance(unbegun=(DRAINING,))
+    again = replace(DRAINING, epoch=2)
+    assert rebalance({0: sf.lost(FLOW)}, (again,)) == Rebalance(), "the processor of the earlier one runs"

@@ -3,15 +3,18 @@
 import threading
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from loghub.wire import loggroup
 from loghub.wire.cursor import decode
+from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub_worker.api import (
     Consumer,
     ConsumerSettings,
+    DeadLetterFolder,
     DeadLetterLogstore,
     LogBatch,
     OnFailure,
@@ -48,9 +51,11 @@ def settings(site: Site, name: str = "c-0", **changes: object) -> ConsumerSettin
 
 
 def end(site: Site, name: str) -> tuple[str, str]:
-    """The end of a further logstore, and its checkpoint in the group."""
+    """The end of a further logstore, and its checkpoint in the group; "" before its consumer has begun."""
     logstore = f"{site.logstore}-{name}"
-    checkpoints = {one.shard: one.cursor for one in site.client.get_checkpoints(logstore, GROUP)}
+    has_group = any(group.name == GROUP for group in site.client.list_groups(logstore))
+    found = site.client.get_checkpoints(logstore, GROUP) if has_group else ()
+    checkpoints = {one.shard: one.cursor for one in found}
     return site.client.get_cursor(logstore, 0, "end"), checkpoints.get(0, "")
 
 
@@ -133,6 +138,74 @@ def test_what_others_wrote_into_the_retry_logstore_is_handed_over_at_once(waits:
     seen = Seen()
     with running(Consumer(settings(waits), seen.factory)):
         wait_for(lambda: seen.ids() == ["foreign"] and is_done(waits), "the log")
+
+
+ODD_MARKS: dict[str, str] = {
+    "delay_ms": "9" * 400,
+    "not_before_ms": "9" * 400,
+    "retries": "-1000000000",
+    "attempts": "-7",
+    "shard": "-1",
+    "project": "/etc",
+    "logstore": "../..",
+    "consumer_group": "..",
+}
+
+
+def mark(**parts: str) -> tuple[tuple[str, str], ...]:
+    """The tags of a log group that waits."""
+    usual = {
+        "project": PROJECT,
+        "logstore": "access",
+        "consumer_group": GROUP,
+        "shard": "0",
+        "cursor": encode_cursor(5),
+        "attempts": "2",
+        "retries": "1",
+        "not_before_ms": "0",
+        "delay_ms": "400",
+    }
+    return tuple((f"retry_{name}", value) for name, value in (usual | parts).items())
+
+
+@pytest.mark.parametrize("part", ODD_MARKS)
+def test_a_mark_that_no_consumer_writes_is_none(part: str) -> None:
+    log = Log(time=1, contents=(("id", "x"),))
+    assert mark_of(encode(LogGroup(logs=(log,), tags=mark()))) is not None
+    assert mark_of(encode(LogGroup(logs=(log,), tags=mark(**{part: ODD_MARKS[part]})))) is None
+
+
+def test_odd_marks_neither_end_a_consumer_nor_lead_out_of_the_folder_of_the_dead_letter(
+    waits: Site, tmp_path: Path
+) -> None:
+    """Every client of the retry logstore can write marks of any content."""
+    odd = ODD_MARKS | {"project": str(tmp_path / "elsewhere")}
+    for part, value in odd.items():
+        logs = (Log(time=1, contents=(("id", part),)),)
+        group = LogGroup(logs=logs, tags=mark(**{part: value}))
+        waits.client.put_logs(f"{waits.logstore}-retry", encode(group))
+    folder = DeadLetterFolder(path=str(tmp_path / "rejected"))
+    on_failure = OnFailure(policy="DeadLetter", max_attempts=1, max_consecutive=100, dead_letter=folder)
+    short = RetryLogstore(logstore=f"{waits.logstore}-retry", delays_s=(0.05,))
+    refusing = Refusing(dict.fromkeys(odd, 99))
+    with running(Consumer(settings(waits, on_failure=on_failure, retry=short), Seen(refusing).factory)):
+        wait_for(lambda: is_done(waits), "all to be settled")
+    inside = tmp_path / "rejected" / PROJECT / f"{waits.logstore}-retry" / GROUP
+    written = {path for path in tmp_path.rglob("*") if path.is_file()}
+    assert len(written) == len(odd)
+    assert {path.parent for path in written} == {inside}
+
+
+def test_logs_that_wait_for_another_group_are_passed_over(waits: Site) -> None:
+    """Two groups were given one retry logstore: each reads it, and must not process the other's logs."""
+    retry = f"{waits.logstore}-retry"
+    for owner in ("others", GROUP):
+        logs = (Log(time=1, contents=(("id", f"of {owner}"),)),)
+        waits.client.put_logs(retry, encode(LogGroup(logs=logs, tags=mark(consumer_group=owner))))
+    seen = Seen()
+    with running(Consumer(settings(waits), seen.factory)):
+        wait_for(lambda: is_done(waits), "all to be settled")
+    assert seen.ids() == [f"of {GROUP}"]
 
 
 def test_a_retry_logstore_that_does_not_exist_is_an_error_at_the_start(site: Site) -> None:

@@ -332,3 +332,26 @@ def test_a_shard_that_waits_has_no_backlog_for_those_with_a_lower_priority() -> 
     assert not has_backlog(replace(reading, pull_failures=1), Step.WAIT)
     for phase in (FlowPhase.OPENING, FlowPhase.ROLLING_BACK, FlowPhase.PAUSING, FlowPhase.LOST):
         assert not has_backlog(replace(reading, phase=phase), Step.WAIT)
+
+
+def at_end() -> ShardFlow:
+    flow = pull_in_flight()
+    pull = sf.next_pull(flow, share_bytes=SHARE, batch_bytes=BATCH)
+    return sf.pulled(flow, pull, PullResult(groups=0, bytes=0, after=100, is_end=True), interval_s=1.0, now=5)
+
+
+def test_a_parked_shard_is_pulled_again_once_something_has_arrived_or_its_position_has_changed() -> None:
+    flow = sf.parked(at_end())
+    assert sf.pull_due_s(flow, share_bytes=SHARE) is None
+    assert sf.pull_due_s(sf.arrived(flow, now=7), share_bytes=SHARE) == 7
+    assert not sf.arrived(flow, now=7).is_at_end, "it would be parked again"
+    assert sf.pull_due_s(sf.sought(flow, to=3, now=8), share_bytes=SHARE) == 8
+    paused = sf.paused(flow)
+    assert sf.pull_due_s(sf.arrived(paused, now=9), share_bytes=SHARE) is None
+    assert sf.pull_due_s(sf.resumed(sf.arrived(paused, now=9), now=10), share_bytes=SHARE) == 10
+
+
+def test_an_arrival_changes_nothing_for_a_shard_that_is_not_parked() -> None:
+    for make in ALL:
+        flow = make()  # type: ignore[operator]
+        assert sf.arrived(flow, now=9) == flow

@@ -42,6 +42,13 @@ def test_a_file_of_the_last_process_is_removed_by_an_empty_journal(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_flipped_bit_in_a_text_is_no_obstacle(tmp_path: Path) -> None:
+    path = tmp_path / "attempts.json"
+    AttemptJournal(path).write(JOURNAL)
+    path.write_bytes(path.read_bytes().replace("ü".encode(), b"\xc3\x3c"))
+    assert AttemptJournal(path).read() == Journal()
+
+
 def test_a_damaged_file_or_a_folder_in_its_place_is_no_obstacle(tmp_path: Path) -> None:
     path = tmp_path / "attempts.json"
     path.write_bytes(b"{")

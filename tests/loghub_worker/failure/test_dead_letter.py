@@ -11,7 +11,7 @@ from loghub.client.port import Pulled
 from loghub.wire import loggroup
 from loghub.wire.cursor import decode
 from loghub.wire.cursor import encode as encode_cursor
-from loghub.wire.errors import LogHubError
+from loghub.wire.errors import Code, LogHubError
 from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub_worker.failure.dead_letter import (
     TAG_PREFIX,
@@ -19,6 +19,7 @@ from loghub_worker.failure.dead_letter import (
     FolderTarget,
     LogstoreTarget,
     Rejection,
+    description,
 )
 from loghub_worker.failure.origin import Origin
 from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
@@ -80,6 +81,42 @@ def test_a_log_group_in_a_logstore_keeps_its_bytes_and_gets_tags(client: MemoryL
         f"{TAG_PREFIX}attempts": "5",
         f"{TAG_PREFIX}time": "2026-01-01T00:00:00Z",
     }
+
+
+@pytest.mark.parametrize(("logs", "most", "written"), [(8, 400, [4, 4]), (8, 200, [2] * 4), (7, 400, [4, 3])])
+def test_a_log_group_that_is_too_large_with_its_tags_is_written_in_halves(
+    client: MemoryLogHub, logs: int, most: int, written: list[int]
+) -> None:
+    """``most`` bytes are accepted besides the tags; eight logs have about 500."""
+    put_logs = client.put_logs
+
+    def limited(logstore: str, log_group: bytes, *, hash_key: str | None = None) -> None:
+        if len(log_group) - len(tags) > most:
+            raise LogHubError(Code.POST_BODY_TOO_LARGE, 400, "the body may have 10485760 bytes")
+        put_logs(logstore, log_group, hash_key=hash_key)
+
+    client.put_logs = limited  # type: ignore[method-assign]
+    target = LogstoreTarget(client, "rejected", ORIGIN)
+    described = description(ORIGIN, rejection(7)).items()
+    tags = encode(
+        LogGroup(logs=(), tags=tuple((f"{TAG_PREFIX}{name}", str(value)) for name, value in described))
+    )
+    group = LogGroup(
+        logs=tuple(Log(time=number, contents=(("text", b"x" * 50),)) for number in range(logs)), topic="t"
+    )
+    target.write(encode(group), rejection(7))
+    begin = client.get_cursor("rejected", 0, "begin")
+    found = [
+        loggroup.decode(body)
+        for body in loggroup.split(client.pull_logs("rejected", 0, cursor=begin, count=99).body)
+    ]
+    assert [len(one.logs) for one in found] == written
+    assert tuple(log for one in found for log in one.logs) == group.logs
+    assert all(dict(one.tags)[f"{TAG_PREFIX}cursor"] == encode_cursor(7) for one in found)
+    assert {one.topic for one in found} == {"t"}
+    # One log that is too large alone is not cut, and the error says how large it is.
+    with pytest.raises(LogHubError, match="a log group of"):
+        target.write(encode(LogGroup(logs=(Log(time=1, contents=(("text", "x" * 900),)),))), rejection(8))
 
 
 def test_a_log_group_in_a_folder_is_one_file_however_often_it_is_written(

@@ -88,6 +88,7 @@ class OneShardWorker:
         last_initial_shard: int | None = None,
         shards: int = 1,
         tasks: ShardTasks | None = None,
+        is_started: bool = True,
         **timings: float,
     ) -> None:
         self.config = worker_config(
@@ -113,7 +114,8 @@ class OneShardWorker:
         self.tasks = tasks or TasksInOrder()
         self.heartbeat = HeartbeatThread(self.shared_state, self.client, IDENTITY)
         self.shard_manager = self.make_shard_manager(self.client)
-        self.step()
+        if is_started:
+            self.step()
 
     def make_shard_manager(self, client: MemoryLogHub) -> ShardManager:
         sink: Any = self.sink

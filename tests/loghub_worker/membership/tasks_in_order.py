@@ -1,6 +1,6 @@
 """Shard tasks without threads: each runs to its end where it is started."""
 
-from collections.abc import Callable, Hashable, Iterator, Set
+from collections.abc import Callable, Collection, Hashable, Iterator, Set
 from contextlib import contextmanager
 
 
@@ -11,11 +11,19 @@ class TasksInOrder:
         self._busy: set[Hashable] = set()
 
     def start(self, key: Hashable, task: Callable[[], None]) -> bool:
-        if key in self._busy:
-            return False
-        with self.alone(key):
-            task()
-        return True
+        return bool(self.start_together((key,), lambda _: task()))
+
+    def start_together(
+        self, keys: Collection[Hashable], task: Callable[[frozenset[Hashable]], None]
+    ) -> frozenset[Hashable]:
+        free = frozenset(keys) - self._busy
+        self._busy |= free
+        try:
+            if free:
+                task(free)
+        finally:
+            self._busy -= free
+        return free
 
     @contextmanager
     def alone(self, key: Hashable) -> Iterator[None]:

@@ -88,6 +88,20 @@ class Late(Recorder):
             raise
 
 
+class SavingAside(Recorder):
+    """Saves its first batch in a thread, and returns meanwhile. The second waits for the file ``go``."""
+
+    def process(self, logs: LogBatch, tracker: Tracker) -> None:
+        self.write(f"began {logs.next_cursor}")
+        if not hasattr(self, "saving"):
+            self.saving = threading.Thread(target=tracker.save)
+            self.saving.start()
+            time.sleep(0.2)  # until it has been sent
+            return
+        while not (Path(os.environ[OUTPUT]).parent / "go").exists():
+            time.sleep(0.01)
+
+
 class Refusing(Recorder):
     """Refuses ``refuse-2-..`` in its first two deliveries, and rejects ``reject-..``."""
 

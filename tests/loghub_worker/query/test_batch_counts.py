@@ -76,6 +76,8 @@ def open_batch(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     ended = threading.Event()
 
     def on_batch(rows: DataFrame, _: int) -> None:
+        if rows.isEmpty():  # the first batch, if the ends of the shards were not known in time
+            return
         given.put(rows)
         ended.wait(GUARD_S)
 

@@ -156,6 +156,12 @@ def test_what_a_file_system_reports_whatever_is_written_is_not_due_to_the_logs(c
         assert failure_of(spark_error(task, (name, message))).cause is Cause.UNAVAILABLE
 
 
+def test_a_file_where_the_folder_of_the_sink_should_be_is_not_due_to_the_logs() -> None:
+    name = "org.apache.hadoop.fs.ParentNotDirectoryException"
+    failure = failure_of(spark_error((name, "Parent path is not a directory: file:/sink")))
+    assert (failure.cause, failure.reason) == (Cause.UNAVAILABLE, "PipelineFailed")
+
+
 @pytest.mark.parametrize(
     "log",
     [

@@ -56,9 +56,7 @@ def threads_of(
     name: str = "w-0",
     transform: Transform | None = None,
 ) -> WorkerThreads:
-    sink: Any = make_sink(
-        config, consumer=name, credentials_dir=str(service.credentials_dir), scratch=folder, now_unix_s=0
-    )
+    sink: Any = make_sink(config, consumer=name, credentials_dir=str(service.credentials_dir), scratch=folder)
     return WorkerThreads(
         spark, config, sink, service.credentials_dir, folder / name, name=name, transform=transform
     )

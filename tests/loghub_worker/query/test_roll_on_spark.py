@@ -48,9 +48,7 @@ def test_logs_wait_in_the_log_service_until_they_are_worth_a_file(
         )
         pipeline = SqlPipeline(text=QUERY)
         config = worker_config(service.endpoint, settings, pipeline=pipeline, fetch_interval_s=0.1)
-        sink: Any = make_sink(
-            config, consumer="w-0", credentials_dir="/k", scratch=tmp_path / "scratch", now_unix_s=0
-        )
+        sink: Any = make_sink(config, consumer="w-0", credentials_dir="/k", scratch=tmp_path / "scratch")
         threads = WorkerThreads(spark, config, sink, service.credentials_dir, tmp_path / "state")
         threads.start()
         try:

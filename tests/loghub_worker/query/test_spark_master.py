@@ -126,7 +126,7 @@ def test_files_for_a_bucket_are_refused_because_executors_lack_the_disk_of_the_w
 ) -> None:
     config = worker_config("http://x", sink, spark_master=CLUSTER)
     with pytest.raises(InvalidSinkError, match=r"spec\.spark\.master"):
-        make_sink(config, consumer="w-0", credentials_dir="/k", scratch=tmp_path, now_unix_s=0)
+        make_sink(config, consumer="w-0", credentials_dir="/k", scratch=tmp_path)
 
 
 def test_rows_that_the_sink_does_not_find_are_an_error_of_its_volume() -> None:

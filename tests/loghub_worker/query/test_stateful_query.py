@@ -74,6 +74,11 @@ class HeldSink:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sink, name)
 
+    def write(self, result: DataFrame, batch: str) -> int:
+        rows: int = self._sink.write(result, batch)
+        self._moments.at("written")
+        return rows
+
     def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
         self._moments.at("computed")
         self._sink.publish(batch, ranges, may_commit)
@@ -114,7 +119,6 @@ class Stage:
             consumer=name,
             credentials_dir=str(self._service.credentials_dir),
             scratch=folder,
-            now_unix_s=0.0,
         )
         threads = WorkerThreads(
             self._spark,

@@ -57,7 +57,7 @@ def table_sink(
     sink: Any = make_delta_sink(
         DeltaSettings(path=path, **settings),
         SinkCredentials(keys),
-        SinkOwner(group_path=GROUP_PATH, consumer=name, scratch=scratch, now_unix_s=0.0),
+        SinkOwner(group_path=GROUP_PATH, consumer=name, scratch=scratch),
     )
     sink._write = partial(_write, sink)
     sink._table.at_step = at_step

@@ -138,7 +138,7 @@ def test_a_secret_without_the_keys_is_refused(tmp_path: Path) -> None:
 
 
 def make(sink: ParquetSink | JsonSink, keys: Path, scratch: Path) -> object:
-    owner = SinkOwner(group_path=GROUP_PATH, consumer="w", scratch=scratch, now_unix_s=0)
+    owner = SinkOwner(group_path=GROUP_PATH, consumer="w", scratch=scratch)
     return make_files_sink(sink, SinkCredentials(keys), owner)
 
 

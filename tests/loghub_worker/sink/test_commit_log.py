@@ -1,6 +1,7 @@
 """Exactly-once delivery into a folder: a worker is killed or stalled at every step, or a checkpoint is
 moved."""
 
+import json
 import os
 import signal
 import subprocess
@@ -222,7 +223,24 @@ def test_prune_removes_only_old_aborts(site: Path) -> None:
     assert worker.resume(worker.incarnation(0), BEGIN) == BEGIN + GROUPS
 
 
-def test_a_worker_whose_clock_is_ahead_takes_nothing_for_old(site: Path) -> None:
+def test_prune_removes_the_decision_of_a_worker_that_ended_after_it_removed_the_claims(site: Path) -> None:
+    worker = LineWorker(site, "first")
+    worker.assign((0,))
+    worker.deliver(save=False)
+    worker.deliver(save=False)
+    first, last = sorted((site / "sink/_loghub/p/l/g/range-claims").iterdir(), key=lambda path: path.name)
+    batches = site / "sink/_loghub/p/l/g/batches"
+    for path in batches.iterdir():
+        date_back(path, TOMBSTONE_S + 10)
+    kept = f"{json.loads(last.read_bytes())['batch']}.json"
+    first.unlink()
+    LineWorker(site, "other").commit_log.prune(owner="other")
+    assert [path.name for path in batches.iterdir()] == [kept]
+
+
+def test_a_worker_whose_clock_is_ahead_takes_nothing_for_old(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The writer of an abort that was removed could still commit its batch, which is delivered already."""
     writer = LineWorker(site, "writer")
     writer.commit_log.abort("gone")
@@ -234,13 +252,11 @@ def test_a_worker_whose_clock_is_ahead_takes_nothing_for_old(site: Path) -> None
         described.open().create("_loghub/p/l/g/stage/writer-1/part-0.parquet", b"rows")
     else:
         writer.commit_log.stage("writer-1").mkdir()
-    ahead = SinkOwner(
-        group_path=GROUP_PATH,
-        consumer="other",
-        scratch=site / "scratch",
-        now_unix_s=time.time() + 2 * TOMBSTONE_S,
-    )
-    make_files_sink(ParquetSink(path=path, s3=settings), keys, ahead)
+    owner = SinkOwner(group_path=GROUP_PATH, consumer="other", scratch=site / "scratch")
+    ahead = time.time() + 2 * TOMBSTONE_S
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: ahead)
+        make_files_sink(ParquetSink(path=path, s3=settings), keys, owner)
     records = site / "sink/_loghub/p/l/g"
     assert [path.name for path in (records / "batches").iterdir()] == ["gone.json"]
     assert [path.name for path in (records / "stage").iterdir()] == ["writer-1"]

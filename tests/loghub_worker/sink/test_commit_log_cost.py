@@ -140,7 +140,7 @@ def test_claims_of_the_earlier_layout_are_an_error_that_says_what_to_do(tmp_path
     claims.mkdir(parents=True)
 
     def make() -> Any:
-        return make_sink(config, consumer="w-0", credentials_dir="/k", scratch=tmp_path, now_unix_s=0)
+        return make_sink(config, consumer="w-0", credentials_dir="/k", scratch=tmp_path)
 
     make()  # no claims are left
     (claims / "0-1-100-0").write_text('{"batch":"b","end":110}')

@@ -38,6 +38,7 @@ class Cuts:
                 self.ends.append(end)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("killed_at", "folders"),
     [(None, ["", ""]), ("files moved", ["", ""]), (None, ["day=1/hour=1", "day=1/hour=2"])],

@@ -42,7 +42,7 @@ def stalled_worker(folder: Path, step: str) -> Iterator[None]:
     def assign() -> None:
         try:
             worker.assign((0,))
-        except (SessionLostError, RangeTakenError):
+        except (SessionLostError, RangeTakenError, OSError):
             assert lost.is_set()
 
     def save(shard: int, position: int) -> None:

@@ -66,7 +66,7 @@ def stalled(service: Service, step: str, nth: int) -> Iterator[LineWorker]:
     def run() -> None:
         try:
             worker.run()
-        except RangeTakenError:
+        except (RangeTakenError, OSError):  # the latter if claims are removed that it has read
             return
 
     worker = service.worker("first", at_step=at_step)
@@ -98,6 +98,44 @@ def test_no_line_is_delivered_twice(site: Path, step: str, nth: int, batches: in
             pass
     except RangeTakenError:  # the first has opened a shard after it
         second.run()
+    assert delivered(site) == everything()
+
+
+@pytest.mark.parametrize("step", ["checkpoint read", "confirmed"])
+def test_a_shard_whose_claims_are_removed_while_it_is_opened_is_opened_again(site: Path, step: str) -> None:
+    """The first worker commits after its checks and acknowledges, and so removes the claims and the decision,
+    while the second has read the claims and the checkpoint of before."""
+    reached, go_on, failures = threading.Event(), threading.Event(), []
+
+    def at_step(name: str) -> None:
+        if name == step and not reached.is_set():
+            reached.set()
+            assert go_on.wait(GUARD_S)
+
+    def open_shards() -> None:
+        try:
+            second.assign(SHARDS)
+        except OSError as error:
+            failures.append(str(error))
+        else:
+            second.deliver()
+
+    def open_meanwhile(name: str) -> None:
+        if name == "openings checked" and not reached.is_set():
+            thread.start()
+            assert reached.wait(GUARD_S)
+
+    first = LineWorker(site, "first", at_step=open_meanwhile)
+    second = LineWorker(site, "second", at_step=at_step)
+    thread = threading.Thread(target=open_shards, daemon=True)
+    first.assign(SHARDS)
+    first.deliver()
+    go_on.set()
+    thread.join(GUARD_S)
+    assert not thread.is_alive()
+    (failure,) = failures
+    assert "another worker saved a checkpoint of shard 0 while this one opened it" in failure
+    second.run()
     assert delivered(site) == everything()
 
 

@@ -33,7 +33,7 @@ COLUMNS = [
 
 def sink_of(folder: Path, **settings: Any) -> Any:
     config = worker_config("http://x", DeltaSink(path=str(folder / "table"), **settings))
-    sink: Any = make_sink(config, consumer="w-0", credentials_dir="/k", scratch=folder, now_unix_s=0)
+    sink: Any = make_sink(config, consumer="w-0", credentials_dir="/k", scratch=folder)
     return sink
 
 
@@ -256,5 +256,4 @@ def test_a_folder_that_cannot_be_written_is_reported_before_spark_starts(tmp_pat
             consumer="w-0",
             credentials_dir="/k",
             scratch=tmp_path,
-            now_unix_s=0,
         )

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +22,9 @@ from deltalake.exceptions import CommitFailedError
 from loghub_worker.batch_plan import Range
 from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
+from loghub_worker.sink.delta_files import ABANDONED_S
 from loghub_worker.sink.range_claims import ShardIncarnation
+from tests.loghub_worker.sink.commit_log_child import date_back
 from tests.loghub_worker.sink.delta_child import BEGIN, END, SHARDS
 from tests.loghub_worker.sink.delta_tables import (
     actions,
@@ -366,6 +369,21 @@ def test_a_table_is_not_created_among_files_that_its_vacuum_would_remove(tmp_pat
     opened(deliver_to, 10)
     deliver(deliver_to, 10, 20)
     assert delivered(table) == Counter(ids(0, 10, 20))
+
+
+def test_staged_files_are_old_by_the_clock_of_the_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its own clock a worker that is two days ahead would remove what another one is writing."""
+    stage = tmp_path / "table/_loghub/p/l/g/stage"
+    for name, age_s in {"other-1": 0.0, "other-2": ABANDONED_S + 100, "other-3": ABANDONED_S - 100}.items():
+        (stage / name).mkdir(parents=True)
+        date_back(stage / name, age_s)
+    ahead = time.time() + 2 * ABANDONED_S
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: ahead)
+        table_sink(str(tmp_path / "table"), tmp_path)
+    assert sorted(path.name for path in stage.iterdir()) == ["other-1", "other-3"]
 
 
 @pytest.mark.parametrize("name", ["a%20b", "a\\b"])

@@ -51,7 +51,6 @@ def make(request: Any, tmp_path: Path) -> Make:
             consumer="w-0",
             credentials_dir="/k",
             scratch=tmp_path,
-            now_unix_s=0,
             sink_credentials=keys,
         )
         sink.out = out
@@ -163,7 +162,7 @@ def test_columns_that_cannot_be_folders_are_refused_at_the_start(
     columns: list[str], partition_by: tuple[str, ...], message: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     config = worker_config("http://x", ParquetSink(path=str(tmp_path / "out"), partition_by=partition_by))
-    sink = make_sink(config, consumer="w-0", credentials_dir="/k", scratch=tmp_path, now_unix_s=0)
+    sink = make_sink(config, consumer="w-0", credentials_dir="/k", scratch=tmp_path)
     with pytest.raises(InvalidSinkError, match=message):
         sink.check(spark.range(0).selectExpr(*columns))
 

@@ -32,7 +32,7 @@ def frame(spark: SparkSession) -> DataFrame:
 
 def sink_of(sink: Sink, folder: Path) -> Any:
     config = worker_config("http://x", sink)
-    return make_sink(config, consumer="w-0", credentials_dir="/k", scratch=folder, now_unix_s=0)
+    return make_sink(config, consumer="w-0", credentials_dir="/k", scratch=folder)
 
 
 def resumed(sink: Any, checkpoint: int) -> int:
@@ -137,7 +137,6 @@ def test_files_are_not_written_into_a_delta_table(tmp_path: Path, s3: S3Server) 
                 credentials_dir="/k",
                 sink_credentials=keys,
                 scratch=tmp_path,
-                now_unix_s=0,
             )
 
 
@@ -163,7 +162,6 @@ def test_a_batch_in_a_bucket_is_published_once_and_completely(
         consumer="w-0",
         credentials_dir="/k",
         scratch=tmp_path,
-        now_unix_s=0,
         sink_credentials=keys,
     )
     sink.check(frame.limit(0))

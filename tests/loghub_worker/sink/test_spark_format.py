@@ -1,6 +1,7 @@
 """The sink of any format, with formats that pyspark has and with a real database: Derby, in Spark's JVM."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.sink_credentials import NO_CREDENTIALS, SinkCredentials
 from loghub_worker.sink.spark_format import REDACT_OPTIONS, RejectedRowsError, SparkFormat, masked
 from tests.cluster import runs
+from tests.loghub_worker.sink.commit_log_child import date_back
 
 pytestmark = pytest.mark.spark
 DERBY = "org.apache.derby.iapi.jdbc.AutoloadedDriver"
@@ -44,6 +46,33 @@ def test_each_batch_is_added_to_the_rows_before(
     assert [target.write(rows, batch) for batch in "ab"] == [20, 20]
     read = spark.read.format(name).schema(rows.schema).load(str(tmp_path / "out"))
     assert sorted(map(tuple, read.collect())) == sorted(2 * list(map(tuple, rows.collect())))
+
+
+WRITERS, BATCHES, ROWS = 2, 8, 40_000
+
+
+def test_workers_that_write_into_one_folder_take_nothing_from_each_other(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Hadoop's committer would remove the temporary files of all others at the end of each batch, and a task
+    whose files are gone ends without an error."""
+
+    def write(session: SparkSession, writer: int) -> None:
+        for batch in range(BATCHES):
+            first = (writer * BATCHES + batch) * ROWS
+            rows = session.range(first, first + ROWS, 1, 4).selectExpr("CAST(id AS STRING) AS id")
+            assert sink("orc", path=str(tmp_path / "out")).write(rows, "b") == ROWS
+
+    of_others = tmp_path / "out/_temporary"
+    for name, age_s in {"7": 2 * 86_400.0, "8": 3600.0}.items():
+        (of_others / name).mkdir(parents=True)
+        date_back(of_others / name, age_s)
+    sessions = [spark.newSession() for _ in range(WRITERS)]
+    with ThreadPoolExecutor(WRITERS) as pool:
+        list(pool.map(write, sessions, range(WRITERS)))
+    ids = spark.read.format("orc").load(str(tmp_path / "out")).select("id")
+    assert ids.count() == ids.distinct().count() == WRITERS * BATCHES * ROWS
+    assert [path.name for path in of_others.iterdir()] == ["8"], "what a killed worker left goes after a day"
 
 
 def test_options_of_the_secret_override_the_others(rows: DataFrame, tmp_path: Path) -> None:

@@ -19,6 +19,9 @@ class CountingClient:
         self.client = client
         self.requested: list[int] = []
 
+    def has_polls(self) -> bool:
+        return bool(self.client.has_polls())
+
     def get_cursor(self, logstore: str, shard: int, position: Any) -> str:
         self.requested.append(shard)
         return str(self.client.get_cursor(logstore, shard, position))

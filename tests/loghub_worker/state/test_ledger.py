@@ -144,3 +144,26 @@ def test_a_shard_that_is_another_one_of_the_same_number_is_discarded(tmp_path: P
     created_again = ShardIncarnation(shard=0, created=2)
     assert ledger.continue_at(created_again, 3, is_first=True, moved=False) == 3
     assert lacking(ledger) == {}
+
+
+@pytest.mark.parametrize("flipped", [b"sql", b"since"])
+def test_a_ledger_with_a_flipped_bit_is_no_ledger(tmp_path: Path, flipped: bytes) -> None:
+    ledger = opened(tmp_path)
+    continued(ledger, 0, is_first=True)
+    deliver(ledger, 0, 10)
+    file = tmp_path / "state" / "ledger.json"
+    content = file.read_bytes()
+    assert flipped in content
+    file.write_bytes(content.replace(flipped, bytes([flipped[0] ^ 0x80]) + flipped[1:]))
+    again = opened(tmp_path)
+    assert continued(again, 10) == 10
+    assert lacking(again) == {0: (10, Why.UNUSABLE)}
+
+
+def test_a_cause_that_a_later_release_wrote_is_an_unusable_state(tmp_path: Path) -> None:
+    opened(tmp_path)
+    file = tmp_path / "state" / "ledger.json"
+    file.write_bytes(file.read_bytes().replace(b'"why":"Elsewhere"', b'"why":"Borrowed"'))
+    again = opened(tmp_path)
+    continued(again, 3)
+    assert lacking(again) == {0: (3, Why.UNUSABLE)}

@@ -9,14 +9,18 @@ of logs with the same number of deliveries, while new logs go on.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import structlog
+
 from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.batch import Logs, count_logs, places_of
 from loghub_worker.consumer.received_log import LogPlace
 from loghub_worker.consumer.shard_slot import Kept, ShardSlot
 from loghub_worker.consumer.shard_table import ShardTable
 from loghub_worker.consumer.unacknowledged import FINAL, Due, Redelivery, Unsettled
-from loghub_worker.failure.retry_logstore import mark_of
+from loghub_worker.failure.retry_logstore import RetryMark, mark_of
 from loghub_worker.failure.skip_limits import Cause, Failure
+
+log = structlog.get_logger()
 
 REFUSED = "Refused"
 NO_SAVE = -1
@@ -48,8 +52,17 @@ class Acknowledgement:
             self._changed()
 
     def defer(self, kept: Kept) -> None:
-        """Keep the logs of a retry logstore until their time. Raises `ShortReadError`."""
-        groups = [(cursor, raw, mark_of(raw)) for cursor, raw, _ in kept.batch.raw_groups()]
+        """Keep the logs of a retry logstore until their time. Those of another group are passed over: that
+        one reads them. Raises `ShortReadError`."""
+        marked = [(cursor, raw, mark_of(raw)) for cursor, raw, _ in kept.batch.raw_groups()]
+        groups = [one for one in marked if self._is_ours(one[2])]
+        if len(groups) < len(marked):
+            log.warning(
+                "logs that wait for another consumer group are passed over; give each group a retry logstore"
+                " of its own",
+                shard=kept.batch.shard,
+                log_groups=len(marked) - len(groups),
+            )
         with self._table.lock:
             if kept.generation != self._slot.flow.generation:
                 return
@@ -60,6 +73,10 @@ class Acknowledgement:
                 one.is_limited = True  # its attempts were made elsewhere
                 self._slot.unacknowledged.add(one)
             self._changed()
+
+    def _is_ours(self, mark: RetryMark | None) -> bool:
+        reader = self._rules.defers_for
+        return mark is None or reader is None or mark.is_of(*reader)
 
     def returned(self) -> bool:
         """`process` has returned: by batch, what it did not refuse is acknowledged. Returns whether all of it

@@ -15,6 +15,8 @@ from typing import Literal, TypeVar
 import structlog
 
 from loghub.clock import SystemClock
+from loghub.wire.errors import Code
+from loghub_worker.consumer.arrivals import ArrivalWatch
 from loghub_worker.consumer.connection import connect
 from loghub_worker.consumer.failure_sink import make_failure_sink
 from loghub_worker.consumer.fan_out import FanOutFactory
@@ -32,7 +34,7 @@ from loghub_worker.consumer.slot_control import SlotControl
 from loghub_worker.consumer.static_assignment import StaticAssignment
 from loghub_worker.consumer.worker_options import WorkerOptions
 from loghub_worker.failure.failure_report import FailureReport
-from loghub_worker.log_service import ReportedError, encode_cursor
+from loghub_worker.log_service import ReportedError, encode_cursor, reason_of_code
 from loghub_worker.membership.membership import Membership
 from loghub_worker.membership.shard_manager import ShardManager
 
@@ -97,6 +99,9 @@ class Consumer:
             retrying = Consumer(of_retries, factory) if worker is None else _of_worker(of_retries, worker)
             self._retries = RetryConsumer(retrying, self._table.fail)
         self._puller = Puller(self._table, self._client, settings)
+        self._arrivals = ArrivalWatch(
+            self._table, self._client, logstore=settings.logstore, random=self._random
+        )
         self._assignment = self._make_assignment(None if worker is None else worker.timeout_s)
         parts = RunParts(
             settings=settings, client=self._client, factory=factory, failure_sink=self._failure_sink
@@ -166,6 +171,13 @@ class Consumer:
     def is_own_thread(self) -> bool:
         """Whether the caller is a processor or the listener."""
         return threading.current_thread() in (self._thread, *self._runs.threads)
+
+    @property
+    def has_lost_group(self) -> bool:
+        """Whether the log service says that the group does not exist any more. Whether that is
+        meant is not known, so a consumer that runs does not create it again."""
+        missing = reason_of_code(Code.CONSUMER_GROUP_NOT_EXIST)
+        return self.has_started and any(error.reason == missing for error in self._assignment.errors())
 
     # -- shards
 
@@ -278,6 +290,7 @@ class Consumer:
         self._assignment.start()
         self._table.call_on_change(self._assignment.wake)
         self._puller.start()
+        self._arrivals.start()
         self.has_started = True
         if self._retries is not None:
             self._retries.start()
@@ -339,6 +352,7 @@ class Consumer:
     def _end(self) -> None:
         if self._retries is not None:
             self._retries.join()
+        self._arrivals.stop()
         self._puller.stop()
         self._assignment.stop()
         self._commits.shutdown(wait=False, cancel_futures=True)

@@ -14,6 +14,7 @@ from loghub_worker.consumer.group import group_timeout_s
 from loghub_worker.consumer.processor import ShardLostError
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.log_service import ConsumerIdentity, ReportedError
+from loghub_worker.membership.group_watch import GroupWatch
 from loghub_worker.membership.heartbeat import HeartbeatThread
 from loghub_worker.membership.membership import (
     HeldShard,
@@ -79,7 +80,7 @@ class GroupAssignment:
         self._clock = clock
         self._random = random
         self._timeout_s = timeout_s
-        self._parts: tuple[SharedState, ShardManager, HeartbeatThread] | None = None
+        self._parts: tuple[SharedState, ShardManager, HeartbeatThread, GroupWatch] | None = None
         self.checkpoints: GroupCheckpoints
 
     def start(self) -> None:
@@ -107,9 +108,10 @@ class GroupAssignment:
         with shared_state.use() as (membership, _):
             membership.source_started()
         self.checkpoints = GroupCheckpoints(shared_state, shard_manager)
-        self._parts = (shared_state, shard_manager, heartbeat)
-        shard_manager.start()
-        heartbeat.start()
+        group_watch = GroupWatch(shared_state, self._client, identity)
+        self._parts = (shared_state, shard_manager, heartbeat, group_watch)
+        for part in self._parts[1:]:
+            part.start()
 
     @property
     def _shared_state(self) -> SharedState:
@@ -120,7 +122,7 @@ class GroupAssignment:
         """What `view` makes of the membership, at the present monotonic time; None before `start`."""
         if self._parts is None:
             return None
-        shared_state, shard_manager, _ = self._parts
+        shared_state, shard_manager, *_ = self._parts
         with shared_state.use() as (membership, now):
             return view(membership, now, shard_manager)
 
@@ -160,11 +162,15 @@ class GroupAssignment:
         return next((part.failure for part in parts if part.failure is not None), None)
 
     def errors(self) -> tuple[ReportedError, ...]:
-        return () if self._parts is None else tuple(part.error for part in reversed(self._parts[1:]))
+        if self._parts is None:
+            return ()
+        _, shard_manager, heartbeat, _ = self._parts
+        return heartbeat.error, shard_manager.error
 
     def stop(self) -> None:
         if self._parts is not None:
-            _, shard_manager, heartbeat = self._parts
+            _, shard_manager, heartbeat, group_watch = self._parts
+            group_watch.stop()
             heartbeat.stop()
             shard_manager.stop()
 

@@ -209,7 +209,8 @@ class MultiLogstoreConsumer:
         return found
 
     def _follow(self, found: tuple[str, ...]) -> None:
-        """Begin with the logstores that are new, and give up those that no longer exist."""
+        """Begin with the logstores that are new, and give up those that no longer exist, or lost their
+        group."""
         if isinstance(self._logstores, re.Pattern):
             wanted = {name for name in found if self._logstores.fullmatch(name)}
         else:
@@ -219,6 +220,10 @@ class MultiLogstoreConsumer:
         for logstore, run in self._drop_ended().items():
             if logstore not in wanted:
                 log.info("logstore no longer exists", logstore=logstore)
+                run.consumer.abandon()
+            elif run.consumer.has_lost_group:
+                # As after a logstore was deleted and created again: the next look-up starts it again.
+                log.warning("consumer group no longer exists", logstore=logstore)
                 run.consumer.abandon()
         for logstore in sorted(wanted - self._runs.keys()):
             self._begin(logstore)

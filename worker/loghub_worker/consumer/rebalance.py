@@ -10,13 +10,15 @@ from loghub_worker.membership.membership import HeldShard, ShardPhase
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebalance:
     """The shards by what happens to them. `revoked` end their batch, `announce` have no batch any more and
-    wait for the listener, `ended` are released."""
+    wait for the listener, `ended` are released, and so are `unbegun`, which were revoked before they
+    began."""
 
     assigned: tuple[HeldShard, ...] = ()
     revoked: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
     announce: tuple[int, ...] = ()
     ended: tuple[int, ...] = ()
+    unbegun: tuple[HeldShard, ...] = ()
 
 
 def rebalance(flows: Mapping[int, ShardFlow], held: tuple[HeldShard, ...]) -> Rebalance:
@@ -45,4 +47,5 @@ def rebalance(flows: Mapping[int, ShardFlow], held: tuple[HeldShard, ...]) -> Re
         lost=tuple(lost),
         announce=tuple(announce),
         ended=tuple(ended),
+        unbegun=tuple(s for s in held if s.phase is ShardPhase.DRAINING and s.shard not in flows),
     )

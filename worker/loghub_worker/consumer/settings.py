@@ -35,7 +35,8 @@ class ConsumerSettings:
     shards: tuple[int, ...] | None = None
     # Where a shard without a checkpoint begins; int: the time of receipt in unix seconds.
     start_position: Literal["begin", "end"] | int = "begin"
-    # Shards with higher numbers begin at their first log (docs/decisions/worker.md). None: no shard does.
+    # Shards with higher numbers begin at their first log (docs/decisions/worker.md). None: so do those that
+    # were split or merged from shards of which the group has a checkpoint.
     last_initial_shard: int | None = None
     create_group: bool = False  # if it does not exist; an existing one is never changed
     timeout_s: int = 60  # of a group that is created: a consumer that is silent for so long loses its shards
@@ -148,6 +149,6 @@ class ConsumerSettings:
             backoff=backoff,
             ack_timeout_s=self.ack_timeout_s,
             max_unacknowledged=self.max_unacknowledged,
-            defers=self.is_of_retries,
+            defers_for=(self.project, self.consumer_group) if self.is_of_retries else None,
             max_attempts=None if self.on_failure.policy == "Retry" else self.on_failure.max_attempts,
         )

@@ -77,6 +77,7 @@ class ShardFlow(msgspec.Struct, frozen=True, kw_only=True):
     keeps_batch: bool = False  # the failed batch is processed again
     is_at_end: bool = False  # the last pull saw the end of the shard
     is_pulling: bool = False  # a request is in flight
+    is_parked: bool = False  # at its end, and a poll tells when there is more
     pull_due_s: float = 0.0
     pull_failures: int = 0  # consecutive
     due_s: float = 0.0  # of the next attempt, in OPENING and ROLLING_BACK
@@ -124,7 +125,8 @@ def is_full(flow: ShardFlow, *, share_bytes: int) -> bool:
 
 def pull_due_s(flow: ShardFlow, *, share_bytes: int) -> float | None:
     """When to pull; None: not as things are. `share_bytes` is what the shard may hold."""
-    if flow.is_pulling or flow.is_paused or not flow.is_initialized or flow.phase in ENDING:
+    cannot_pull = flow.is_pulling or flow.is_parked or flow.is_paused or not flow.is_initialized
+    if cannot_pull or flow.phase in ENDING:
         return None
     if is_full(flow, share_bytes=share_bytes):
         return None
@@ -280,6 +282,16 @@ def pull_failed(flow: ShardFlow, *, retries: Backoff, now: float) -> ShardFlow:
     return replace(_pull_ended(flow), pull_failures=failures, pull_due_s=now + pause_s)
 
 
+def parked(flow: ShardFlow) -> ShardFlow:
+    """A pull is due although the last one has seen the end: nothing is pulled before there is more."""
+    return replace(flow, is_parked=True)
+
+
+def arrived(flow: ShardFlow, *, now: float) -> ShardFlow:
+    """There is more, or it is not known any more whether: the next pull is due."""
+    return replace(flow, is_parked=False, is_at_end=False, pull_due_s=now) if flow.is_parked else flow
+
+
 def expired(flow: ShardFlow, pull: Pull, *, oldest: int, now: float) -> ShardFlow:
     """The log groups up to `oldest` no longer exist: the shard continues there."""
     flow = _pull_ended(flow)
@@ -308,6 +320,7 @@ def _moved(flow: ShardFlow, *, to: int, now: float) -> ShardFlow:
         read_to=to,
         generation=flow.generation + 1,
         is_at_end=False,
+        is_parked=False,
         keeps_batch=False,
         held_bytes=0,
         pull_due_s=now,

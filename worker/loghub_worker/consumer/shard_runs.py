@@ -103,6 +103,8 @@ class ShardRuns:
         plan = rebalance(self._table.flows(), self._assignment.held())
         for shard in plan.ended:
             self._release(shard)
+        for held in plan.unbegun:
+            self._assignment.released(held.shard, epoch=held.epoch)
         for shard in plan.revoked:
             self._table.apply(self._runs[shard].slot, lambda flow, _: shard_flow.revoked(flow))
         for shard in plan.lost:

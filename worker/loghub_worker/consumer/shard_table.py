@@ -68,6 +68,7 @@ class ShardTable:
         self._pull_changed = threading.Condition(self.lock)
         self._leader_left = threading.Condition(self.lock)
         self._has_leader = False
+        self._on_parked: Callable[[], None] | None = None  # None: no shard is parked
         self._stopped = False
         self._on_change: Callable[[], None] = lambda: None
         self.failure: BaseException | None = None
@@ -324,6 +325,10 @@ class ShardTable:
                     self._has_leader = False
                     continue
                 slot = self._slots[due[1]]
+                if self._on_parked is not None and slot.flow.is_at_end:
+                    slot.flow = shard_flow.parked(slot.flow)
+                    self._on_parked()
+                    continue
                 share = self._shared.share_bytes(slot.flow)
                 pull = next_pull(slot.flow, share_bytes=share, batch_bytes=self._limits.max_bytes)
                 before, slot.flow = slot.flow, shard_flow.pull_began(slot.flow, pull)
@@ -342,6 +347,25 @@ class ShardTable:
                 found.append((at_s, number))
             self.is_short |= is_full(slot.flow, share_bytes=share)
         return min(found, default=None)
+
+    def parked(self, on_parked: Callable[[], None] | None) -> dict[int, int | None]:
+        """The shards that are parked, and their ends. From now on those at their ends are, which
+        `on_parked` reports; None: from now on none is."""
+        with self.lock:
+            self._on_parked = on_parked
+            if on_parked is None:
+                for slot in self._slots.values():
+                    self._arrived(slot)
+            return {shard: slot.flow.read_to for shard, slot in self._slots.items() if slot.flow.is_parked}
+
+    def arrived(self, shard: int) -> None:
+        """A shard that may be parked has new log groups."""
+        with self.lock:
+            if shard in self._slots:
+                self._arrived(self._slots[shard])
+
+    def _arrived(self, slot: ShardSlot) -> None:
+        self.apply_locked(slot, lambda flow, now: shard_flow.arrived(flow, now=now))
 
     def stop_pulls(self) -> None:
         with self.lock:

@@ -58,7 +58,11 @@ class ShardTracker:
         with self._noting:
             self._saved(self._done if given is None else given)
         if persist:
-            self._checkpoints.send(self.shard, epoch=self._epoch)
+            self.send()
+
+    def send(self) -> None:
+        """Send what was noted. Raises as `save` does."""
+        self._checkpoints.send(self.shard, epoch=self._epoch)
 
     def _saved(self, position: int) -> None:
         self._acknowledgement.saved(position)

@@ -38,8 +38,14 @@ class Redelivery:
     ack_timeout_s: float | None  # None: what was handed over does not come again by itself
     max_unacknowledged: int  # log groups, from the first that is here to the last that was handed over
 
-    defers: bool = False  # every log is kept until its time, which is written with it
+    # Every log is kept until its time, which is written with it, unless another group wrote it: the project
+    # and the name of this one. None: nothing is kept.
+    defers_for: tuple[str, str] | None = None
     max_attempts: int | None = None  # deliveries, then they are settled; None: they come again forever
+
+    @property
+    def defers(self) -> bool:
+        return self.defers_for is not None
 
     def is_settled(self, delivery: int, *, is_final: bool) -> bool:
         """Whether logs that were handed over so often are settled next. `is_final`: another delivery would

@@ -49,7 +49,7 @@ class AttemptJournal:
             return msgspec.json.decode(self._path.read_bytes(), type=Journal)
         except FileNotFoundError:
             return Journal()
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             log.warning("the journal of attempts cannot be read", message=str(error))
             return Journal()
 

@@ -100,7 +100,7 @@ class DeadLetters:
 
 class LogstoreTarget:
     """A logstore. Each log group keeps its bytes, and gets tags with its origin, whose names begin with the
-    prefix."""
+    prefix. One that is too large for the service with these tags becomes several, of half its logs each."""
 
     def __init__(self, client: LogHub, logstore: str, origin: Origin, *, prefix: str = TAG_PREFIX) -> None:
         self._prefix = prefix
@@ -114,9 +114,18 @@ class LogstoreTarget:
     def write(self, log_group: bytes, rejection: Rejection) -> None:
         described = description(self._origin, rejection).items()
         tags = tuple((f"{self._prefix}{name}", str(value)) for name, value in described)
-        # Concatenated messages of Protocol Buffers are merged: the tags are added to those of the log group.
-        tagged = log_group + encode(LogGroup(logs=(), tags=tags))
-        put_log_group(self._client, self._logstore, tagged, hash_key=None)
+        self._put(log_group, encode(LogGroup(logs=(), tags=tags)))
+
+    def _put(self, log_group: bytes, tags: bytes) -> None:
+        try:
+            # Concatenated messages of Protocol Buffers are merged: the log group has both its tags and these.
+            put_log_group(self._client, self._logstore, log_group + tags, hash_key=None)
+        except LogHubError as error:
+            halves = _halves(log_group) if error.code == Code.POST_BODY_TOO_LARGE else []
+            if not halves:
+                raise
+            for half in halves:
+                self._put(half, tags)
 
 
 class FolderTarget:
@@ -183,6 +192,15 @@ def _readable(log_group: bytes) -> list[dict[str, Any]] | None:
 
 def _text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode(errors="replace")
+
+
+def _halves(log_group: bytes) -> list[bytes]:
+    """Two log groups with half of the logs each; empty if there is nothing to halve."""
+    try:
+        logs = len(loggroup.cut(log_group, most=1))
+    except MalformedLogGroup:
+        return []
+    return [half for half, _ in loggroup.cut(log_group, most=-(-logs // 2))] if logs > 1 else []
 
 
 def make_target(

@@ -3,17 +3,21 @@
 A log group is written with its origin, how often it was handed over, how often it has waited, and the time
 before which it must not be tried. The same consumer group reads it there. The wait is never longer than the
 delay itself, whatever the clocks of writer and reader say.
+
+Every client that writes to the logstore can write marks too. So a mark counts only if every part of it is one
+that a consumer writes: its names become a path in a dead-letter folder, and its numbers times.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from loghub.wire import loggroup
+from loghub.wire import loggroup, names
 from loghub.wire.cursor import decode as decode_cursor
-from loghub.wire.errors import MalformedCursor, MalformedLogGroup
 from loghub_worker.failure.origin import Origin
 
 RETRY_PREFIX = "retry_"
+MAX_SHARD, MAX_COUNT = 2**31, 10**6
+MAX_MS = 10**15  # in unix milliseconds, 31,700 years
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +36,10 @@ class RetryMark:
         """How long they must still wait."""
         return min(self.delay_s, max(0.0, self.not_before_unix_s - unix_s))
 
+    def is_of(self, project: str, consumer_group: str) -> bool:
+        """Whether a consumer of this group wrote it. The group of another one reads it here, too."""
+        return (self.origin.project, self.origin.consumer_group) == (project, consumer_group)
+
 
 def mark_of(raw: bytes) -> RetryMark | None:
     """The mark of a log group; None if it has none that can be read, such as one that others wrote."""
@@ -44,17 +52,27 @@ def mark_of(raw: bytes) -> RetryMark | None:
         }
         return RetryMark(
             origin=Origin(
-                project=tags["project"], logstore=tags["logstore"], consumer_group=tags["consumer_group"]
+                project=names.PROJECT.check(tags["project"]),
+                logstore=names.LOGSTORE.check(tags["logstore"]),
+                consumer_group=names.CONSUMER_GROUP.check(tags["consumer_group"]),
             ),
-            shard=int(tags["shard"]),
+            shard=_number(tags["shard"], most=MAX_SHARD),
             cursor=decode_cursor(tags["cursor"]),
-            attempts=int(tags["attempts"]),
-            retries=int(tags["retries"]),
-            not_before_unix_s=int(tags["not_before_ms"]) / 1000,
-            delay_s=int(tags["delay_ms"]) / 1000,
+            attempts=_number(tags["attempts"], most=MAX_COUNT),
+            retries=_number(tags["retries"], most=MAX_COUNT),
+            not_before_unix_s=_number(tags["not_before_ms"], most=MAX_MS) / 1000,
+            delay_s=_number(tags["delay_ms"], most=MAX_MS) / 1000,
         )
-    except (MalformedLogGroup, MalformedCursor, UnicodeDecodeError, KeyError, ValueError):
+    except (ValueError, KeyError):  # the errors of malformed names, cursors and log groups are of the first
         return None
+
+
+def _number(text: str, *, most: int) -> int:
+    """Raises ValueError unless it is from 0 to `most`."""
+    number = int(text)
+    if not 0 <= number <= most:
+        raise ValueError(f"{text[:40]} is not from 0 to {most}")
+    return number
 
 
 def _texts(tags: Iterable[tuple[str | bytes, str | bytes]]) -> Iterable[tuple[str, str | bytes]]:

@@ -56,7 +56,8 @@ class HeartbeatThread:
             wait_s = membership.wake_in_s(now)
             since = self._shared_state.changes
         if request is None:
-            self._shared_state.wait(since, wait_s)
+            if not self._stop.is_set():  # its change may already be counted in ``since``
+                self._shared_state.wait(since, wait_s)
             return
         try:
             self._send(request)

@@ -16,14 +16,13 @@ from enum import StrEnum
 
 from loghub_worker.backoff import Backoff, without_jitter
 from loghub_worker.batch_plan import GroupSize, Range, smoothed
-from loghub_worker.membership.pace import Pace
+from loghub_worker.membership.pace import LEAST_CHANGING_S, Pace
 from loghub_worker.membership.requests import HeartbeatRequest, LeaveRequest
 
 # The worker's session ends earlier than the service's by this part of the timeout, and at most by this many
 # seconds.
 MARGIN_FRACTION, MAX_MARGIN_S = 0.2, 5.0
 FIRST_RETRY_S = 1.0  # after a failed heartbeat; further pauses are longer, up to an interval
-
 
 RELEASED = -1  # `HeldShard.revoked_version` once the source no longer reads the shard
 
@@ -198,6 +197,14 @@ class Membership:
         group is a new one. Its shards may be those of others, so it gives them up and joins again."""
         if self._close_request(number) is not None:
             self._fence()
+
+    def assignment_seen(self, assigned: tuple[int, ...], *, now: float) -> None:
+        """A heartbeat would now be answered with these shards: if they are others it is sent early. This is
+        no answer, and changes neither the shards nor the session."""
+        if self.state is MemberState.MEMBER and not self._failures and not self._pace.is_last(assigned):
+            self._has_unreported_change = True  # for a heartbeat in flight, whose answer may be older
+            if self._next_send_s is not None and self.last_good_s is not None:
+                self._next_send_s = min(self._next_send_s, max(now, self.last_good_s + LEAST_CHANGING_S))
 
     def left(self, number: int) -> None:
         """Handle the answer to `LeaveRequest`: this consumer is no longer a member."""

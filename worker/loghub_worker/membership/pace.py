@@ -16,6 +16,10 @@ class Pace:
         self._assigned: tuple[int, ...] | None = None  # by the last answer
         self._changing_until_s = 0.0
 
+    def is_last(self, assigned: tuple[int, ...]) -> bool:
+        """Whether the last answer had these shards."""
+        return assigned == self._assigned
+
     def answered(self, assigned: tuple[int, ...], *, sent_s: float) -> float:
         """The time of the next heartbeat, after one that was answered with these shards."""
         if assigned != self._assigned:

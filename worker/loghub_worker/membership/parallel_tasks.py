@@ -4,8 +4,9 @@ its steps overtakes another, and those of different shards at the same time.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Set
+from collections.abc import Callable, Collection, Hashable, Iterator, Set
 from contextlib import contextmanager
+from functools import partial
 
 # At the same time. With the pulls of a consumer as many as a client keeps connections.
 PARALLEL = 12
@@ -19,23 +20,29 @@ class ParallelTasks:
         self._limit = limit
         self._changed = threading.Condition()
         self._busy: set[Hashable] = set()
-        self._waiting: deque[tuple[Hashable, Callable[[], None]]] = deque()
+        self._waiting: deque[tuple[frozenset[Hashable], Callable[[], None]]] = deque()
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._stopped = False
 
     def start(self, key: Hashable, task: Callable[[], None]) -> bool:
+        return bool(self.start_together((key,), lambda _: task()))
+
+    def start_together(
+        self, keys: Collection[Hashable], task: Callable[[frozenset[Hashable]], None]
+    ) -> frozenset[Hashable]:
         with self._changed:
-            if key in self._busy or self._stopped:
-                return False
-            self._busy.add(key)
-            self._waiting.append((key, task))
+            free = frozenset(keys) - self._busy
+            if not free or self._stopped:
+                return frozenset()
+            self._busy |= free
+            self._waiting.append((free, partial(task, free)))
             if self._idle < len(self._waiting) and len(self._threads) < self._limit:
                 name = f"shard-requests-{len(self._threads)}"
                 self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
                 self._threads[-1].start()
             self._changed.notify_all()
-            return True
+            return free
 
     @contextmanager
     def alone(self, key: Hashable) -> Iterator[None]:
@@ -45,7 +52,7 @@ class ParallelTasks:
         try:
             yield
         finally:
-            self._end(key)
+            self._end(frozenset((key,)))
 
     def wait_for(self, keys: Set[Hashable]) -> None:
         with self._changed:
@@ -54,27 +61,27 @@ class ParallelTasks:
     def stop(self, timeout_s: float) -> None:
         with self._changed:
             self._stopped = True
-            self._busy.difference_update(key for key, _ in self._waiting)
+            self._busy.difference_update(*(keys for keys, _ in self._waiting))
             self._waiting.clear()
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._busy, timeout_s)
 
     def _run(self) -> None:
         while (following := self._next()) is not None:
-            key, task = following
+            keys, task = following
             try:
                 task()
             finally:
-                self._end(key)
+                self._end(keys)
 
-    def _next(self) -> tuple[Hashable, Callable[[], None]] | None:
+    def _next(self) -> tuple[frozenset[Hashable], Callable[[], None]] | None:
         with self._changed:
             self._idle += 1
             self._changed.wait_for(lambda: self._waiting or self._stopped)
             self._idle -= 1
             return self._waiting.popleft() if self._waiting else None
 
-    def _end(self, key: Hashable) -> None:
+    def _end(self, keys: frozenset[Hashable]) -> None:
         with self._changed:
-            self._busy.discard(key)
+            self._busy -= keys
             self._changed.notify_all()

@@ -4,7 +4,7 @@ Two programs use them: the worker on Spark, whose source is in other processes a
 record of its own (`loghub_worker.sink.shard_record`), and the consumers of `loghub_worker.api`.
 """
 
-from collections.abc import Callable, Hashable, Set
+from collections.abc import Callable, Collection, Hashable, Set
 from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
@@ -27,6 +27,11 @@ class ShardTasks(Protocol):
 
     def start(self, key: Hashable, task: Callable[[], None]) -> bool:
         """Run the task now or soon. False if another one of this key has not ended; it is then not run."""
+
+    def start_together(
+        self, keys: Collection[Hashable], task: Callable[[frozenset[Hashable]], None]
+    ) -> frozenset[Hashable]:
+        """Run one task now or soon for those of the keys of which no other task runs; these are returned."""
 
     def alone(self, key: Hashable) -> AbstractContextManager[None]:
         """Wait until no task of this key runs, and let none begin meanwhile."""

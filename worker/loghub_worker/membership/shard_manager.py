@@ -10,13 +10,14 @@ continues.
 
 import contextlib
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable, Sequence
 from functools import partial
+from typing import Any
 
 import structlog
 
 from loghub.client.port import LogHub
-from loghub.wire.errors import LogHubError, LogHubException
+from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException
 from loghub_worker.backoff import Backoff
 from loghub_worker.exchange_files import Report
 from loghub_worker.log_service import (
@@ -82,6 +83,7 @@ class ShardManager:
         self._errors: dict[int, ReportedError] = {}  # of shards that could not be opened or saved
         self._retries = Backoff(first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S, random=shared_state.random)
         self._next_check_s = 0.0
+        self._has_polls = False  # the service can save several checkpoints at once, as last asked
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="shard-manager", daemon=True)
         self.source_error = ReportedError()
@@ -135,15 +137,21 @@ class ShardManager:
 
     def _start(self, key: Hashable, task: Callable[[], None]) -> bool:
         """False if another task of this key runs; the next step tries again."""
+        return bool(self._start_together((key,), lambda _: task()))
 
-        def run() -> None:
+    def _start_together(
+        self, keys: Collection[Hashable], task: Callable[[frozenset[Any]], None]
+    ) -> frozenset[Any]:
+        """The keys of which no other task runs; the next step tries again with the others."""
+
+        def run(free: frozenset[Hashable]) -> None:
             try:
-                task()
+                task(free)
             except BaseException as failure:
                 self.failure = failure
                 raise
 
-        return self._tasks.start(key, run)
+        return self._tasks.start_together(keys, run)
 
     def _note_source_error(self, report: Report) -> None:
         error = ReportedError(report.reason, report.message)
@@ -227,16 +235,58 @@ class ShardManager:
             is_stopping=is_stopping,
         )
         due = saves_due(unsaved, self._attempts, pace, now=now)
-        started = frozenset(
-            shard.shard for shard in due if self._start(shard.shard, partial(self._save_newest, shard))
-        )
-        return started, frozenset(shard.shard for shard in due) - started
+        shards = {shard.shard: shard for shard in due}
+        if self._has_polls and len(due) > 1:
+            started = self._start_together(
+                shards, lambda free: self._save_together([shards[number] for number in sorted(free)])
+            )
+        else:
+            started = frozenset(
+                shard.shard for shard in due if self._start(shard.shard, partial(self._save_newest, shard))
+            )
+        return started, frozenset(shards) - started
 
     def _save_newest(self, shard: HeldShard) -> None:
         """Save the position of this assignment, which may have advanced since that was decided."""
         held = self._find(shard.shard, shard.epoch)
         if held is not None and held.saved != held.position and self._is_current(held):
             self._try_save(held)
+
+    def _save_together(self, shards: Sequence[HeldShard]) -> None:
+        """As `_save_newest`, with one request."""
+        found = [self._find(shard.shard, shard.epoch) for shard in shards]
+        held = [s for s in found if s is not None and s.saved != s.position and self._is_current(s)]
+        cursors = {s.shard: encode_cursor(s.position) for s in held if s.position is not None}
+        try:
+            rejected = self._client.save_checkpoints(
+                self._logstore, self._group, cursors, consumer=self._consumer
+            )
+        except LogHubException as error:
+            # An older service may have taken its place; it is asked again later.
+            self._has_polls = self._has_polls and isinstance(error, EndpointUnreachable)
+            for shard in held:
+                self._postpone(shard, error)
+            return
+        for shard in held:
+            if shard.shard in rejected:
+                self._postpone(shard, rejected[shard.shard])
+            else:
+                self._note_save(shard.shard, cursors[shard.shard])
+                self._try_acknowledge(shard)
+
+    def _try_acknowledge(self, shard: HeldShard) -> None:
+        try:
+            self._acknowledge(shard)
+        except OSError as error:
+            self._postpone(shard, error)
+
+    def _acknowledge(self, shard: HeldShard) -> None:
+        """The service has accepted the checkpoint."""
+        assert shard.position is not None
+        self._opening.record.acknowledge(shard.shard, shard.position)
+        self._succeeded(shard)
+        with self._shared_state.use() as (membership, _):
+            membership.saved(shard.shard, epoch=shard.epoch, cursor=shard.position)
 
     def save_now(self, shard: int, *, epoch: int) -> None:
         """Save the position of this assignment of a shard. Raises `LogHubException`; ``ConsumerNotMatch`` if
@@ -279,27 +329,22 @@ class ShardManager:
         assert shard.position is not None
         try:
             self._save(shard.shard, shard.position)
-            self._opening.record.acknowledge(shard.shard, shard.position)
+            self._acknowledge(shard)
         except (LogHubException, OSError) as error:
             self._postpone(shard, error)
             if not retried:
                 raise
-            return
-        self._succeeded(shard)
-        with self._shared_state.use() as (membership, _):
-            membership.saved(shard.shard, epoch=shard.epoch, cursor=shard.position)
 
     def _save(self, shard: int, position: int) -> None:
+        cursor = encode_cursor(position)
         self._client.update_checkpoint(
-            self._logstore,
-            self._group,
-            shard=shard,
-            cursor=encode_cursor(position),
-            consumer=self._consumer,
-            force=False,
+            self._logstore, self._group, shard=shard, cursor=cursor, consumer=self._consumer, force=False
         )
+        self._note_save(shard, cursor)
+
+    def _note_save(self, shard: int, cursor: str) -> None:
         self._attempts[shard] = self._attempts_of(shard).saved(now=self._clock.monotonic_s())
-        log.debug("checkpoint saved", shard=shard, position=position)
+        log.debug("checkpoint saved", shard=shard, cursor=cursor)
 
     # -- read-only shards and lag
 
@@ -307,6 +352,7 @@ class ShardManager:
         with self._shared_state.use() as (membership, _):
             is_needed = any(s.phase is ShardPhase.OPEN for s in membership.shards)
         try:
+            self._has_polls = self._client.has_polls()
             infos = self._client.list_shards(self._logstore) if is_needed else ()
         except LogHubException as error:
             log.info("list of shards not requested, will retry", reason=to_reported_error(error).reason)

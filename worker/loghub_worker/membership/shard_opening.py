@@ -3,12 +3,15 @@
 The record of the sink decides (`loghub_worker.sink.shard_record`): the service's checkpoint may be behind.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from http import HTTPStatus
 
 import structlog
 
-from loghub.client.port import LogHub, ShardInfo
-from loghub.wire.errors import LogHubError
+from loghub.client.port import LogHub, Position, ShardInfo
+from loghub.domain.hashrange import BadHashKey, HashRange
+from loghub.domain.shards import Shard, infer_parents
+from loghub.wire.errors import Code, LogHubError
 from loghub.worker_contract import first_position
 from loghub_worker.log_service import ConsumerIdentity, decode_cursor
 from loghub_worker.membership.ports import ShardHistory, ShardSettings
@@ -37,6 +40,9 @@ class ShardOpening:
         self._group = identity.group
         self._start_position = config.start_position
         self._last_initial_shard = config.last_initial_shard
+        # Shard that began at the start position -> those that existed already and continue it -> the cursor
+        # to which the start position pointed in them.
+        self._starts_after: dict[ShardIncarnation, dict[ShardIncarnation, str]] = {}
 
     def open(self, shard: int, *, confirm: Callable[[], None], save: Callable[[int], None]) -> int:
         """The position to continue from, which is also the checkpoint that the service has at the end.
@@ -47,7 +53,7 @@ class ShardOpening:
         `confirm` raises if the shard is no longer held; `save` saves a checkpoint.
         Raises `LogHubException`, or `OSError` of the record.
         """
-        incarnation = ShardIncarnation(shard=shard, created=self._shard_info(shard).created_unix_s)
+        incarnation = _incarnation(self._shard_info(shard))
         # It may have been given up since, and opening it would keep the next holder from delivering.
         confirm()
         self.record.open_shard(incarnation)
@@ -80,6 +86,30 @@ class ShardOpening:
 
     def _first_cursor(self, shard: int) -> str:
         position = first_position(shard, self._start_position, last_initial_shard=self._last_initial_shard)
+        if position == "begin" or self._last_initial_shard is not None:
+            return self._cursor(shard, position)
+        infos = self._client.list_shards(self._logstore)
+        incarnations = {info.shard: _incarnation(info) for info in infos}
+        parents = infer_parents(map(_as_shard, infos))
+        checkpoints = self._client.get_checkpoints(self._logstore, self._group)
+        read = {checkpoint.shard for checkpoint in checkpoints if checkpoint.cursor}
+        read_before = _ancestors(shard, parents) & read
+        if read_before:
+            # Its logs follow those of shards that were read, so the start position would leave some out. If
+            # these began there themselves, it begins where the start position was then.
+            starts = [self._starts_after.get(incarnations[one], {}) for one in read_before]
+            known = [start[incarnations[shard]] for start in starts if incarnations.get(shard) in start]
+            is_known = len(known) == len(read_before)
+            return min(known, key=decode_cursor) if is_known else self._cursor(shard, "begin")
+        if shard in incarnations and incarnations[shard] not in self._starts_after:
+            self._starts_after[incarnations[shard]] = {
+                incarnations[one]: self._cursor(one, position)
+                for one in incarnations
+                if shard in _ancestors(one, parents)
+            }
+        return self._cursor(shard, position)
+
+    def _cursor(self, shard: int, position: Position) -> str:
         return self._client.get_cursor(self._logstore, shard, position)
 
     def _oldest(self, shard: int, position: int) -> int:
@@ -95,3 +125,28 @@ class ShardOpening:
             if info.shard == shard:
                 return info
         raise LogHubError("ShardNotExist", 400, f"the logstore no longer has shard {shard}")
+
+
+def _incarnation(info: ShardInfo) -> ShardIncarnation:
+    return ShardIncarnation(shard=info.shard, created=info.created_unix_s)
+
+
+def _ancestors(shard: int, parents: Mapping[int, Collection[int]]) -> set[int]:
+    """What a shard was split or merged from, through any number of splits and merges."""
+    ancestors: set[int] = set()
+    todo = [shard]
+    while todo:
+        found = set(parents.get(todo.pop(), ())) - ancestors
+        ancestors |= found
+        todo.extend(found)
+    return ancestors
+
+
+def _as_shard(info: ShardInfo) -> Shard:
+    """Raises `LogHubError` if its keys are none."""
+    try:
+        keys = HashRange.parse(begin_key=info.begin_key, end_key=info.end_key)
+    except BadHashKey as error:
+        message = f"shard {info.shard} has the keys {info.begin_key!r} and {info.end_key!r}"
+        raise LogHubError(Code.BAD_RESPONSE, HTTPStatus.OK, message) from error
+    return Shard(shard=info.shard, keys=keys, read_only=info.read_only)

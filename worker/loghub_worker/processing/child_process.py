@@ -32,6 +32,7 @@ from loghub_worker.processing.messages import (
     Save,
     Seek,
     ShutDown,
+    TrackerAnswer,
     TrackerCall,
 )
 from loghub_worker.processing.session_trackers import SessionTrackers, may_block
@@ -296,9 +297,7 @@ class ChildProcess:
                     pending.answer = message
                     pending.answered.set()
                 case Save() | Seek() if may_block(message):
-                    threading.Thread(
-                        target=self._carry_out, args=(channel, message), name="save", daemon=True
-                    ).start()
+                    self._begin(channel, message)
                 case Save() | Get() | Refuse() | Acknowledge() | Pause():
                     self._carry_out(channel, message)
                 case Loaded():
@@ -311,11 +310,22 @@ class ChildProcess:
             self._is_cut = True
             self._changed.notify_all()
 
+    def _begin(self, channel: Channel, call: Save | Seek) -> None:
+        """Carry out what may block in a thread of its own, which may come later than the next messages."""
+        refusal = self._trackers.note(call) if isinstance(call, Save) else None
+        if refusal is not None:
+            self._send(channel, refusal)
+            return
+        threading.Thread(target=self._carry_out, args=(channel, call), name="save", daemon=True).start()
+
     def _carry_out(self, channel: Channel, call: TrackerCall) -> None:
         answer = self._trackers.carry_out(call)
         if answer is not None:
-            with contextlib.suppress(OSError):  # the process has ended
-                channel.send(answer)
+            self._send(channel, answer)
+
+    def _send(self, channel: Channel, answer: TrackerAnswer) -> None:
+        with contextlib.suppress(OSError):  # the process has ended
+            channel.send(answer)
 
     def close(self) -> None:
         """End the process: by itself for a while, then killed."""

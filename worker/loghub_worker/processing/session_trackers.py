@@ -58,8 +58,20 @@ class SessionTrackers:
         with self._lock:
             return self._sessions.get(session)
 
+    def note(self, call: Save) -> TrackerAnswer | None:
+        """Note a checkpoint that `carry_out` then sends. Call it in the order of the messages: without a
+        cursor the checkpoint is that of the batch that runs now. The answer if it cannot be noted."""
+        tracker = self._find(call.session)
+        if tracker is None:
+            return TrackerAnswer(call.number, "", LOST)
+        try:
+            tracker.save(persist=False, cursor=call.cursor)
+        except (ShardLostError, LogHubException, ValueError) as raised:
+            return TrackerAnswer(call.number, tracker.get(), _error_of(raised))
+        return None
+
     def carry_out(self, call: TrackerCall) -> TrackerAnswer | None:
-        """Do what was asked. None if nobody waits for an answer."""
+        """Do what was asked; of a checkpoint to send only that. None if nobody waits for an answer."""
         tracker = self._find(call.session)
         if isinstance(call, Acknowledge):
             if tracker is not None:
@@ -104,8 +116,10 @@ class SessionTrackers:
 
 def _do(call: AnsweredCall, tracker: ShardTracker) -> None:
     match call:
+        case Save(persist=True):
+            tracker.send()
         case Save():
-            tracker.save(persist=call.persist, cursor=call.cursor)
+            tracker.save(persist=False, cursor=call.cursor)
         case Refuse(is_final=True):
             tracker.reject(*_places(call.places), reason=call.reason)
         case Refuse():

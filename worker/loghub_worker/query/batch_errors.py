@@ -44,6 +44,7 @@ _EXECUTOR_LOST = re.compile(
     r" failure: Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \([^()]* executor \w+\): ExecutorLostFailure \("
 )
 EXECUTOR_LOST = "ExecutorLost"
+UNREADABLE_STATE = "[CANNOT_LOAD_STATE_STORE."
 CANCELLED = "[SPARK_JOB_CANCELLED]"  # without a timeout: Spark stops
 # What a file system reports whatever is written; errors of a disk of Spark's own look the same.
 _DISK_ERRNOS = (
@@ -52,6 +53,8 @@ _DISK_ERRNOS = (
     errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENODEV,
 )  # fmt: skip
 _DISK_ERROR = re.compile(rf"({'|'.join(re.escape(os.strerror(number)) for number in _DISK_ERRNOS)})\)?$")
+# A file is where the folder of the sink should be, as with a volume that is not mounted.
+_NO_FOLDER = "org.apache.hadoop.fs.ParentNotDirectoryException"
 _DISK_ERROR_TYPES = ("java.io.", "java.nio.file.", "org.apache.hadoop.")
 # The last line of a Python traceback.
 _RAISED = re.compile(r"^((?:[a-z_]\w*\.)*)(\w+): (.*)$")
@@ -66,6 +69,15 @@ def is_outage(error: Exception) -> bool:
     types arrive as `PipelineError`."""
     outages = Py4JNetworkError | OSError | InvalidSinkError
     return isinstance(error, outages) and not isinstance(error, LogHubException)
+
+
+def is_unreadable_state(error: Exception) -> bool:
+    """Whether Spark cannot read the state of a stateful pipeline, and not because of its disk."""
+    causes = java_causes(error)
+    cannot = any(
+        name.startswith("org.apache.spark.") and text.startswith(UNREADABLE_STATE) for name, text in causes
+    )
+    return cannot and not any(_is_disk_error(*one) for one in causes)
 
 
 def failure_of(error: Exception) -> Failure:
@@ -138,4 +150,6 @@ def _is_python_timeout(cause: tuple[str, str]) -> bool:
 
 
 def _is_disk_error(name: str, message: str) -> bool:
+    if name == _NO_FOLDER:
+        return True
     return name.startswith(_DISK_ERROR_TYPES) and _DISK_ERROR.search(message) is not None

@@ -24,7 +24,7 @@ from loghub_worker.log_service import ReportedError
 from loghub_worker.membership.membership import MemberState, ShardPhase
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
-from loghub_worker.query.batch_errors import UNREACHABLE, failure_of, is_outage
+from loghub_worker.query.batch_errors import UNREACHABLE, failure_of, is_outage, is_unreadable_state
 from loghub_worker.query.batch_ranges import plan_of_batch
 from loghub_worker.query.query_settings import QuerySettings
 from loghub_worker.query.streaming_query import QueryRunner
@@ -38,6 +38,9 @@ from loghub_worker.state.pending_batch import Step, next_step
 
 log = structlog.get_logger()
 
+# Attempts after which a state that cannot be read is given up: all shards of the worker wait for it, and it
+# would not be better later.
+STATE_ATTEMPTS = 3
 LOOK_S = 0.1  # how often the positions are read while a batch waits for them
 # How Spark begins its messages if the state is that of another query.
 UNFIT = (
@@ -119,6 +122,10 @@ class StatefulQueryRunner(QueryRunner):
             self._batch_error = None
         elif cause is None and any(text in str(error) for text in UNFIT):
             log.warning("the state is of another query", message=str(error))
+            self._ledger.discard(Why.UNUSABLE)
+        elif cause is not None and is_unreadable_state(cause) and self._attempts >= STATE_ATTEMPTS:
+            self._batch_error = None
+            log.warning("the state cannot be read", message=str(cause))
             self._ledger.discard(Why.UNUSABLE)
         elif failure is None or cause is None or cause is not self._noted:
             super()._after_failure(error)

@@ -79,15 +79,19 @@ class BatchDecisions:
             for batch in batches:
                 self._made.pop(batch, None)
 
-    def remove_aborts(self, *, older_than_s: float, now_unix_s: float) -> None:
-        """Remove the aborts of this age."""
+    def remove_aborts(self, *, older_than_s: float, now_unix_s: float) -> list[str]:
+        """Remove the aborts of this age. Return the batches of this age that are committed."""
+        committed = []
         for name, age_s in self._storage.ages_s(FOLDER, now_unix_s).items():
             if not name.endswith(".json") or age_s <= older_than_s:
                 continue
             with damage_logged():
                 decision = read_json(self._storage, f"{FOLDER}/{name}", BatchDecision)
-                if decision is not None and not decision.committed:
+                if decision is not None and decision.committed:
+                    committed.append(name.removesuffix(".json"))
+                elif decision is not None:
                     self._storage.remove([f"{FOLDER}/{name}"])
+        return committed
 
 
 @contextmanager

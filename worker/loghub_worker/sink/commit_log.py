@@ -24,8 +24,9 @@ several in several partitions, become visible one after another, but none withou
 decides an undecided batch aborted, after which the batch's writer can no longer commit it. So of two workers
 that both believe to hold a shard, the one that opens it last finds every claim of the other, or the other
 finds it opened; and a claim that it no longer finds was removed because the checkpoint that it requests next
-is past it. Staged files are deleted only if the decision that is in effect is an abort, or by a writer that
-has never tried to commit.
+is past it. A claim that is removed after it was found says nothing any more: its decision may be removed too,
+and the checkpoint be that of before, so the shard is opened once more. Staged files are deleted only if the
+decision that is in effect is an abort, or by a writer that has never tried to commit.
 
 Claims are removed only before the service's checkpoint, where they have no meaning any more. At or after the
 checkpoint, an attempt is never undone. A process that stalls between reading and acting, and continues when
@@ -45,6 +46,7 @@ import structlog
 
 from loghub_worker.batch_plan import Range
 from loghub_worker.sink.batch_decisions import ABORTED, BatchDecision, BatchDecisions, damage_logged
+from loghub_worker.sink.claim_removals import ClaimRemovals
 from loghub_worker.sink.log_storage import CreateRecords, LogStorage
 from loghub_worker.sink.range_claims import FOLDER as CLAIMS
 from loghub_worker.sink.range_claims import Attempt, ClaimFile, RangeClaims, ShardIncarnation, claim_name
@@ -80,6 +82,7 @@ class CommitLog:
         self._at_step = at_step
         self._decisions = BatchDecisions(storage)
         self._claims = RangeClaims(storage)
+        self._removals = ClaimRemovals()
         self._openings = ShardOpenings(storage)
         self._found: dict[ShardIncarnation, dict[int, Attempt]] = {}  # the claims of shards being opened
         self._flushing = threading.Lock()
@@ -237,13 +240,15 @@ class CommitLog:
         """Where a shard continues: at its checkpoint, or at the end of what was committed from exactly there
         on and is not yet in the checkpoint; with `moved` (the checkpoint was moved on purpose) at the
         checkpoint, whatever was committed. Only for the consumer that holds the shard: `confirm` raises if it
-        no longer holds the shard, or has not held it ever since it was opened (`open_shard`)."""
+        no longer holds the shard, or has not held it ever since it was opened (`open_shard`). Raises
+        `OSError`, also if another worker acknowledges a checkpoint meanwhile."""
         claims = self._found.pop(incarnation)
         # A worker that stalled here would abort what the next consumer is about to commit, and take its work
         # for leftovers.
         confirm()
         self._at_step("confirmed")
         committed = self._settle(dict.fromkeys(last.batch for last in claims.values()))
+        self._require_claims(incarnation, [last for last in claims.values() if last.batch not in committed])
         ends = {begin: last.end for begin, last in claims.items() if last.batch in committed}
         self._at_step("settled")
         position = checkpoint
@@ -253,6 +258,19 @@ class CommitLog:
             if begin >= checkpoint:  # left over from before the checkpoint was moved on purpose
                 self._allow_redelivery(incarnation, begin, claims[begin].number + 1)
         return position
+
+    def _require_claims(self, incarnation: ShardIncarnation, aborted: Collection[Attempt]) -> None:
+        """A batch is aborted only while its claim is there. The decision to commit is removed after the
+        claim, and what reads as aborted then is a decision that was made too late."""
+        names = {claim_name(incarnation, attempt) for attempt in aborted}
+        removed = names - self._claims.existing(names) if names else names
+        if removed:
+            raise OSError(
+                errno.EAGAIN,
+                f"another worker saved a checkpoint of shard {incarnation.shard} while this one opened it,"
+                " and removed claims",
+                self._storage.describe(f"{CLAIMS}/{min(removed)}"),
+            )
 
     def _allow_redelivery(self, incarnation: ShardIncarnation, begin: int, number: int) -> None:
         """Let a committed range be delivered again if a batch reads it. If the attempt exists already,
@@ -267,10 +285,14 @@ class CommitLog:
         attempts = self._claims.before(incarnation, checkpoint)
         if not attempts:
             return
-        self._flush_files()
-        self._at_step("files flushed")
-        self._claims.remove(incarnation, attempts)
-        self._forget_unclaimed(dict.fromkeys(attempt.batch for attempt in attempts))
+        removed: dict[str, list[str]] = {}
+        for attempt in attempts:
+            removed.setdefault(attempt.batch, []).append(claim_name(incarnation, attempt))
+        with self._removals.removing(removed) as last_removed:
+            self._flush_files()
+            self._at_step("files flushed")
+            self._claims.remove(incarnation, attempts)
+        self._forget_unclaimed(last_removed)
 
     def _flush_files(self) -> None:
         """Make durable what this process has moved, or has found moved, since it was called last."""
@@ -302,27 +324,34 @@ class CommitLog:
     def _forget_unclaimed(self, batches: Iterable[str]) -> None:
         """Remove the decisions to commit that have no claim left. An abort must outlive its batch's writer;
         `prune` removes it."""
-        known = self._decisions.known(batches)
-        claims = {batch: decision.claims for batch, decision in known.items() if decision.committed}
+        claims = {
+            batch: self._removals.others(batch, decision.claims)
+            for batch, decision in self._decisions.known(batches).items()
+            if decision.committed
+        }
         # The claims are acknowledged shard by shard, so the last one shows soonest that some are left.
         lasts = {names[-1]: batch for batch, names in claims.items() if names}
         for name in self._claims.existing(lasts.keys()):
             del claims[lasts[name]]
         left = self._claims.existing({name for names in claims.values() for name in names})
-        self._decisions.remove([batch for batch, names in claims.items() if not left.intersection(names)])
+        unclaimed = [batch for batch, names in claims.items() if not left.intersection(names)]
+        self._decisions.remove(unclaimed)
+        self._removals.forget(unclaimed)
 
     def prune(self, *, owner: str) -> None:
         """Settle what an earlier process of this consumer left staged (batches are named
         ``<consumer>-<token>``), and what any worker left staged for longer than `TOMBSTONE_S`. Remove aborts
-        of that age, and files that never got their name. The storage dates them, and says how late it is
-        now: by a clock of this machine that is ahead, an abort would seem to be old while its batch's writer
-        still runs."""
+        of that age, commits of that age without claims, and files that never got their name. The storage
+        dates them, and says how late it is now: by a clock of this machine that is ahead, an abort would seem
+        to be old while its batch's writer still runs."""
         now_unix_s = self._storage.now_unix_s()
         for batch, age_s in self._storage.staged_ages_s(now_unix_s).items():
             if batch.rpartition("-")[0] == owner or age_s > TOMBSTONE_S:
                 with damage_logged():
                     self._settle([batch])
-        self._decisions.remove_aborts(older_than_s=TOMBSTONE_S, now_unix_s=now_unix_s)
+        committed = self._decisions.remove_aborts(older_than_s=TOMBSTONE_S, now_unix_s=now_unix_s)
+        # A worker that ended between the two has removed a batch's claims, but not its decision.
+        self._forget_unclaimed(committed)
         self._storage.remove_parts(older_than_s=TOMBSTONE_S, now_unix_s=now_unix_s)
 
 

@@ -274,7 +274,7 @@ def make_delta_sink(sink: DeltaSettings, credentials: SinkCredentials, owner: Si
     else:
         folder = Path(sink.path)
         files = FolderFiles(folder, folder.joinpath(FOLDER, *owner.group_path, "stage"))
-        files.prepare(owner=owner.consumer, now_unix_s=owner.now_unix_s)
+        files.prepare(owner=owner.consumer)
     table = Table(
         sink.path,
         group_path=owner.group_path,

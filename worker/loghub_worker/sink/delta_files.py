@@ -52,15 +52,16 @@ class FolderFiles:
         self._folder = folder
         self._stage = stage
 
-    def prepare(self, *, owner: str, now_unix_s: float) -> None:
+    def prepare(self, *, owner: str) -> None:
         """Remove what earlier processes have left staged: of this consumer (batches are named
-        ``<consumer>-<token>``), and of any after a day. One of them that goes on finds its files gone, and
-        its batch fails. Raises `OSError` if the folder is not writable or does not support hard links, which
-        commits are made with."""
+        ``<consumer>-<token>``), and of any after a day by the clock of the storage: that of this machine may
+        be wrong. One of them that goes on finds its files gone, and its batch fails. Raises `OSError` if the
+        folder is not writable or does not support hard links, which commits are made with."""
         self._stage.mkdir(parents=True, exist_ok=True)
         trial = self._stage / f"{owner}-trial"
         with unlinked_file(self._stage, bytes(4096)) as part:
             link_exclusively(part, trial)
+            now_unix_s = part.stat().st_mtime  # it was written just now
         trial.unlink()
         for path in self._stage.iterdir():
             if path.name.rpartition("-")[0] == owner or age_s(path, now_unix_s) > ABANDONED_S:

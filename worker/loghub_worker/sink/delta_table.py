@@ -114,14 +114,18 @@ class Table:
     def create(self, fields: Iterable[Mapping[str, Any]], partition_by: Sequence[str]) -> None:
         """Create the table unless it exists. Raises `OSError` and `InvalidSinkError`."""
         with self._translated():
-            DeltaTable.create(
-                self.url,
-                Schema.from_json(_schema_json(fields)),
-                mode="ignore",  # another worker may be first
-                partition_by=list(partition_by),
-                configuration=dict(NEW_TABLE_PROPERTIES),
-                storage_options=self._options(),
-            )
+            try:
+                DeltaTable.create(
+                    self.url,
+                    Schema.from_json(_schema_json(fields)),
+                    mode="ignore",  # another worker may be first
+                    partition_by=list(partition_by),
+                    configuration=dict(NEW_TABLE_PROPERTIES),
+                    storage_options=self._options(),
+                )
+            except CommitFailedError:  # it was first after delta-rs had looked
+                if not DeltaTable.is_deltatable(self.url, storage_options=self._options()):
+                    raise
 
     def describe(self) -> TableDescription:
         """The table as it is now. Raises `OSError` and `InvalidSinkError`."""

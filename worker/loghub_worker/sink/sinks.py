@@ -66,7 +66,6 @@ def make_sink(
     consumer: str,
     credentials_dir: str,
     scratch: Path,
-    now_unix_s: float,
     sink_credentials: SinkCredentials = NO_CREDENTIALS,
 ) -> BatchSink:
     """The sink of a worker's settings. Raises `InvalidSinkError`, or `OSError` if its folder cannot be
@@ -97,7 +96,7 @@ def make_sink(
             owner=consumer,
             batch_timeout_s=config.batch_timeout_s,
         )
-    owner = SinkOwner(group_path=group_path, consumer=consumer, scratch=scratch, now_unix_s=now_unix_s)
+    owner = SinkOwner(group_path=group_path, consumer=consumer, scratch=scratch)
     if isinstance(sink, DeltaSink):
         # Only here: it loads a large library.
         from loghub_worker.sink.delta import make_delta_sink

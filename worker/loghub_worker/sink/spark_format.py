@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from loghub.sink_settings import SparkSink
 from loghub_worker.error_text import first_lines
 from loghub_worker.sink.batch_sink import AtLeastOnceSink, InvalidSinkError
+from loghub_worker.sink.output_committer import own_temporary_files
 from loghub_worker.sink.sink_credentials import SinkCredentials
 from loghub_worker.spark_errors import SPARK_ERRORS, java_causes
 
@@ -56,8 +57,10 @@ class SparkFormat(AtLeastOnceSink):
 
     def _append(self, rows: DataFrame, *, at_start: bool) -> int:
         secrets = self._credentials.all()
+        options = self._options | secrets
         try:
-            return append(rows, self._format, self._options | secrets)
+            with own_temporary_files(rows.sparkSession, options):
+                return append(rows, self._format, options)
         except Py4JNetworkError:  # the JVM has exited
             raise
         except SPARK_ERRORS as error:

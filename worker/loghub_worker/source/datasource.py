@@ -9,7 +9,7 @@ the end of the batch's own ranges, so nothing has to be derived from two offsets
 positions file says, and the driver advances a position only when the sink has the previous batch."""
 
 import json
-import time
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -152,7 +152,8 @@ class LogHubStreamReader(DataSourceStreamReader):
         self._not_before_s = 0.0  # the next batch
         self._backlogs: dict[int, Backlog] = {}
         self._clock = SystemClock()
-        self._sleep = time.sleep
+        self._news: threading.Event | None = None  # of the ends
+        self._sleep = self._await_news
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return EMPTY_PLAN.to_json()
@@ -212,13 +213,21 @@ class LogHubStreamReader(DataSourceStreamReader):
 
     def _watch(self) -> EndWatch:
         if self._ends is None:
+            # Not before: this object is copied into other processes.
+            self._news = threading.Event()
             self._ends = EndWatch(
                 shared_client(self.options.address),
                 logstore=self.options.logstore,
                 interval_s=self.options.fetch_interval_s,
                 waits=self.options.roll is not None,
+                on_news=self._news.set,
             )
         return self._ends
+
+    def _await_news(self, seconds: float) -> None:
+        """Until a shard has new log groups, but at most so long."""
+        if self._news is not None and self._news.wait(seconds):
+            self._news.clear()
 
     def _report(self, exchange: ExchangeFiles, *, version: int) -> None:
         watch = self._watch()

@@ -8,14 +8,20 @@ has lost logs that were consumed already, or was restored. This is recognized on
 requested, because a shard that was lost and assigned again may be ahead of an end that is merely old. For the
 same reason the end of a shard that does not advance is requested again: while a restored log service has not
 that many log groups, every attempt to read them fails.
+
+Where the service has polls, a shard whose end would be requested is watched by one instead
+(`loghub_worker.source.end_poll`): an idle worker then has one request under way, and hears of new log
+groups at once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from loghub.client.port import LogHub
+from loghub.clock import SystemClock
 from loghub.wire.errors import LogHubException
 from loghub_worker.log_service import ReportedError, decode_cursor, encode_cursor, to_reported_error
+from loghub_worker.source.end_poll import EndPoll
 
 PARALLEL = 16  # requests at the same time: as many connections as the client keeps
 STUCK_S = 30  # how often the end of a shard is requested that does not advance although it has log groups
@@ -26,8 +32,20 @@ class EndWatch:
     """Remembers the end cursors of the held shards, and requests an end again once everything before it is
     read, or if the shard does not advance."""
 
-    def __init__(self, client: LogHub, *, logstore: str, interval_s: float, waits: bool = False) -> None:
-        """`waits`: log groups are left waiting on purpose, so an end grows old before they are read."""
+    def __init__(
+        self,
+        client: LogHub,
+        *,
+        logstore: str,
+        interval_s: float,
+        waits: bool = False,
+        on_news: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`waits`: log groups are left waiting on purpose, so an end grows old before they are read.
+        `on_news` is called, by another thread, when `ends` may have something new without a request."""
+        self._poll = EndPoll(client, logstore=logstore, clock=SystemClock(), on_news=on_news)
+        self._missing: set[int] = set()  # shards that a poll did not find; a request says why
+        self._answers = 0  # of the poll, when a request failed last
         self._waits = waits
         self._client = client
         self._logstore = logstore
@@ -75,11 +93,14 @@ class EndWatch:
         for gone in self._requested_s.keys() - positions.keys():
             self.known.pop(gone, None)
             del self._requested_s[gone]
+            self._missing.discard(gone)
+            self._poll.forget((gone,))
             self._failure = ReportedError()  # perhaps of this shard; others set it again when requested
+        self._take_news(positions, now=now)
         arrived = {shard: (position, now) for shard, position in positions.items()}
         stays = {shard: seen for shard, seen in self._seen.items() if seen[0] == positions.get(shard)}
         self._seen = arrived | stays
-        due = [shard for shard, position in sorted(positions.items()) if self._is_due(shard, position, now)]
+        due = self._request_or_watch(positions, now=now)
         if due:
             self._failure = ReportedError()
         for at_once in (due[first : first + PARALLEL] for first in range(0, len(due), PARALLEL)):
@@ -89,6 +110,33 @@ class EndWatch:
             if self._failure.reason == "EndpointUnreachable":
                 break  # requests for the others would fail after the same wait
         return dict(self.known)
+
+    def _take_news(self, positions: Mapping[int, int], *, now: float) -> None:
+        if self._failure.reason and self._poll.answers > self._answers:
+            self._failure = ReportedError()
+        for shard, end in self._poll.take().items():
+            if shard in positions:
+                self._requested_s[shard] = now
+                if end is None:
+                    self._missing.add(shard)
+                    del self._requested_s[shard]
+                else:
+                    self._note(shard, end, position=positions[shard])
+
+    def _request_or_watch(self, positions: Mapping[int, int], *, now: float) -> list[int]:
+        """The shards whose ends to request now. Those of which a poll will tell are watched by it."""
+        watched = self._poll.watched
+        due = [
+            shard
+            for shard, position in sorted(positions.items())
+            if shard not in watched and self._is_due(shard, position, now)
+        ]
+        if not due or not self._poll.is_usable():
+            return due
+        to_watch = [shard for shard in due if shard not in self._missing]
+        self._requested_s |= dict.fromkeys(to_watch, now)
+        self._poll.watch({shard: self.known.get(shard) for shard in to_watch})
+        return [shard for shard in due if shard in self._missing]
 
     def _is_due(self, shard: int, position: int, now: float) -> bool:
         requested_s = self._requested_s.get(shard)
@@ -106,7 +154,7 @@ class EndWatch:
 
     def _note(self, shard: int, end: int | ReportedError, *, position: int) -> None:
         if isinstance(end, ReportedError):
-            self._failure = end
+            self._failure, self._answers = end, self._poll.answers
             return
         self.known[shard] = end
         if end < position:

@@ -17,7 +17,7 @@ import structlog
 from loghub.atomic_file import replace_file
 from loghub_worker.batch_plan import Range
 from loghub_worker.sink.range_claims import ShardIncarnation
-from loghub_worker.state.checkpoint_folder import last_commit
+from loghub_worker.state.checkpoint_folder import DurableFolder, forget_cut_off, last_commit
 
 log = structlog.get_logger()
 
@@ -69,8 +69,9 @@ class StateLedger:
         self._file = folder / "ledger.json"
         self._lock = threading.Lock()
         self._discarded: Why | None = None
+        self._files = DurableFolder(self.checkpoint)
         found = _read(self._file)
-        why = _misfit(found, identity, last_commit(self.checkpoint), is_kept=self.checkpoint.exists())
+        why = _misfit(found, identity, self.checkpoint)
         folder.mkdir(parents=True, exist_ok=True)
         if found is not None and why is Why.COMPLETE:
             self._ledger = found
@@ -99,7 +100,7 @@ class StateLedger:
                     return state.until
                 elif ledger.publishing > ledger.batch and ledger.ends.get(shard) == position:
                     return position  # the sink has the batch, and its state will be computed
-            why = Why.ELSEWHERE if ledger.batch > NONE else Why(ledger.why)
+            why = Why.ELSEWHERE if ledger.batch > NONE else _known(ledger.why)
             why = Why.COMPLETE if is_first else Why.RESET if moved else why
             begun = ShardState(created=incarnation.created, since=position, until=position, why=why.value)
             self._write(msgspec.structs.replace(ledger, shards={**ledger.shards, shard: begun}))
@@ -118,7 +119,8 @@ class StateLedger:
         return batch <= self._ledger.publishing
 
     def publishing(self, batch: int, ranges: Iterable[Range]) -> None:
-        """The sink gets this batch now."""
+        """The sink gets this batch now. What Spark needs to compute its state again is durable before."""
+        self._files.flush()
         with self._lock:
             ends = {part.shard: part.end for part in ranges}
             self._write(msgspec.structs.replace(self._ledger, publishing=batch, ends=ends))
@@ -191,16 +193,25 @@ class StateLedger:
 def _read(file: Path) -> _Ledger | None:
     try:
         return msgspec.json.decode(file.read_bytes(), type=_Ledger)
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 
-def _misfit(found: _Ledger | None, identity: StateIdentity, committed: int, *, is_kept: bool) -> Why:
-    """Why the state in the folder cannot be continued; `COMPLETE` if it can."""
+def _known(why: str) -> Why:
+    """A later release may have other causes."""
+    return Why(why) if why in list(Why) else Why.UNUSABLE
+
+
+def _misfit(found: _Ledger | None, identity: StateIdentity, checkpoint: Path) -> Why:
+    """Why the state in the folder cannot be continued; `COMPLETE` if it can, perhaps without what was cut off
+    its last batches."""
     if found is None:
-        return Why.UNUSABLE if is_kept else Why.ELSEWHERE
+        return Why.UNUSABLE if checkpoint.exists() else Why.ELSEWHERE
     if found.identity.pipeline != identity.pipeline:
         return Why.CHANGED
     if found.identity.reset != identity.reset:
         return Why.RESET
+    if not forget_cut_off(checkpoint, delivered=found.batch, publishing=found.publishing):
+        return Why.UNUSABLE
+    committed = last_commit(checkpoint)
     return Why.COMPLETE if found.batch in (committed, committed + 1) else Why.UNUSABLE

@@ -49,6 +49,7 @@ def worker(server: PostgresqlServer, credentials: Path, tmp_path: Path) -> Calla
     return lambda **options: LineWorker(tmp_path, server.port, credentials, f"w-{next(names)}", **options)
 
 
+@pytest.mark.long
 def test_four_processes_that_race_and_die_deliver_each_line_once(
     server: PostgresqlServer, credentials: Path, tmp_path: Path
 ) -> None:

@@ -68,7 +68,6 @@ def sink_of(server: PostgresqlServer, credentials: Path, **settings: Any) -> Any
         credentials_dir="/k",
         sink_credentials=SinkCredentials(credentials),
         scratch=Path("/unused"),
-        now_unix_s=0,
     )
 
 

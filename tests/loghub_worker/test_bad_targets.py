@@ -1,0 +1,235 @@
+"""A whole worker whose target cannot be used for a while: it says so with a reason, keeps its shards, tries
+again, and delivers everything once the target is back.
+
+The worker's threads run in this process, on a real Spark and a real service. PostgreSQL and Kafka have tests
+of their own: `test_postgresql_outage`, `sink/postgresql/test_bad_targets` and `sink/test_kafka_worker`.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from loghub.client.http import HttpLogHub
+from loghub.sink_settings import LogstoreSink
+from loghub_worker.sink import bucket as bucket_module
+from tests.cluster.s3_server import S3Server, running_s3_server
+from tests.loghub_worker.sink_targets import (
+    MakeTarget,
+    Place,
+    Target,
+    bucket,
+    delta_table,
+    files_of_spark,
+    folder,
+    lines_in_a_folder,
+)
+from tests.loghub_worker.sink_views import COPY, CopiesView
+from tests.loghub_worker.support import (
+    GUARD_S,
+    PROJECT,
+    Producer,
+    all_saved,
+    prepare,
+    worker_config,
+)
+from tests.loghub_worker.test_copy import running
+from tests.support import ServiceProcess, running_service, wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """What a case may spoil."""
+
+    folder: Path  # has the target's own, `sink`, `table` or `lines`, and the `keys` of a bucket
+    client: HttpLogHub
+    patch: pytest.MonkeyPatch
+    s3: S3Server | None = None
+
+
+Spoil = Callable[[Spot], AbstractContextManager[object]]
+
+
+def a_file_instead_of(name: str) -> Spoil:
+    """As where a volume is not mounted any more."""
+
+    @contextmanager
+    def spoil(spot: Spot) -> Iterator[None]:
+        place, kept = spot.folder / name, spot.folder / "kept"
+        place.rename(kept)
+        place.write_text("a file")
+        yield
+        place.unlink()
+        kept.rename(place)
+
+    return spoil
+
+
+def gone(name: str) -> Spoil:
+    @contextmanager
+    def spoil(spot: Spot) -> Iterator[None]:
+        place, kept = spot.folder / name, spot.folder / "kept"
+        place.rename(kept)
+        yield
+        # What the worker has written there meanwhile, without a record, is never delivered.
+        place.rename(spot.folder / "written-meanwhile")
+        kept.rename(place)
+
+    return spoil
+
+
+@contextmanager
+def no_links(spot: Spot, number: int) -> Iterator[None]:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with spot.patch.context() as patch:
+        patch.setattr(os, "link", refuse)
+        yield
+
+
+def full(spot: Spot) -> AbstractContextManager[None]:
+    return no_links(spot, errno.ENOSPC)
+
+
+def no_rights(spot: Spot) -> AbstractContextManager[None]:
+    """The superuser, as whom tests may run, has the right to write anywhere."""
+    return no_links(spot, errno.EACCES)
+
+
+@contextmanager
+def wrong_key(spot: Spot) -> Iterator[None]:
+    assert spot.s3 is not None
+    spot.s3.credentials(spot.folder / "keys", secret_access_key="wrong")
+    yield
+    spot.s3.credentials(spot.folder / "keys")
+
+
+@contextmanager
+def no_server(spot: Spot) -> Iterator[None]:
+    assert spot.s3 is not None
+    spot.s3.stop()
+    yield
+    spot.s3.start()
+
+
+@contextmanager
+def another_type(spot: Spot) -> Iterator[None]:
+    """Another writer replaces the table by one with a number in the column."""
+    place, kept = spot.folder / "table", spot.folder / "kept"
+    place.rename(kept)
+    write_deltalake(place, pa.table({"id": [1]}))
+    assert DeltaTable(place).version() == 0
+    yield
+    place.rename(spot.folder / "written-meanwhile")
+    kept.rename(place)
+
+
+@contextmanager
+def logstore(place: Place) -> Iterator[Target]:
+    place.client.create_logstore(COPY, shards=1)
+    view = CopiesView(place.client)  # remembers what the logstore had before it was deleted
+    yield Target(settings=LogstoreSink(project=PROJECT, logstore=COPY), view=view, ids=view.ids)
+
+
+@contextmanager
+def deleted(spot: Spot) -> Iterator[None]:
+    spot.client.delete_logstore(COPY)
+    yield
+    spot.client.create_logstore(COPY, shards=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    make: MakeTarget
+    spoil: Spoil
+    reason: str = "SinkUnavailable"
+    message: str
+
+
+CASES = {
+    "folder, not mounted": Case(
+        make=folder, spoil=a_file_instead_of("sink"), reason="PipelineFailed", message="not a directory"
+    ),
+    "folder, full": Case(make=folder, spoil=full, message="No space left on device"),
+    "folder, no rights": Case(make=lines_in_a_folder, spoil=no_rights, message="Permission denied"),
+    "bucket, no rights": Case(make=bucket, spoil=wrong_key, message="secretAccessKey is not that of"),
+    "bucket, away": Case(make=bucket, spoil=no_server, message="no answer from the object storage"),
+    "delta, gone": Case(make=delta_table, spoil=gone("table"), message="the Delta table is gone"),
+    "delta, not mounted": Case(
+        make=delta_table,
+        spoil=a_file_instead_of("table"),
+        reason="PipelineFailed",
+        message="not a directory",
+    ),
+    "delta, another schema": Case(
+        make=delta_table,
+        spoil=another_type,
+        reason="InvalidSink",
+        message="'id' is string in the query and long in the table",
+    ),
+    "spark, not mounted": Case(
+        make=files_of_spark, spoil=a_file_instead_of("lines"), reason="PipelineFailed", message="lines"
+    ),
+    "logstore, deleted": Case(make=logstore, spoil=deleted, reason="LogstoreNotFound", message=COPY),
+}
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[ServiceProcess]:
+    with running_service(tmp_path / "service") as process:
+        yield process
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=[pytest.mark.tools] if case.make is bucket else [])
+        for name, case in CASES.items()
+    ],
+)
+def test_a_target_that_cannot_be_used_for_a_while_costs_no_log(
+    tmp_path: Path,
+    service: ServiceProcess,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    case: Case,
+) -> None:
+    client = prepare(service, shards=1)
+    spot = Spot(folder=tmp_path, client=client, patch=monkeypatch)
+    if case.make is bucket:
+        monkeypatch.setattr(bucket_module, "RETRY_TIMEOUT_S", 1)
+        server = running_s3_server(request.getfixturevalue("versitygw"), tmp_path / "s3")
+        request.addfinalizer(lambda: server.__exit__(None, None, None))
+        spot = replace(spot, s3=server.__enter__())
+    producer = Producer(client)
+    with case.make(Place(folder=tmp_path, client=client, fixture=lambda _: spot.s3)) as target:
+        for name, value in target.variables.items():
+            monkeypatch.setenv(name, value)
+        config = worker_config(service.endpoint, target.settings, max_log_groups=5, **target.config)
+        producer.put(groups=5)
+        with running(tmp_path / "w-0", service, config) as worker:
+            wait_until(lambda: all_saved(client), "the first logs", guard_s=GUARD_S)
+            assert target.ids() == producer.sent
+            with case.spoil(spot):
+                producer.put(groups=10)
+                wait_until(lambda: worker.status().reason == case.reason, "the reason", guard_s=GUARD_S)
+                status = worker.status()
+                assert case.message in status.message
+                assert status.phase == "running"
+                assert [shard.shard for shard in status.shards] == [0], "it keeps its shards"
+                assert not all_saved(client)
+            wait_until(lambda: all_saved(client), "the rest", guard_s=GUARD_S)
+            wait_until(lambda: worker.status().reason == "", "the reason to be cleared", guard_s=GUARD_S)
+            skipped = worker.status().skipped
+        assert skipped == []
+        assert target.ids() == producer.sent

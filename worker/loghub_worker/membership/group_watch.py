@@ -1,0 +1,89 @@
+"""Tells the membership when its shards change, where the log service can say so.
+
+A heartbeat learns of a change only when it is sent, up to an interval later. A watch of the group
+(docs/sls-protocol.md 8) is answered at once, and the membership then sends the next heartbeat early if the
+change concerns this consumer. The watch itself is no heartbeat: it neither extends the session nor assigns
+anything.
+"""
+
+import secrets
+import threading
+
+import structlog
+
+from loghub.client.port import LogHub, Poll
+from loghub.wire.errors import LogHubException
+from loghub_worker.backoff import Backoff
+from loghub_worker.log_service import ConsumerIdentity, to_reported_error
+from loghub_worker.membership.membership import MemberState
+from loghub_worker.membership.shared_membership import SharedState
+
+log = structlog.get_logger()
+
+POLL_S = 20.0  # less than a client waits for the first byte of an answer
+LEAST_PAUSE_S = 0.05  # between two answers: a rebalance of many consumers has many changes
+FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 10.0
+ABSENT_S = 60.0  # how often a service without the call is asked whether it has it
+
+
+class GroupWatch:
+    """One thread. `wait_s` is how long a watch waits for a change."""
+
+    def __init__(
+        self, shared_state: SharedState, client: LogHub, identity: ConsumerIdentity, *, wait_s: float = POLL_S
+    ) -> None:
+        self._shared_state = shared_state
+        self._client = client
+        self._identity = identity
+        self._poll = Poll(name=secrets.token_hex(8), wait_s=wait_s)
+        self._retries = Backoff(first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S, random=shared_state.random)
+        self._failures = 0  # consecutive
+        self._revision = 0  # as last answered
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="group-watch", daemon=True)
+        self.failure: BaseException | None = None  # an unexpected error of the thread itself
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Watch no longer. A request that is under way ends by itself."""
+        self._stop.set()
+        self._shared_state.wake()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._stop.wait(self.step())
+        except BaseException as failure:
+            self.failure = failure
+            raise
+
+    def step(self) -> float:
+        """One iteration of the thread's loop; the seconds to wait before the next one."""
+        with self._shared_state.use() as (membership, _):
+            is_member, since = membership.state is MemberState.MEMBER, self._shared_state.changes
+        if self._stop.is_set():  # and its change may already be counted in ``since``
+            return 0.0
+        if not is_member:
+            self._shared_state.wait(since, ABSENT_S)
+            return 0.0
+        try:
+            if not self._client.has_polls():
+                return ABSENT_S
+            found = self._client.await_group(
+                self._identity.logstore,
+                self._identity.group,
+                consumer=self._identity.consumer,
+                revision=self._revision,
+                poll=self._poll,
+            )
+        except LogHubException as error:
+            self._failures += 1
+            if self._failures == 1:
+                log.info("group not watched, heartbeats go on", reason=to_reported_error(error).reason)
+            return self._retries.pause_s(self._failures)
+        self._failures, self._revision = 0, found.revision
+        with self._shared_state.use() as (membership, now):
+            membership.assignment_seen(found.assigned, now=now)
+        return LEAST_PAUSE_S
