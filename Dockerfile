@@ -71,6 +71,7 @@ ENTRYPOINT ["tini", "--", "python", "-m", "loghub.service"]
 CMD ["--data", "/data", "--listen", ":8080"]
 COPY loghub/__init__.py loghub/atomic_file.py loghub/clock.py loghub/listening.py /app/loghub/
 COPY loghub/domain /app/loghub/domain
+COPY loghub/kafka /app/loghub/kafka
 COPY loghub/service /app/loghub/service
 COPY loghub/wire /app/loghub/wire
 RUN python -m compileall -q /app

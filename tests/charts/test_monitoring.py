@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from loghub.service.__main__ import parse
 from loghub.service.disk import usage_of
 from loghub.service.http.connections import Connections
 from loghub.service.http.metrics import Exposition, Process, Serving
+from loghub.service.kafka.endpoint import KafkaEndpoint
+from loghub.service.kafka.opening import Shared, endpoint_of
+from loghub.service.settings import KafkaSettings
 from loghub.service.start import Progress
 from loghub.worker_contract import WorkerStatus
 from loghub_operator.api.conditions import ConditionType
@@ -28,7 +32,7 @@ from loghub_worker.metrics import Figures
 from tests.charts.chart import FOLDER, ROOT, Chart, Object, Values, only
 from tests.charts.toggles import MONITORING, NAMESPACED, SERVICE
 from tests.house.test_citations import anchors
-from tests.loghub.service.inprocess import in_process
+from tests.loghub.service.inprocess import InProcess, in_process
 from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.group_metrics import condition, readings, store
 
@@ -70,7 +74,20 @@ async def service_text(folder: Path) -> str:
         )
         exposition = Exposition(service.metrics, process)
         exposition.serving = Serving(engine=service.engine, budgets=service.app.budgets)
+        exposition.kafka = await kafka_endpoint(service)
         return exposition.text(usage_of(str(folder))).decode()
+
+
+async def kafka_endpoint(service: InProcess) -> KafkaEndpoint:
+    """One that has answered an error, so that every series is there."""
+    put_budget, _, response_budget, *_ = service.app.budgets
+    shared = Shared(find_key=lambda _: None, tls=None, put_budget=put_budget, response_budget=response_budget)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        endpoint = endpoint_of(service.engine, KafkaSettings(host="", port=0), listening, shared)
+    endpoint.broker.counts.requests["FETCH"] += 1
+    endpoint.broker.counts.errors["FETCH", "NONE"] += 1
+    await endpoint.lag.refresh()
+    return endpoint
 
 
 @pytest.fixture(scope="module")

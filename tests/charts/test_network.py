@@ -12,6 +12,7 @@ from loghub_operator.resources.statefulset import worker_spec
 from loghub_operator.resources.worker_config import worker_config
 from loghub_operator.settings import Settings
 from tests.charts.chart import Chart, Object, Values, only
+from tests.charts.toggles import KAFKA
 from tests.loghub_operator.support.examples import resource
 
 ON: Values = {"networkPolicy": {"enabled": True}}
@@ -93,11 +94,12 @@ def test_the_operator_reaches_the_statuses_of_its_workers_and_no_other_pods(char
     assert peer["podSelector"]["matchLabels"] != {}
 
 
+@pytest.mark.parametrize(("service", "served"), [(SERVICE, ["http"]), (KAFKA, ["http", "kafka"])])
 @pytest.mark.parametrize("scrapers", [[], SCRAPERS])
 def test_the_service_accepts_all_clients_and_only_scrapers_and_opens_no_connection(
-    chart: Chart, scrapers: list[Any]
+    chart: Chart, scrapers: list[Any], service: Values, served: list[str]
 ) -> None:
-    values = SERVICE | {"networkPolicy": {"enabled": True, "metricsFrom": scrapers}}
+    values = service | {"networkPolicy": {"enabled": True, "metricsFrom": scrapers}}
     objects = chart.render(values)
     policy, pods = policy_of(objects, "loghub-service"), only(objects, "StatefulSet")
     assert (
@@ -105,7 +107,7 @@ def test_the_service_accepts_all_clients_and_only_scrapers_and_opens_no_connecti
     )
     clients, metrics = policy["ingress"]
     assert clients.keys() == {"ports"}
-    assert (ports([clients]), ports([metrics])) == (["http"], ["admin"])
+    assert (ports([clients]), ports([metrics])) == (served, ["admin"])
     assert metrics.get("from", []) == scrapers
     assert sorted(ports(policy["ingress"])) == sorted(container_ports(pods))
     assert (policy["policyTypes"], policy["egress"]) == (["Ingress", "Egress"], [])

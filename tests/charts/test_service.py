@@ -6,8 +6,8 @@ import pytest
 
 from loghub.service.__main__ import parse
 from loghub.service.settings import ServiceSettings
-from tests.charts.chart import Chart, Object, Values, environment, only
-from tests.charts.toggles import SERVICE, TLS
+from tests.charts.chart import Chart, Object, RefusedError, Values, environment, only
+from tests.charts.toggles import KAFKA, KAFKA_TLS, SERVICE, TLS
 
 
 def container(objects: list[Object]) -> dict[str, Any]:
@@ -18,6 +18,10 @@ def container(objects: list[Object]) -> dict[str, Any]:
 
 def settings(objects: list[Object]) -> ServiceSettings:
     return parse(container(objects)["args"])
+
+
+def ports(objects: list[Object]) -> dict[str, int]:
+    return {port["name"]: port["containerPort"] for port in container(objects)["ports"]}
 
 
 def mounts(objects: list[Object]) -> dict[str, str]:
@@ -55,6 +59,52 @@ def test_an_endpoint_that_is_given_is_kept(chart: Chart) -> None:
     assert environment(only(chart.render(values), "Deployment"))["LOGHUB_EMBEDDED_ENDPOINT"] == (
         "http://other.svc"
     )
+
+
+def test_kafka_clients_are_served_only_if_they_are_wanted(chart: Chart) -> None:
+    objects = chart.render(SERVICE)
+    assert settings(objects).kafka is None
+    assert "kafka" not in ports(objects)
+    assert "Kafka" not in chart.notes(SERVICE)
+
+
+@pytest.mark.parametrize(
+    ("values", "port", "advertised"),
+    [
+        (KAFKA, 9092, ("loghub-service.loghub-system.svc", 9092)),
+        (KAFKA_TLS, 19092, ("logs.example.com", 443)),
+    ],
+    ids=["plain", "TLS"],
+)
+def test_kafka_clients_reach_the_container_through_the_service_and_get_its_name(
+    chart: Chart, values: Values, port: int, advertised: tuple[str, int]
+) -> None:
+    objects = chart.render(values)
+    kafka = settings(objects).kafka
+    assert kafka is not None
+    assert (kafka.host, kafka.port, kafka.advertised) == ("", port, advertised)
+    assert ports(objects)["kafka"] == port
+    (of_service,) = [
+        one
+        for one in only(objects, "Service", "loghub-service")["spec"]["ports"]
+        if one["targetPort"] == "kafka"
+    ]
+    assert of_service["port"] == port
+    notes = " ".join(chart.notes(values).split())
+    protocol = "SASL_SSL" if "tls" in values["embeddedService"] else "SASL_PLAINTEXT"
+    assert f"Kafka clients reach it at {advertised[0]}:{advertised[1]}, with {protocol}" in notes
+
+
+def test_kafka_clients_do_not_send_their_secret_in_clear_unless_that_is_said(chart: Chart) -> None:
+    with pytest.raises(RefusedError, match=r"tls\.secretName, since Kafka clients send their secret"):
+        chart.render({"embeddedService": {"enabled": True, "kafka": {"enabled": True}}})
+
+
+@pytest.mark.parametrize("port", [8080, 9404])
+def test_the_kafka_endpoint_has_a_port_of_its_own(chart: Chart, port: int) -> None:
+    kafka = {"enabled": True, "plaintext": True, "port": port}
+    with pytest.raises(RefusedError, match=f"kafka.port: the service uses {port} for something else"):
+        chart.render({"embeddedService": {"enabled": True, "kafka": kafka}})
 
 
 @pytest.mark.parametrize("values", [SERVICE, TLS], ids=["plain", "TLS"])

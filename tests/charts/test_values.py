@@ -26,6 +26,11 @@ WRONG: dict[str, tuple[Values, str]] = {
     "no Secret's name": ({"rbac": {"secretNames": ["*"]}}, "rbac/secretNames/0"),
     "no quantity": ({"resources": {"limits": {"memory": "much"}}}, "resources/limits/memory"),
     "no size": ({"embeddedService": {"storage": {"size": "big"}}}, "embeddedService/storage/size"),
+    "no address": (
+        {"embeddedService": {"kafka": {"advertisedAddress": "logs.example.com"}}},
+        "embeddedService/kafka/advertisedAddress",
+    ),
+    "a port for root": ({"embeddedService": {"kafka": {"port": 92}}}, "embeddedService/kafka/port"),
     "no duration": (
         {"metrics": {"serviceMonitor": {"interval": "often"}}},
         "metrics/serviceMonitor/interval",

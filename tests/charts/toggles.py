@@ -12,6 +12,14 @@ MONITORING: Values = {
 }
 SERVICE: Values = {"embeddedService": {"enabled": True}}
 TLS: Values = {"embeddedService": {"enabled": True, "tls": {"secretName": "loghub-tls"}}}
+KAFKA: Values = {"embeddedService": {"enabled": True, "kafka": {"enabled": True, "plaintext": True}}}
+KAFKA_TLS: Values = {
+    "embeddedService": {
+        "enabled": True,
+        "tls": {"secretName": "loghub-tls"},
+        "kafka": {"enabled": True, "port": 19092, "advertisedAddress": "logs.example.com:443"},
+    }
+}
 PLACED: Values = {
     "nodeSelector": {"disk": "ssd"},
     "tolerations": [{"key": "dedicated", "operator": "Exists"}],
@@ -40,6 +48,8 @@ TOGGLES: dict[str, Values] = {
     "defaults": {},
     "service": SERVICE,
     "service with TLS": TLS,
+    "service with Kafka": KAFKA,
+    "service with Kafka and TLS": KAFKA_TLS,
     "service elsewhere": {"embeddedService": {"enabled": True, "namespace": "chart-team-a"}},
     "service placed": {
         "embeddedService": {
@@ -60,6 +70,7 @@ TOGGLES: dict[str, Values] = {
         "serviceAccount": {"create": False, "name": "given"},
     },
     "network policy": {"networkPolicy": {"enabled": True}, **SERVICE},
+    "network policy, Kafka": {"networkPolicy": {"enabled": True}, **KAFKA},
     "network policy with scrapers": {
         "networkPolicy": {
             "enabled": True,

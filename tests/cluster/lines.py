@@ -89,12 +89,13 @@ class Producer:
             self.error = error
 
     def _put(self, lines: list[Line]) -> None:
-        group = LogGroup(logs=tuple(_log(line) for line in lines), topic="access", source="producer")
+        group = LogGroup(logs=tuple(log_of(line) for line in lines), topic="access", source="producer")
         self._client.put_logs(self._logstore, loggroup.encode(group))
         self.sent.update(lines)
 
 
-def _log(line: Line) -> Log:
+def log_of(line: Line) -> Log:
+    """The log of a line, as of now."""
     name, turn, number, text = line
     contents = (("line", text), ("file", name), ("pass", str(turn)), ("number", str(number)))
     return Log(time=int(time.time()), contents=contents)

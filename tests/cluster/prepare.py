@@ -20,6 +20,7 @@ from loghub.worker_contract import ENV_CLASS_ARCHIVE
 from tests import java, kafka
 from tests.cluster import build, chart_tools, images, packages, paths, provider, s3_server
 from tests.compat import consumers
+from tests.compat.kafka import other_languages
 
 NICE = 10
 
@@ -55,7 +56,7 @@ def _steps(*, upstream: bool, cluster_only: bool) -> list[Callable[[], object]]:
         steps.append(build.ensure)
     steps.append(chart_tools.ensure_all)  # after the programs that they share packages with
     if not cluster_only:
-        steps += [s3_server.program, consumers.install]
+        steps += [s3_server.program, consumers.install, other_languages.install]
     if upstream:
         steps.append(_build_images)
     return steps

@@ -222,7 +222,7 @@ def test_the_cache_key_of_an_image_depends_on_its_sources_only(
         "loghub/client/port.py": ["operator", "worker"],
         "loghub/wire/names.py": ["service", "operator", "worker"],
         "operator/loghub_operator/plan/planner.py": ["operator"],
-        "operator/loghub_operator/local/cli.py": [],
+        "operator/loghub_operator/cli/main.py": [],
         "operator/loghub_operator/plan/__pycache__/planner.pyc": [],
         "locks/operator.txt": ["operator"],
         "README.md": [],

@@ -91,6 +91,22 @@ http://loghub.svc
 {{- end -}}
 {{- end -}}
 
+{{- /*
+Where Kafka clients find the embedded service. Its own Service is headless, so without this they would get the
+address of the pod, which no certificate has and which a restart changes.
+*/ -}}
+{{- define "loghub.kafkaAddress" -}}
+{{- $service := .Values.embeddedService -}}
+{{- if not (or $service.tls.secretName $service.kafka.plaintext) -}}
+{{- fail "embeddedService.kafka.enabled needs embeddedService.tls.secretName, since Kafka clients send their secret; or set embeddedService.kafka.plaintext where the network is trusted" -}}
+{{- end -}}
+{{- if has (int $service.kafka.port) (list 8080 9404) -}}
+{{- fail (printf "embeddedService.kafka.port: the service uses %d for something else" (int $service.kafka.port)) -}}
+{{- end -}}
+{{- $own := printf "%s.%s.svc:%d" $service.name (include "loghub.embeddedServiceNamespace" .) (int $service.kafka.port) -}}
+{{- $service.kafka.advertisedAddress | default $own -}}
+{{- end -}}
+
 {{- /* The explicit port of the endpoint; empty if it has none. */ -}}
 {{- define "loghub.embeddedPort" -}}
 {{- regexFind ":[0-9]+$" (urlParse (include "loghub.embeddedEndpoint" .)).host | trimPrefix ":" -}}

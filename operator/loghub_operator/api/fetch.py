@@ -12,7 +12,11 @@ class Fetch(ApiModel):
     """How a worker reads its shards."""
 
     interval_seconds: Seconds = Field(
-        default=1, description="How often a worker asks for new logs of a shard, in seconds."
+        default=1,
+        description=(
+            "How often a worker asks for new logs of a shard, in seconds. The embedded service tells the"
+            " worker of them as soon as they are there."
+        ),
     )
     interval_milliseconds: Annotated[int, Field(ge=200, le=60_000)] | None = Field(
         default=None, description="The same in milliseconds. If set, intervalSeconds has no effect."

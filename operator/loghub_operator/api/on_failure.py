@@ -86,8 +86,8 @@ class OnFailure(ApiModel):
     max_attempts: Annotated[int, Field(ge=1, le=100)] = Field(
         default=5,
         description=(
-            "How often a log group must fail alone before the policy applies, with pauses of 1, 2, 4 .. "
-            "seconds between the attempts. Without effect with policy: Retry."
+            "How often a log group must fail alone before the policy applies, with pauses of up to "
+            "1, 2, 4 .. seconds between the attempts. Without effect with policy: Retry."
         ),
     )
     max_consecutive: Annotated[int, Field(ge=1, le=10_000)] = Field(

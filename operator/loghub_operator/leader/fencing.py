@@ -23,9 +23,11 @@ NOT_OURS = "this operator does not hold the lease (any more)"
 # Every other method changes something.
 READS = frozenset(
     {
+        "list_projects", "get_project", "get_logstore",
         "project_exists", "logstore_exists", "list_logstores", "list_shards", "get_cursor", "get_cursor_time",
         "pull_logs", "pull_packed", "list_groups", "get_checkpoints", "has_extensions", "group_status",
-        "close",
+        "list_kafka_groups", "close",
+        "has_polls", "await_ends", "await_group",
     }
 )  # fmt: skip
 

@@ -24,14 +24,27 @@ from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Statu
 from loghub_operator.api.conditions import ConditionType
 from loghub_operator.api.v1alpha1 import EMBEDDED
 from loghub_operator.local.credentials import missing_keys, read_folder, remove_folder, write_folder
-from loghub_operator.local.embedded_service import EmbeddedService
-from loghub_operator.local.file_lock import is_locked, locked
+from loghub_operator.local.embedded_service import (
+    KEYS,
+    STARTING,
+    EmbeddedService,
+    known_endpoint,
+)
+from loghub_operator.local.file_lock import is_locked, locked, process_that_uses
 from loghub_operator.local.manifest import CrFile, apiserver_message
 from loghub_operator.local.object_store import Record
 from loghub_operator.local.paths import PRIVATE, GroupFolder, Root
 from loghub_operator.local.processes.orphans import end_orphans
 from loghub_operator.local.provisioning import create_sources
 from loghub_operator.local.runner import LocalGroup, RunContext, connect
+from loghub_operator.local.service_options import (
+    AddressInUse,
+    ServiceOptions,
+    address_file,
+    check_free,
+    how_to_log_in,
+    kafka_address_file,
+)
 from loghub_operator.local.site import reject_cluster_references
 from loghub_operator.local.snapshot import GroupSnapshot
 from loghub_operator.local.ui.screen import Screen
@@ -59,6 +72,7 @@ class UpOptions:
     name: str | None
     endpoint: str | None
     allowed_http_hosts: tuple[str, ...]
+    kafka: str | None  # HOST:PORT of the embedded service's Kafka endpoint
     create_logstore: bool
     shards: int
     wait_for: str | None  # ready | caught-up
@@ -90,10 +104,14 @@ async def up(options: UpOptions) -> int:
         folder.down.unlink(missing_ok=True)
         title = f"{record.document['metadata']['name']} on this machine"
         stop = asyncio.Event()
-        screen = _WaitingScreen(title, options, stop)
+        screen = WaitingScreen(title, options, stop)
         with screen:
             _end_orphans(screen, folder)
-            async with _context_of(options, record, screen.say) as context:
+            async with _context_of(options, record, screen.say, kafka=options.kafka) as context:
+                if context.kafka_address:
+                    screen.keep(
+                        how_to_log_in(context.kafka_address, context.credentials_dir, tls=context.tls)
+                    )
                 if options.create_logstore:
                     await _create(record.resource(), context, options.shards, screen)
                 group = LocalGroup(record, file=file, context=context, observer=screen)
@@ -143,16 +161,34 @@ async def _take_down(options: DownOptions, folder: GroupFolder) -> bool:
     return group.rounds.released
 
 
-def serve(root: Root, listen: str) -> int:
-    """Replaces this process with the embedded service; does not return."""
+def serve(root: Root, listen: str, options: ServiceOptions) -> int:
+    """Replaces this process with the embedded service. Raises `StartFailed` and `InUseError`."""
     root.folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
-    root.service.mkdir(exist_ok=True)
-    data = root.service / "data"
+    folder = root.service
+    folder.mkdir(exist_ok=True)
+    data = folder / "data"
+    with locked(folder / STARTING):
+        process = process_that_uses(data)
+        if process:
+            where = known_endpoint(folder)
+            raise StartFailed(f"a service runs on {data} already, at {where}: end process {process} first")
+        if options.kafka is not None:
+            try:
+                check_free(options.kafka)
+            except AddressInUse as error:
+                raise StartFailed(str(error)) from None
+        kafka_address_file(folder).unlink(missing_ok=True)
+        options.write(folder)
     command = [
         *(sys.executable, "-m", "loghub.service", "--data", str(data), "--listen", listen),
-        *("--port-file", str(root.service / "address"), "--log-format", "console"),
+        *("--port-file", str(address_file(folder)), "--log-format", "console"),
+        *options.arguments(kafka_port_file=kafka_address_file(folder)),
     ]
     print(f"directory with data and access key: {data}", flush=True)  # noqa: T201 - the program's output
+    if options.kafka is not None:
+        address = options.kafka_advertise or options.kafka
+        shown = how_to_log_in(address, folder / KEYS, tls=options.tls_cert is not None)
+        print(shown, flush=True)  # noqa: T201 - the program's output
     os.execv(sys.executable, command)  # noqa: S606 - without a shell, on purpose
 
 
@@ -163,14 +199,17 @@ async def run_context(
     allowed_http_hosts: tuple[str, ...] = (),
     *,
     say: Callable[[str], None],
+    kafka: str | None = None,
 ) -> AsyncIterator[RunContext]:
     """Provides the log service and the access key; stops and removes at the end what it started or wrote.
 
-    ``say`` shows a line to the user.
+    ``say`` shows a line to the user. With ``kafka`` the embedded service serves Kafka clients there.
     """
     clock = SystemClock()
     url = resource.spec.endpoint
     if url != EMBEDDED:
+        if kafka is not None:
+            raise StartFailed(f"--kafka is for the embedded service of this machine; the group is at {url}")
         _reject_insecure(url, allowed_http_hosts)
         folder = root.group(resource.metadata.name).credentials
         missing = missing_keys(os.environ)
@@ -182,13 +221,17 @@ async def run_context(
         finally:
             remove_folder(folder)
         return
-    service = EmbeddedService(root, say=say)
+    service = EmbeddedService(root, say=say, kafka=kafka)
     try:
         await service.ensure()
         keeper = asyncio.create_task(service.keep_running())
         try:
             yield RunContext(
-                root=root, endpoint=service.endpoint, credentials_dir=service.credentials_dir, clock=clock
+                root=root,
+                endpoint=service.endpoint,
+                credentials_dir=service.credentials_dir,
+                clock=clock,
+                kafka_address=service.kafka_address,
             )
         finally:
             keeper.cancel()
@@ -199,9 +242,9 @@ async def run_context(
 
 
 def _context_of(
-    options: UpOptions | DownOptions, record: Record, say: Callable[[str], None]
+    options: UpOptions | DownOptions, record: Record, say: Callable[[str], None], *, kafka: str | None = None
 ) -> AbstractAsyncContextManager[RunContext]:
-    return run_context(options.root, record.resource(), options.allowed_http_hosts, say=say)
+    return run_context(options.root, record.resource(), options.allowed_http_hosts, say=say, kafka=kafka)
 
 
 def _reject_insecure(url: str, allowed_http_hosts: tuple[str, ...]) -> None:
@@ -235,13 +278,23 @@ def stopping(stop: asyncio.Event, group: LocalGroup) -> Iterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
-class _WaitingScreen(Screen):
+class WaitingScreen(Screen):
     """A screen that ends the run once the group has reached the state in ``wait_for``."""
 
     def __init__(self, title: str, options: UpOptions, stop: asyncio.Event) -> None:
-        super().__init__(title=title, clock=SystemClock(), notes=tuple, live=options.live)
+        self._kept: list[str] = []
+        super().__init__(title=title, clock=SystemClock(), notes=lambda: tuple(self._kept), live=options.live)
+        self._is_live = options.live
         self._wait_for = options.wait_for
         self._stop = stop
+
+    def keep(self, text: str) -> None:
+        """Shows what stays true: in the live view for as long as it is there, and whole."""
+        if self._is_live:
+            self._kept.append(text)
+            self.refresh()
+        else:
+            self.say(text)
 
     def show(self, snapshot: GroupSnapshot) -> None:
         super().show(snapshot)

@@ -10,14 +10,22 @@ from pathlib import Path
 from loghub.atomic_file import replace_file
 from loghub.client.credentials_dir import read_key
 from loghub.client.port import Credentials
-from loghub.worker_contract import ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE, SECURITY_TOKEN_FILE
+from loghub.worker_contract import (
+    ACCESS_KEY_ID_FILE,
+    ACCESS_KEY_SECRET_FILE,
+    REGION_FILE,
+    SECURITY_TOKEN_FILE,
+)
+from loghub_operator.local.key_variables import KEY_ID, KEY_SECRET, REGION, TOKEN
 from loghub_operator.logservice.access import LogServiceUnavailable
 from loghub_operator.model.observed import ServiceErrorReason, Unavailable
 
-KEY_ID = "LOGHUB_ACCESS_KEY_ID"
-KEY_SECRET = "LOGHUB_ACCESS_KEY_SECRET"  # noqa: S105 - a variable's name, not a secret
-TOKEN = "LOGHUB_SECURITY_TOKEN"  # noqa: S105 - a variable's name, not a secret
-_FILES = {KEY_ID: ACCESS_KEY_ID_FILE, KEY_SECRET: ACCESS_KEY_SECRET_FILE, TOKEN: SECURITY_TOKEN_FILE}
+_FILES = {
+    KEY_ID: ACCESS_KEY_ID_FILE,
+    KEY_SECRET: ACCESS_KEY_SECRET_FILE,
+    TOKEN: SECURITY_TOKEN_FILE,
+    REGION: REGION_FILE,
+}
 
 
 def without_keys(environment: Mapping[str, str]) -> dict[str, str]:

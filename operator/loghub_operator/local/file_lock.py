@@ -36,5 +36,21 @@ def is_locked(path: Path) -> bool:
     return False
 
 
+def process_that_uses(data: Path) -> str:
+    """The id of the service process that uses a data folder of the service; "" if none does.
+
+    Only for who may start a service there next: the check itself holds the lock for a moment.
+    """
+    try:
+        with (data / "lock").open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.read(32).decode(errors="replace").strip() or "unknown"
+    except FileNotFoundError:
+        pass
+    return ""
+
+
 def _sign(lock: Path) -> Path:
     return lock.with_name(f"{lock.name}.sign")

@@ -46,6 +46,11 @@ class RunContext:
     endpoint: str  # URL of the log service
     credentials_dir: Path
     clock: Clock
+    kafka_address: str = ""  # where the embedded service serves Kafka clients, if it was requested
+
+    @property
+    def tls(self) -> bool:
+        return self.endpoint.startswith("https:")
 
 
 def connect(endpoint: str, project: str, credentials: Credentials) -> LogHub:

@@ -1,7 +1,7 @@
 """`loghub status`: shows the groups' status from another terminal.
 
-The command reads the files of `loghub_operator.local.object_store` and makes no requests to the log service,
-so it shows what the last reconcile observed, and when.
+The command reads the files of `loghub_operator.local.object_store` and does not ask the log service about the
+groups, so it shows what the last reconcile observed, and when.
 """
 
 import json
@@ -13,9 +13,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from loghub_operator.api.v1alpha1 import EMBEDDED
+from loghub_operator.local.embedded_service import KEYS, running_at, running_kafka_at
 from loghub_operator.local.file_lock import is_locked
 from loghub_operator.local.object_store import Record
 from loghub_operator.local.paths import Root
+from loghub_operator.local.service_options import how_to_log_in
 
 DONE, FAILED = 0, 1
 
@@ -23,19 +26,39 @@ DONE, FAILED = 0, 1
 def show_status(root: Root, name: str | None, *, as_json: bool) -> int:
     """Prints the status; returns 1 if there is nothing to show."""
     records = list(_records(root, name))
-    if not records:
+    service = "" if name is not None else running_at(root.service)
+    if not records and not service:
         what = "no group" if name is None else f"no group {name}"
         print(f"loghub: {what} in {root.groups}", file=sys.stderr)  # noqa: T201 - the program's output
         return FAILED
     if as_json:
-        found = [{**record.document, "up": _is_up(record)} for record in records]
+        kafka = running_kafka_at(root.service) or None
+        found = [
+            {
+                **record.document,
+                "up": _is_up(record),
+                "kafka": kafka if record.resource().spec.endpoint == EMBEDDED else None,
+            }
+            for record in records
+        ]
         print(json.dumps(found[0] if name else found, indent=1))  # noqa: T201 - the program's output
         return DONE
     console = Console()
-    console.print(_overview(records))
+    if records:
+        console.print(_overview(records))
+    for line in _service_lines(root, service):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     if name is not None:
         _details(console, records[0])
     return DONE
+
+
+def _service_lines(root: Root, endpoint: str) -> Iterator[str]:
+    if endpoint:
+        yield f"embedded service: {endpoint}"
+        kafka = running_kafka_at(root.service)
+        if kafka:
+            yield how_to_log_in(kafka, root.service / KEYS, tls=endpoint.startswith("https:"))
 
 
 def _records(root: Root, name: str | None) -> Iterator[Record]:

@@ -160,6 +160,7 @@ def _reported_shard(shard: ShardStatus) -> ShardObserved:
         next_holder=shard.next_holder,
         checkpoint=shard.checkpoint,
         checkpoint_unix_s=_seconds(shard.checkpoint_updated_unix_us),
+        checkpoint_consumer=shard.checkpoint_consumer,
         lag_s=shard.lag_s,
         lag_logs=shard.lag_logs,
         lag_groups=shard.lag_groups,

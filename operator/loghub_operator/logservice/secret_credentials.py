@@ -3,7 +3,12 @@
 import base64
 
 from loghub.client.port import Credentials
-from loghub.worker_contract import ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE, SECURITY_TOKEN_FILE
+from loghub.worker_contract import (
+    ACCESS_KEY_ID_FILE,
+    ACCESS_KEY_SECRET_FILE,
+    REGION_FILE,
+    SECURITY_TOKEN_FILE,
+)
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.clients.kube import FORBIDDEN, SECRET, Kube, KubeError
 from loghub_operator.logservice.access import LogServiceUnavailable
@@ -39,6 +44,7 @@ class SecretCredentials:
             access_key_id=data[ACCESS_KEY_ID_FILE],
             access_key_secret=data[ACCESS_KEY_SECRET_FILE],
             security_token=data.get(SECURITY_TOKEN_FILE, ""),
+            region=data.get(REGION_FILE, ""),
         )
 
 

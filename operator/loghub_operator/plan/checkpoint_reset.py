@@ -130,11 +130,17 @@ class _Reset:
         return {shard.shard: shard.checkpoint for shard in self.service.shards}
 
     def uncommitted(self, backup: CheckpointBackup) -> tuple[tuple[int, str], ...]:
-        """The target cursors that are not committed yet; a shard that no longer exists needs none."""
+        """The target cursors that are not committed yet; a shard that no longer exists needs none. A consumer
+        may have saved the same cursor: that is no commit, since a worker would go on after what it has
+        delivered from there. Without extensions, workers cannot tell the two apart.
+        """
+        names = {shard.shard: shard.checkpoint_consumer for shard in self.service.shards}
+        is_reported = self.service.consumers is not None
         return tuple(
             (shard, cursor)
             for shard, cursor in sorted(backup.targets.items())
-            if shard in self.checkpoints and not same_cursor(self.checkpoints[shard], cursor)
+            if shard in self.checkpoints
+            and not (same_cursor(self.checkpoints[shard], cursor) and not (is_reported and names[shard]))
         )
 
 

@@ -13,13 +13,14 @@ from loghub_operator.controller import login
 from loghub_operator.controller.login import Login
 from tests.loghub_operator.support import virtual_time
 
+EGRESS = "http://10.0.0.2:3128"
 GIVEN = Connection(
     server="https://10.0.0.1:6443",
     verify_tls=False,
     ca_file="/ca",
     cert_file="/cert",
     key_file="/key",
-    proxy="http://192.0.2.1:3128",
+    proxy=EGRESS,
     authorization="Basic dTpw",
 )
 
@@ -28,7 +29,7 @@ def test_kopf_receives_everything_in_a_kubeconfig() -> None:
     info = login.connection_info(GIVEN, now_unix_s=1000.0)
     assert (info.server, info.insecure, info.ca_path) == ("https://10.0.0.1:6443", True, "/ca")
     assert (info.certificate_path, info.private_key_path) == ("/cert", "/key")
-    assert (info.proxy_url, info.trust_env) == ("http://192.0.2.1:3128", False)
+    assert (info.proxy_url, info.trust_env) == (EGRESS, False)
     assert info.as_http_headers() == {"Authorization": "Basic dTpw"}
     assert info.expiration is not None
     assert info.expiration.timestamp() == 1000.0 + login.LOGIN_S

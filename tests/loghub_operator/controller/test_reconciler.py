@@ -7,6 +7,7 @@ import asyncio
 import json
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -79,7 +80,12 @@ class Stage:
         self.written.append(status)
 
     async def play(self, listener: MetricsReporter | None = None) -> None:
-        """Two reconciles: the step, then the object is deleted and the task ends."""
+        """Two reconciles: the step, then the object is deleted and the task ends. Events of children are not
+        collected, which `tests.loghub_operator.controller.test_workqueue` tests and would only take time."""
+        with patch.multiple(workqueue, CHILDREN_EVERY_S=0.0, COLLECT_S=0.0):
+            await self._play(listener)
+
+    async def _play(self, listener: MetricsReporter | None) -> None:
         parts: Any = self
         reconciler = Reconciler(
             kube=parts, observer=parts, executor=parts, clock=parts, resync_s=0.01, listener=listener
@@ -90,13 +96,6 @@ class Stage:
                 await asyncio.sleep(0.01)
                 reconciler.enqueue_known(KEY)
         await reconciler.close()
-
-
-@pytest.fixture(autouse=True)
-def _events_of_children_are_not_collected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`tests.loghub_operator.controller.test_workqueue` tests that they are; here it would only take time."""
-    monkeypatch.setattr(workqueue, "CHILDREN_EVERY_S", 0.0)
-    monkeypatch.setattr(workqueue, "COLLECT_S", 0.0)
 
 
 @pytest.mark.parametrize("step", ALL, ids=str)

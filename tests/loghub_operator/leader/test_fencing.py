@@ -16,7 +16,9 @@ from tests.support import HandClock
 KEY = Credentials(access_key_id="id", access_key_secret="secret")
 WRITES = {
     "create_project", "delete_project", "create_logstore", "delete_logstore", "split_shard", "merge_shards",
-    "put_logs", "create_group", "update_group", "delete_group", "heartbeat", "update_checkpoint", "leave",
+    "delete_shard",
+    "put_logs", "create_group", "update_group", "delete_group", "heartbeat", "update_checkpoint",
+    "save_checkpoints", "leave",
 }  # fmt: skip
 
 

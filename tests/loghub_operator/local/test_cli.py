@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
+from loghub_operator.cli.main import main
 from loghub_operator.local import commands as up_module
-from loghub_operator.local.cli import main
 from loghub_operator.local.file_lock import is_locked
 from loghub_operator.local.paths import Root
 from loghub_operator.local.runner import LocalGroup
@@ -29,10 +29,12 @@ from tests.support import ROOT, running_service, wait_until
 pytestmark = pytest.mark.long
 
 GUARD_S = 120.0
+# The packages of this tree, wherever another one is installed.
+OWN = os.pathsep.join(str(ROOT / part) for part in ("", "operator", "worker"))
 DRIVER = """
 import functools, sys
 from loghub_operator.local import commands as up
-from loghub_operator.local.cli import main
+from loghub_operator.cli.main import main
 from loghub_operator.local.runner import LocalGroup
 from tests.loghub_operator.local.processes.test_supervisor import FAKE
 up.LocalGroup = functools.partial(LocalGroup, command=FAKE)
@@ -145,7 +147,7 @@ def test_up_runs_and_then_rejects_a_change_of_an_immutable_field(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(up_module, "LocalGroup", functools.partial(LocalGroup, command=FAKE))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", OWN)
     file = write(tmp_path / "cr.yaml", document({"replicas": 2}))
     where = ["--state-dir", str(tmp_path / "state")]
     assert main(["up", "-f", str(file), *where, "--create-logstore", "--wait-for", "ready"]) == 0
@@ -178,7 +180,7 @@ class Up:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", DRIVER, "up", "-f", str(file), *self.where, "--plain", *more],
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                env={**os.environ, "PYTHONPATH": OWN},
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )

@@ -8,7 +8,7 @@ import yaml
 
 from loghub.client.http import HttpLogHub
 from loghub.client.port import Credentials, GroupInfo
-from loghub_operator.local.cli import main
+from loghub_operator.cli.main import main
 from tests.loghub_operator.support.examples import document
 from tests.support import running_service
 

@@ -28,7 +28,7 @@ from loghub_operator.model.revision import UNKNOWN
 from loghub_operator.plan.planner import plan
 from loghub_operator.plan.round import finish, plan_round
 from loghub_operator.plan.status.builder import unseen_status
-from tests.loghub_operator.plan.checkpoint_reset_world import World
+from tests.loghub_operator.plan.checkpoint_reset_world import LOGSTORE, World
 from tests.loghub_operator.support.examples import Document
 
 
@@ -60,6 +60,16 @@ def test_each_target_moves_the_checkpoints_there(to: str, extensions: bool) -> N
     world = World({"to": to, "nonce": "n", **time}, extensions=extensions)
     assert world.until_over()["phase"] == "Succeeded"
     assert world.checkpoints() == world.cursors("end" if to == "End" else "begin")
+
+
+def test_a_checkpoint_that_a_consumer_saved_at_the_target_is_moved_there_all_the_same() -> None:
+    """By its name a worker knows that it must deliver again what the sink has from there on."""
+    world = World({"to": "Begin", "nonce": "n"})
+    first = world.cursors("begin")[0]
+    world.client.update_checkpoint(LOGSTORE, LOGSTORE, shard=0, cursor=first, consumer="w-0", force=True)
+    assert world.until_over()["phase"] == "Succeeded"
+    consumers = {one.shard: one.consumer for one in world.client.get_checkpoints(LOGSTORE, LOGSTORE)}
+    assert consumers == {0: "", 1: "", 2: ""}
 
 
 @pytest.mark.parametrize("initial", ["begin", "end"])

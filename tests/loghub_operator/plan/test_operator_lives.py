@@ -20,6 +20,7 @@ def _lives(seeds: range) -> dict[str, int]:
     return total
 
 
+@pytest.mark.long
 def test_random_lives_of_objects_that_share_groups() -> None:
     happened = _lives(range(SEEDS))
     assert {"CommitCheckpoints", "CreateGroup", "DrainWorker", "RemoveFinalizer", "killed"} <= set(happened)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
@@ -16,6 +17,13 @@ _PEM = serialization.Encoding.PEM
 
 def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _server_name(text: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)
 
 
 @dataclass(slots=True)
@@ -34,7 +42,7 @@ class Authority:
         return self._certificate.public_bytes(_PEM)
 
     def pair(self, name: str) -> KeyPair:
-        """A certificate with this common name, which is a server's name too."""
+        """A certificate with this common name, which is a server's name or address too."""
         key = ec.generate_private_key(ec.SECP256R1())
         plain = serialization.NoEncryption()
         return KeyPair(
@@ -61,6 +69,6 @@ class Authority:
             .not_valid_before(now - timedelta(hours=1))
             .not_valid_after(now + timedelta(days=1))
             .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([_server_name(name)]), critical=False)
         )
         return builder.sign(self._key, hashes.SHA256())

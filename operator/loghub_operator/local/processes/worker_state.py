@@ -96,7 +96,7 @@ def read_status(folder: WorkerFolder, *, since_unix_s: float) -> WorkerStatus | 
     """The status that the worker wrote last; None if its current process has not written any."""
     try:
         status = msgspec.json.decode(folder.status.read_bytes(), type=WorkerStatus)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return status if status.written_at >= since_unix_s else None
 

@@ -1,0 +1,8 @@
+"""``python -m loghub_operator.cli``: the same as ``loghub``."""
+
+import sys
+
+from loghub_operator.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""``loghub put``: lines of a file or of standard input become logs.
+
+A log group whose outcome is not known, because the connection broke, is not written a second time unless
+``--repeat-unsure`` says so: then every log arrives, some perhaps twice.
+"""
+
+import os
+import select
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from loghub.client.port import LogHub
+from loghub.clock import Clock, SystemClock
+from loghub.wire.errors import LogHubException
+from loghub_operator.cli.connection import Connection
+from loghub_operator.cli.failures import Failed, InvalidInput
+from loghub_operator.cli.followed_file import CHUNK_BYTES, FILE_END, Bytes, FollowedFile
+from loghub_operator.cli.interruption import interruption
+from loghub_operator.cli.log_batches import Batch, Batches, BatchLimits, Pace
+from loghub_operator.cli.log_lines import BadLine, Line, LineBuffer, Origin, json_log, plain_log
+from loghub_operator.cli.options import DURATION, FOLDER, HASH_KEY, LOGSTORE, Show, connected, formatted
+from loghub_operator.cli.patience import Patience
+from loghub_operator.cli.progress import Progress
+
+_LOOK_S = 0.2  # between two looks at a file that has not grown
+_STEPS_PER_S = 4  # batches a second at least, with a rate
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutOptions:
+    """The options of the command; a rate of None is unlimited."""
+
+    file: Path | None  # None: standard input
+    follow: bool
+    from_end: bool
+    lines: str  # plain or json
+    field: str
+    topic: str
+    source: str
+    tags: tuple[tuple[str, str], ...]
+    key: str | None
+    rate: float | None
+    batch_logs: int
+    batch_mib: float
+    linger: float
+    retry_for: float
+    repeat_unsure: bool
+
+
+def _tag(
+    _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    pairs = [value.partition("=") for value in values]
+    if wrong := [
+        value for value, (key, equals, _) in zip(values, pairs, strict=True) if not (key and equals)
+    ]:
+        raise click.BadParameter(f"{wrong[0]!r} is not NAME=VALUE")
+    return tuple((key, value) for key, _, value in pairs)
+
+
+@click.command()
+@click.argument("logstore", type=LOGSTORE)
+@click.argument("file", type=FOLDER, required=False)
+@click.option(
+    "-f", "--follow", is_flag=True, help="Go on with what is appended to FILE, across its rotation."
+)
+@click.option("--from-end", is_flag=True, help="With --follow: begin with what is appended from now on.")
+@click.option("--lines", type=click.Choice(["plain", "json"]), default="plain", show_default=True,
+              help="A plain line is one field; a JSON line is an object of fields.")  # fmt: skip
+@click.option("--field", default="line", show_default=True, help="Name of the field of a plain line.")
+@click.option("--topic", default="", help="Topic of the log groups.")
+@click.option("--source", default="", help="Source of the log groups.")
+@click.option("--tag", "tags", metavar="NAME=VALUE", multiple=True, callback=_tag, help="Tag; repeatable.")
+@click.option("--key", type=HASH_KEY, help="Hash key, which chooses the shard; default: the shards in turn.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="At most N logs a second.")
+@click.option("--batch-logs", type=click.IntRange(1, 4096), default=1000, show_default=True,
+              help="Most logs of a log group.")  # fmt: skip
+@click.option("--batch-mib", type=click.FloatRange(0, 8, min_open=True), default=1.0, show_default=True,
+              help="Most MiB of a log group.")  # fmt: skip
+@click.option("--linger", type=DURATION, default=1.0, show_default=True,
+              help="Longest time for which a log waits for others of its group.")  # fmt: skip
+@click.option("--retry-for", type=DURATION, default=60.0, show_default=True,
+              help="How long to try again while the service is away or busy.")  # fmt: skip
+@click.option("--repeat-unsure", is_flag=True,
+              help="Write a log group again if it is not known whether it was written.")  # fmt: skip
+@connected
+@formatted
+def put(logstore: str, file: Path | None, place: Connection, show: Show, **values: Any) -> int:
+    """Write lines to a logstore: of FILE, or of standard input without FILE or with "-"."""
+    options = PutOptions(file=None if file in (None, Path("-")) else file, **values)
+    if options.follow and options.file is None:
+        raise click.UsageError("--follow needs a FILE; standard input is read until it ends anyway")
+    if options.from_end and not options.follow:
+        raise click.UsageError("--from-end belongs to --follow")
+    clock = SystemClock()
+    with place.open() as client, interruption() as stop:
+        writer = Writer(client, logstore, options, clock=clock, stop=stop)
+        try:
+            writer.write_all(_chunks(options, stop))
+        except OSError as error:
+            raise Failed(f"loghub: {error}; {writer.written()}") from None
+        finally:
+            writer.progress.clear()
+    show({"logs": writer.logs, "logGroups": writer.groups, "bytes": writer.size})
+    if stop.is_set() and not options.follow:
+        click.echo(f"loghub: interrupted before the end of the input; {writer.written()}", err=True)
+        return 1
+    return 0
+
+
+class Writer:
+    """Writes the lines of one input; the counts are of what the service has acknowledged."""
+
+    def __init__(
+        self, client: LogHub, logstore: str, options: PutOptions, *, clock: Clock, stop: threading.Event
+    ) -> None:
+        self._client = client
+        self._logstore = logstore
+        self._options = options
+        self._clock = clock
+        self._stop = stop
+        self._origin = Origin(topic=options.topic, source=options.source, tags=options.tags)
+        self._pace = Pace(options.rate) if options.rate else None
+        self._batches = Batches(_limits(options))
+        self._patience = Patience(clock, seconds=options.retry_for, stop=stop)
+        self._total = _size_of(options)
+        self.progress = Progress(clock)
+        self.logs = self.groups = self.size = 0
+
+    def written(self) -> str:
+        return f"{self.logs} logs in {self.groups} log groups are written"
+
+    def write_all(self, chunks: Iterator[Bytes]) -> None:
+        """Raises `InvalidInput` for a line that is no log, `Failed` where the service refuses or stays
+        away."""
+        buffer = LineBuffer()
+        try:
+            for chunk in chunks:
+                self._add_all(buffer.end() if chunk is FILE_END else buffer.add(chunk))
+                self._send(self._batches.tick(now=self._clock.monotonic_s()))
+            self._add_all(buffer.end())
+        except BadLine as error:
+            self._send(self._batches.end())
+            raise InvalidInput(f"loghub: {error}; {self.written()}") from None
+        self._send(self._batches.end())
+
+    def _add_all(self, lines: Iterator[Line]) -> None:
+        """Until the user interrupts: with a rate, what was read already might take long."""
+        for line in lines:
+            if self._stop.is_set():
+                return
+            if line.data:
+                self._add(line)
+
+    def _add(self, line: Line) -> None:
+        now_unix_s, origin = self._clock.unix_s(), self._origin
+        if self._options.lines == "json":
+            log, origin = json_log(line, origin, now_unix_s=now_unix_s)
+        else:
+            log = plain_log(line, field=self._options.field, now_unix_s=now_unix_s)
+        self._send(self._batches.add(log, origin, line=line.number, now=self._clock.monotonic_s()))
+
+    def _send(self, batches: Iterator[Batch]) -> None:
+        for batch in batches:
+            self._wait_for_turn()
+            group = batch.encoded()
+            try:
+                self._patience.call(
+                    lambda group=group: self._client.put_logs(  # type: ignore[misc]
+                        self._logstore, group, hash_key=self._options.key
+                    ),
+                    repeats_unsure=self._options.repeat_unsure,
+                )
+            except LogHubException as error:
+                raise Failed(f"loghub: {self._stopped_at(batch, error)}") from None
+            self.logs += len(batch.logs)
+            self.groups += 1
+            self.size += batch.size
+            self.progress.show(self.logs, self.size, total=self._total)
+            if self._pace is not None:
+                self._pace.sent(len(batch.logs), now=self._clock.monotonic_s())
+
+    def _wait_for_turn(self) -> None:
+        """With a rate; an interruption does not let the rest pass faster than that, it ends the reading."""
+        if self._pace is not None:
+            self._stop.wait(self._pace.wait_s(now=self._clock.monotonic_s()))
+
+    def _stopped_at(self, batch: Batch, error: LogHubException) -> str:
+        is_unsure = not getattr(error, "definite", True)
+        outcome = "may be written or not" if is_unsure else "and those after them are not written"
+        return f"{error}; {self.written()}; lines {batch.first_line} to {batch.last_line} {outcome}"
+
+
+def _limits(options: PutOptions) -> BatchLimits:
+    logs, linger_s = options.batch_logs, options.linger
+    if options.rate:
+        logs = max(1, min(logs, int(options.rate / _STEPS_PER_S)))
+    return BatchLimits(logs=logs, size=int(options.batch_mib * _MIB), linger_s=linger_s)
+
+
+def _size_of(options: PutOptions) -> int | None:
+    if options.file is None or options.follow:
+        return None
+    try:
+        return options.file.stat().st_size
+    except OSError:
+        return None
+
+
+def _chunks(options: PutOptions, stop: threading.Event) -> Iterator[Bytes]:
+    look_s = min(_LOOK_S, options.linger)
+    if options.file is None:
+        return _of_descriptor(sys.stdin.fileno(), stop, look_s=look_s)
+    if not options.follow:
+        return _of_file(options.file, stop, look_s=look_s)
+    if options.file.exists() and not options.file.is_file():
+        raise InvalidInput(f"loghub: {options.file} is not a regular file; leave out --follow")
+    return FollowedFile(options.file, from_end=options.from_end, wait=lambda: not stop.wait(look_s)).chunks()
+
+
+def _of_file(path: Path, stop: threading.Event, *, look_s: float) -> Iterator[Bytes]:
+    with path.open("rb", buffering=0) as file:
+        yield from _of_descriptor(file.fileno(), stop, look_s=look_s)
+
+
+def _of_descriptor(descriptor: int, stop: threading.Event, *, look_s: float) -> Iterator[Bytes]:
+    """Of a pipe, a terminal or a file, with b"" whenever nothing has come for ``look_s``."""
+    while not stop.is_set():
+        if not select.select([descriptor], [], [], look_s)[0]:
+            yield b""
+            continue
+        data = os.read(descriptor, CHUNK_BYTES)
+        if not data:
+            return
+        yield data

@@ -1,0 +1,133 @@
+"""The program around the commands: help, mistakes, exit statuses, completion, the service of this machine."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from loghub_operator.cli.main import COMMANDS, main
+from tests.loghub.client.scripted import refused_endpoint
+from tests.loghub_operator.cli.command import COMMAND, STORE, Cli
+from tests.support import ROOT, START_GUARD_S
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_has_help_and_is_in_the_list(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    assert "usage: loghub" in capfd.readouterr().out.lower()
+    assert main(["--help"]) == 0
+    assert f"\n  {command} " in capfd.readouterr().out
+
+
+def test_every_command_and_option_of_a_noun_has_a_description(cli: Cli) -> None:
+    for noun in ("project", "logstore", "shard", "group"):
+        lines = cli(noun, "--help").out.partition("Commands:\n")[2].splitlines()
+        assert len(lines) >= 4
+        assert all(
+            len(line.split(None, 1)) == 2 for line in lines if line.startswith("  ") and line[2] != " "
+        )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("nothing",),
+        ("project",),
+        ("project", "nothing"),
+        ("logstore", "create"),
+        ("logstore", "create", "UPPER"),
+        ("logstore", "create", STORE, "--shards", "0"),
+        ("logstore", "list", "-o", "xml"),
+        ("logstore", "list", "--project", "-x-"),
+        ("shard", "split", STORE, "-1"),
+        ("shard", "split", STORE, "0", "--into", "3", "--at", "8" + "0" * 31),
+        ("group", "reset", STORE, "readers"),
+        ("tail", STORE, "--no-such-option"),
+        ("completion", "tcsh"),
+    ],
+    ids=" ".join,
+)
+def test_an_invalid_command_line_has_status_2_and_one_message(cli: Cli, arguments: tuple[str, ...]) -> None:
+    result = cli(*arguments)
+    assert (result.status, result.out) == (2, "")
+    assert "Usage: loghub" in result.err
+
+
+def test_a_service_that_refuses_or_is_away_has_status_1(cli: Cli) -> None:
+    cli.environment["LOGHUB_ACCESS_KEY_SECRET"] = "wrong"
+    refused = cli("logstore", "list")
+    assert refused.status == 1
+    assert refused.err.startswith("loghub: SignatureNotMatch (HTTP 401")
+    away = cli("logstore", "list", "--endpoint", refused_endpoint())
+    assert away.status == 1
+    assert "did not answer" in away.err
+    assert "wrong" not in refused.err + away.err
+
+
+def test_an_endpoint_that_no_client_can_reach_has_status_2(cli: Cli) -> None:
+    result = cli("logstore", "list", "--endpoint", "https://127.0.0.1:1", "--client", "sdk")
+    assert result.status == 2
+    assert "the vendor SDK supports only" in result.err
+
+
+def test_the_service_of_this_machine_needs_no_option(cli: Cli) -> None:
+    state = cli.folder / "state" / "loghub" / "service"
+    (state / "data").mkdir(parents=True)
+    (state / "address").write_text(cli.service.endpoint.removeprefix("http://"))
+    shutil.copytree(cli.service.credentials_dir, state / "data" / "credentials")
+    for name in ("LOGHUB_ENDPOINT", "LOGHUB_ACCESS_KEY_ID", "LOGHUB_ACCESS_KEY_SECRET"):
+        del cli.environment[name]
+    assert cli.run("logstore", "list", "-o", "json").value[0]["logstore"] == STORE
+    (state / "address").write_text(refused_endpoint().removeprefix("http://"))
+    ended = cli("logstore", "list")
+    assert ended.status == 1
+    assert "`loghub up` and `loghub serve` start the service of this machine" in ended.err
+
+
+def test_a_secret_is_no_argument(cli: Cli) -> None:
+    for command in COMMANDS:
+        for part in ("secret", "access-key", "token"):
+            assert f"--{part}" not in cli(command, "--help").out
+
+
+# --- completion ----------------------------------------------------------------------------------
+
+
+def completed(cli: Cli, words: str, *, adapter_failed: bool = False) -> list[str]:
+    """What the script of bash gets for these words, the last of which is incomplete."""
+    if adapter_failed:
+        cli.environment["LOGHUB_ENDPOINT"] = refused_endpoint()
+    line = words.split(" ")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(cli.environment, "_LOGHUB_COMPLETE", "bash_complete")
+        patch.setitem(cli.environment, "COMP_WORDS", words)
+        patch.setitem(cli.environment, "COMP_CWORD", str(len(line) - 1))
+        result = cli.run()
+    assert result.err == ""
+    return [entry.partition(",")[2] for entry in result.out.split()]
+
+
+def test_commands_and_names_are_completed(cli: Cli) -> None:
+    cli.client.create_logstore("another-store", shards=1)
+    assert completed(cli, "loghub lo") == ["logstore"]
+    assert completed(cli, "loghub shard s") == ["show", "split"]
+    assert completed(cli, "loghub logstore show ") == [STORE, "another-store"]
+    assert completed(cli, f"loghub project show {cli.project[:8]}").count(cli.project) == 1
+    cli.run("group", "create", STORE, "readers")
+    cli.run("group", "create", STORE, "writers")
+    assert completed(cli, f"loghub lag {STORE} r") == ["readers"]
+    assert completed(cli, "loghub logstore show ", adapter_failed=True) == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_a_shell_is_valid(cli: Cli, shell: str) -> None:
+    script = cli("completion", shell).out
+    assert f"_LOGHUB_COMPLETE={shell}_complete" in script
+    if shutil.which(shell) is not None:
+        subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=START_GUARD_S)
+
+
+def test_the_module_is_a_program_of_its_own(cli: Cli) -> None:
+    done = subprocess.run([*COMMAND, "--version"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("loghub, version ")
