@@ -16,6 +16,7 @@ from pathlib import Path
 import grimp
 import pytest
 
+from loghub_operator.cli.main import COMMANDS
 from tests.cluster import dockerfile
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +37,11 @@ PROGRAMS = {
         "loghub_worker.api",
     ),
 }
+# The command line imports the module of a command when that is used.
+COMMAND = (
+    "loghub_operator.cli.main",
+    *(f"loghub_operator.cli.{module}" for module in sorted({module for module, _ in COMMANDS.values()})),
+)
 # Imported, but not named in pyproject.toml: each belongs to another package, which pins it.
 PARTS = {"pydantic_core": "pydantic", "py4j": "pyspark"}
 # Imported by a package that does not require it: uvicorn's HTTP parser.
@@ -165,7 +171,7 @@ def test_an_image_installs_what_its_program_imports(target: str) -> None:
 
 def test_the_command_on_a_laptop_imports_what_its_extra_installs() -> None:
     """It starts the service and the workers as processes, so it needs no package for their sake."""
-    result = distributions(imported("loghub_operator.local.cli"))
+    result = distributions(imported(*COMMAND))
     assert result <= required("local")
     assert required("local") - required() <= result
 

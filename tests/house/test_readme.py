@@ -35,20 +35,24 @@ def test_every_make_target_named_exists() -> None:
 
 def test_the_commands_that_create_a_logstore_work(tmp_path: Path) -> None:
     """As over a forwarded port: the service has the name of its namespace, and is called by its address."""
-    result = re.search(r"python - <<'END'\n(.*?)\nEND\n", README, re.DOTALL)
+    result = re.search(r"^make setup\n(.*?)^kubectl create secret", README, re.DOTALL | re.MULTILINE)
     assert result is not None
+    program = tmp_path / "loghub"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m loghub_operator.cli "$@"\n')
+    program.chmod(0o755)
     with running_service(tmp_path, extra=("--base-name", "loghub-system.svc")) as service:
         key = service.credentials
         shown = {
             "http://127.0.0.1:8080": service.endpoint,
-            '"NAME"': repr(key.access_key_id),
-            '"SECRET"': repr(key.access_key_secret),
+            "=NAME": f"={key.access_key_id}",
+            "=SECRET": f"={key.access_key_secret}",
+            ".venv/bin/loghub": str(program),
         }
         lines = result[1]
         for text, real in shown.items():
             assert text in lines
             lines = lines.replace(text, real)
-        subprocess.run([sys.executable, "-c", lines], check=True, timeout=START_GUARD_S)
+        subprocess.run(["sh", "-ec", lines], check=True, cwd=ROOT, timeout=START_GUARD_S)
         example = yaml.safe_load_all((ROOT / "deploy/examples/access-log.yaml").read_text())
         spec = next(one["spec"] for one in example if one["kind"] == "LogHubConsumerGroup")
         with closing(HttpLogHub(service.endpoint, spec["project"], credentials=key)) as client:

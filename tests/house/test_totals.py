@@ -41,6 +41,7 @@ def run_part(folder: Path, part: str, text: str, *arguments: str) -> int:
     return subprocess.run(command, env=environment, capture_output=True, check=False, cwd=folder).returncode
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("processes", [(), ("--numprocesses=2",)], ids=["one", "several"])
 def test_totals_count_tests_and_skips_over_all_parts(processes: tuple[str, ...], tmp_path: Path) -> None:
     assert run_part(tmp_path, "first", FIRST, *processes) == 1

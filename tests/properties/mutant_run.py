@@ -1,9 +1,9 @@
-"""Runs each mutant of the domain against a small search and then against the fast tests of the domain.
+"""Runs each mutant of a coordinator against a small search and then against the fast tests of its rules.
 
-    python -m tests.properties.mutant_run [NAME ...]
+    python -m tests.properties.mutant_run [--kafka] [NAME ...]
 
 prints one line of JSON per mutant: its name and what noticed it (``search``, ``tests``, ``nothing``). It is a
-process of its own, which has not imported the domain, and forks one child per mutant; in the child the
+process of its own, which has not imported the rules, and forks one child per mutant; in the child the
 changed module takes the place of the production one. A child that computes for `CPU_LIMIT_S` counts as
 noticed: it does not end.
 """
@@ -23,12 +23,16 @@ from types import ModuleType
 import hypothesis
 import pytest
 
-from tests.properties.mutants import Mutant, mutants
+from tests.properties.mutants import DOMAIN, KAFKA, Mutant, Subject, mutants
 
 ROOT = Path(__file__).parents[2]
 TESTS = tuple(
     f"tests/loghub/domain/test_{name}.py"
     for name in ("fsm", "coordinator", "coordinator_facts", "coordinator_rare_cases", "balance")
+)
+KAFKA_TESTS = tuple(
+    f"tests/loghub/kafka/coordinator/test_{name}.py"
+    for name in ("states", "triggers", "join", "membership", "static_members", "offsets", "restart")
 )
 SYSTEMS = 400  # of the search, for each setup
 CPU_LIMIT_S = 60  # of processor time, which does not pass while other processes run
@@ -38,8 +42,8 @@ NOTICED_BY = {NOTHING: "nothing", SEARCH: "search", PYTEST: "tests"}
 
 
 class _MutantFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def __init__(self, mutant: Mutant) -> None:
-        self._module = f"loghub.domain.{mutant.module}"
+    def __init__(self, subject: Subject, mutant: Mutant) -> None:
+        self._module = f"{subject.package}.{mutant.module}"
         self._source = mutant.source
 
     def find_spec(
@@ -54,32 +58,46 @@ class _MutantFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self._source, f"<mutant of {self._module}>", "exec"), module.__dict__)
 
 
-def _try(mutant: Mutant) -> int:
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
-    assert not any(name.startswith("loghub.domain.") for name in sys.modules)
-    sys.meta_path.insert(0, _MutantFinder(mutant))
-    try:
-        from tests.properties import test_search
-        from tests.properties.group_system import GroupModel
-        from tests.properties.search import search
+def _search_domain() -> None:
+    from tests.properties import test_search
+    from tests.properties.group_system import GroupModel
+    from tests.properties.search import search
 
-        for setup in test_search.SETUPS.values():
-            model = GroupModel(setup)
-            search(model, model.starts(), systems=SYSTEMS)
+    for setup in test_search.SETUPS.values():
+        model = GroupModel(setup)
+        search(model, model.starts(), systems=SYSTEMS)
+
+
+def _search_kafka() -> None:
+    from tests.properties.kafka import test_search
+    from tests.properties.kafka.group_system import GroupModel
+    from tests.properties.kafka.search import search
+
+    for setup in test_search.SETUPS.values():
+        search(GroupModel(setup), systems=SYSTEMS)
+
+
+def _try(subject: Subject, mutant: Mutant) -> int:
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
+    assert not any(name.startswith(f"{subject.package}.") for name in sys.modules)
+    sys.meta_path.insert(0, _MutantFinder(subject, mutant))
+    is_kafka = subject is KAFKA
+    try:
+        _search_kafka() if is_kafka else _search_domain()
     except Exception:  # noqa: BLE001 - any failure means that the mutant was noticed
         return SEARCH
     options = ["-x", "-q", "--noconftest", "-p", "no:cacheprovider", "-p", "no:xdist"]
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        passed = pytest.main([*options, *TESTS]) == pytest.ExitCode.OK
+        passed = pytest.main([*options, *(KAFKA_TESTS if is_kafka else TESTS)]) == pytest.ExitCode.OK
     return NOTHING if passed else PYTEST
 
 
-def _start(mutant: Mutant) -> int:
+def _start(subject: Subject, mutant: Mutant) -> int:
     pid = os.fork()
     if pid == 0:
         code = PYTEST
         try:
-            code = _try(mutant)
+            code = _try(subject, mutant)
         finally:
             os._exit(code)
     return pid
@@ -97,12 +115,14 @@ def main(names: Sequence[str]) -> None:
     # The same examples in every run, and no deadline: other work on the machine must not count as noticing.
     hypothesis.settings.register_profile("steady", deadline=None, derandomize=True, database=None)
     hypothesis.settings.load_profile("steady")
+    subject = KAFKA if "--kafka" in names else DOMAIN
+    names = [name for name in names if name != "--kafka"]
     running: dict[int, Mutant] = {}
-    for mutant in mutants():
+    for mutant in mutants(subject):
         if not names or mutant.name in names:
             if len(running) >= PARALLEL:
                 _wait_for_one(running)
-            running[_start(mutant)] = mutant
+            running[_start(subject, mutant)] = mutant
     while running:
         _wait_for_one(running)
 

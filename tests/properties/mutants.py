@@ -1,4 +1,4 @@
-"""Small faults in the rules of the domain, one at a time, generated from the source.
+"""Small faults in the rules of a coordinator, one at a time, generated from the source.
 
 Each mutant is one change of the syntax tree of one module. Its name says where and what, so that a mutant
 that no test notices can be listed with the reason (``surviving_mutants.txt``).
@@ -8,31 +8,105 @@ import ast
 import copy
 import importlib.util
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-MODULES = ("fsm", "coordinator", "balance", "group_builder")
 # No rule: a picture for the README, and the text of an error.
 SKIPPED = {"mermaid", "IllegalTransition"}
-NEXT_STATE = {"_FREE": "_HELD", "_HELD": "_FREE", "_WAIT": "_FREE", "_MOVING": "_HELD", "_OVER": "_FREE"}
-SWAPPED_TRIGGER = {
-    "HOLDER_LEFT": "NEXT_LEFT",
-    "NEXT_LEFT": "HOLDER_LEFT",
-    "HOLDER_TIMED_OUT": "NEXT_TIMED_OUT",
-    "NEXT_TIMED_OUT": "HOLDER_TIMED_OUT",
-    "APPEARED": "APPEARED_BEHIND_ANCESTOR",
-    "APPEARED_BEHIND_ANCESTOR": "APPEARED",
-    "HOLDER_RELEASED": "NEXT_TIMED_OUT",
-    "END_CHECKPOINTED": "NOTHING_LEFT",
-    "NOTHING_LEFT": "END_CHECKPOINTED",
-    "ORDER_DROPPED": "ANCESTORS_CONSUMED",
-    "ANCESTORS_CONSUMED": "ORDER_DROPPED",
-    "RECALLED": "HOLDER_RELEASED",
-    "MOVED_TO_BALANCE": "HOLDER_TIMED_OUT",
-    "ASSIGNED": "NOTHING_LEFT",
-    "FORCED_BACK": "ASSIGNED",
-}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The rules that are changed, and what is changed in them besides conditions, comparisons and calls.
+
+    ``swapped`` has attributes of enums by the enum's name. A row of the table that is removed becomes a copy
+    of ``first_row``, and that one a copy of ``second_row``.
+    """
+
+    package: str
+    modules: tuple[str, ...]
+    next_state: Mapping[str, str]
+    swapped: Mapping[str, Mapping[str, str]]
+    first_row: str
+    second_row: str
+    cleared_keywords: frozenset[str] = frozenset()
+
+
+DOMAIN = Subject(
+    package="loghub.domain",
+    modules=("fsm", "coordinator", "balance", "group_builder"),
+    next_state={"_FREE": "_HELD", "_HELD": "_FREE", "_WAIT": "_FREE", "_MOVING": "_HELD", "_OVER": "_FREE"},
+    swapped={
+        "Trigger": {
+            "HOLDER_LEFT": "NEXT_LEFT",
+            "NEXT_LEFT": "HOLDER_LEFT",
+            "HOLDER_TIMED_OUT": "NEXT_TIMED_OUT",
+            "NEXT_TIMED_OUT": "HOLDER_TIMED_OUT",
+            "APPEARED": "APPEARED_BEHIND_ANCESTOR",
+            "APPEARED_BEHIND_ANCESTOR": "APPEARED",
+            "HOLDER_RELEASED": "NEXT_TIMED_OUT",
+            "END_CHECKPOINTED": "NOTHING_LEFT",
+            "NOTHING_LEFT": "END_CHECKPOINTED",
+            "ORDER_DROPPED": "ANCESTORS_CONSUMED",
+            "ANCESTORS_CONSUMED": "ORDER_DROPPED",
+            "RECALLED": "HOLDER_RELEASED",
+            "MOVED_TO_BALANCE": "HOLDER_TIMED_OUT",
+            "ASSIGNED": "NOTHING_LEFT",
+            "FORCED_BACK": "ASSIGNED",
+        }
+    },
+    first_row="_edge(1, None, Trigger.APPEARED, _FREE, 'nothing prevents its assignment')",
+    second_row="_edge(1, None, Trigger.REBOUND, _FREE, 'nothing prevents its assignment')",
+    cleared_keywords=frozenset({"holder", "next_holder", "last_holder"}),
+)
+KAFKA = Subject(
+    package="loghub.kafka.coordinator",
+    modules=("states", "draft", "facts", "rebalance", "membership", "offsets", "subscription"),
+    next_state={
+        "_EMPTY": "_PREPARING",
+        "_PREPARING": "_EMPTY",
+        "_COMPLETING": "_STABLE",
+        "_STABLE": "_COMPLETING",
+        "_DEAD": "_EMPTY",
+    },
+    swapped={
+        "Trigger": {
+            "CREATED": "RESTORED_EMPTY",
+            "MEMBER_JOINED": "METADATA_CHANGED",
+            "ALL_JOINED": "REBALANCE_TIMED_OUT",
+            "INITIAL_DELAY_OVER": "REBALANCE_TIMED_OUT",
+            "REBALANCE_TIMED_OUT": "ALL_JOINED",
+            "NOBODY_LEFT": "ALL_JOINED",
+            "METADATA_CHANGED": "MEMBER_JOINED",
+            "LEADER_REJOINED": "METADATA_CHANGED",
+            "STATIC_MEMBER_REPLACED": "MEMBER_JOINED",
+            "MEMBER_LEFT": "SESSION_TIMED_OUT",
+            "SESSION_TIMED_OUT": "MEMBER_LEFT",
+            "SYNC_TIMED_OUT": "SESSION_TIMED_OUT",
+            "DELETED": "NOTHING_TO_KEEP",
+            "NOTHING_TO_KEEP": "DELETED",
+            "RESTORED_EMPTY": "RESTORED_REBALANCING",
+            "RESTORED_REBALANCING": "RESTORED_STABLE",
+            "RESTORED_STABLE": "RESTORED_REBALANCING",
+        },
+        "ErrorCode": {
+            "ILLEGAL_GENERATION": "UNKNOWN_MEMBER_ID",
+            "UNKNOWN_MEMBER_ID": "ILLEGAL_GENERATION",
+            "REBALANCE_IN_PROGRESS": "ILLEGAL_GENERATION",
+            "FENCED_INSTANCE_ID": "UNKNOWN_MEMBER_ID",
+            "GROUP_ID_NOT_FOUND": "NON_EMPTY_GROUP",
+            "NON_EMPTY_GROUP": "GROUP_ID_NOT_FOUND",
+            "GROUP_MAX_SIZE_REACHED": "POLICY_VIOLATION",
+            "INVALID_REQUEST": "INVALID_SESSION_TIMEOUT",
+            "INVALID_SESSION_TIMEOUT": "INVALID_REQUEST",
+            "OFFSET_METADATA_TOO_LARGE": "INVALID_COMMIT_OFFSET_SIZE",
+            "INVALID_COMMIT_OFFSET_SIZE": "OFFSET_METADATA_TOO_LARGE",
+        },
+    },
+    first_row="_edge(1, _DEAD, Trigger.CREATED, _EMPTY, '')",
+    second_row="_edge(1, _DEAD, Trigger.DELETED, _EMPTY, '')",
+)
 OFF_BY_ONE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -44,7 +118,7 @@ SWAPPED_CALL = {"min": "max", "max": "min", "all": "any", "any": "all"}
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """``source`` is the whole changed source of `loghub.domain.<module>`."""
+    """``source`` is the whole changed source of the module."""
 
     module: str
     name: str
@@ -55,22 +129,22 @@ class Mutant:
 Change = tuple[str, Callable[[ast.AST], None]]
 
 
-def source_of(module: str) -> str:
-    spec = importlib.util.find_spec(f"loghub.domain.{module}")
+def source_of(subject: Subject, module: str) -> str:
+    spec = importlib.util.find_spec(f"{subject.package}.{module}")
     assert spec is not None
     assert spec.origin is not None
     return Path(spec.origin).read_text(encoding="utf-8")
 
 
-def mutants() -> list[Mutant]:
-    return [mutant for module in MODULES for mutant in _of_module(module)]
+def mutants(subject: Subject = DOMAIN) -> list[Mutant]:
+    return [mutant for module in subject.modules for mutant in _of_module(subject, module)]
 
 
-def _of_module(module: str) -> Iterator[Mutant]:
-    tree = ast.parse(source_of(module))
+def _of_module(subject: Subject, module: str) -> Iterator[Mutant]:
+    tree = ast.parse(source_of(subject, module))
     same, sources = Counter[str](), set[str]()
     for index, (where, node) in enumerate(_nodes(tree, ())):
-        for what, change in _changes(node):
+        for what, change in _changes(subject, node):
             changed = copy.deepcopy(tree)
             _, target = list(_nodes(changed, ()))[index]
             change(target)
@@ -94,7 +168,7 @@ def _nodes(node: ast.AST, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
         yield from _nodes(child, where)
 
 
-def _changes(node: ast.AST) -> Iterator[Change]:
+def _changes(subject: Subject, node: ast.AST) -> Iterator[Change]:
     match node:
         case ast.If() | ast.IfExp() | ast.While():
             yield f"negate `{ast.unparse(node.test)}`", _negate_test
@@ -107,8 +181,8 @@ def _changes(node: ast.AST) -> Iterator[Change]:
                 yield f"drop `{ast.unparse(value)}` of `{ast.unparse(node)}`", _drop_item("values", number)
         case ast.Compare(ops=[op]) if type(op) in OFF_BY_ONE:
             yield f"off by one in `{ast.unparse(node)}`", _off_by_one
-        case ast.Attribute(value=ast.Name(id="Trigger"), attr=attr) if attr in SWAPPED_TRIGGER:
-            other = SWAPPED_TRIGGER[attr]
+        case ast.Attribute(value=ast.Name(id=enum), attr=attr) if attr in subject.swapped.get(enum, ()):
+            other = subject.swapped[enum][attr]
             yield f"{other} for {attr}", _set_field("attr", other)
         case ast.UnaryOp(op=ast.USub()):
             yield f"no minus in `{ast.unparse(node)}`", _set_field("op", ast.UAdd())
@@ -119,22 +193,22 @@ def _changes(node: ast.AST) -> Iterator[Change]:
         case ast.Expr(value=ast.Call()):
             yield f"drop `{ast.unparse(node)}`", _drop_statement
     if isinstance(node, ast.Call):
-        yield from _changes_of_call(node)
+        yield from _changes_of_call(subject, node)
 
 
-def _changes_of_call(call: ast.Call) -> Iterator[Change]:
+def _changes_of_call(subject: Subject, call: ast.Call) -> Iterator[Change]:
     name = call.func.id if isinstance(call.func, ast.Name) else ""
     text = ast.unparse(call)
     if name in SWAPPED_CALL:
         yield f"{SWAPPED_CALL[name]} for `{text}`", _set_function(SWAPPED_CALL[name])
     if name == "_edge" and isinstance(call.args[0], ast.Constant):
         row = ", ".join(ast.unparse(arg) for arg in call.args[:3])
-        yield f"no row {row}", _drop_row
+        yield f"no row {row}", _drop_row(subject)
         new = call.args[3]
         assert isinstance(new, ast.Name)
-        yield f"row {row} leads to {NEXT_STATE[new.id]}", _set_argument(3, NEXT_STATE[new.id])
+        yield f"row {row} leads to {subject.next_state[new.id]}", _set_argument(3, subject.next_state[new.id])
     for keyword in call.keywords:
-        if keyword.arg in ("holder", "next_holder", "last_holder") and "None" not in ast.unparse(keyword):
+        if keyword.arg in subject.cleared_keywords and "None" not in ast.unparse(keyword):
             yield f"no {keyword.arg} in `{text}`", _no_keyword(keyword.arg)
         if keyword.arg == "key":
             yield f"no order in `{text}`", _no_keyword("key")
@@ -194,15 +268,19 @@ def _no_keyword(name: str) -> Callable[[ast.AST], None]:
     return change
 
 
-def _drop_row(node: ast.AST) -> None:
-    """A row that repeats the first: the table is built from a mapping, so the row is gone."""
-    assert isinstance(node, ast.Call)
-    first = "_edge(1, None, Trigger.APPEARED, _FREE, 'nothing prevents its assignment')"
-    replacement = ast.parse(first, mode="eval").body
-    if ast.unparse(node.args[2]) == "Trigger.APPEARED":
-        replacement = ast.parse(first.replace("Trigger.APPEARED", "Trigger.REBOUND"), mode="eval").body
-    assert isinstance(replacement, ast.Call)
-    node.args = replacement.args
+def _drop_row(subject: Subject) -> Callable[[ast.AST], None]:
+    """A row that repeats another: the table is built from a mapping, so the row is gone."""
+
+    def change(node: ast.AST) -> None:
+        assert isinstance(node, ast.Call)
+        first = ast.parse(subject.first_row, mode="eval").body
+        assert isinstance(first, ast.Call)
+        is_first = ast.unparse(node.args[2]) == ast.unparse(first.args[2])
+        replacement = ast.parse(subject.second_row if is_first else subject.first_row, mode="eval").body
+        assert isinstance(replacement, ast.Call)
+        node.args = replacement.args
+
+    return change
 
 
 def _drop_not(node: ast.AST) -> None:

@@ -24,14 +24,14 @@ SURVIVORS = Path(__file__).with_name("surviving_mutants.txt")
 SAMPLE = 5
 
 
-def _listed() -> dict[str, str]:
+def listed(path: Path) -> dict[str, str]:
     """Name -> why nothing can notice this mutant."""
-    lines = SURVIVORS.read_text(encoding="utf-8").splitlines()
+    lines = path.read_text(encoding="utf-8").splitlines()
     return dict(line.split(" -- ") for line in lines if line and not line.startswith("#"))
 
 
-def _survivors(names: list[str]) -> set[str]:
-    command = [sys.executable, "-m", "tests.properties.mutant_run", *names]
+def survivors(names: list[str], *options: str) -> set[str]:
+    command = [sys.executable, "-m", "tests.properties.mutant_run", *options, *names]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     results = [json.loads(line) for line in done.stdout.splitlines()]
     assert {result["name"] for result in results} == set(names)
@@ -42,13 +42,13 @@ def _survivors(names: list[str]) -> set[str]:
 def test_every_mutant_of_a_sample_is_noticed_or_explained() -> None:
     names = [mutant.name for mutant in mutants()][::SAMPLE]
     assert len(names) >= 40
-    assert _survivors(names) <= set(_listed())
+    assert survivors(names) <= set(listed(SURVIVORS))
 
 
 @pytest.mark.deep
 def test_every_mutant_is_noticed_or_explained() -> None:
     names = [mutant.name for mutant in mutants()]
-    assert _survivors(names) == set(_listed())
+    assert survivors(names) == set(listed(SURVIVORS))
 
 
 def test_mutants_have_different_names_and_sources() -> None:
@@ -58,4 +58,4 @@ def test_mutants_have_different_names_and_sources() -> None:
 
 
 def test_every_explained_mutant_exists() -> None:
-    assert set(_listed()) <= {mutant.name for mutant in mutants()}
+    assert set(listed(SURVIVORS)) <= {mutant.name for mutant in mutants()}

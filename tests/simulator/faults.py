@@ -30,6 +30,9 @@ class Fault(StrEnum):
     RESHARDED = "shard split or merged"
     LINK_LIED = "link made, and reported as existing"
     SERVICE_STOPPED = "service stopped cleanly"
+    CONSUMER_STOPPED = "consumer asked to stop"
+    PROCESSOR_RAISED = "processor raised"
+    ROLLED_BACK = "processor rolled back"
     # The service must refuse to start until the data is repaired.
     METADATA_OLDER = "metadata restored from an older copy"
     TAIL_LOST = "acknowledged records at the end of a shard lost"

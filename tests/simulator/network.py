@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loghub.client.http import HttpLogHub
+from loghub.client.http import POLLS, HttpLogHub
 from loghub.client.port import Credentials
-from loghub.client.transport import Answer, Call
+from loghub.client.schemas import InfoJson, decode
+from loghub.client.transport import INFO_PATH, Answer, Call
 from loghub.wire.errors import EndpointUnreachable, LogHubError
 from tests.simulator.faults import Dice, Fault, ServiceCrashed, WorkerCrashed
 from tests.simulator.service import PROJECT, SimService
@@ -29,6 +30,7 @@ class Network:
     on_call: Callable[[str], None]
     on_done: Callable[[str, Call], None]
     late_heartbeats: bool = True
+    has_polls: bool = True
 
     def __post_init__(self) -> None:
         self.late: list[Call] = []
@@ -92,9 +94,22 @@ class _SimTransport:
     def __init__(self, network: Network, sender: str) -> None:
         self._network = network
         self._sender = sender
+        self._info: InfoJson | None = None
 
     def send(self, call: Call) -> Answer:
         return self._network.send(self._sender, call)
+
+    def discover(self) -> InfoJson:
+        if self._info is None:
+            call = Call(method="GET", path=INFO_PATH, signed=False, repeatable=True)
+            info = decode(self.send(call).body, InfoJson)
+            if not self._network.has_polls:
+                info.extensions = sorted(set(info.extensions) - POLLS)
+            self._info = info
+        return self._info
+
+    def forget(self) -> None:
+        self._info = None
 
     def close(self) -> None:
         """Nothing is open."""

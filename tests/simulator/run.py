@@ -1,6 +1,6 @@
 """Runs schedules, each in an empty folder and with everything random replaced.
 
-    python -m tests.simulator.run worker|library SEED
+    python -m tests.simulator.run worker|library|consumer SEED
 
 replays one schedule and prints its faults.
 """
@@ -23,6 +23,7 @@ from unittest.mock import patch
 import structlog
 
 from loghub.service import start
+from tests.simulator.consumer import ConsumerSimulation
 from tests.simulator.faults import Dice, Fault
 from tests.simulator.library import LibrarySimulation
 from tests.simulator.simulation import Simulation
@@ -66,7 +67,11 @@ def _empty_folder() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-KINDS: dict[str, type[Simulation]] = {"worker": Simulation, "library": LibrarySimulation}
+KINDS: dict[str, type[Simulation]] = {
+    "worker": Simulation,
+    "library": LibrarySimulation,
+    "consumer": ConsumerSimulation,
+}
 
 
 def run_schedule(kind: str, seed: int) -> Counter[Fault]:

@@ -27,7 +27,7 @@ from tests.simulator.worker import GROUP, LOGSTORE, TIMEOUT_S, SimWorker, id_of,
 
 EVENTS = 300
 NAMES = ("w-0", "w-1", "w-2")
-ACTORS = ("heartbeat", "manager", "query", "requests")
+ACTORS = ("heartbeat", "manager", "query", "requests", "watch")
 MAX_DEPTH = 2
 MAX_SHARDS = 7
 END_ROUNDS = 400
@@ -47,6 +47,7 @@ class Simulation:
             self.service, self.dice, on_call=self._others_act, on_done=self._check_checkpoint
         )
         self.order = bool(seed % 2)
+        self.network.has_polls = bool(seed // 2 % 2)  # otherwise the workers see the service as they see SLS
         self.workers: dict[str, SimWorker] = {}
         self.acknowledged: set[str] = set()
         self.stored: dict[tuple[int, int], str] = {}
@@ -221,11 +222,16 @@ class Simulation:
     # -- checks
 
     def _check_checkpoint(self, sender: str, call: Call) -> None:
+        saved: dict[str, str] = {}
         if sender and call.query.get("type") == "checkpoint":
             fields = json.loads(call.body)
+            saved = {fields["shard"]: fields["checkpoint"]}
+        elif sender and call.path.endswith("/checkpoints"):
+            saved = json.loads(call.body)
+        if saved:
             self._look_into_sink()
             self._learn_stored()
-            shard, cursor = int(fields["shard"]), decode_cursor(fields["checkpoint"])
+        for shard, cursor in ((int(number), decode_cursor(text)) for number, text in saved.items()):
             missing = [
                 at for (s, at) in self.stored if s == shard and at < cursor and (s, at) not in self.sink
             ]

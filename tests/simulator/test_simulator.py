@@ -1,12 +1,14 @@
-"""Schedules of the service core and the worker under faults (`simulation`, `library`), each chosen by a seed.
+"""Schedules of the service core with workers or consumers under faults, each chosen by a seed (`simulation`,
+`library`, `consumer`).
 
-`make test` runs 2,000 of them, `make check-deep` 100,000; a failure names the command that replays its seed.
+`make test` runs 2,100 of them, `make check-deep` 105,000; a failure names the command that replays its seed.
 With ``-s`` the number of faults of each kind is printed.
 """
 
 import os
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,10 @@ from loghub.service import diagnosis, start, survey
 from loghub.service.storage import recovery
 from loghub.service.storage.data_folder import remove_tree
 from loghub_worker.batch_plan import Range
+from loghub_worker.consumer import shard_runs
+from loghub_worker.consumer.rebalance import Rebalance, rebalance
+from loghub_worker.consumer.shard_flow import ShardFlow
+from loghub_worker.membership.membership import HeldShard
 from loghub_worker.sink.batch_decisions import ABORTED, BatchDecision, BatchDecisions
 from tests.simulator.faults import Fault
 from tests.simulator.run import run_schedule, run_schedules
@@ -26,20 +32,21 @@ from tests.simulator.worker import SimFilesSink, SimWorker
 pytestmark = pytest.mark.long
 
 AT_LEAST = 100  # of each kind of fault
-ONLY_WORKERS = {
-    Fault.WORKER_PAUSED,
-    Fault.WORKER_CRASHED_IN_COMMIT,
-    Fault.INTERLEAVED,
-    Fault.LINK_LIED,
+OF_CONSUMERS = {Fault.CONSUMER_STOPPED, Fault.PROCESSOR_RAISED, Fault.ROLLED_BACK}
+OF_SINKS = {Fault.WORKER_CRASHED_IN_COMMIT, Fault.LINK_LIED}
+ABSENT = {
+    "worker": OF_CONSUMERS,
+    "library": OF_CONSUMERS | OF_SINKS | {Fault.WORKER_PAUSED, Fault.INTERLEAVED},
+    "consumer": OF_SINKS,
 }
 
 
-def check_schedules(kind: str, seeds: Iterable[int]) -> None:
+def check_schedules(kind: str, seeds: Iterable[int], *, at_least: int = AT_LEAST) -> None:
     counts = run_schedules(kind, seeds)
     for fault, count in sorted(counts.items()):
         print(f"{count:8} {fault}")
-    expected = set(Fault) - (ONLY_WORKERS if kind == "library" else set())
-    assert {fault for fault in expected if counts[fault] < AT_LEAST} == set()
+    expected = set(Fault) - ABSENT[kind]
+    assert {fault for fault in expected if counts[fault] < at_least} == set()
 
 
 @pytest.mark.parametrize("begin", range(0, 1600, 200))
@@ -49,6 +56,10 @@ def test_every_log_group_is_delivered_exactly_once(begin: int) -> None:
 
 def test_consumers_that_do_not_fence_share_no_shard_unless_they_were_silent() -> None:
     check_schedules("library", range(400))
+
+
+def test_consumers_process_every_log_group_and_give_up_what_they_are_asked_to() -> None:
+    check_schedules("consumer", range(100), at_least=50)
 
 
 @pytest.mark.deep
@@ -65,9 +76,17 @@ def test_consumers_that_do_not_fence_share_no_shard_unless_they_were_silent_deep
     check_schedules("library", range(begin, begin + 2000))
 
 
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("begin", range(0, 5000, 1000))
+def test_consumers_process_every_log_group_and_give_up_what_they_are_asked_to_deep(begin: int) -> None:
+    check_schedules("consumer", range(begin, begin + 1000))
+
+
 def test_a_schedule_is_the_same_every_time() -> None:
     assert run_schedule("worker", 7) == run_schedule("worker", 7)
     assert run_schedule("library", 7) == run_schedule("library", 7)
+    assert run_schedule("consumer", 7) == run_schedule("consumer", 7)
 
 
 # --- the simulator finds what it is there for ----------------------------------------------------
@@ -155,3 +174,24 @@ def test_a_checkpoint_saved_before_the_sink_has_the_batch_is_found(monkeypatch: 
     monkeypatch.setattr(SimWorker, "__init__", remember)
     monkeypatch.setattr(SimFilesSink, "publish", save_first)
     assert is_found("worker", "beyond the sink")
+
+
+def test_a_shard_that_is_taken_before_it_began_and_never_released_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The membership reports it forever, so that nobody else gets it."""
+
+    def without_unbegun(*args: Any) -> Rebalance:
+        return replace(rebalance(*args), unbegun=())
+
+    monkeypatch.setattr(shard_runs, "rebalance", without_unbegun)
+    assert is_found("consumer", "stored and never processed")
+
+
+def test_a_shard_that_is_released_while_it_is_processed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def release_at_once(flows: Mapping[int, ShardFlow], held: tuple[HeldShard, ...]) -> Rebalance:
+        plan = rebalance(flows, held)
+        return replace(plan, unbegun=tuple(one for one in held if one.shard in plan.revoked))
+
+    monkeypatch.setattr(shard_runs, "rebalance", release_at_once)
+    assert is_found("consumer", "both work on shard")

@@ -7,12 +7,12 @@ by the positions as the source does, pulls the rows and writes them as JSON line
 import json
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Set
+from collections.abc import Callable, Collection, Hashable, Set
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from loghub.client.port import LogHub
+from loghub.client.port import LogHub, Poll
 from loghub.sink_settings import JsonSink
 from loghub.wire.loggroup import split
 from loghub.worker_contract import WorkerConfig
@@ -20,6 +20,7 @@ from loghub_worker.batch_plan import EMPTY_PLAN, BatchLimits, BatchPlan, Range, 
 from loghub_worker.exchange_files import Positions, Report, Retries
 from loghub_worker.failure.attempt_journal import AttemptJournal, Journal
 from loghub_worker.log_service import ConsumerIdentity, decode_cursor, encode_cursor
+from loghub_worker.membership.group_watch import GroupWatch
 from loghub_worker.membership.heartbeat import HeartbeatThread
 from loghub_worker.membership.membership import Membership, MembershipTimings
 from loghub_worker.membership.shard_manager import ShardManager
@@ -114,22 +115,27 @@ class SimTasks:
 
     def __init__(self) -> None:
         self._busy: set[Hashable] = set()
-        self._waiting: deque[tuple[Hashable, Callable[[], None]]] = deque()
+        self._waiting: deque[tuple[frozenset[Hashable], Callable[[frozenset[Hashable]], None]]] = deque()
 
     def start(self, key: Hashable, task: Callable[[], None]) -> bool:
-        if key in self._busy:
-            return False
-        self._busy.add(key)
-        self._waiting.append((key, task))
-        return True
+        return bool(self.start_together((key,), lambda _: task()))
+
+    def start_together(
+        self, keys: Collection[Hashable], task: Callable[[frozenset[Hashable]], None]
+    ) -> frozenset[Hashable]:
+        free = frozenset(keys) - self._busy
+        self._busy |= free
+        if free:
+            self._waiting.append((free, task))
+        return free
 
     def run_waiting(self) -> None:
         while self._waiting:
-            key, task = self._waiting.popleft()
+            keys, task = self._waiting.popleft()
             try:
-                task()
+                task(keys)
             finally:
-                self._busy.discard(key)
+                self._busy -= keys
 
     def alone(self, key: Hashable) -> AbstractContextManager[None]:
         raise NotImplementedError("only consumers without Spark wait for a shard's requests")
@@ -183,6 +189,7 @@ class SimWorker:
         commit_log.prune(owner=name)
         sink = SimFilesSink(commit_log, JSON)
         self.heartbeat = HeartbeatThread(self.shared_state, client, identity)
+        self.watch = GroupWatch(self.shared_state, client, identity, wait_s=0.0)
         self._tasks = SimTasks()
         self.manager = ShardManager(
             self.shared_state,
@@ -228,6 +235,9 @@ class SimWorker:
     def _heartbeat(self) -> None:
         self.heartbeat.step()
 
+    def _watch(self) -> None:
+        self.watch.step()
+
     def _manager(self) -> None:
         self.manager.step()
 
@@ -246,9 +256,7 @@ class SimWorker:
 
     def _next_plan(self) -> BatchPlan:
         positions = self.exchange.positions()
-        ends = {
-            shard: decode_cursor(self.client.get_cursor(LOGSTORE, shard, "end")) for shard in positions.shards
-        }
+        ends = self._ends(positions)
         self.exchange.write_report(Report(version=positions.version, ends=ends))
         return next_plan(
             self._plan,
@@ -260,6 +268,15 @@ class SimWorker:
                 self.exchange.retries().shards, positions.shards, now=self.shared_state.clock.monotonic_s()
             ),
         )
+
+    def _ends(self, positions: Positions) -> dict[int, int]:
+        if not self.client.has_polls():
+            ends = {shard: self.client.get_cursor(LOGSTORE, shard, "end") for shard in positions.shards}
+        else:
+            poll = Poll(name=self.name, wait_s=0.0)
+            found = self.client.await_ends(LOGSTORE, dict.fromkeys(positions.shards, ""), poll=poll)
+            ends = {one.shard: one.end for one in found}
+        return {shard: decode_cursor(end) for shard, end in ends.items()}
 
     def _read(self, shard_range: Range) -> list[Row]:
         rows = list(pull(self.client, shard_range.shard, shard_range.begin, shard_range.end))

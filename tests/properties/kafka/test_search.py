@@ -1,0 +1,80 @@
+"""A search through every order of events over small Kafka groups, breadth first, up to a number of systems.
+
+Each system reached has passed the invariants of `group_system` and of `memoized_group`. With ``-s`` the
+numbers are printed.
+"""
+
+import pytest
+
+from loghub.kafka.coordinator.events import Event
+from loghub.kafka.coordinator.group import ErrorCode
+from loghub.kafka.coordinator.states import EDGES
+from tests.properties.kafka.group_system import GroupModel
+from tests.properties.kafka.memoized_group import Coverage, MemoizedGroup
+from tests.properties.kafka.search import search, walk
+from tests.properties.kafka.system import Setup
+
+pytestmark = pytest.mark.long
+
+SETUPS = {
+    "two dynamic members": Setup(names="ab", instances="--"),
+    "two static members": Setup(names="ab", instances="xy"),
+    "an earlier and a later process of a static member": Setup(names="ab", instances="xx"),
+    "a static and a dynamic member": Setup(names="ab", instances="x-", admin=False),
+    "three members, of which one is static": Setup(names="abc", instances="--z", late=False, admin=False),
+}
+SYSTEMS = 24_000  # for each setup, 120,000 in all
+DEEP_SYSTEMS = 500_000  # 2.5 million in all
+COVERED_SYSTEMS = 2_000
+WALKS, STEPS = 20, 300
+# Errors of requests that are wrong whatever the state; the unit tests have them.
+UNREACHABLE = {
+    ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.INVALID_GROUP_ID,
+    ErrorCode.INVALID_SESSION_TIMEOUT,
+    ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.POLICY_VIOLATION,
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+}
+
+
+@pytest.mark.parametrize("setup", SETUPS.values(), ids=SETUPS)
+def test_every_order_of_events(setup: Setup) -> None:
+    model = GroupModel(setup)
+    found = search(model, systems=SYSTEMS)
+    steps = sum(model.group.coverage.events.values())
+    print(f"{found}, {len(model.group)} states of the group, {steps} of its steps")
+    assert found.systems >= SYSTEMS
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)  # a long search needs a longer hang guard
+@pytest.mark.parametrize("setup", SETUPS.values(), ids=SETUPS)
+def test_every_order_of_events_deep(setup: Setup) -> None:
+    model = GroupModel(setup)
+    found = search(model, systems=DEEP_SYSTEMS)
+    print(f"{found}, {len(model.group)} states of the group")
+    assert found.systems >= DEEP_SYSTEMS
+
+
+def test_the_searches_and_random_lives_use_every_row_of_the_table_every_event_and_every_error() -> None:
+    coverage = Coverage()
+    for setup in SETUPS.values():
+        model = GroupModel(setup, MemoizedGroup())
+        search(model, systems=COVERED_SYSTEMS)
+        for seed in range(WALKS):
+            walk(model, seed=seed, steps=STEPS)
+        coverage.add(model.group.coverage)
+    rows = {f"{e.number} {e.old} {e.trigger} {e.new}": (e.old, e.trigger, e.new) for e in EDGES}
+    for name, row in rows.items():
+        print(f"{coverage.rows[row]:9} row {name}")
+    for kind, count in coverage.events.items():
+        print(f"{count:9} event {kind}")
+    for error in ErrorCode:
+        print(f"{coverage.errors[error]:9} error {error.name}")
+    assert [name for name, row in rows.items() if not coverage.rows[row]] == []
+    assert set(coverage.events) == {kind.__name__ for kind in Event.__args__}
+    assert {error for error in ErrorCode if not coverage.errors[error]} == UNREACHABLE
