@@ -229,7 +229,7 @@ class ShardEnds:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRevision:
     """A number that is another one after each change of a group's assignment, consumers or settings, and the
-    shards that a heartbeat of the consumer would be answered with (extension of the embedded service)."""
+    shards that are assigned to the consumer (extension of the embedded service)."""
 
     revision: int
     assigned: tuple[int, ...]

@@ -128,7 +128,7 @@ def step(state: GroupState, event: Event, *, now: float) -> Step:
     new = draft.finish()
     return Step(
         state=new,
-        answer=new.owned_by(event.consumer) if isinstance(event, Heartbeat) else (),
+        answer=_answer(state, new, event) if isinstance(event, Heartbeat) else (),
         facts=_facts(state, new),
         transitions=tuple(draft.transitions),
     )
@@ -184,6 +184,24 @@ def _hand_over(draft: Draft, entry: ShardEntry) -> None:
         draft.go(entry.shard, Trigger.REBOUND, holder=receiver, next_holder=receiver)
     else:
         draft.go(entry.shard, Trigger.HOLDER_RELEASED, holder=receiver)
+
+
+def _answer(old: GroupState, new: GroupState, heartbeat: Heartbeat) -> tuple[int, ...]:
+    """What the consumer owns, and what is being taken from it although it reports it for the first time.
+
+    A library looks at the latest answer only, every so often. One that has not seen the shard's first answer
+    when the next one omits it never consumes the shard, and reports it without end (docs/shard-states.md 3).
+    """
+    name = heartbeat.consumer
+    before = old.consumers.get(name)
+    known = before.held if before else frozenset()
+    unseen = {
+        shard
+        for shard in new.consumers[name].held - known
+        if new.shards[shard].state is ShardState.TRANSFER
+        and new.shards[shard].holder == name == old.shards[shard].holder
+    }
+    return tuple(sorted(unseen.union(new.owned_by(name))))
 
 
 def _deadline(consumer: ConsumerEntry, timeout_s: float) -> float:

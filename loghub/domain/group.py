@@ -104,7 +104,7 @@ class GroupState:
     shards: Mapping[int, ShardEntry] = field(default_factory=dict)
 
     def owned_by(self, consumer: str) -> tuple[int, ...]:
-        """The ``already_alloc`` shards of this consumer, ascending: a heartbeat answer lists them."""
+        """The ``already_alloc`` shards of this consumer, ascending: each heartbeat answer lists them."""
         return tuple(
             e.shard
             for e in self.shards.values()

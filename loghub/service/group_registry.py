@@ -20,6 +20,7 @@ from loghub.domain import coordinator
 from loghub.domain.group import (
     Event,
     GroupState,
+    Heartbeat,
     LogShard,
     ServicePaused,
     ShardsChanged,
@@ -115,7 +116,7 @@ class GroupRegistry:
         step = coordinator.step(group.state, event, now=self._clock.monotonic_s())
         before, group.state = group.state, step.state
         self._submit_facts(group, step)
-        if step.transitions or _outline(before) != _outline(step.state):
+        if step.transitions or _outline(before) != _outline(step.state) or _is_passing(step, event):
             group.revision = self._next_revision()
             self.changes.arrived(group)
         return step
@@ -152,6 +153,12 @@ class GroupRegistry:
             self.apply(group, ShardsChanged(shards=shards))
         for group in groups:
             await group.durable()
+
+
+def _is_passing(step: Step, event: Event) -> bool:
+    """Whether the next heartbeat is answered otherwise, though nothing else happens: who waits for news of
+    the group should send it soon."""
+    return isinstance(event, Heartbeat) and step.answer != step.state.owned_by(event.consumer)
 
 
 def _outline(state: GroupState) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from loghub.client.port import GroupRevision, Poll, ShardEnds
 from loghub.client.validation import check_group
+from loghub.domain.group import GroupState, ShardEntry
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.errors import LogHubError
 from tests.fakes.fake_store import ShardData
@@ -41,7 +42,9 @@ class MemoryPolls:
         def present() -> GroupRevision:
             state = self._store(logstore).group(check_group(group))
             outline = [(e.shard, e.state, e.holder, e.next_holder) for e in state.shards.values()]
-            text = repr((outline, list(state.consumers), state.timeout_s, state.order))
+            # The first report of a shard that is being taken away changes the next answer.
+            reported = [e.shard for e in state.shards.values() if e.next_holder and _is_reported(state, e)]
+            text = repr((outline, reported, list(state.consumers), state.timeout_s, state.order))
             return GroupRevision(revision=zlib.crc32(text.encode()), assigned=state.owned_by(consumer))
 
         return self._await(present, lambda found: found.revision != revision, poll)
@@ -70,6 +73,10 @@ class MemoryPolls:
             except LogHubError as error:
                 rejected[shard] = error
         return rejected
+
+
+def _is_reported(state: GroupState, entry: ShardEntry) -> bool:
+    return entry.holder is not None and entry.shard in state.consumers[entry.holder].held
 
 
 def _ends(shard: int, data: ShardData) -> ShardEnds:

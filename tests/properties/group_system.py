@@ -348,7 +348,7 @@ class GroupModel:
     # -- liveness
 
     def check_settles(self, system: System) -> None:
-        """Once no consumer joins, leaves or is late any more, each live consumer works after two heartbeats
+        """Once no consumer joins, leaves or is late any more, each live consumer works after three heartbeats
         on exactly the shards that the balance assigns to it. It releases immediately, with another
         heartbeat, what an answer no longer lists."""
         key = (system.group, tuple(client.works_on for client in system.clients))
@@ -357,7 +357,7 @@ class GroupModel:
         self._settled.add(key)
         live = [i for i, name in enumerate(self.setup.names) if name in self.group[system.group].consumers]
         number, works_on = system.group, {i: system.clients[i].works_on for i in live}
-        for i in live * 2:
+        for i in live * 3:
             number, answer = self._heard(System(number, (), 0), i, works_on[i])
             if works_on[i] & ~answer:
                 number, answer = self._heard(System(number, (), 0), i, works_on[i] & answer)

@@ -182,13 +182,13 @@ class WellBehaved(GroupMachine):
 
     @invariant()
     @precondition(lambda self: hasattr(self, "processes"))
-    def settles_within_two_heartbeats(self) -> None:
-        """Liveness, checked on a copy: every consumer sends two heartbeats and releases revoked shards
+    def settles_within_three_heartbeats(self) -> None:
+        """Liveness, checked on a copy: every consumer sends three heartbeats and releases revoked shards
         immediately."""
         driver, processes = copy.copy(self.driver), copy.deepcopy(self.processes)
         driver.store = copy.deepcopy(driver.store)
         live = list(driver.state.consumers)
-        for name in live * 2:
+        for name in live * 3:
             process = processes[name]
             process.receive(driver.heartbeat(name, *process.works_on), sent_s=driver.now)
             if process.works_on != process.assigned:

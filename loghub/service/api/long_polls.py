@@ -55,7 +55,7 @@ async def await_ends(engine: Engine, request: Request, *, ls: str) -> ServiceRes
 
 
 async def await_group(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:
-    """The revision of a group, and the shards that a heartbeat of the consumer would be answered with.
+    """The revision of a group, and the shards that are assigned to the consumer.
 
     It waits until the revision is another one than that which the client knows. Raises ConsumerGroupNotExist
     or LogStoreNotExist, also if either is deleted meanwhile.

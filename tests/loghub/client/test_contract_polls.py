@@ -126,6 +126,18 @@ def test_the_revision_of_a_group_changes_with_its_assignment_and_not_with_heartb
     assert len({empty.revision, joined.revision, moved.revision}) == 3
 
 
+def test_a_watch_answers_once_a_heartbeat_was_answered_with_what_is_being_taken_away(polling: LogHub) -> None:
+    """The next heartbeat is answered otherwise, so a consumer that watches should not wait an interval."""
+    for consumer in "ab":
+        polling.heartbeat(STORE, GROUP.name, consumer=consumer, held=())
+    before = revision_of(polling)
+    assert polling.heartbeat(STORE, GROUP.name, consumer="a", held=(0, 1)) == (0, 1)
+    after = revision_of(polling)
+    assert (after.assigned, after.revision != before.revision) == (before.assigned, True)
+    assert polling.heartbeat(STORE, GROUP.name, consumer="a", held=(0, 1)) == after.assigned
+    assert revision_of(polling) == after
+
+
 def test_a_watch_answers_once_the_group_changes_and_after_its_time(polling: LogHub) -> None:
     known = revision_of(polling).revision
     same = polling.await_group(STORE, GROUP.name, consumer="a", revision=known, poll=SHORT)

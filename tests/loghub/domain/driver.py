@@ -157,7 +157,8 @@ def in_transfer() -> Driver:
     """a holds 0, and 1 is under way from a to b."""
     driver = Driver(2)
     driver.heartbeat("a")
-    driver.heartbeat("b")
     driver.heartbeat("a", 0, 1)
+    driver.heartbeat("b")
+    assert driver.heartbeat("a", 0, 1) == (0,)
     assert driver.line(1) == "transfer a -> b"
     return driver

@@ -88,10 +88,23 @@ def check_step(old: GroupState, step: Step) -> None:
         assert not step.answer
         return
     _check_transitions(old, step)
-    for shard in step.answer:
-        assert new.shards[shard].state is ShardState.ALREADY_ALLOC
+    _check_answer(old, step)
     _check_given_to_nobody_who_reports_it(old, new)
     _check_fewest_moves(old, step)
+
+
+def _check_answer(old: GroupState, step: Step) -> None:
+    """One consumer's shards, and those taken from it that it had not reported before: it may not have seen
+    the answer that listed them (docs/shard-states.md 3)."""
+    entries = [step.state.shards[shard] for shard in step.answer]
+    assert len({entry.holder for entry in entries}) <= 1
+    for entry in entries:
+        holder = entry.holder or ""
+        if entry.state is not ShardState.ALREADY_ALLOC:
+            assert entry.state is ShardState.TRANSFER, entry
+            assert old.shards[entry.shard].holder == holder, entry
+            assert entry.shard in step.state.consumers[holder].held, "nothing to see: it does not know of it"
+            assert entry.shard not in old.consumers[holder].held, "seen by now, and taken from it"
 
 
 def _check_given_to_nobody_who_reports_it(old: GroupState, new: GroupState) -> None:

@@ -206,6 +206,7 @@ def test_already_alloc_stays_while_the_shard_takes_writes() -> None:
 def test_over_to_not_alloc_to_already_alloc_by_force() -> None:
     driver = Driver(1)
     driver.heartbeat("a")
+    driver.heartbeat("a", 0)
     driver.close_shard(0, end=5)
     driver.report_shards()
     driver.checkpoint("a", 0, 5)
@@ -222,6 +223,17 @@ def test_over_stays_when_forced_to_the_end_again_or_when_empty() -> None:
     driver.checkpoint("", 0, 6, force=True)
     driver.checkpoint("", 1, 2, force=True)
     assert [driver.line(s) for s in (0, 1)] == ["over", "over"]
+
+
+def test_what_is_taken_before_the_holder_has_reported_it_is_answered_once_more() -> None:
+    driver = Driver(3)
+    assert driver.heartbeat("a") == (0, 1, 2)
+    driver.heartbeat("b")
+    assert driver.heartbeat("a", 0, 1, 2) == (0, 1, 2)
+    assert driver.line(2) == "transfer a -> b"
+    assert driver.heartbeat("a", 0, 1, 2) == (0, 1)
+    assert driver.heartbeat("a", 0, 1) == (0, 1)
+    assert driver.heartbeat("b") == (2,)
 
 
 def test_transfer_to_over_when_the_holder_reaches_the_end() -> None:

@@ -199,8 +199,8 @@ class Membership:
             self._fence()
 
     def assignment_seen(self, assigned: tuple[int, ...], *, now: float) -> None:
-        """A heartbeat would now be answered with these shards: if they are others it is sent early. This is
-        no answer, and changes neither the shards nor the session."""
+        """These shards are assigned to this consumer now. If they are others, a heartbeat is sent early; they
+        are no answer, and change neither the shards nor the session."""
         if self.state is MemberState.MEMBER and not self._failures and not self._pace.is_last(assigned):
             self._has_unreported_change = True  # for a heartbeat in flight, whose answer may be older
             if self._next_send_s is not None and self.last_good_s is not None:
