@@ -2,12 +2,13 @@
 
 import threading
 import time
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from loghub.wire import loggroup
+from loghub.wire import loggroup, names
 from loghub.wire.cursor import decode
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import Log, LogGroup, encode
@@ -24,7 +25,7 @@ from loghub_worker.api import (
 from loghub_worker.consumer.batch import select_logs, without_tags
 from loghub_worker.failure.dead_letter import TAG_PREFIX
 from loghub_worker.failure.origin import Origin
-from loghub_worker.failure.retry_logstore import RetryMark, mark_of
+from loghub_worker.failure.retry_logstore import RetryMark, mark_of, retry_group
 from tests.loghub_worker.consumer.support import GROUP, PROJECT, Seen, Site, running, wait_for
 
 DELAYS_S = (0.4, 0.8)
@@ -52,9 +53,9 @@ def settings(site: Site, name: str = "c-0", **changes: object) -> ConsumerSettin
 
 def end(site: Site, name: str) -> tuple[str, str]:
     """The end of a further logstore, and its checkpoint in the group; "" before its consumer has begun."""
-    logstore = f"{site.logstore}-{name}"
-    has_group = any(group.name == GROUP for group in site.client.list_groups(logstore))
-    found = site.client.get_checkpoints(logstore, GROUP) if has_group else ()
+    logstore, name_of_group = f"{site.logstore}-{name}", retry_group(GROUP, site.logstore)
+    has_group = any(group.name == name_of_group for group in site.client.list_groups(logstore))
+    found = site.client.get_checkpoints(logstore, name_of_group) if has_group else ()
     checkpoints = {one.shard: one.cursor for one in found}
     return site.client.get_cursor(logstore, 0, "end"), checkpoints.get(0, "")
 
@@ -182,7 +183,7 @@ def test_odd_marks_neither_end_a_consumer_nor_lead_out_of_the_folder_of_the_dead
     odd = ODD_MARKS | {"project": str(tmp_path / "elsewhere")}
     for part, value in odd.items():
         logs = (Log(time=1, contents=(("id", part),)),)
-        group = LogGroup(logs=logs, tags=mark(**{part: value}))
+        group = LogGroup(logs=logs, tags=mark(**{"logstore": waits.logstore, part: value}))
         waits.client.put_logs(f"{waits.logstore}-retry", encode(group))
     folder = DeadLetterFolder(path=str(tmp_path / "rejected"))
     on_failure = OnFailure(policy="DeadLetter", max_attempts=1, max_consecutive=100, dead_letter=folder)
@@ -190,7 +191,7 @@ def test_odd_marks_neither_end_a_consumer_nor_lead_out_of_the_folder_of_the_dead
     refusing = Refusing(dict.fromkeys(odd, 99))
     with running(Consumer(settings(waits, on_failure=on_failure, retry=short), Seen(refusing).factory)):
         wait_for(lambda: is_done(waits), "all to be settled")
-    inside = tmp_path / "rejected" / PROJECT / f"{waits.logstore}-retry" / GROUP
+    inside = tmp_path / "rejected" / PROJECT / f"{waits.logstore}-retry" / retry_group(GROUP, waits.logstore)
     written = {path for path in tmp_path.rglob("*") if path.is_file()}
     assert len(written) == len(odd)
     assert {path.parent for path in written} == {inside}
@@ -199,13 +200,68 @@ def test_odd_marks_neither_end_a_consumer_nor_lead_out_of_the_folder_of_the_dead
 def test_logs_that_wait_for_another_group_are_passed_over(waits: Site) -> None:
     """Two groups were given one retry logstore: each reads it, and must not process the other's logs."""
     retry = f"{waits.logstore}-retry"
-    for owner in ("others", GROUP):
-        logs = (Log(time=1, contents=(("id", f"of {owner}"),)),)
-        waits.client.put_logs(retry, encode(LogGroup(logs=logs, tags=mark(consumer_group=owner))))
+    for owner, logstore in (("others", waits.logstore), (GROUP, "others"), (GROUP, waits.logstore)):
+        logs = (Log(time=1, contents=(("id", f"{owner} of {logstore}"),)),)
+        tags = mark(consumer_group=owner, logstore=logstore)
+        waits.client.put_logs(retry, encode(LogGroup(logs=logs, tags=tags)))
     seen = Seen()
     with running(Consumer(settings(waits), seen.factory)):
         wait_for(lambda: is_done(waits), "all to be settled")
-    assert seen.ids() == [f"of {GROUP}"]
+    assert seen.ids() == [f"{GROUP} of {waits.logstore}"]
+
+
+def test_groups_of_two_logstores_share_their_name_and_a_retry_logstore(waits: Site) -> None:
+    """As those of two objects may. In one group, the consumer that gets the shard of the retry
+    logstore would pass over what the other one has to read."""
+    other = f"{waits.logstore}-other"
+    waits.client.create_logstore(other, shards=1)
+    (group,) = (one for one in waits.client.list_groups(waits.logstore) if one.name == GROUP)
+    waits.client.create_group(other, group)
+    for logstore in (waits.logstore, other):
+        for number in range(10):
+            log = Log(time=1, contents=(("id", f"{logstore} {number}"),))
+            waits.client.put_logs(logstore, encode(LogGroup(logs=(log,))))
+    refusing = {name: Refusing({f"{name} {n}": 2 for n in range(10)}) for name in (waits.logstore, other)}
+    with ExitStack() as stack:
+        for number, (logstore, processor) in enumerate(refusing.items()):
+            changed = settings(waits, f"c-{number}", logstore=logstore)
+            stack.enter_context(running(Consumer(changed, Seen(processor).factory)))
+        wait_for(
+            lambda: all(
+                len(one.came) == 10 and min(map(len, one.came.values())) == 3 for one in refusing.values()
+            ),
+            "each log to come again from the retry logstore",
+        )
+    for logstore, processor in refusing.items():
+        assert {name: processor.deliveries(name) for name in processor.came} == {
+            f"{logstore} {number}": [1, 2, 3] for number in range(10)
+        }
+
+
+def test_names_of_groups_in_a_retry_logstore_are_valid_and_all_different() -> None:
+    pairs = [("a", "b"), ("a", "b-c"), ("a-FROM-b", "c"), ("a", "c"), ("g" * 128, "b"), ("g" * 128, "b2")]
+    found = [retry_group(*pair) for pair in (*pairs, ("g" * 127, "b"), ("g" * 120, "bb"), ("g", "l" * 80))]
+    assert found[0] == "a-FROM-b"
+    assert len(set(found)) == len(found)
+    assert all(names.CONSUMER_GROUP.allows(name) for name in found)
+
+
+def test_a_retry_logstore_that_is_deleted_and_created_again_is_read_again(waits: Site) -> None:
+    retry = f"{waits.logstore}-retry"
+    first, last = waits.put(2, logs=1)
+    refusing = Refusing({first: 2, "again": 2})
+    consumer = Consumer(settings(waits, heartbeat_interval_s=0.2), Seen(refusing).factory)
+    with running(consumer):
+        wait_for(lambda: len(refusing.came.get(first, [])) == 3 and is_done(waits), "the retry")
+        waits.client.delete_logstore(retry)
+        wait_for(lambda: any(one.shard is None for one in consumer.errors()), "the error")
+        waits.client.create_logstore(retry, shards=1)
+        again = LogGroup(logs=(Log(time=1, contents=(("id", "again"),)),))
+        waits.client.put_logs(waits.logstore, encode(again))
+        wait_for(lambda: len(refusing.came.get("again", [])) == 3 and is_done(waits), "the retry")
+        wait_for(lambda: consumer.errors() == (), "no error")
+    assert refusing.deliveries("again") == [1, 2, 3]
+    assert refusing.deliveries(last) == [1]
 
 
 def test_a_retry_logstore_that_does_not_exist_is_an_error_at_the_start(site: Site) -> None:

@@ -1,6 +1,7 @@
 """What the tracker of a processor in another process does: refusing, acknowledging, time-outs, and deaths."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from loghub.processor_settings import RetryLogstore
 from loghub.wire import loggroup
 from loghub.worker_contract import DeadLetterFolder, DeadLetterLogstore
 from loghub_worker.api import Consumer
+from loghub_worker.failure.retry_logstore import retry_group
 from loghub_worker.failure.skip_limits import WaitState
 from loghub_worker.log_service import decode_cursor, encode_cursor
 from loghub_worker.processing.child_process import ChildProcess
@@ -167,7 +169,9 @@ def test_logs_wait_in_the_retry_logstore_and_are_processed_in_the_same_processes
     target = DeadLetterLogstore(project=PROJECT, logstore=f"{site.logstore}-rejected")
     retry = RetryLogstore(logstore=f"{site.logstore}-retry", delays_s=(0.2, 0.4))
     with rig(tmp_path, "Refusing") as on:
-        site.client.create_group(retry.logstore, site.client.list_groups(site.logstore)[0])
+        (group,) = site.client.list_groups(site.logstore)
+        name = retry_group(group.name, site.logstore)
+        site.client.create_group(retry.logstore, replace(group, name=name))
         consumer = on.consumer(site, "DeadLetter", dead_letter=target, max_attempts=2, retry=retry, **QUICK)
         with running(consumer):
             wait_until(lambda: is_done(site), "the end of the logstore")

@@ -75,8 +75,8 @@ class Acknowledgement:
             self._changed()
 
     def _is_ours(self, mark: RetryMark | None) -> bool:
-        reader = self._rules.defers_for
-        return mark is None or reader is None or mark.is_of(*reader)
+        ours = self._rules.defers_for
+        return mark is None or ours is None or mark.origin in ours
 
     def returned(self) -> bool:
         """`process` has returned: by batch, what it did not refuse is acknowledged. Returns whether all of it

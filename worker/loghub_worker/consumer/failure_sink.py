@@ -14,7 +14,6 @@ from loghub_worker.consumer.worker_options import WorkerOptions
 from loghub_worker.failure.dead_letter import DeadLetterTarget, LogstoreTarget, make_target
 from loghub_worker.failure.failure_policy import FailurePolicy
 from loghub_worker.failure.failure_report import FailureReport
-from loghub_worker.failure.origin import Origin
 from loghub_worker.failure.retry_logstore import RETRY_PREFIX
 from loghub_worker.failure.skip_limits import failure_settings
 
@@ -80,9 +79,6 @@ def make_failure_sink(
     policy = FailurePolicy(rules, random=random)
     if journals is not None:
         journals.restore(policy, now=clock.monotonic_s())
-    origin = Origin(
-        project=settings.project, logstore=settings.logstore, consumer_group=settings.consumer_group
-    )
     clients: list[LogHub] = []
 
     def connected(project: str) -> LogHub:
@@ -91,10 +87,10 @@ def make_failure_sink(
 
     target, retry_target, retry = None, None, settings.retry
     if settings.on_failure.dead_letter is not None:
-        target = make_target(settings.on_failure.dead_letter, origin, connected)
+        target = make_target(settings.on_failure.dead_letter, settings.origin, connected)
     if retry is not None:
         client = connected(settings.project)
-        retry_target = LogstoreTarget(client, retry.logstore, origin, prefix=RETRY_PREFIX)
+        retry_target = LogstoreTarget(client, retry.logstore, settings.origin, prefix=RETRY_PREFIX)
     return FailureSink(
         policy=policy,
         target=target,

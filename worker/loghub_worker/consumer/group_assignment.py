@@ -4,6 +4,8 @@ They are those of the worker on Spark (`loghub_worker.membership`).
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from loghub.client.port import LogHub
@@ -96,7 +98,10 @@ class GroupAssignment:
         )
         # A heartbeat that takes longer than an interval counts as failed: the next one is due.
         heartbeat_client = connect(settings, timeout_s=max(2.0, interval_s))
-        heartbeat = HeartbeatThread(shared_state, heartbeat_client, identity)
+        # Nobody else knows of the group in a retry logstore. Sessions have the timeout that is known.
+        again = replace(settings, timeout_s=timeout_s)
+        create_group = partial(group_timeout_s, heartbeat_client, again) if settings.is_of_retries else None
+        heartbeat = HeartbeatThread(shared_state, heartbeat_client, identity, create_group=create_group)
         shard_manager = ShardManager(
             shared_state,
             self._client,

@@ -7,6 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.failure.failure_report import FailureReport
+from loghub_worker.failure.retry_logstore import retry_group
 
 Error = TypeVar("Error", covariant=True)
 
@@ -28,6 +29,8 @@ def retry_settings(settings: ConsumerSettings) -> ConsumerSettings | None:
     return replace(
         settings,
         logstore=settings.retry.logstore,
+        consumer_group=retry_group(settings.consumer_group, settings.logstore),
+        retries_of=settings.origin,
         start_position="begin",
         last_initial_shard=None,
         create_group=True,

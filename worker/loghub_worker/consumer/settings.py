@@ -11,6 +11,7 @@ from loghub_worker.backoff import Backoff, without_jitter
 from loghub_worker.consumer.checkpoint_store import CheckpointStore
 from loghub_worker.consumer.shard_step import ReceiveLimits
 from loghub_worker.consumer.unacknowledged import Redelivery
+from loghub_worker.failure.origin import Origin
 
 LEAST_FETCH_INTERVAL_S = 0.2
 RETRY = OnFailure()
@@ -76,6 +77,8 @@ class ConsumerSettings:
     checkpoint_store: CheckpointStore | None = None
     drain_timeout_s: float = 60.0  # how long a shutdown waits for running batches
     leave: bool = True  # at the end; otherwise the shards stay reserved for this name until the timeout
+    # Set by a consumer for the one that reads its retry logstore: whose logs wait there.
+    retries_of: Origin | None = None
 
     def __post_init__(self) -> None:
         least: dict[str, float] = {
@@ -133,7 +136,12 @@ class ConsumerSettings:
     @property
     def is_of_retries(self) -> bool:
         """Whether the logstore is a retry logstore, whose logs are handed over at their time."""
-        return self.retry is not None and self.retry.logstore == self.logstore
+        return self.retries_of is not None
+
+    @property
+    def origin(self) -> Origin:
+        """What is written with logs that are put elsewhere."""
+        return Origin(project=self.project, logstore=self.logstore, consumer_group=self.consumer_group)
 
     @property
     def limits(self) -> ReceiveLimits:
@@ -149,6 +157,6 @@ class ConsumerSettings:
             backoff=backoff,
             ack_timeout_s=self.ack_timeout_s,
             max_unacknowledged=self.max_unacknowledged,
-            defers_for=(self.project, self.consumer_group) if self.is_of_retries else None,
+            defers_for=None if self.retries_of is None else frozenset({self.retries_of, self.origin}),
             max_attempts=None if self.on_failure.policy == "Retry" else self.on_failure.max_attempts,
         )

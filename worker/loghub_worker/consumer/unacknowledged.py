@@ -17,6 +17,7 @@ from itertools import count
 from typing import TypeAlias
 
 from loghub_worker.backoff import Backoff
+from loghub_worker.failure.origin import Origin
 from loghub_worker.failure.retry_logstore import RetryMark
 from loghub_worker.failure.skip_limits import Cause, Failure
 
@@ -38,9 +39,9 @@ class Redelivery:
     ack_timeout_s: float | None  # None: what was handed over does not come again by itself
     max_unacknowledged: int  # log groups, from the first that is here to the last that was handed over
 
-    # Every log is kept until its time, which is written with it, unless another group wrote it: the project
-    # and the name of this one. None: nothing is kept.
-    defers_for: tuple[str, str] | None = None
+    # Every log is kept until its time, which is written with it, unless it is of none of these origins, which
+    # this group reads. None: nothing is kept.
+    defers_for: frozenset[Origin] | None = None
     max_attempts: int | None = None  # deliveries, then they are settled; None: they come again forever
 
     @property

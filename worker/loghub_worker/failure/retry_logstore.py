@@ -1,13 +1,14 @@
 """A logstore in which logs wait that were refused too often, before they are skipped or dead-lettered.
 
 A log group is written with its origin, how often it was handed over, how often it has waited, and the time
-before which it must not be tried. The same consumer group reads it there. The wait is never longer than the
-delay itself, whatever the clocks of writer and reader say.
+before which it must not be tried. The same workers read it there, as a consumer group of their own. The wait
+is never longer than the delay itself, whatever the clocks of writer and reader say.
 
 Every client that writes to the logstore can write marks too. So a mark counts only if every part of it is one
 that a consumer writes: its names become a path in a dead-letter folder, and its numbers times.
 """
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -36,9 +37,18 @@ class RetryMark:
         """How long they must still wait."""
         return min(self.delay_s, max(0.0, self.not_before_unix_s - unix_s))
 
-    def is_of(self, project: str, consumer_group: str) -> bool:
-        """Whether a consumer of this group wrote it. The group of another one reads it here, too."""
-        return (self.origin.project, self.origin.consumer_group) == (project, consumer_group)
+
+def retry_group(consumer_group: str, logstore: str) -> str:
+    """The consumer group that reads a retry logstore for the group of this logstore. Groups of two logstores
+    may have one name, and one retry logstore: neither may pass over what the other one has to read.
+
+    A logstore's name has no capital letters, so two groups never have the same one.
+    """
+    name = f"{consumer_group}-FROM-{logstore}"
+    if names.CONSUMER_GROUP.allows(name):
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    return f"{consumer_group[:32]}-FROM-{digest}"
 
 
 def mark_of(raw: bytes) -> RetryMark | None:

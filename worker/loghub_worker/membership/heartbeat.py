@@ -6,6 +6,7 @@ for the held shards.
 """
 
 import threading
+from collections.abc import Callable
 
 import structlog
 
@@ -21,8 +22,18 @@ log = structlog.get_logger()
 class HeartbeatThread:
     """One thread with a connection of its own, which carries only requests about the membership."""
 
-    def __init__(self, shared_state: SharedState, client: LogHub, identity: ConsumerIdentity) -> None:
+    def __init__(
+        self,
+        shared_state: SharedState,
+        client: LogHub,
+        identity: ConsumerIdentity,
+        *,
+        create_group: Callable[[], object] | None = None,
+    ) -> None:
+        """`create_group` is called whenever the group does not exist, and may raise `LogHubException`. None:
+        somebody else creates it."""
         self._shared_state = shared_state
+        self._create_group = create_group
         self._client = client
         self._logstore = identity.logstore
         self._group = identity.group
@@ -63,12 +74,22 @@ class HeartbeatThread:
             self._send(request)
         except LogHubException as error:
             self._set_error(to_reported_error(error))
-            is_forgotten = isinstance(error, LogHubError) and error.code == Code.NOT_EXIST_CONSUMER_WITH_BODY
+            code = error.code if isinstance(error, LogHubError) else ""
+            is_forgotten = code == Code.NOT_EXIST_CONSUMER_WITH_BODY
             with self._shared_state.use() as (membership, now):
                 if is_forgotten and isinstance(request, HeartbeatRequest) and request.held:
                     membership.forgotten(request.number)
                 else:
                     membership.failed(request.number, now=now)
+            if code == Code.CONSUMER_GROUP_NOT_EXIST and self._create_group is not None:
+                self._create(self._create_group)
+
+    def _create(self, create_group: Callable[[], object]) -> None:
+        try:
+            create_group()
+            log.info("the consumer group was created again", logstore=self._logstore, group=self._group)
+        except LogHubException as error:
+            self._set_error(to_reported_error(error))
 
     def _send(self, request: HeartbeatRequest | LeaveRequest) -> None:
         if isinstance(request, LeaveRequest):
