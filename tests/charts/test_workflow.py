@@ -46,6 +46,7 @@ def test_every_command_exists(command: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_the_cluster_tests_are_what_is_run_on_kind() -> None:
     job = workflow()["jobs"]["kind"]
     assert job["env"][provider.OVERRIDE] == "kind"

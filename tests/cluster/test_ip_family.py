@@ -93,6 +93,7 @@ def test_the_environment_chooses_and_the_default_is_ipv4(monkeypatch: pytest.Mon
         ip_family.chosen()
 
 
+@pytest.mark.long
 def test_the_deep_tests_include_those_on_a_cluster_of_ipv6() -> None:
     said = subprocess.run(
         ["make", "-n", "check-deep"], cwd=paths.REPOSITORY, capture_output=True, text=True, check=True

@@ -84,6 +84,7 @@ def test_only_runs_whose_owner_was_killed_are_cleaned_up(
     assert not mine.exists()
 
 
+@pytest.mark.long
 def test_waiting_for_a_lock_reports_what_it_waits_for(tmp_path: Path) -> None:
     said: list[str] = []
     path = tmp_path / "lock"

@@ -10,6 +10,7 @@ def _code(raised: pytest.ExceptionInfo[LogException]) -> str:
     return str(raised.value.get_error_code())
 
 
+@pytest.mark.long
 def test_a_project_is_created_updated_and_deleted(client: LogClient) -> None:
     """Create, get, list, update, delete. Verified against SLS: no."""
     client.create_project(PROJECT, "words")
@@ -25,6 +26,7 @@ def test_a_project_is_created_updated_and_deleted(client: LogClient) -> None:
     assert (_code(raised), raised.value.get_resp_status()) == ("ProjectNotExist", 404)
 
 
+@pytest.mark.long
 def test_a_logstore_is_created_updated_and_deleted(client: LogClient) -> None:
     """Create, get, list, update, delete. Verified against SLS: no."""
     client.create_project(PROJECT, "")
@@ -43,6 +45,7 @@ def test_a_logstore_is_created_updated_and_deleted(client: LogClient) -> None:
     assert (_code(raised), raised.value.get_resp_status()) == ("LogStoreNotExist", 404)
 
 
+@pytest.mark.long
 def test_shards_are_split_merged_and_deleted(logstore: LogClient) -> None:
     """The old shard comes first and is read-only; only a read-only one can go. Verified against SLS: no."""
     split = logstore.split_shard(PROJECT, LOGSTORE, 0, "2" + "0" * 31).get_shards_info()
@@ -66,6 +69,7 @@ def test_shards_are_split_merged_and_deleted(logstore: LogClient) -> None:
     assert left == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.long
 def test_a_consumer_group_is_created_updated_and_deleted(logstore: LogClient) -> None:
     """Create, list, update, delete, and the code that every client goes on with. Verified against SLS: no."""
     logstore.create_consumer_group(PROJECT, LOGSTORE, GROUP, 30, True)
@@ -81,6 +85,7 @@ def test_a_consumer_group_is_created_updated_and_deleted(logstore: LogClient) ->
     assert logstore.list_consumer_group(PROJECT, LOGSTORE).get_consumer_groups() == []
 
 
+@pytest.mark.long
 def test_queries_are_refused(logstore: LogClient) -> None:
     """GetLogs gets a clear error. The real service has queries, so: verified against SLS: no."""
     with pytest.raises(LogException) as raised:

@@ -14,6 +14,7 @@ def _read(client: LogClient, shard: int, cursor: str, count: int = 1000) -> list
     return [c.Value for g in reply.get_loggroup_list().LogGroups for log in g.Logs for c in log.Contents]
 
 
+@pytest.mark.long
 def test_put_and_pull_by_key(logstore: LogClient) -> None:
     """A key decides the shard, and what was put comes back in order. Verified against SLS: no."""
     lines = real_lines(200)
@@ -27,6 +28,7 @@ def test_put_and_pull_by_key(logstore: LogClient) -> None:
         assert _read(logstore, shard, cursor) == []
 
 
+@pytest.mark.long
 def test_balanced_puts_reach_several_shards(logstore: LogClient) -> None:
     """Without a key every shard gets its part. Verified against SLS: no."""
     for number in range(60):
@@ -39,6 +41,7 @@ def test_balanced_puts_reach_several_shards(logstore: LogClient) -> None:
     assert min(counts) > 0
 
 
+@pytest.mark.long
 def test_values_need_not_be_text(logstore: LogClient) -> None:
     """Binary values survive (the SDK reads them with its raw twin). Verified against SLS: no."""
     item = LogItem(timestamp=int(time.time()), contents=[("b", b"\xff\xfe\x00")])
@@ -48,6 +51,7 @@ def test_values_need_not_be_text(logstore: LogClient) -> None:
     assert reply.get_loggroup_list().LogGroups[0].Logs[0].Contents[0].Value == b"\xff\xfe\x00"
 
 
+@pytest.mark.long
 def test_uncompressed_put(logstore: LogClient) -> None:
     """A body without compression is taken too. Verified against SLS: no."""
     item = LogItem(timestamp=1, contents=[("line", "plain")])
@@ -56,6 +60,7 @@ def test_uncompressed_put(logstore: LogClient) -> None:
     assert _read(logstore, 0, begin) == ["plain"]
 
 
+@pytest.mark.long
 def test_cursors_and_their_times(logstore: LogClient) -> None:
     """Time to cursor, cursor to time, and the cursor before the end. Verified against SLS: no."""
     before = int(time.time())
@@ -69,6 +74,7 @@ def test_cursors_and_their_times(logstore: LogClient) -> None:
     assert logstore.get_cursor(PROJECT, LOGSTORE, 0, after + 100).get_cursor() == end
 
 
+@pytest.mark.long
 def test_count_and_end_cursor_bound_a_pull(logstore: LogClient) -> None:
     """``count`` groups at most; ``end_cursor`` is exclusive. Verified against SLS: no."""
     for number in range(5):
@@ -84,6 +90,7 @@ def test_count_and_end_cursor_bound_a_pull(logstore: LogClient) -> None:
     assert (at_end.get_loggroup_count(), at_end.get_next_cursor()) == (0, third)
 
 
+@pytest.mark.long
 def test_a_wrong_secret_is_refused(logstore: LogClient, service: ServiceProcess) -> None:
     """401 SignatureNotMatch. Verified against SLS: no."""
     stranger = LogClient("http://sls.invalid", service.credentials.access_key_id, "wrong")

@@ -126,6 +126,7 @@ def worker_server() -> Iterator[MetricsServer]:
     server.stop()
 
 
+@pytest.mark.long
 def test_the_workers_server_answers_over_both(worker_server: MetricsServer) -> None:
     assert [status_of(host, worker_server.port, "/readyz") for host in LOOPBACKS] == [200, 200]
 

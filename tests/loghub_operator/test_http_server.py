@@ -70,6 +70,7 @@ def test_a_connection_without_a_complete_next_request_is_closed(
     play(story)
 
 
+@pytest.mark.long
 def test_a_slow_response_to_the_first_request_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until after the check of its connection: a later one was closed by then."""
     others: list[Connect] = []

@@ -31,6 +31,7 @@ def cursor(client: HttpLogHub, shard: int, position: Any) -> int:
     return decode(client.get_cursor(LOGSTORE, shard, position))
 
 
+@pytest.mark.long
 def test_cursors_bound_what_is_read(service: ServiceProcess, client: HttpLogHub) -> None:
     writes = Writes(client)
     writes.put(10, logs=1, hash_key=LOWER)
@@ -50,6 +51,7 @@ def test_cursors_bound_what_is_read(service: ServiceProcess, client: HttpLogHub)
         reader(service, endingOffsets=f'{{"0": {first + 99}, "1": -1}}').partitions()
 
 
+@pytest.mark.long
 def test_times_bound_what_is_read(service: ServiceProcess, client: HttpLogHub) -> None:
     """By the receipt at the service, in whole seconds."""
     writes = Writes(client)
@@ -83,6 +85,7 @@ def test_a_shard_is_divided_unless_its_order_is_wanted(service: ServiceProcess, 
     assert read(reader(service, minPartitions=4)) == [str(n) for n in range(30)]
 
 
+@pytest.mark.long
 def test_an_endpoint_that_does_not_answer_is_named(service: ServiceProcess) -> None:
     with pytest.raises(LogstoreError, match=r"127.0.0.1:9 did not answer.*Check the option endpoint"):
         reader(service, endpoint="http://127.0.0.1:9").partitions()

@@ -79,6 +79,7 @@ def test_what_is_gone_leaves_the_offset_once() -> None:
     assert next_offset(end, views(view(0, 5)), begins={}, allowed={}) is end
 
 
+@pytest.mark.long
 @given(groups=GROUPS, budget=st.integers(1, 2000))
 def test_a_limit_in_log_groups_is_kept_and_used(groups: dict[int, int], budget: int) -> None:
     result = limited(groups, Limits(log_groups=budget))

@@ -37,6 +37,7 @@ def drain(query: Stream, sent: Counter[str], seen: Counter[str] | None = None) -
     return [batch for batch in batches if batch]
 
 
+@pytest.mark.long
 def test_a_restarted_stream_goes_on_where_its_checkpoint_says(
     service: ServiceProcess, client: HttpLogHub
 ) -> None:
@@ -294,6 +295,7 @@ def test_only_the_shards_that_are_named_are_read(service: ServiceProcess, client
         stream(service, shards="7")
 
 
+@pytest.mark.long
 def test_an_idle_stream_asks_the_service_only_as_often_as_it_may(
     service: ServiceProcess, client: HttpLogHub
 ) -> None:

@@ -27,6 +27,7 @@ def writer(options: Mapping[str, str], *, stream: bool = False, overwrite: bool 
     return (source.streamWriter if stream else source.writer)(schema, overwrite)
 
 
+@pytest.mark.long
 def test_the_counts_of_all_tasks_are_reported(
     service: ServiceProcess, client: HttpLogHub, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -385,6 +385,7 @@ def test_an_old_status_is_not_served() -> None:
     assert b"6 s" in body
 
 
+@pytest.mark.long
 def test_the_status_over_the_servers_own_socket() -> None:
     status = status_at_103_s(membership_of_three_shards())
     figures = Figures(lambda: status, tuple)

@@ -59,6 +59,7 @@ def handler_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "metrics-request"]
 
 
+@pytest.mark.long
 def test_probes_are_answered_while_silent_connections_are_open() -> None:
     with running() as server, ExitStack() as connections:
         for _ in range(5 * MAX_CONNECTIONS):
@@ -68,6 +69,7 @@ def test_probes_are_answered_while_silent_connections_are_open() -> None:
         assert len(handler_threads()) <= MAX_THREADS
 
 
+@pytest.mark.long
 def test_the_oldest_connection_is_closed_for_a_new_one() -> None:
     with running() as server, ExitStack() as connections:
         oldest = connections.enter_context(connect(server))
@@ -77,6 +79,7 @@ def test_the_oldest_connection_is_closed_for_a_new_one() -> None:
         assert oldest.recv(1) == b""
 
 
+@pytest.mark.long
 def test_requests_that_hang_do_not_accumulate_and_leave_room_for_the_probes() -> None:
     """As with a lock that another thread never releases: /metrics waits for it, the probes do not."""
     go_on, waiting = threading.Event(), 0
@@ -102,6 +105,7 @@ def test_requests_that_hang_do_not_accumulate_and_leave_room_for_the_probes() ->
         wait_until(lambda: not handler_threads(), "the threads to end", guard_s=GUARD_S)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("request_text", [b"\x00\xff\r\n\r\n", b"POST / HTTP/1.0\r\n\r\n", b""])
 def test_a_connection_ends_after_its_request(request_text: bytes) -> None:
     with running() as server, connect(server) as client:

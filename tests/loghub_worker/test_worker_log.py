@@ -158,6 +158,7 @@ def failing_worker(folder: Path, log: LogSettings) -> tuple[int, str]:
     return ended.returncode, ended.stderr
 
 
+@pytest.mark.long
 def test_the_file_has_the_last_message_of_a_worker_that_ends_at_once(tmp_path: Path) -> None:
     status, on_stderr = failing_worker(tmp_path, LogSettings(format="JSON", file=LogFileSettings()))
     assert status == 1
@@ -165,6 +166,7 @@ def test_the_file_has_the_last_message_of_a_worker_that_ends_at_once(tmp_path: P
     assert json.loads(on_stderr.splitlines()[-1])["reason"] == "JavaMissing"
 
 
+@pytest.mark.long
 def test_a_file_that_cannot_be_written_is_reported_once_and_changes_nothing_else(tmp_path: Path) -> None:
     folder = tmp_path / "no-folder"
     folder.write_text("in the way")

@@ -30,6 +30,7 @@ def test_a_project_without_a_name_in_dns_is_created_and_found(tmp_path: Path) ->
         client.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "valid"), [("demo.loghub.svc", True), ("localhost", False)])
 def test_the_certificate_must_be_that_of_the_projects_host(
     name: str, valid: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -248,6 +248,7 @@ def test_hash_key_chooses_the_shard(client: LogHub) -> None:
     assert lines_of(pull_from_begin(client, 1)) == ["high"]
 
 
+@pytest.mark.long
 def test_balanced_writes_all_arrive(client: LogHub) -> None:
     wanted = [f"line {n}" for n in range(20)]
     for line in wanted:

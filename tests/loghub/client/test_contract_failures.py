@@ -29,6 +29,7 @@ from tests.loghub.client.scripted import (
     scripted,
 )
 
+pytestmark = pytest.mark.long  # most of them wait for the second attempt
 BUSY = reply_error("ServerBusy", 503)
 FAILED = reply_error("InternalServerError", 500)
 SHARDS = reply_json([])

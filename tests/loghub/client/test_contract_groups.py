@@ -80,6 +80,7 @@ def test_a_shard_moves_only_once_its_holder_no_longer_reports_it(grouped: LogHub
     assert grouped.heartbeat(STORE, GROUP.name, consumer="b", held=()) == (1 - kept,)
 
 
+@pytest.mark.long
 def test_silent_consumer_loses_its_shards(client: LogHub) -> None:
     client.create_group(STORE, GroupInfo(name="short", timeout_s=1, order=False))
     client.heartbeat(STORE, "short", consumer="a", held=())

@@ -167,6 +167,7 @@ def test_other_services_have_no_extensions_and_are_asked_only_once(reply: Reply)
         assert "authorization" not in server.requests[0].headers
 
 
+@pytest.mark.long
 def test_a_failing_service_does_not_decide_about_extensions() -> None:
     info = reply_json({"service": "loghub-embedded", "extensions": ["leave", "group_status", "more"]})
     with (

@@ -11,6 +11,7 @@ from tests.loghub.client.adapters import BODY, OpenClient
 from tests.support import running_service
 
 
+@pytest.mark.long
 def test_a_wrong_key_is_reported_and_clients_survive_a_restart(
     open_client: OpenClient, tmp_path: Path
 ) -> None:
@@ -34,6 +35,7 @@ def test_a_wrong_key_is_reported_and_clients_survive_a_restart(
             assert client.pull_logs("access", 0, cursor=begin, count=10).count == 1
 
 
+@pytest.mark.long
 def test_many_threads_share_one_client(open_client: OpenClient, tmp_path: Path) -> None:
     threads, puts = 8, 20
     failures: list[BaseException] = []

@@ -124,6 +124,7 @@ def test_every_api_has_a_request_here() -> None:
     assert {_name(request) for request in REQUESTS} == routes.NAMES
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda r: f"{r[1]} {r[2]}")
 def test_each_api_requires_exactly_one_right(service: ServiceProcess, request_: ApiRequest) -> None:
     right = request_[0]

@@ -223,6 +223,7 @@ def fetch(address: str, path: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
+@pytest.mark.long
 def test_a_process_serves_metrics_and_health_on_its_admin_port_only(service: ServiceProcess) -> None:
     address = admin_address(service)
     status, text = fetch(address, "/metrics")
@@ -236,6 +237,7 @@ def test_a_process_serves_metrics_and_health_on_its_admin_port_only(service: Ser
     assert fetch(api, "/metrics")[0] == 401
 
 
+@pytest.mark.long
 def test_an_invalid_rotation_of_keys_is_logged_and_shown_without_secrets(service: ServiceProcess) -> None:
     address = admin_address(service)
     entry = {

@@ -232,6 +232,7 @@ def test_a_commit_writes_a_bounded_number_of_bytes(tmp_path: Path) -> None:
     run(tmp_path, scenario, limits=Limits(batch_bytes=50_000), start_batches=gate.start_batches)
 
 
+@pytest.mark.long
 def test_large_groups_are_checked_two_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes a copy, and they compete for the interpreter with the event loop."""
     check, lock, running, most = put_logs.check_group, threading.Lock(), 0, 0

@@ -75,6 +75,7 @@ def test_a_jump_that_is_taken_back_leaves_no_trace_in_the_steady_clock() -> None
         assert steady.unix_s() == clock.wall_s
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("minutes", [1, 60, 23 * 60])
 def test_a_clock_that_is_a_month_ahead_for_a_while_deletes_nothing(tmp_path: Path, minutes: int) -> None:
     clock = TwoClocks()
@@ -103,6 +104,7 @@ def test_a_clock_that_is_a_month_ahead_for_a_while_deletes_nothing(tmp_path: Pat
     live(tmp_path / "d", clock, scenario)
 
 
+@pytest.mark.long
 def test_a_clock_that_is_a_month_ahead_at_a_start_deletes_nothing(tmp_path: Path) -> None:
     clock = TwoClocks()
 
@@ -159,6 +161,7 @@ def test_a_clock_that_is_a_month_ahead_at_many_starts_deletes_nothing(
         live(tmp_path / "d", clock, look)
 
 
+@pytest.mark.long
 def test_after_a_long_pause_of_the_service_logs_expire_a_day_later(tmp_path: Path) -> None:
     clock = TwoClocks()
 

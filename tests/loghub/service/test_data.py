@@ -20,6 +20,7 @@ def store(client: RawClient) -> RawClient:
     return client
 
 
+@pytest.mark.long
 def test_log_groups_are_read_unchanged(store: RawClient) -> None:
     odd = group_of("x") + b"\x4a\x03abc"  # an unknown field stays where it was
     groups = [group_of("a", "b"), odd, group_of("\u00e9" * 1000, topic="")]

@@ -14,6 +14,7 @@ from tests.loghub.service.rawclient import RawClient, group_of
 from tests.support import ServiceProcess
 
 
+@pytest.mark.long
 def test_success_is_200_with_a_request_id_and_an_empty_body_of_length_0(client: RawClient) -> None:
     reply = client.ok("POST", "/", body=b"{}")
     assert reply.header("content-length") == "0"

@@ -38,6 +38,7 @@ def test_a_whole_folder_is_whole(fsck: Fsck, data: Path) -> None:
     assert files(data) == before
 
 
+@pytest.mark.long
 def test_a_damaged_tail_is_dropped_and_the_log_goes_on_above_it(
     fsck: Fsck, data: Path, clock: ManualClock
 ) -> None:
@@ -84,6 +85,7 @@ def test_without_a_clean_stop_the_log_goes_on_far_above_what_is_known(
     live(data, clock, after)
 
 
+@pytest.mark.long
 def test_an_older_catalog_knows_no_exact_end_although_the_logs_were_stopped_cleanly(
     fsck: Fsck, data: Path, clock: ManualClock, tmp_path: Path
 ) -> None:
@@ -185,6 +187,7 @@ def test_harmless_things_are_listed_and_do_not_prevent_the_start(fsck: Fsck, dat
     assert sorted(reported.kinds) == ["torn_tail", "unknown_file"]
 
 
+@pytest.mark.long
 def test_it_refuses_while_a_service_owns_the_folder(fsck: Fsck, data: Path) -> None:
     with datadir.owned(OsDisk(), str(data)):
         reported = fsck()
@@ -192,6 +195,7 @@ def test_it_refuses_while_a_service_owns_the_folder(fsck: Fsck, data: Path) -> N
     assert "in use by process" in reported.error
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arguments", [["--accept-loss", "x"], ["--adopt", "1=p"], ["--drop", "all"]])
 def test_an_invalid_command_line_is_a_usage_error(data: Path, arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -217,6 +221,7 @@ def test_words_for_people_say_what_to_do(data: Path, capsys: pytest.CaptureFixtu
     assert printed.endswith("1 problem, see above\n")
 
 
+@pytest.mark.long
 def test_a_log_of_the_old_format_goes_on_above_its_checkpoint(
     fsck: Fsck, data: Path, clock: ManualClock
 ) -> None:

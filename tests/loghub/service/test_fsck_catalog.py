@@ -44,6 +44,7 @@ def _without_catalog(data: Path) -> None:
         path.unlink()
 
 
+@pytest.mark.long
 def test_logs_without_a_catalog_are_adopted_as_they_were(fsck: Fsck, data: Path, clock: ManualClock) -> None:
     _split_and_filled(data, clock)
     _without_catalog(data)
@@ -91,6 +92,7 @@ def no_text(path: Path) -> None:
     path.write_bytes(b"\xff" * 100)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", [no_description, no_hash_key, no_text])
 def test_logs_without_a_description_are_read_to_their_end_while_new_shards_take_writes(
     fsck: Fsck, data: Path, clock: ManualClock, damage: Callable[[Path], None]

@@ -22,6 +22,7 @@ def _states(client: RawClient) -> dict[int, str]:
     return {shard["shard"]: shard["state"] for shard in client.status()["shards"]}
 
 
+@pytest.mark.long
 def test_list_create_update_delete(client: RawClient) -> None:
     client.create()
     assert client.ok("GET", GROUPS).json() == []
@@ -173,6 +174,7 @@ def test_a_checkpoint_beyond_the_end_is_refused(store: RawClient) -> None:
     assert _states(store)[0] == "over"
 
 
+@pytest.mark.long
 def test_a_silent_consumer_loses_its_shards(client: RawClient) -> None:
     client.create(shards=2)
     client.create_group(timeout=1)

@@ -51,6 +51,7 @@ def put(client: RawClient) -> str:
     return "" if reply.status == 200 else reply.code
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("headers", "secret", "code"),
     [

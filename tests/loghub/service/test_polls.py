@@ -237,6 +237,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
         yield service
 
 
+@pytest.mark.long
 def test_polls_on_all_connections_keep_no_heartbeat_from_being_served(process: ServiceProcess) -> None:
     with ExitStack() as stack:
         for number in range(12):
@@ -261,6 +262,7 @@ def test_a_service_that_was_paused_answers_its_polls_once_it_runs_again(process:
         assert client.end().status == writer.end().status == 200
 
 
+@pytest.mark.long
 def test_a_stop_waits_for_no_poll_and_the_next_run_has_another_revision(process: ServiceProcess) -> None:
     with RawClient(process) as client, RawClient(process) as watching:
         revision = watching.ok("GET", REVISION, {"consumer": "a", "poll": "once"}).json()["revision"]

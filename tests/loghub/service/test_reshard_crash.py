@@ -66,6 +66,7 @@ async def _check(engine: Engine) -> None:
     await _fill(engine, "after")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("action", "shard"), [("split", 1), ("merge", 1), ("delete", 0)])
 def test_a_kill_at_any_step_leaves_a_split_or_merge_done_or_undone(
     tmp_path: Path, action: str, shard: int

@@ -48,6 +48,7 @@ def send(
     return client.send("POST", "/", body=BODY, headers=headers | (changes or {}))
 
 
+@pytest.mark.long
 def test_the_signature_by_hand(client: RawClient) -> None:
     assert send(client).status == 200
     assert client.send("GET", "/").status == 200

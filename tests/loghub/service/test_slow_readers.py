@@ -7,6 +7,8 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from loghub.service.settings import MIB, Limits
 from loghub.wire import loggroup
 from tests.loghub.service.http.served import answering, serving
@@ -34,6 +36,7 @@ def _begin_pull(client: RawClient, cursor: str) -> None:
     client.begin("GET", "/logstores/access/shards/0", query, body=b"", headers={"Accept-Encoding": "lz4"})
 
 
+@pytest.mark.long
 def test_the_total_of_unread_responses_is_bounded(tmp_path: Path) -> None:
     with running_service(tmp_path) as service, RawClient(service) as client, ExitStack() as stack:
         client.create()
@@ -61,6 +64,7 @@ def test_a_reader_that_stops_reading_is_disconnected() -> None:
         wait_until(lambda: served.open_connections == 0, "the connection to be cut", guard_s=GUARD_S)
 
 
+@pytest.mark.long
 def test_a_reader_that_read_in_time_stays_connected() -> None:
     """The time limit is for one response, not for the connection."""
     body = bytes(16 * MIB)

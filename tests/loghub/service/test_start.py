@@ -118,6 +118,7 @@ def test_a_kill_at_any_step_of_a_start_loses_nothing(tmp_path: Path, damage: Cal
         assert {path.name for path in (picture / "logs").iterdir()} == {"folder.json", f"{STORE_ID:08d}"}
 
 
+@pytest.mark.long
 def test_a_first_start_that_is_killed_at_any_step_starts_again(tmp_path: Path) -> None:
     data = tmp_path / "d"
     data.mkdir()

@@ -60,6 +60,7 @@ def test_other_text_is_no_cursor(text: str) -> None:
         cursor.decode(text)
 
 
+@pytest.mark.long
 @given(st.text(max_size=40))
 def test_any_text_is_a_cursor_or_malformed(text: str) -> None:
     with contextlib.suppress(MalformedCursor):

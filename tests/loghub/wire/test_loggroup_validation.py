@@ -90,6 +90,7 @@ def vendor_reads(body: bytes) -> int | None:
         return None
 
 
+@pytest.mark.long
 @given(damaged() | st.binary(max_size=80))
 @example(b"")
 @example(b"\x0a")

@@ -159,6 +159,7 @@ def test_a_rejected_event_is_counted_once_it_can_be_written() -> None:
     assert on.counts() == {"EndpointUnreachable": 5}
 
 
+@pytest.mark.long
 def test_memory_is_bounded() -> None:
     on = Events()
     recorder = on.recorder()

@@ -54,6 +54,7 @@ def test_an_invalid_command_line_has_status_2_and_one_message(cli: Cli, argument
     assert "Usage: loghub" in result.err
 
 
+@pytest.mark.long
 def test_a_service_that_refuses_or_is_away_has_status_1(cli: Cli) -> None:
     cli.environment["LOGHUB_ACCESS_KEY_SECRET"] = "wrong"
     refused = cli("logstore", "list")
@@ -71,6 +72,7 @@ def test_an_endpoint_that_no_client_can_reach_has_status_2(cli: Cli) -> None:
     assert "the vendor SDK supports only" in result.err
 
 
+@pytest.mark.long
 def test_the_service_of_this_machine_needs_no_option(cli: Cli) -> None:
     state = cli.folder / "state" / "loghub" / "service"
     (state / "data").mkdir(parents=True)
@@ -85,6 +87,7 @@ def test_the_service_of_this_machine_needs_no_option(cli: Cli) -> None:
     assert "`loghub up` and `loghub serve` start the service of this machine" in ended.err
 
 
+@pytest.mark.long
 def test_a_secret_is_no_argument(cli: Cli) -> None:
     for command in COMMANDS:
         for part in ("secret", "access-key", "token"):
@@ -108,6 +111,7 @@ def completed(cli: Cli, words: str, *, adapter_failed: bool = False) -> list[str
     return [entry.partition(",")[2] for entry in result.out.split()]
 
 
+@pytest.mark.long
 def test_commands_and_names_are_completed(cli: Cli) -> None:
     cli.client.create_logstore("another-store", shards=1)
     assert completed(cli, "loghub lo") == ["logstore"]

@@ -45,6 +45,7 @@ def test_a_logstore_is_created_shown_listed_and_deleted(either: Cli) -> None:
     assert either.client.list_logstores() == (STORE,)
 
 
+@pytest.mark.long
 def test_a_deletion_is_not_done_unless_it_is_confirmed(cli: Cli) -> None:
     refused = cli.run("logstore", "delete", STORE)
     assert refused.status == 2

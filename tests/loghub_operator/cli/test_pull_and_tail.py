@@ -58,6 +58,7 @@ def test_what_is_stored_cannot_control_the_terminal(cli: Cli) -> None:
     assert printed == "1970-01-01T00:00:01Z  0  a=\\x1b[2J  b=x\\ny  c=\\xff\\x9b\n"
 
 
+@pytest.mark.long
 def test_more_than_one_answer_is_pulled(cli: Cli) -> None:
     lines = [str(number) for number in range(450)]
     put(cli, *lines)
@@ -84,6 +85,7 @@ def printed(running: Running) -> list[str]:
     return [json.loads(line)["line"] for line in running.out.splitlines(keepends=True) if line.endswith("\n")]
 
 
+@pytest.mark.long
 def test_a_tail_follows_all_shards_and_their_splits_and_merges(either: Cli) -> None:
     put(either, "before")
     with either.started("tail", STORE, "-o", "json") as running:
@@ -136,6 +138,7 @@ def test_a_tail_of_everything_has_the_parents_first(cli: Cli) -> None:
     assert "has no shard 77" in missing.err
 
 
+@pytest.mark.long
 def test_a_tail_outlives_a_restart_of_the_service(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with running_service(tmp_path / "service") as service:
         cli = Cli(service, "demo", "http", tmp_path, capsys)

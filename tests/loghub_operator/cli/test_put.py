@@ -138,6 +138,7 @@ def test_mistakes_are_reported_in_one_line(cli: Cli, tmp_path: Path) -> None:
     assert "0 logs in 0 log groups are written; lines 1 to 1 and those after them are not" in refused.err
 
 
+@pytest.mark.long
 def test_a_followed_file_is_put_across_rotation_and_truncation(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "app.log"
     file.write_text("1\n2\n")
@@ -200,6 +201,7 @@ def _offset(pid: int, file: Path) -> int:
     return int(text.split()[1])
 
 
+@pytest.mark.long
 def test_a_rate_is_not_exceeded(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "a.log"
     file.write_text("".join(f"{number}\n" for number in range(60)))
@@ -211,6 +213,7 @@ def test_a_rate_is_not_exceeded(cli: Cli, tmp_path: Path) -> None:
     assert values(cli) == [str(number) for number in range(60)]
 
 
+@pytest.mark.long
 def test_progress_is_shown_on_a_terminal_only(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "a.log"
     file.write_text("line\n" * 40)
@@ -243,6 +246,7 @@ def test_an_interrupted_put_says_what_is_written(cli: Cli, tmp_path: Path) -> No
     assert count < 100_000
 
 
+@pytest.mark.long
 def test_a_restart_of_the_service_is_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with running_service(tmp_path / "service") as service:
         cli = Cli(service, "demo", "http", tmp_path, capsys)

@@ -186,6 +186,7 @@ def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch)
     assert read(answers) == STATUS
 
 
+@pytest.mark.long
 def test_a_slow_worker_does_not_delay_the_others() -> None:
     """The bound is for all together, whether an answer does not begin or does not end."""
 
@@ -213,6 +214,7 @@ def test_a_slow_worker_does_not_delay_the_others() -> None:
     assert asyncio.run(run()) == {"access-0": STATUS, "access-1": None, "access-2": None}
 
 
+@pytest.mark.long
 def test_workers_that_cannot_be_reached_take_little_time_and_no_place_from_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -86,6 +86,7 @@ def values(series: dict[str, list[tuple[dict[str, str], float]]]) -> set[str]:
     return {name for name, found in series.items() if any("namespace" in one for one, _ in found)} - known
 
 
+@pytest.mark.long
 def test_a_group_that_cannot_be_parsed_has_its_conditions() -> None:
     stage = Stage(running(), lambda: running().observed)
     stage.stored["spec"]["pipeline"]["sink"] = {"kafka": {"topic": "x"}}
@@ -123,6 +124,7 @@ def test_a_group_that_was_never_observed_has_the_time_of_the_first_attempt(
     assert (conditions(series), values(series)) == ({}, set())
 
 
+@pytest.mark.long
 def test_values_come_back_with_an_observation() -> None:
     step = running()
     stage = Stage(step, lambda: step.observed)
@@ -134,6 +136,7 @@ def test_values_come_back_with_an_observation() -> None:
     assert "loghub_operator_group_replicas_ready" in values(series)
 
 
+@pytest.mark.long
 def test_a_deleted_object_that_cannot_be_parsed_leaves_no_series() -> None:
     stage = Stage(running(), lambda: running().observed, deletionTimestamp="2026-09-21T14:13:20Z")
     stage.stored["spec"]["deletionPolicy"] = "Archive"

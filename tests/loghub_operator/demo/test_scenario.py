@@ -49,6 +49,7 @@ def test_adding_a_worker_changes_the_number_and_nothing_else(tmp_path: Path) -> 
     assert file.read_text() == before.replace("\n  replicas: 2\n", "\n  replicas: 3\n")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_fast", [False, True], ids=["its shards move", "back within the timeout"])
 def test_the_scenario_waits_for_what_it_announces(tmp_path: Path, is_fast: bool) -> None:
     file = tmp_path / "cr.yaml"

@@ -26,6 +26,7 @@ async def ensured(root: Root, said: list[str]) -> AsyncIterator[EmbeddedService]
         await service.end()
 
 
+@pytest.mark.long
 def test_another_service_on_the_recorded_port_is_not_used(tmp_path: Path) -> None:
     async def story() -> None:
         root = Root(tmp_path / "state")
@@ -40,6 +41,7 @@ def test_another_service_on_the_recorded_port_is_not_used(tmp_path: Path) -> Non
     asyncio.run(story())
 
 
+@pytest.mark.long
 def test_two_processes_share_one_service(tmp_path: Path) -> None:
     async def story() -> None:
         root = Root(tmp_path / "state")
@@ -56,6 +58,7 @@ def test_two_processes_share_one_service(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+@pytest.mark.long
 def test_a_recovery_is_shown_and_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also by a second process, which must not start another service on the data meanwhile."""
     gate, library = tmp_path / "gate", stable_storage.build(tmp_path)

@@ -43,6 +43,7 @@ def observed(endpoint: str, credentials: Credentials, project: str = "demo") -> 
     return results
 
 
+@pytest.mark.long
 def test_both_clients_observe_the_same_state_of_a_group(service: ServiceProcess) -> None:
     writer = connect(Client.HTTP, service.endpoint, service.credentials)
     writer.create_project()
@@ -62,6 +63,7 @@ def test_both_clients_observe_the_same_state_of_a_group(service: ServiceProcess)
     assert [one.read_only for one in over_sdk.shards] == [False, False, True, False, False]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("case", "reason"),
     [

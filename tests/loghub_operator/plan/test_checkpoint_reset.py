@@ -246,6 +246,7 @@ class Contested(World):
         self.force(dict([*self.cursors("begin").items()][:1]))
 
 
+@pytest.mark.long
 def test_a_reset_that_others_undo_again_and_again_fails_after_the_bound() -> None:
     world = Contested({"to": "End", "nonce": "n"})
     while world.status.get("checkpointReset", {}).get("phase") != "Committing":

@@ -50,6 +50,7 @@ def test_pauses_double_up_to_a_bound() -> None:
     assert pause_s(10_000) == LONGEST_PAUSE_S
 
 
+@pytest.mark.long
 def test_a_change_after_each_correction_is_corrected_later_each_time() -> None:
     """For a day, with a reconcile each second."""
     history, at = NO_DRIFT_HISTORY, []

@@ -49,6 +49,7 @@ async def patched(kube: Insistent) -> object:
     return await kube.patch(POD, "here", "access-0", {"spec": {"a": "b"}})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("connected", [False, True], ids=["before the connection", "before the body"])
 def test_a_call_whose_inner_task_was_cancelled_is_repeated(
     configuration: Configuration, connected: bool

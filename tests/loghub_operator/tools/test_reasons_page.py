@@ -45,6 +45,7 @@ def test_every_condition_has_its_section() -> None:
     assert {kind.value for kind in conditions.ConditionType} <= titles
 
 
+@pytest.mark.long
 def test_the_workers_reasons_are_those_that_it_reports() -> None:
     """Not those of `loghub_worker.consumer`, which runs in programs of users and reports to them."""
     paths = [path for path in WORKER.glob("**/*.py") if path.parent.name != "consumer"]

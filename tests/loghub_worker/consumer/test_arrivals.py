@@ -43,6 +43,7 @@ def at_rest(site: Site, seen: Seen, **settings: object) -> Iterator[Pulls]:
         yield pulls
 
 
+@pytest.mark.long
 def test_a_shard_at_rest_costs_one_pull_for_what_arrives(site: Site) -> None:
     site.prepare(shards=SHARDS)
     seen = Seen()
@@ -55,6 +56,7 @@ def test_a_shard_at_rest_costs_one_pull_for_what_arrives(site: Site) -> None:
             assert pulls.count == before + 1
 
 
+@pytest.mark.long
 def test_without_polls_every_shard_is_pulled_at_the_interval(site: Site) -> None:
     site.prepare(shards=SHARDS)
     seen = Seen()
@@ -68,6 +70,7 @@ def test_without_polls_every_shard_is_pulled_at_the_interval(site: Site) -> None
             assert pulls.parked() == 0
 
 
+@pytest.mark.long
 def test_a_parked_shard_can_be_sought_and_given_up(site: Site) -> None:
     site.prepare(shards=SHARDS)
     ids = site.put(shard=2)
@@ -80,6 +83,7 @@ def test_a_parked_shard_can_be_sought_and_given_up(site: Site) -> None:
     assert site.saved()[2] == site.ends()[2]
 
 
+@pytest.mark.long
 def test_a_shard_that_is_paused_while_it_is_parked_is_pulled_once_it_is_resumed(site: Site) -> None:
     site.prepare(shards=SHARDS)
     seen = Seen()
@@ -98,6 +102,7 @@ def own_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServicePro
         yield process
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["restart", "kill", "pause"])
 def test_a_service_that_goes_away_and_comes_back_is_polled_again(
     own_service: ServiceProcess, how: str

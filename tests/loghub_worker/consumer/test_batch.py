@@ -131,6 +131,7 @@ def test_a_batch_takes_log_groups_of_several_answers_up_to_the_limit_of_logs() -
 SIZES = st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=5), min_size=1, max_size=4)
 
 
+@pytest.mark.long
 @given(SIZES, st.integers(1, 400), st.none() | st.integers(1, 6))
 def test_batches_keep_the_order_lose_nothing_and_respect_the_limits(
     answers: list[list[int]], max_bytes: int, max_logs: int | None

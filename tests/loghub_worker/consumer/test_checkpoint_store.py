@@ -64,6 +64,7 @@ def empty(address: str) -> None:
     prepare(address)
 
 
+@pytest.mark.long
 def test_writes_and_position_are_committed_together_by_the_last_owner_only(database: str) -> None:
     store = store_of(database)
     first = store.acquire(SHARD, position=7)
@@ -104,6 +105,7 @@ def test_an_owner_that_stands_still_in_a_transaction_cannot_commit_it_and_blocks
     assert ids_in(postgresql) == []
 
 
+@pytest.mark.long
 def test_a_consumer_continues_where_the_database_says(site: Site, database: str) -> None:
     site.prepare()
     ids = site.put(6, logs=1)
@@ -142,6 +144,7 @@ class Unreliable:
             raise sqlite3.OperationalError(what)
 
 
+@pytest.mark.long
 def test_a_commit_without_an_answer_is_looked_up_and_never_repeated(site: Site, tmp_path: Path) -> None:
     site.prepare()
     ids = site.put(8, logs=1)
@@ -164,6 +167,7 @@ def test_a_commit_without_an_answer_is_looked_up_and_never_repeated(site: Site, 
     assert len(seen.ids()) > len(ids), "what failed came again"
 
 
+@pytest.mark.long
 def test_a_database_that_is_away_at_the_start_or_later_loses_nothing(site: Site, tmp_path: Path) -> None:
     site.prepare()
     ids = site.put(2, logs=1)

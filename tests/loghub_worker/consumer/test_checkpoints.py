@@ -9,6 +9,7 @@ from loghub_worker.api import Consumer, LogBatch, NotAssignedError, Tracker
 from tests.loghub_worker.consumer.support import Seen, Site, released, running, wait_for
 
 
+@pytest.mark.long
 def test_what_is_noted_is_sent_within_the_interval_and_at_the_end(site: Site) -> None:
     site.prepare()
     site.put()
@@ -47,6 +48,7 @@ def test_a_processor_may_save_any_cursor_of_its_shard(site: Site) -> None:
     assert decode(saved[-1]) < decode(site.ends()[0])
 
 
+@pytest.mark.long
 def test_position_commit_and_commit_async(site: Site) -> None:
     site.prepare()
     begin = site.begin()

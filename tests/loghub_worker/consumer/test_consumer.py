@@ -31,6 +31,7 @@ from tests.loghub_worker.consumer.support import (
 )
 
 
+@pytest.mark.long
 def test_a_consumer_reads_every_shard_in_order_and_saves(site: Site) -> None:
     site.prepare(shards=3)
     ids = {shard: site.put(30, shard=shard) for shard in range(3)}
@@ -46,6 +47,7 @@ def test_a_consumer_reads_every_shard_in_order_and_saves(site: Site) -> None:
     assert site.client.group_status(site.logstore, GROUP).consumers == (), "it has left"
 
 
+@pytest.mark.long
 def test_a_returned_cursor_rolls_the_shard_back(site: Site) -> None:
     site.prepare()
     ids = site.put(6)
@@ -64,6 +66,7 @@ def test_a_returned_cursor_rolls_the_shard_back(site: Site) -> None:
     assert seen.ids() == ids[:2] + ids[8:10] + ids[2:]
 
 
+@pytest.mark.long
 def test_an_exception_brings_the_same_logs_again_after_a_pause_and_others_go_on(site: Site) -> None:
     site.prepare(shards=2)
     ids = site.put(3)
@@ -138,6 +141,7 @@ def test_the_methods_of_a_processor_may_be_async(site: Site) -> None:
     assert len(processor.loops) == 1, "one event loop for the whole shard"
 
 
+@pytest.mark.long
 def test_a_batch_is_received_by_count_or_time_whichever_comes_first(site: Site) -> None:
     site.prepare()
     site.put(5, logs=2)
@@ -147,6 +151,7 @@ def test_a_batch_is_received_by_count_or_time_whichever_comes_first(site: Site) 
     assert [len(ids) for _, ids in seen.batches] == [4, 4, 2]
 
 
+@pytest.mark.long
 def test_pulls_run_ahead_of_a_slow_processor_within_their_bound(site: Site) -> None:
     site.prepare(shards=2)
     for shard in (0, 1):
@@ -174,6 +179,7 @@ def test_pulls_run_ahead_of_a_slow_processor_within_their_bound(site: Site) -> N
         wait_for(lambda: held() == 0, "nothing to be held")
 
 
+@pytest.mark.long
 def test_wakeup_and_shutdown_while_processing_let_the_batch_end(site: Site) -> None:
     site.prepare()
     for end in ("wakeup", "shutdown"):
@@ -295,6 +301,7 @@ def test_a_missing_group_is_an_error_that_says_what_to_do_or_is_created(site: Si
     assert (group.name, group.timeout_s, group.order) == (GROUP, 17, False)
 
 
+@pytest.mark.long
 def test_initialize_is_tried_again_and_a_listener_that_fails_ends_the_consumer(site: Site) -> None:
     site.prepare()
     ids = site.put()

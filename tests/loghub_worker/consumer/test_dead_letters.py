@@ -57,6 +57,7 @@ def raising_for(*bad: str) -> Callable[[LogBatch, Tracker], None]:
     return process
 
 
+@pytest.mark.long
 def test_one_log_group_for_which_process_raises_is_found_and_dead_lettered_in_order(site: Site) -> None:
     site.prepare()
     site.client.create_logstore(f"{site.logstore}-rejected", shards=1)
@@ -80,6 +81,7 @@ def test_one_log_group_for_which_process_raises_is_found_and_dead_lettered_in_or
     assert len(seen.batches) < 30, "halved, not read one by one"
 
 
+@pytest.mark.long
 def test_a_log_that_is_refused_too_often_is_dead_lettered_alone(site: Site, tmp_path: Path) -> None:
     site.prepare()
     ids = site.put(3, logs=3)
@@ -105,6 +107,7 @@ def test_a_log_that_is_refused_too_often_is_dead_lettered_alone(site: Site, tmp_
     assert (found["reason"], found["message"]) == ("Refused", "no such user")
 
 
+@pytest.mark.long
 def test_by_log_what_times_out_too_often_is_dead_lettered(site: Site) -> None:
     site.prepare()
     site.client.create_logstore(f"{site.logstore}-rejected", shards=1)
@@ -155,6 +158,7 @@ def test_what_is_acknowledged_while_others_are_dead_lettered_is_not_a_dead_lette
     assert [path.name for path in tmp_path.rglob("*.json")] == [f"0-{begin}.json"]
 
 
+@pytest.mark.long
 def test_a_dead_letter_that_is_away_loses_nothing_and_stops_no_other_shard(site: Site) -> None:
     site.prepare(shards=2)
     ids = site.put(3, logs=1)
@@ -184,6 +188,7 @@ def test_a_dead_letter_that_is_away_loses_nothing_and_stops_no_other_shard(site:
     assert tags(rejected(site)[0])["attempts"] == "2"
 
 
+@pytest.mark.long
 def test_a_dead_letter_that_is_away_keeps_the_order_of_a_batch_that_fails(site: Site) -> None:
     site.prepare()
     ids = site.put(4, logs=1)
@@ -199,6 +204,7 @@ def test_a_dead_letter_that_is_away_keeps_the_order_of_a_batch_that_fails(site: 
     assert delivered == [ids[0], *ids[2:]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("refuses", [False, True])
 def test_at_most_so_many_logs_are_skipped_without_a_success_between_them(site: Site, refuses: bool) -> None:
     site.prepare()
@@ -224,6 +230,7 @@ def test_at_most_so_many_logs_are_skipped_without_a_success_between_them(site: S
     assert sorted(delivered) == ids[2:]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("refuses", [False, True])
 def test_a_shard_that_stopped_continues_after_a_resume(site: Site, refuses: bool) -> None:
     site.prepare()
@@ -252,6 +259,7 @@ def test_a_shard_that_stopped_continues_after_a_resume(site: Site, refuses: bool
     assert set(seen.ids()) == {*ids, *more}
 
 
+@pytest.mark.long
 def test_logs_are_not_to_blame_for_what_is_unavailable(site: Site) -> None:
     site.prepare()
     ids = site.put(1)

@@ -66,6 +66,7 @@ def test_logs_of_a_key_are_handled_in_order_on_one_thread_and_saved(
     assert len(set().union(*handled.threads.values())) > 1
 
 
+@pytest.mark.long
 def test_one_slow_key_keeps_the_checkpoint_and_not_the_other_threads(site: Site) -> None:
     site.prepare()
     site.put(10, logs=KEYS)
@@ -89,6 +90,7 @@ def test_one_slow_key_keeps_the_checkpoint_and_not_the_other_threads(site: Site)
     assert handled.count() == 10 * KEYS
 
 
+@pytest.mark.long
 def test_a_log_that_fails_is_tried_again_in_its_place_and_then_settled(site: Site) -> None:
     site.prepare()
     site.client.create_logstore(f"{site.logstore}-rejected", shards=1)
@@ -123,6 +125,7 @@ def test_a_log_that_fails_is_tried_again_in_its_place_and_then_settled(site: Sit
     assert tags["dead_letter_message"] == "ValueError: no"
 
 
+@pytest.mark.long
 def test_an_end_waits_for_what_is_handled_and_passes_nothing_else(site: Site) -> None:
     site.prepare()
     ids = site.put(6, logs=1)

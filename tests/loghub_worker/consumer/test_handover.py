@@ -28,6 +28,7 @@ def put_everywhere(site: Site, groups: int = 10) -> None:
         site.put(groups, shard=shard)
 
 
+@pytest.mark.long
 def test_consumers_share_the_shards_and_hand_them_over_with_each_log_seen_once(site: Site) -> None:
     site.prepare(shards=SHARDS)
     put_everywhere(site)
@@ -54,6 +55,7 @@ def test_consumers_share_the_shards_and_hand_them_over_with_each_log_seen_once(s
     assert first.shards("lost") | second.shards("lost") == set()
 
 
+@pytest.mark.long
 def test_a_commit_in_on_revoked_is_what_the_next_consumer_continues_from(site: Site) -> None:
     site.prepare(shards=2)
     for shard in (0, 1):
@@ -77,6 +79,7 @@ def test_a_commit_in_on_revoked_is_what_the_next_consumer_continues_from(site: S
             assert others.ids() == ids
 
 
+@pytest.mark.long
 def test_a_shard_that_is_taken_before_its_processor_began_goes_to_the_other_consumer(site: Site) -> None:
     """The listener keeps the first consumer busy while it is given shards and they are taken again."""
     site.prepare()

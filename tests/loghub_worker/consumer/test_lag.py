@@ -20,6 +20,7 @@ def test_a_lag_is_complete_only_where_the_end_was_seen() -> None:
     assert lag_of(beyond, 9) == ShardLag(log_groups=0, is_complete=False)
 
 
+@pytest.mark.long
 def test_lag_and_end_are_what_the_pulls_have_seen(site: Site) -> None:
     site.prepare()
     site.put(4)

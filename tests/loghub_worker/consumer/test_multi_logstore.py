@@ -79,6 +79,7 @@ def logstores(site: Site) -> Logstores:
     return Logstores(site)
 
 
+@pytest.mark.long
 def test_logstores_that_match_join_and_those_that_are_deleted_leave(logstores: Logstores) -> None:
     a, b = logstores.add("a", shards=2), logstores.add("b")
     ids = {"a": a.put(2) + a.put(2, shard=1), "b": b.put(2)}
@@ -102,6 +103,7 @@ def test_logstores_that_match_join_and_those_that_are_deleted_leave(logstores: L
     }
 
 
+@pytest.mark.long
 def test_a_logstore_that_is_deleted_and_created_again_between_two_look_ups_is_read_from_its_begin(
     logstores: Logstores,
 ) -> None:
@@ -175,6 +177,7 @@ def test_all_logstores_together_hold_no_more_than_the_bound(logstores: Logstores
         wait_for(lambda: all(len(logstores.ids(end)) == 4000 for end in "ab"), "all logs")
 
 
+@pytest.mark.long
 def test_a_logstore_with_a_lower_priority_waits_for_the_backlog_of_another(logstores: Logstores) -> None:
     high, low = logstores.add("high"), logstores.add("low")
     high.put(5)
@@ -218,6 +221,7 @@ def fails(_: LogBatch, __: Tracker) -> None:
     raise RuntimeError("not now")
 
 
+@pytest.mark.long
 def test_a_logstore_is_paused_also_before_it_exists(logstores: Logstores) -> None:
     a = logstores.add("a")
     consumer = logstores.consumer(logstores.settings())

@@ -58,6 +58,7 @@ def test_single_logs_are_refused_and_come_again_with_a_count_while_the_shard_goe
     assert firsts == ids, "in order the first time"
 
 
+@pytest.mark.long
 def test_the_checkpoint_waits_at_the_first_log_group_of_which_a_log_is_refused(site: Site) -> None:
     site.prepare()
     ids = site.put(6, logs=2)
@@ -87,6 +88,7 @@ def test_the_checkpoint_waits_at_the_first_log_group_of_which_a_log_is_refused(s
     assert seen.ids().count(ids[4]) == 1, "the other log of its group was acknowledged"
 
 
+@pytest.mark.long
 def test_what_was_refused_comes_again_after_the_shard_has_moved(site: Site) -> None:
     site.prepare(shards=2)
     ids = {shard: site.put(4, shard=shard) for shard in (0, 1)}
@@ -137,6 +139,7 @@ def test_nothing_is_refused_that_a_save_has_passed_or_that_does_not_exist(site: 
         assert text in message
 
 
+@pytest.mark.long
 def test_an_exception_keeps_the_order_the_first_time_and_refuses_what_came_again(site: Site) -> None:
     site.prepare()
     ids = site.put(3, logs=1)
@@ -158,6 +161,7 @@ def test_an_exception_keeps_the_order_the_first_time_and_refuses_what_came_again
     assert [names for _, names in seen.batches] == [ids, ids, ids[:1], ids[:1]]
 
 
+@pytest.mark.long
 def test_by_log_only_an_acknowledgement_moves_the_checkpoint_in_any_order_and_thread(site: Site) -> None:
     site.prepare()
     ids = site.put(4, logs=2)
@@ -184,6 +188,7 @@ def test_by_log_only_an_acknowledgement_moves_the_checkpoint_in_any_order_and_th
         wait_for(lambda: site.saved() == site.ends(), "all of them")
 
 
+@pytest.mark.long
 def test_by_log_what_is_not_acknowledged_in_time_comes_again(site: Site) -> None:
     site.prepare()
     ids = site.put(3, logs=1)
@@ -204,6 +209,7 @@ def test_by_log_what_is_not_acknowledged_in_time_comes_again(site: Site) -> None
     assert again == [(2, [ids[1]])]
 
 
+@pytest.mark.long
 def test_by_log_an_exception_refuses_what_it_did_not_acknowledge(site: Site) -> None:
     site.prepare()
     ids = site.put(3, logs=1)
@@ -237,6 +243,7 @@ def test_what_is_not_acknowledged_is_bounded_in_log_groups_and_bytes(site: Site)
         assert seen.ids() == ids[:10]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["seek", "return"])
 def test_a_seek_or_a_returned_cursor_discards_what_is_read_again_and_keeps_what_is_before(
     site: Site, how: str

@@ -66,6 +66,7 @@ def test_a_seek_while_a_batch_is_processed_takes_effect_after_it(site: Site) -> 
     assert seen.ids() == ids[:2] + ids
 
 
+@pytest.mark.long
 def test_a_paused_shard_gets_nothing_until_it_is_resumed(site: Site) -> None:
     site.prepare(shards=2)
     seen = Seen()
@@ -84,6 +85,7 @@ def test_a_paused_shard_gets_nothing_until_it_is_resumed(site: Site) -> None:
         wait_for(lambda: seen.ids(0) == paused, "the resumed shard")
 
 
+@pytest.mark.long
 def test_shards_wait_while_one_with_a_higher_priority_has_a_backlog(site: Site) -> None:
     site.prepare(shards=3)
     ids = {shard: site.put(4, shard=shard) for shard in range(3)}
@@ -136,6 +138,7 @@ def test_an_expired_cursor_that_the_log_service_calls_invalid_is_skipped_too(
         wait_for(lambda: seen.ids() == ids, "the oldest log group")
 
 
+@pytest.mark.long
 def test_a_position_beyond_the_end_is_reported_and_harms_no_other_shard(site: Site) -> None:
     site.prepare(shards=2)
     seen = Seen(save)
@@ -155,6 +158,7 @@ def test_a_position_beyond_the_end_is_reported_and_harms_no_other_shard(site: Si
         wait_for(lambda: consumer.errors() == (), "the error to be gone")
 
 
+@pytest.mark.long
 def test_answers_that_are_damaged_are_pulled_again_and_end_nothing(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +247,7 @@ def test_shards_that_continue_a_read_one_begin_at_their_first_log(
     assert sorted(seen.ids()) == sorted(ids)
 
 
+@pytest.mark.long
 def test_shards_of_which_nothing_was_read_begin_at_the_start_position(site: Site) -> None:
     site.prepare()
     site.put(1)

@@ -88,6 +88,7 @@ class Refusing:
         return [delivery for delivery, _ in self.came[name]]
 
 
+@pytest.mark.long
 def test_logs_wait_in_the_retry_logstore_and_end_in_the_dead_letter(waits: Site) -> None:
     ids = waits.put(3, logs=2)
     begin = decode(waits.begin())
@@ -116,6 +117,7 @@ def in_dead_letter(site: Site) -> list[LogGroup]:
     return [loggroup.decode(group) for group in loggroup.split(pulled.body)]
 
 
+@pytest.mark.long
 def test_what_waits_comes_to_the_next_consumer_and_is_not_saved_before(waits: Site) -> None:
     ids = waits.put(2, logs=1)
     refusing = Refusing({ids[0]: 2})
@@ -133,6 +135,7 @@ def test_what_waits_comes_to_the_next_consumer_and_is_not_saved_before(waits: Si
     assert (mark.delay_s, mark.attempts, mark.retries) == (3600.0, 2, 1)
 
 
+@pytest.mark.long
 def test_what_others_wrote_into_the_retry_logstore_is_handed_over_at_once(waits: Site) -> None:
     group = LogGroup(logs=(Log(time=1, contents=(("id", "foreign"),)),), tags=(("retry_delay_ms", "many"),))
     waits.client.put_logs(f"{waits.logstore}-retry", encode(group))
@@ -176,6 +179,7 @@ def test_a_mark_that_no_consumer_writes_is_none(part: str) -> None:
     assert mark_of(encode(LogGroup(logs=(log,), tags=mark(**{part: ODD_MARKS[part]})))) is None
 
 
+@pytest.mark.long
 def test_odd_marks_neither_end_a_consumer_nor_lead_out_of_the_folder_of_the_dead_letter(
     waits: Site, tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def test_without_a_group_nothing_can_be_saved_and_the_listener_seeks(site: Site)
         wait_for(lambda: seen.ids() == ids, "what follows")
 
 
+@pytest.mark.long
 def test_without_a_group_positions_in_a_database_continue_and_the_last_program_owns_the_shard(
     site: Site, tmp_path: Path
 ) -> None:
@@ -106,6 +107,7 @@ def test_a_shard_that_the_logstore_lacks_is_an_error_that_names_those_that_it_ha
     assert "has no shards [7]; it has [0, 1]" in str(run.error)
 
 
+@pytest.mark.long
 def test_without_a_group_a_shutdown_lets_the_batch_end_and_is_bounded(site: Site) -> None:
     site.client.create_logstore(site.logstore, shards=1)
     site.put(1)

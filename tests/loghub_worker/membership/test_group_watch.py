@@ -92,6 +92,7 @@ def site_of(service: ServiceProcess) -> Iterator[Site]:
     client.close()
 
 
+@pytest.mark.long
 def test_a_shard_moves_to_another_consumer_long_before_the_next_heartbeat(service: ServiceProcess) -> None:
     """Both have an interval that the test never waits for."""
     with site_of(service) as site:

@@ -306,6 +306,7 @@ def blocked(tmp_path: Path) -> Iterator[Callable[[], OneShardWorker]]:
         worker.heartbeat.stop()
 
 
+@pytest.mark.long
 def test_a_blocked_opening_delays_no_heartbeat(
     blocked: Callable[[], OneShardWorker], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.loghub_worker.sink.commit_log_child import BEGIN, SHARDS, delivered, lines_of
 from tests.loghub_worker.sink.racing_writer import END
 from tests.support import ROOT
@@ -13,6 +15,7 @@ WRITERS = 4
 GUARD_S = 120
 
 
+@pytest.mark.long
 def test_racing_writers_deliver_every_line_once(site: Path) -> None:
     module = "tests.loghub_worker.sink.racing_writer"
     writers = [

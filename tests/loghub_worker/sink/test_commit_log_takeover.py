@@ -133,6 +133,7 @@ def test_claims_of_a_cursor_are_removed_once_the_checkpoint_is_past_it(site: Pat
     assert not claims.exists() or list(claims.iterdir()) == []  # a bucket has no empty folders
 
 
+@pytest.mark.long
 def test_any_number_of_aborted_batches_at_a_cursor_blocks_no_worker(site: Path) -> None:
     refused = LineWorker(site, "refused")
     refused.assign((0,))

@@ -48,6 +48,7 @@ def requested(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return shards
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("has_polls", [True, False])
 def test_a_log_group_on_an_idle_shard_is_planned(
     has_polls: bool, prepared: tuple[ServiceProcess, HttpLogHub], tmp_path: Path, requested: list[int]

@@ -3,6 +3,8 @@
 import contextlib
 from pathlib import Path
 
+import pytest
+
 from loghub.client.http import HttpLogHub
 from loghub.service.fsck.__main__ import main as fsck
 from loghub.wire import cursor as wire_cursor
@@ -28,6 +30,7 @@ def cursor(client: HttpLogHub, position: str) -> int:
     return wire_cursor.decode(client.get_cursor(STORE, 0, position))
 
 
+@pytest.mark.long
 def test_a_worker_reads_over_lost_cursors(tmp_path: Path) -> None:
     with running_service(tmp_path) as service:
         with contextlib.closing(client_of(service)) as client:

@@ -30,8 +30,8 @@ class HeartbeatThread:
         *,
         create_group: Callable[[], object] | None = None,
     ) -> None:
-        """`create_group` is called whenever the group does not exist, and may raise `LogHubException`. None:
-        somebody else creates it."""
+        """`create_group`, which may raise `LogHubException`, is called whenever the group does not exist.
+        None: it is created elsewhere."""
         self._shared_state = shared_state
         self._create_group = create_group
         self._client = client

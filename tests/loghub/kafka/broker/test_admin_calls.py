@@ -126,6 +126,7 @@ def test_assignments_are_refused(tmp_path: Path) -> None:
     run(scenario, tmp_path / "d")
 
 
+@pytest.mark.long
 def test_the_quota_of_shards_is_that_of_the_service(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
         client = await place.client()

@@ -63,6 +63,7 @@ def test_a_client_that_stalls_in_a_request_is_closed_whatever_it_drips(tmp_path:
     run(scenario, tmp_path / "d", limits=BrokerLimits(frame_s=0.2))
 
 
+@pytest.mark.long
 def test_an_idle_client_is_closed_and_one_with_requests_is_not(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
         idle, busy = await place.client(), await place.client()
@@ -108,6 +109,7 @@ def test_a_request_that_finds_no_memory_ends_its_connection(tmp_path: Path) -> N
     run(scenario, tmp_path / "d", memory=1 << 20, limits=BrokerLimits(memory_wait_s=0.2))
 
 
+@pytest.mark.long
 def test_requests_that_wait_for_their_turn_are_bounded(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
         client = await place.client()

@@ -7,6 +7,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from loghub.kafka.wire import group_admin, groups, offsets
 from loghub.kafka.wire.apis import ApiKey
 from loghub.kafka.wire.error_codes import ErrorCode
@@ -249,6 +251,7 @@ def test_a_key_without_the_right_to_read_is_in_no_group(tmp_path: Path) -> None:
     run(scenario, tmp_path / "d")
 
 
+@pytest.mark.long
 def test_a_member_whose_connection_ends_while_it_waits_is_not_waited_for(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
         first, second = await place.client(), await place.client()

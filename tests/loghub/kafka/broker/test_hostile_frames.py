@@ -138,6 +138,7 @@ def running(data: Path) -> Iterator[Running]:
         loop.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("logged_in", [False, True])
 def test_any_bytes_are_answered_or_end_their_connection_only(tmp_path: Path, logged_in: bool) -> None:
     with running(tmp_path / "d") as broker:

@@ -27,6 +27,7 @@ def context_of(folder: Path) -> ssl.SSLContext:
     return ServerTls(str(folder / "tls.crt"), str(folder / "tls.key")).context
 
 
+@pytest.mark.long
 def test_a_client_that_verifies_the_certificate_writes_and_reads(folder: Path) -> None:
     def client(port: int) -> list[bytes | None]:
         base = {

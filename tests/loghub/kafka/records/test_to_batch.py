@@ -90,6 +90,7 @@ def test_a_log_is_the_record_that_sls_documents(group: LogGroup) -> None:
     assert list(map(comparable, records)) == [comparable(expected(log)) for log in decode(body).logs]
 
 
+@pytest.mark.long
 @given(group=st.lists(LOGS, min_size=1, max_size=12).map(lambda logs: LogGroup(logs=tuple(logs))))
 @settings(deadline=None)
 def test_logs_of_any_shapes_are_read(group: LogGroup) -> None:
@@ -199,6 +200,7 @@ def test_values_made_to_confuse_take_no_longer() -> None:
     assert time.process_time() - started < 20
 
 
+@pytest.mark.long
 @given(st.data())
 @settings(max_examples=300, deadline=None)
 def test_damaged_groups_raise_nothing_but_their_error(data: st.DataObject) -> None:

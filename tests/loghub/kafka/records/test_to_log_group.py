@@ -43,6 +43,7 @@ def fields(record: Record, form: RecordForm) -> dict[str, bytes]:
     return {str(name): bytes(value) for name, value in log.contents}  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 @given(records=RECORDS)
 @settings(max_examples=300, deadline=None)
 def test_raw_keeps_key_value_headers_and_time_exactly(records: list[Record]) -> None:

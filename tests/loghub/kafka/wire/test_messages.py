@@ -191,6 +191,7 @@ def test_aiokafka_reads_and_writes_the_same_bytes(
     assert theirs.encode() == body
 
 
+@pytest.mark.long
 @VERSIONS
 @given(data=st.data())
 @EACH

@@ -78,6 +78,7 @@ def test_a_batch_is_the_one_that_aiokafka_builds(records: list[Record]) -> None:
     assert build_batch(records) == theirs(AiokafkaBuilder, records, BatchCompression.NONE)
 
 
+@pytest.mark.long
 @given(records=RECORDS)
 def test_a_batch_is_the_one_that_kafka_python_builds_but_for_the_leader_epoch(records: list[Record]) -> None:
     ours, expected = (

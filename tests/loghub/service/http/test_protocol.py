@@ -72,6 +72,7 @@ def test_the_rest_of_a_refused_body_is_discarded_and_the_next_request_is_served(
     client.close()
 
 
+@pytest.mark.long
 def test_an_idle_connection_of_a_client_without_a_key_is_closed_early() -> None:
     with serving(answering(), limits=QUICK) as served, served.connect() as known, served.connect() as other:
         known.sendall(KNOWN)
@@ -83,6 +84,7 @@ def test_an_idle_connection_of_a_client_without_a_key_is_closed_early() -> None:
         assert known.recv(65536).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.long
 def test_an_idle_connection_of_a_client_with_a_key_is_closed_too() -> None:
     with serving(answering(), limits=QUICK, keep_alive_s=1) as served, served.connect() as known:
         known.sendall(KNOWN)
@@ -198,6 +200,7 @@ def test_a_pipelined_request_without_its_body_gives_way_at_the_bound() -> None:
             connection.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("last", [b"GET /known HTTP/1.1\r\n\r\n", b"GET /known HTTP/1.0\r\n\r\n" + KNOWN])
 def test_a_client_that_does_not_read_the_last_response_keeps_no_connection(last: bytes) -> None:
     """The response is shorter than what would make the service wait for the client, so nothing does."""
@@ -214,6 +217,7 @@ def test_a_client_that_does_not_read_the_last_response_keeps_no_connection(last:
             wait_until(lambda: served.protocols == 0, "it to be lost")
 
 
+@pytest.mark.long
 def test_a_flood_at_the_bound_leaves_nothing_behind() -> None:
     """Many connections are closed for newer ones while they are being opened."""
     with serving(answering(), limits=Limits(connections=4)) as served:

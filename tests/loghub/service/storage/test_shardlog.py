@@ -332,6 +332,7 @@ def test_a_read_during_retention_keeps_its_cursors() -> None:
     assert read.next_cursor == oldest + 5
 
 
+@pytest.mark.long
 @given(
     seed=st.integers(0, 2**32),
     rounds=st.lists(

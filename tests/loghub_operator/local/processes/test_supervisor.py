@@ -107,6 +107,7 @@ def alive(pid: int) -> bool:
     return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
+@pytest.mark.long
 def test_a_restarted_worker_finds_what_its_last_process_left_unless_its_settings_changed(
     tmp_path: Path,
 ) -> None:
@@ -157,6 +158,7 @@ def test_workers_are_named_like_pods_and_get_ready(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+@pytest.mark.long
 def test_a_killed_worker_comes_back_under_its_name(tmp_path: Path) -> None:
     async def story(on: Theatre) -> None:
         on.apply(2)
@@ -176,6 +178,7 @@ def test_a_killed_worker_comes_back_under_its_name(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+@pytest.mark.long
 def test_the_termination_message_is_kept_until_the_settings_change(tmp_path: Path) -> None:
     async def story(on: Theatre) -> None:
         on.apply(1, "die")
@@ -231,6 +234,7 @@ def test_a_restart_cancels_the_drain_request(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+@pytest.mark.long
 def test_a_crash_does_not_cancel_the_drain_request(tmp_path: Path) -> None:
     async def story(on: Theatre) -> None:
         on.apply(1)

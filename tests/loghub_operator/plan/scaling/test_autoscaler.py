@@ -82,6 +82,7 @@ def test_workers_are_rounded_up_to_whole_shards(load: float, shards: int | None,
     assert spread(load, shards) == workers
 
 
+@pytest.mark.long
 @given(load=st.floats(0.01, 60.0), shards=st.integers(1, 64))
 def test_no_worker_has_more_shards_than_it_can_consume(load: float, shards: int) -> None:
     workers = spread(load, shards)

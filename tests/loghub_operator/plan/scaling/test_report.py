@@ -59,6 +59,7 @@ def test_a_decision_is_written_at_once(running: World, change: dict[str, object]
     )
 
 
+@pytest.mark.long
 def test_an_unchanged_decision_keeps_its_time_and_the_history_has_ten_steps(running: World) -> None:
     scaling = running.status.scaling
     assert scaling is not None
@@ -95,6 +96,7 @@ def test_one_unknown_lag_keeps_the_number(running: World) -> None:
 NEXT_HOLDERS = pytest.mark.parametrize("next_holder", ["access-1", ""], ids=["reported", "not reported"])
 
 
+@pytest.mark.long
 @NEXT_HOLDERS
 def test_a_transfer_blocks_a_change_and_not_an_unchanged_number(running: World, next_holder: str) -> None:
     decision = decide_running(

@@ -17,6 +17,7 @@ HOT = {"shards": {"autoSplit": True, "maxShards": 12, "minShards": 4, "cooldownS
 SPLIT_ONLY = {"shards": {**HOT["shards"], "minShards": 12}}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", [False, True])
 def test_a_hot_shard_is_split_until_no_shard_is_hot(*, order: bool) -> None:
     simulated = world(SPLIT_ONLY, _by_range(32.0), shards=4, spec={"inOrder": order})
@@ -60,6 +61,7 @@ def test_a_restarted_operator_does_not_repeat_a_split() -> None:
     assert len([one for one in simulated.shards if one.parents]) == 2
 
 
+@pytest.mark.long
 def test_cold_neighbours_are_merged_down_to_the_minimum() -> None:
     simulated = world({**HOT, "workerCapacity": int(RATE)}, evenly(lambda _: 2.0)).run(2700)
     writable = [one for one in simulated.shards if not one.read_only]
@@ -70,6 +72,7 @@ def test_cold_neighbours_are_merged_down_to_the_minimum() -> None:
     assert simulated.reversals() == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("mode", "spec", "least"),
     [("Fixed", {"replicas": 3}, 3), ("External", {"replicas": 3}, 3), ("Auto", {"replicas": 1}, 2)],
@@ -83,12 +86,14 @@ def test_merging_keeps_one_shard_for_each_worker(mode: str, spec: dict[str, obje
     assert simulated.condition("ScalingLimited").reason != "TooFewShards"
 
 
+@pytest.mark.long
 def test_shards_that_another_group_reads_are_not_merged() -> None:
     simulated = world({**HOT, "workerCapacity": int(RATE)}, evenly(lambda _: 2.0), other_groups=1).run(2700)
     assert simulated.tries == []
     assert "are not merged: another consumer group" in simulated.condition("HotShard").message
 
 
+@pytest.mark.long
 def test_a_rejected_split_is_reported_and_retried_later_each_time() -> None:
     simulated = world(
         SPLIT_ONLY, _by_range(32.0), shards=4, refuses="ShardQuotaExceed, HTTP 403: no more than 4"
@@ -110,6 +115,7 @@ def test_a_rejected_split_is_reported_and_retried_later_each_time() -> None:
     assert simulated.condition("HotShard").reason != "SplitRejected"
 
 
+@pytest.mark.long
 def test_a_rejected_merge_is_reported_and_retried_later_each_time() -> None:
     simulated = world(
         {**HOT, "workerCapacity": int(RATE)}, evenly(lambda _: 2.0), refuses="Unauthorized, HTTP 403: no"
@@ -147,6 +153,7 @@ def _hot_reason(simulated: World) -> str:
     return next(one.reason for one in simulated.status.conditions if one.type == "HotShard")
 
 
+@pytest.mark.long
 def test_a_slow_sink_that_makes_every_shard_too_busy_splits_none() -> None:
     shards = {"autoSplit": True, "cooldownSeconds": 60}
     simulated = world({"shards": shards, "maxReplicas": 8}, evenly(lambda _: 400.0), shards=8)
@@ -155,6 +162,7 @@ def test_a_slow_sink_that_makes_every_shard_too_busy_splits_none() -> None:
     assert (_splits(simulated), _hot_reason(simulated)) == (0, "IneffectiveSplit")
 
 
+@pytest.mark.long
 def test_after_a_split_without_effect_no_shard_is_split_for_hours() -> None:
     """One shard has all logs, and there is no second worker for its children."""
     shards = {"autoSplit": True, "cooldownSeconds": 60, "maxShards": 64}
@@ -164,6 +172,7 @@ def test_after_a_split_without_effect_no_shard_is_split_for_hours() -> None:
     assert (_splits(simulated), _hot_reason(simulated)) == (1, "IneffectiveSplit")
 
 
+@pytest.mark.long
 def test_by_default_there_are_at_most_twice_as_many_shards_as_were_found() -> None:
     shards = {"autoSplit": True, "cooldownSeconds": 60, "minShards": 4}
     simulated = world({"shards": shards}, _by_range(300.0), shards=3)

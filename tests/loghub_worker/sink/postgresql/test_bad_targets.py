@@ -57,6 +57,7 @@ def start(settings: PostgresqlSink, credentials: Path | None) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_server_that_stops_and_starts_in_a_batch_loses_and_doubles_nothing(
     worker: Callable[..., LineWorker], server: PostgresqlServer
 ) -> None:

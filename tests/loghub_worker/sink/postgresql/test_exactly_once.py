@@ -250,6 +250,7 @@ def test_another_group_in_the_same_schema_is_not_touched(
     assert delivered(server) == everything()
 
 
+@pytest.mark.long
 def test_a_batch_that_takes_the_server_too_long_is_divided(
     worker: Callable[..., LineWorker], server: PostgresqlServer
 ) -> None:

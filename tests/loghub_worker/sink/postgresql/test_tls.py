@@ -55,6 +55,7 @@ def user_over_tls(server: PostgresqlServer, credentials: Path, **settings: Any) 
         return connection.execute(query).fetchone()
 
 
+@pytest.mark.long
 def test_the_server_is_verified_with_the_authority_of_the_secret(
     tls_server: PostgresqlServer, tmp_path: Path
 ) -> None:
