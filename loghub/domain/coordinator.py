@@ -198,8 +198,7 @@ def _answer(old: GroupState, new: GroupState, heartbeat: Heartbeat) -> tuple[int
     unseen = {
         shard
         for shard in new.consumers[name].held - known
-        if new.shards[shard].state is ShardState.TRANSFER
-        and new.shards[shard].holder == name == old.shards[shard].holder
+        if new.shards[shard].holder == name == old.shards[shard].holder
     }
     return tuple(sorted(unseen.union(new.owned_by(name))))
 

@@ -77,7 +77,7 @@ class Engine:
         self.state: FolderState | None = None  # None until the start is recorded
         self.catalog = Catalog()
         self.admin = asyncio.Lock()  # serializes changes of projects, logstores and shards
-        # Each holds up to four copies of 10 MiB; the threads left over are for short lookups.
+        # Each holds a few copies of 10 MiB; the threads left over are for short lookups.
         self.checking = asyncio.Semaphore(_CONCURRENT_CHECKS)
         self.pulling = asyncio.Semaphore(_CONCURRENT_PULLS)
         self.logs: dict[tuple[int, int], ShardLog] = {}
