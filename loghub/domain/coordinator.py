@@ -187,10 +187,11 @@ def _hand_over(draft: Draft, entry: ShardEntry) -> None:
 
 
 def _answer(old: GroupState, new: GroupState, heartbeat: Heartbeat) -> tuple[int, ...]:
-    """What the consumer owns, and what is being taken from it although it reports it for the first time.
+    """What the consumer owns, and what is no longer its own although it reports it for the first time.
 
     A library looks at the latest answer only, every so often. One that has not seen the shard's first answer
     when the next one omits it never consumes the shard, and reports it without end (docs/shard-states.md 3).
+    A shard that is ``over`` counts, too: a forced checkpoint may reopen it, and then its reporter blocks it.
     """
     name = heartbeat.consumer
     before = old.consumers.get(name)
@@ -198,7 +199,7 @@ def _answer(old: GroupState, new: GroupState, heartbeat: Heartbeat) -> tuple[int
     unseen = {
         shard
         for shard in new.consumers[name].held - known
-        if new.shards[shard].holder == name == old.shards[shard].holder
+        if name in (old.shards[shard].holder, old.shards[shard].last_holder)
     }
     return tuple(sorted(unseen.union(new.owned_by(name))))
 

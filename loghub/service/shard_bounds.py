@@ -14,21 +14,23 @@ from loghub.service.storage.shardlog import Extent, ShardLog
 async def shard_bounds(log: ShardLog) -> Bounds:
     """The offsets of a shard at this moment."""
     extent = log.extent
-    newest = extent.newest_logs
-    if newest is None:  # nothing was written since the start
-        newest = await asyncio.to_thread(log.newest_logs)
+    newest_end, newest_logs = extent.end_cursor, extent.newest_logs
+    if newest_logs is None:  # nothing was written since the start
+        newest_end, newest_logs = await asyncio.to_thread(log.newest)
         if log.extent.end_cursor != extent.end_cursor:  # written meanwhile
-            extent, newest = log.extent, log.extent.newest_logs
-    return bounds_of(extent, first_cursor=log.first_cursor, newest_logs=newest)
+            extent = log.extent
+            newest_end, newest_logs = extent.end_cursor, extent.newest_logs
+    return bounds_of(extent, first_cursor=log.first_cursor, newest_end=newest_end, newest_logs=newest_logs)
 
 
-def bounds_of(extent: Extent, *, first_cursor: int, newest_logs: int | None) -> Bounds:
-    """``newest_logs`` is the number of logs in the newest group; None if it is not known any more."""
+def bounds_of(extent: Extent, *, first_cursor: int, newest_end: int, newest_logs: int | None) -> Bounds:
+    """``newest_end`` is the cursor after the newest group, ``newest_logs`` the number of its logs or None.
+    Cursors that were skipped after a loss are not before the end: nobody can read up to them."""
     oldest, end = extent.oldest_cursor - first_cursor, extent.end_cursor - first_cursor
     start = _end_of(oldest, extent.expired_logs)
     return Bounds(
         start=start,
-        end=start if end == oldest else max(start, _end_of(end, newest_logs)),
+        end=start if end == oldest else max(start, _end_of(newest_end - first_cursor, newest_logs)),
         next=offset_of(end),
     )
 

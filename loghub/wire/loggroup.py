@@ -8,7 +8,7 @@ check that PutLogs uses.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from loghub.wire.errors import MalformedLogGroup
+from loghub.wire.errors import MalformedLogGroup, TooLarge
 from loghub.wire.protobuf import BYTES, FIXED32, VARINT, Buffer, delimited, fields, read_varint, tag, varint
 
 Text = str | bytes
@@ -152,10 +152,11 @@ def _text(raw: Buffer) -> str:
         raise MalformedLogGroup(f"{bytes(raw[:100])!r} is not UTF-8") from error
 
 
-def cut(body: bytes, *, most: int) -> list[tuple[bytes, int]]:
+def cut(body: bytes, *, most: int, max_bytes: int | None = None) -> list[tuple[bytes, int]]:
     """A valid group as groups of at most ``most`` logs, each with the number of its logs.
 
-    The logs keep their order, and each part has the topic, the tags and whatever else the group has.
+    The logs keep their order, and each part has the topic, the tags and whatever else the group has. Raises
+    TooLarge if the parts together have more than ``max_bytes``.
     """
     logs: list[bytes] = []
     rest: list[bytes] = []
@@ -164,6 +165,12 @@ def cut(body: bytes, *, most: int) -> list[tuple[bytes, int]]:
         (logs if number == 1 else rest).append(body[begin:stop])
         begin = stop
     parts = [logs[first : first + most] for first in range(0, len(logs), most)]
+    total = len(body) + (len(parts) - 1) * sum(map(len, rest))
+    if max_bytes is not None and total > max_bytes:
+        raise TooLarge(
+            f"{len(logs)} logs are stored as {len(parts)} groups with the topic and tags of this one, which"
+            f" have more than {max_bytes} bytes together; send at most {most} logs in a group"
+        )
     return [(b"".join((*part, *rest)), len(part)) for part in parts]
 
 

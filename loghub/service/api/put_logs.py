@@ -90,11 +90,13 @@ async def _check(engine: Engine, request: Request) -> tuple[Checked, ...]:
         request.memory.take(raw_size)
     if raw_size > _OFF_LOOP_BYTES:
         async with engine.checking:
-            return await asyncio.to_thread(check_group, request.body, how, raw_size=raw_size)
-    return check_group(request.body, how, raw_size=raw_size)
+            return await asyncio.to_thread(
+                check_group, request.body, how, raw_size=raw_size, max_size=max_size
+            )
+    return check_group(request.body, how, raw_size=raw_size, max_size=max_size)
 
 
-def check_group(body: bytes, how: Compression | None, *, raw_size: int) -> tuple[Checked, ...]:
+def check_group(body: bytes, how: Compression | None, *, raw_size: int, max_size: int) -> tuple[Checked, ...]:
     """Decompress and validate the group, and cut it if it has more logs than Kafka's offsets can number. No
     parts if it has no logs. Raises MalformedInput, LogHubError."""
     group = body
@@ -106,7 +108,8 @@ def check_group(body: bytes, how: Compression | None, *, raw_size: int) -> tuple
     if logs <= MAX_GROUP_LOGS:
         received = body if how is Compression.LZ4 else None
         return (Checked(stored=packed(group, received), logs=logs),) if logs else ()
-    return tuple(Checked(stored=packed(part), logs=count) for part, count in cut(group, most=MAX_GROUP_LOGS))
+    parts = cut(group, most=MAX_GROUP_LOGS, max_bytes=max_size)
+    return tuple(Checked(stored=packed(part), logs=count) for part, count in parts)
 
 
 def _compression(request: Request) -> Compression | None:

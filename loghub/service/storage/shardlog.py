@@ -327,18 +327,20 @@ class ShardLog:
 
         return self._reading(place)
 
-    def newest_logs(self) -> int | None:
-        """The number of logs in the group before the end; None if that group is not known any more."""
+    def newest(self) -> tuple[int, int | None]:
+        """The cursor after the newest group, which is less than the end if cursors were skipped there after a
+        loss; and the number of its logs, None if it is not known any more."""
 
-        def newest(seen: _Published) -> int | None:
+        def newest(seen: _Published) -> tuple[int, int | None]:
             extent = seen.extent
             if extent.newest_logs is not None:
-                return extent.newest_logs
+                return extent.end_cursor, extent.newest_logs
             if extent.oldest_cursor == extent.end_cursor:
-                return extent.expired_logs
+                return extent.end_cursor, extent.expired_logs
             # The newest segment may have no records yet.
             last = next((one for one in reversed(seen.segments) if _has_records(one)), None)
-            return None if last is None else _logs_of_last_group(last)
+            found = (extent.end_cursor, None)
+            return found if last is None else (last.totals.next_cursor, _logs_of_last_group(last))
 
         return self._reading(newest)
 

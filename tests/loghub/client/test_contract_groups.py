@@ -98,6 +98,7 @@ def test_silent_consumer_loses_its_shards(client: LogHub) -> None:
 
 def test_split_gives_new_shards_and_an_empty_read_only_one_is_over(grouped: LogHub) -> None:
     grouped.heartbeat(STORE, GROUP.name, consumer="a", held=())
+    grouped.heartbeat(STORE, GROUP.name, consumer="a", held=(0, 1))
     grouped.split_shard(STORE, 0)
     assert grouped.heartbeat(STORE, GROUP.name, consumer="a", held=(0, 1)) == (1, 2, 3)
 

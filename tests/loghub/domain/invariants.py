@@ -94,15 +94,15 @@ def check_step(old: GroupState, step: Step) -> None:
 
 
 def _check_answer(old: GroupState, step: Step) -> None:
-    """One consumer's shards, and those taken from it that it had not reported before: it may not have seen
-    the answer that listed them (docs/shard-states.md 3)."""
+    """One consumer's shards, and those no longer its own that it had not reported before: it may not have
+    seen the answer that listed them (docs/shard-states.md 3)."""
     entries = [step.state.shards[shard] for shard in step.answer]
-    assert len({entry.holder for entry in entries}) <= 1
+    assert len({entry.holder or entry.last_holder for entry in entries}) <= 1
     for entry in entries:
-        holder = entry.holder or ""
+        holder = entry.holder or entry.last_holder or ""
         if entry.state is not ShardState.ALREADY_ALLOC:
-            assert entry.state is ShardState.TRANSFER, entry
-            assert old.shards[entry.shard].holder == holder, entry
+            assert entry.state in (ShardState.TRANSFER, ShardState.OVER), entry
+            assert holder in (old.shards[entry.shard].holder, old.shards[entry.shard].last_holder), entry
             assert entry.shard in step.state.consumers[holder].held, "nothing to see: it does not know of it"
             assert entry.shard not in old.consumers[holder].held, "seen by now, and taken from it"
 

@@ -187,6 +187,7 @@ def test_transfer_is_bound_to_the_holder_when_the_next_holder_times_out() -> Non
 def test_already_alloc_to_over_at_the_end_only() -> None:
     driver = Driver(1)
     driver.heartbeat("a")
+    driver.heartbeat("a", 0)
     driver.close_shard(0, end=5)
     driver.report_shards()
     assert driver.checkpoint("a", 0, 4) is None
@@ -234,6 +235,19 @@ def test_what_is_taken_before_the_holder_has_reported_it_is_answered_once_more()
     assert driver.heartbeat("a", 0, 1, 2) == (0, 1)
     assert driver.heartbeat("a", 0, 1) == (0, 1)
     assert driver.heartbeat("b") == (2,)
+
+
+def test_what_is_over_before_the_holder_has_reported_it_is_answered_once_more() -> None:
+    """A reset may reopen it, and a holder that has never seen it would report it without end."""
+    driver = Driver(2)
+    driver.heartbeat("a")
+    driver.close_shard(1, end=5)
+    driver.report_shards()
+    driver.checkpoint("", 1, 5, force=True)
+    assert driver.line(1) == "over"
+    assert driver.heartbeat("a", 0, 1) == (0, 1)
+    assert driver.heartbeat("a", 0, 1) == (0,)
+    assert driver.heartbeat("a", 0) == (0,)
 
 
 def test_transfer_to_over_when_the_holder_reaches_the_end() -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from loghub.kafka.broker.offsets import offset_of
 from loghub.service import datadir
 from loghub.service.disk import OsDisk
 from loghub.service.engine import Engine
 from loghub.service.fsck.__main__ import main
+from loghub.service.shard_bounds import shard_bounds
 from tests.loghub.service.engines import STORE_ID, ManualClock, live
 from tests.loghub.service.fsck_runs import (
     FIRST,
@@ -65,6 +67,23 @@ def test_a_damaged_tail_is_dropped_and_the_log_goes_on_above_it(
 
 async def after_restart(engine: Engine) -> None:
     assert max(stored(engine)) == FIRST + 30
+
+
+def test_a_kafka_client_can_read_up_to_the_end_of_a_log_that_goes_on_above_a_loss(
+    fsck: Fsck, data: Path, clock: ManualClock
+) -> None:
+    flip(segment_of(data, b"first 29 "), b"first 29 ")
+    assert fsck("--accept-loss", "all").status == 0
+
+    async def after(engine: Engine) -> None:
+        log = engine.logs[STORE_ID, 0]
+        bounds = await shard_bounds(log)
+        assert (bounds.end, bounds.next) == (offset_of(28, 1), offset_of(30))
+        await put(engine, 1, name="second")
+        bounds = await shard_bounds(log)
+        assert (bounds.end, bounds.next) == (offset_of(30, 1), offset_of(31))
+
+    live(data, clock, after)
 
 
 def test_without_a_clean_stop_the_log_goes_on_far_above_what_is_known(

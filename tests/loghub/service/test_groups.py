@@ -220,6 +220,7 @@ def test_a_shard_is_split_into_as_many_as_are_asked_for(store: RawClient) -> Non
 def test_split_and_merge_reach_the_group(store: RawClient) -> None:
     """An empty read-only shard is over at once (docs/sls-protocol.md 4.4)."""
     store.heartbeat("a", [])
+    store.heartbeat("a", [0, 1, 2, 3])
     store.ok("POST", "/logstores/access/shards/0", {"action": "split"})
     store.ok("POST", "/logstores/access/shards/2", {"action": "merge"})
     assert _states(store) == {
