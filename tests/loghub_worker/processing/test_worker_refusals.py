@@ -115,7 +115,7 @@ def test_a_worker_waits_for_a_retry_logstore_that_does_not_exist_yet(tmp_path: P
         on.client.create_logstore(RETRY, shards=1)
         wait_until(lambda: [n for _, n in counts(on, "refuse-3-b")] == [1, 2, 3, 4], "all deliveries")
         (group,) = on.client.list_groups(RETRY)
-        assert (group.name, group.timeout_s) == (GROUP, config(on).timeout_s)
+        assert (group.name, group.timeout_s) == (f"{GROUP}-FROM-{LOGSTORE}", config(on).timeout_s)
         assert worker.end(signal.SIGTERM) == 0
 
 
