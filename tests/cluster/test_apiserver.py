@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 from tests.cluster import build
+from tests.support import wait_until
 
 CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -52,13 +53,18 @@ def apply(kubeconfig: Path, value: object) -> "subprocess.CompletedProcess[str]"
     )
 
 
+def is_established(kubeconfig: Path) -> bool:
+    """`kubectl wait` fails on a CRD that has no conditions yet."""
+    command = [build.folder() / "kubectl", "--kubeconfig", kubeconfig, "get", "crd/probes.test.loghub.dev"]
+    found = subprocess.run([*command, "-o", "json"], capture_output=True, check=True, timeout=60)
+    conditions = json.loads(found.stdout).get("status", {}).get("conditions") or ()
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+
+
 def test_the_standalone_apiserver_checks_cel_rules(apiserver: Path) -> None:
     result = apply(apiserver, CRD)
     assert result.returncode == 0, result.stderr
-    established = ["wait", "--for=condition=Established", "crd/probes.test.loghub.dev", "--timeout=60s"]
-    subprocess.run(
-        [build.folder() / "kubectl", "--kubeconfig", apiserver, *established], check=True, timeout=90
-    )
+    wait_until(lambda: is_established(apiserver), "the CRD to be established")
 
     refused = apply(apiserver, probe(low=3, high=1))
     assert refused.returncode != 0

@@ -8,6 +8,7 @@ import yaml
 
 from tests.cluster import build
 from tests.loghub_operator.support.examples import Document
+from tests.support import wait_until
 
 ROOT = Path(__file__).parents[3]
 CRD = ROOT / "crds" / "loghubconsumergroups.loghub.dev.yaml"
@@ -21,8 +22,13 @@ class Apiserver:
         self.kubeconfig = kubeconfig
         self.command = [str(build.folder() / "kubectl"), "--kubeconfig", str(kubeconfig)]
         self.must("apply", "--server-side", "--force-conflicts", "-f", str(CRD), "-f", str(OPERATOR))
-        crd = "crd/loghubconsumergroups.loghub.dev"
-        self.must("wait", "--for=condition=Established", crd, "--timeout=60s")
+        wait_until(self._is_established, "the CRD to be established")
+
+    def _is_established(self) -> bool:
+        """`kubectl wait` fails on a CRD that has no conditions yet."""
+        crd = json.loads(self.must("get", "crd/loghubconsumergroups.loghub.dev", "-o", "json"))
+        conditions = crd.get("status", {}).get("conditions") or ()
+        return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
     def run(self, *arguments: str, text: str = "") -> "subprocess.CompletedProcess[str]":
         command = [*self.command, *arguments]
