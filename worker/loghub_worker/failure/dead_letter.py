@@ -17,8 +17,8 @@ import msgspec
 
 from loghub.atomic_file import replace_file
 from loghub.client.port import LogHub
-from loghub.wire import loggroup
-from loghub.wire.errors import Code, LogHubError, MalformedLogGroup
+from loghub.wire import loggroup, loggroup_validation
+from loghub.wire.errors import Code, LogHubError, MalformedInput, MalformedLogGroup
 from loghub.wire.loggroup import LogGroup, encode
 from loghub.worker_contract import DeadLetterFolder, DeadLetterLogstore, WorkerConfig, WorkerReason
 from loghub_worker.failure.origin import Origin
@@ -197,8 +197,8 @@ def _text(value: str | bytes) -> str:
 def _halves(log_group: bytes) -> list[bytes]:
     """Two log groups with half of the logs each; empty if there is nothing to halve."""
     try:
-        logs = len(loggroup.cut(log_group, most=1))
-    except MalformedLogGroup:
+        logs = loggroup_validation.scan(log_group)
+    except MalformedInput:
         return []
     return [half for half, _ in loggroup.cut(log_group, most=-(-logs // 2))] if logs > 1 else []
 
