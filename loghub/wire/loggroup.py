@@ -63,7 +63,9 @@ def _encode_log(log: Log) -> bytes:
     if not 0 <= log.time <= 0xFFFF_FFFF:
         raise MalformedLogGroup(f"time {log.time} is not unix seconds of 32 bits")
     parts = [_TIME, varint(log.time)]
-    parts += [delimited(_CONTENTS, _encode_pair(key, value)) for key, value in log.contents]
+    for key, value in log.contents:
+        pair = _encode_pair(key, value)
+        parts += (_CONTENTS, varint(len(pair)), pair)
     if log.time_ns is not None:
         if not 0 <= log.time_ns < 1_000_000_000:
             raise MalformedLogGroup(f"time_ns {log.time_ns} is not below one second")
@@ -72,7 +74,8 @@ def _encode_log(log: Log) -> bytes:
 
 
 def _encode_pair(key: Text, value: Text) -> bytes:
-    return delimited(_KEY, _bytes(key)) + delimited(_VALUE, _bytes(value))
+    key, value = _bytes(key), _bytes(value)
+    return b"".join((_KEY, varint(len(key)), key, _VALUE, varint(len(value)), value))
 
 
 def _bytes(text: Text) -> bytes:

@@ -22,6 +22,8 @@ def varint(value: int) -> bytes:
     """A non-negative integer as a varint."""
     if value < len(_ONE_BYTE):
         return _ONE_BYTE[value]
+    if value < 0x4000:  # as most lengths
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

@@ -1,143 +1,192 @@
 """Runs of logs that have the same fields in the same order, found by a regular expression.
 
 Reading protobuf field by field in Python costs a microsecond for each field of each log. Nearly all logs of
-a group have the same fields, so one regular expression finds the values of many logs, and everything else is
-done for all of them at once by functions that are written in C. What it finds is only a guess: it takes a
-value to end at the next byte 0x12, which is the tag of a field and rare in text, and the last value of a log
-where another log seems to begin. `find_run` therefore compares every length, and logs that do not fit are
-left to the reader of single logs. No step of the search is ever taken back, so it is linear for any input.
+a group have the same fields, so one regular expression splits many logs at what precedes their values, and
+everything else is done column by column for all of them at once, by functions that are written in C. What it
+finds is only a guess: it takes for the begin of a field whatever looks like one, wherever it is. `find_run`
+therefore compares each begin with the one that the name and a value of that length have, and the logs with
+their sizes, and leaves what does not fit to the reader of single logs. No step of the search is ever taken
+back, so it is linear for any input.
 """
 
 import re
 import struct
-from collections.abc import Iterable, Sequence
-from itertools import chain, repeat
-from operator import add
+from functools import lru_cache
+from itertools import compress, count
+from operator import add, ne
 from typing import NamedTuple
 
 from loghub.wire.protobuf import read_varint, varint
 
 # Bounds what is searched in vain where logs differ.
 _WINDOW_BYTES = 1 << 17
-_MAX_FIELDS, _MAX_NAMES_BYTES = 64, 4096
+_MAX_FIELDS, _MAX_NAME_BYTES = 64, 128
 _MAX_CACHED = 1 << 16
+_MAX_NAMES, _MAX_LENGTHS = 256, 512
 _LENGTH = rb"[\x80-\xff]{0,2}+[\x00-\x7f]"
-_VALUE = rb"([^\x12]*+)"
-_TIME = rb"[\x80-\xff]{4}[\x00-\x0f]"
-_SIZE_AND_TIME = rb"(\n" + _LENGTH + rb"\x08)(" + _TIME + rb")"
-_BEGIN = re.compile(_SIZE_AND_TIME)
-# The last value of a log with its nanoseconds, up to the next log, whose size and time follow.
-_LAST = rb"([^\n]*+(?:\n(?!" + _LENGTH + rb"\x08" + _TIME + rb"\x12)[^\n]*+)*+)" + _SIZE_AND_TIME
-# The time with its tag; the tag is captured with the size before it.
-_TIME_BYTES, _TIME_FIELD_BYTES = 5, 6
-_NANOSECONDS, _NANOSECONDS_TAG = struct.Struct("<BI"), 0x25
+# Tag and length of a field, its name with tag and length, tag and length of its value.
+_FIELD = re.compile(rb"(\x12" + _LENGTH + rb"\n" + _LENGTH + rb"(?!\x08)[^\x12]*+\x12" + _LENGTH + rb")")
+# A log begins with its tag and length, and the tag of its time.
+_BEGIN = re.compile(rb"\n(" + _LENGTH + rb")\x08")
+_TIME = re.compile(rb"[\x80-\xff]{4}[\x00-\x0f]")
+_TIME_BYTES, _MAX_LENGTH_BYTES = 5, 3
+_NANOSECONDS, _NANOSECONDS_TAG = struct.Struct("<xI"), b"\x25"
+_NONE = -1
 
 
 class _ValueLengths(dict[bytes, int]):
-    """The bytes before a value (tags, lengths, name) -> the length of the value; -1 if they disagree."""
+    """The begin of a field -> the length of its value, if it is one; `find_run` compares all of it."""
 
-    def __missing__(self, header: bytes) -> int:
-        end = len(header)
-        content_size, start = read_varint(header, 1, end)
-        name_size, at = read_varint(header, start + 1, end)
-        value_size, _ = read_varint(header, at + name_size + 1, end)
-        if len(self) >= _MAX_CACHED:
-            self.clear()
-        result = self[header] = value_size if content_size == end - start + value_size else -1
-        return result
+    def __missing__(self, begin: bytes) -> int:
+        end = len(begin)
+        _, at = read_varint(begin, 1, end)
+        name_size, at = read_varint(begin, at + 1, end)
+        at += name_size + 1
+        if not 0 < end - at <= _MAX_LENGTH_BYTES:
+            return 0
+        length, _ = read_varint(begin, at, end)
+        return _kept(self, begin, length) if name_size <= _MAX_NAME_BYTES else length
 
 
 class _Sizes(dict[bytes, int]):
-    """A size between its tag and that of the time -> its value."""
+    """The begin of a log -> the bytes of the log, its tag and length included."""
 
-    def __missing__(self, encoded: bytes) -> int:
-        if len(self) >= _MAX_CACHED:
-            self.clear()
-        result = self[encoded] = read_varint(encoded, 1, len(encoded))[0]
-        return result
+    def __missing__(self, begin: bytes) -> int:
+        if not _BEGIN.fullmatch(begin):
+            return _NONE
+        return _kept(self, begin, read_varint(begin, 1, len(begin))[0] + len(begin) - 1)
 
 
 class _TimesMs(dict[bytes, int]):
     """The varint of a time in seconds -> milliseconds."""
 
     def __missing__(self, encoded: bytes) -> int:
-        if len(self) >= _MAX_CACHED:
-            self.clear()
-        result = self[encoded] = read_varint(encoded, 0, len(encoded))[0] * 1000
-        return result
+        if not _TIME.fullmatch(encoded):
+            return _NONE
+        return _kept(self, encoded, read_varint(encoded, 0, len(encoded))[0] * 1000)
+
+
+def _kept(cache: dict[bytes, int], key: bytes, value: int) -> int:
+    if len(cache) >= _MAX_CACHED:
+        cache.clear()
+    cache[key] = value
+    return value
+
+
+class _Begins(dict[int, bytes]):
+    """The length of a value -> the begin of a field with it and one name."""
+
+    def __init__(self, name: bytes) -> None:
+        super().__init__()
+        self._name = b"\n" + varint(len(name)) + name + b"\x12"
+
+    def __missing__(self, length: int) -> bytes:
+        begin = self._name + varint(length)
+        begin = b"\x12" + varint(len(begin) + length) + begin
+        if length < _MAX_LENGTHS:
+            self[length] = begin
+        return begin
 
 
 _value_lengths, _sizes, _times_ms = _ValueLengths(), _Sizes(), _TimesMs()
+_begins_of = lru_cache(_MAX_NAMES)(_Begins)
 
 
 class Run(NamedTuple):
-    """Logs of one shape, column by column. ``end`` is where the next log begins."""
+    """Logs of one shape, column by column. ``end`` is where they end."""
 
     times_ms: list[int]
-    values: list[Sequence[bytes]]
+    values: list[list[bytes]]
     lengths: list[list[int]]
     end: int
 
 
-def pattern_of(names: tuple[bytes, ...]) -> re.Pattern[bytes] | None:
-    """What `find_run` needs for logs with these fields; None if there are too many, or none."""
-    if not 0 < len(names) <= _MAX_FIELDS or sum(map(len, names)) > _MAX_NAMES_BYTES:
-        return None
-    headers = [
-        rb"(\x12" + _LENGTH + rb"\n" + re.escape(varint(len(name)) + name) + rb"\x12" + _LENGTH + rb")"
-        for name in names
-    ]
-    return re.compile(_VALUE.join(headers) + _LAST, re.DOTALL)
+class _Between(NamedTuple):
+    """What stands between the last value of a log and the first field of the next one: the nanoseconds of the
+    one, and the begin of the other with its size and time. The first begin is that of the first log."""
+
+    nanoseconds: list[bytes]
+    begins: list[bytes]
+    sizes: list[int]
+    times_ms: list[int]
 
 
-def find_run(pattern: re.Pattern[bytes], group: bytes, at: int) -> Run | None:
-    """The logs of the pattern's shape that follow each other from ``at`` on, and are followed by another log.
+def can_be_runs(names: tuple[bytes, ...]) -> bool:
+    """Whether `find_run` looks for logs with these fields."""
+    return 0 < len(names) <= _MAX_FIELDS and max(map(len, names)) <= _MAX_NAME_BYTES
 
-    None if there are none, or if one of them is not what it looks like.
-    """
-    begin = _BEGIN.match(group, at)
-    if begin is None:
-        return None
-    start = begin.end()
-    found = pattern.findall(group, start, at + _WINDOW_BYTES)
-    joined = b"".join(chain.from_iterable(found))
-    if not group.startswith(joined, start):
-        found = _contiguous(found, group, start)
-        joined = b"".join(chain.from_iterable(found))
+
+def find_run(names: tuple[bytes, ...], group: bytes, at: int, *, most: int) -> Run | None:
+    """The logs with these fields that follow each other from ``at`` on, at most ``most``; None if none do."""
+    window = group[at : at + _WINDOW_BYTES]
+    parts = _FIELD.split(window)
+    # What begins the first log; then in turns the begin of a field and what follows it.
+    step = 2 * len(names)
+    found = min(len(parts) // step, most)
     if not found:
         return None
-    *fields, lasts, sizes, times = zip(*found, strict=True)
-    lengths = [list(map(_value_lengths.__getitem__, headers)) for headers in fields[::2]]
-    last_values = [last[:length] for last, length in zip(lasts, lengths[-1], strict=True)]
-    values: list[Sequence[bytes]] = [*fields[1::2], last_values]
-    if any(list(map(len, column)) != wanted for column, wanted in zip(values, lengths, strict=True)):
-        return None
-    milliseconds = _milliseconds([last[size:] for last, size in zip(lasts, lengths[-1], strict=True)])
-    # A valid log is not larger than what was found in it, so the sum is right only if each size is.
-    wanted_size = _sizes[begin[1]] + sum(map(_sizes.__getitem__, sizes[:-1]))
-    between = sum(map(len, sizes)) + _TIME_BYTES * len(times)
-    if milliseconds is None or wanted_size != len(joined) - between + _TIME_FIELD_BYTES * len(times):
-        return None
-    times_ms = list(map(add, map(_times_ms.__getitem__, (begin[2], *times[:-1])), milliseconds))
-    return Run(times_ms, values, lengths, start + len(joined) - len(sizes[-1]) - _TIME_BYTES)
-
-
-def _contiguous(found: list[tuple[bytes, ...]], group: bytes, at: int) -> list[tuple[bytes, ...]]:
-    """The matches up to the first gap between two, where something else must be."""
-    for number, parts in enumerate(found):
-        match = b"".join(parts)
-        if not group.startswith(match, at):
-            return found[:number]
-        at += len(match)
-    return found
-
-
-def _milliseconds(fields: list[bytes]) -> Iterable[int] | None:
-    """What stands after the last values: nanoseconds or nothing. None if it is anything else."""
-    if not any(fields):
-        return repeat(0)
-    if set(map(len, fields)) == {_NANOSECONDS.size}:
-        parts = list(_NANOSECONDS.iter_unpack(b"".join(fields)))
-        if all(tag == _NANOSECONDS_TAG for tag, _ in parts):
-            return [nanoseconds // 1_000_000 for _, nanoseconds in parts]
+    used = 1 + found * step
+    last_lengths = list(map(_value_lengths.__getitem__, parts[step - 1 : used : step]))
+    lasts = parts[step:used:step]
+    values = [parts[field:used:step] for field in range(2, step, 2)]
+    values.append([last[:length] for last, length in zip(lasts, last_lengths, strict=True)])
+    lengths = [list(map(len, column)) for column in values]
+    between = _between(parts[0], [last[length:] for last, length in zip(lasts, last_lengths, strict=True)])
+    rows = min(found, _place(_NONE, between.sizes), _place(_NONE, between.times_ms))
+    for number, name in enumerate(names):
+        begins = parts[1 + 2 * number : used : step]
+        wanted = list(map(_begins_of(name).__getitem__, lengths[number]))
+        if begins != wanted:
+            rows = min(rows, next(compress(count(), map(ne, begins, wanted))))
+    # What follows the last of them is no log, or not of this shape; or it is the rest of that log.
+    for logs in (rows, rows - 1):
+        milliseconds = _milliseconds(between.nanoseconds[:logs])
+        end = _end(between, parts, logs, step=step, window_bytes=len(window)) if logs > 0 else 0
+        if milliseconds is not None and end:
+            if logs < found:
+                values, lengths = [column[:logs] for column in values], [column[:logs] for column in lengths]
+            return Run(list(map(add, between.times_ms, milliseconds)), values, lengths, at + end)
     return None
+
+
+def _end(between: _Between, parts: list[bytes], logs: int, *, step: int, window_bytes: int) -> int:
+    """Where so many logs end, from the begin of the first one; 0 if one has not the size that it begins with.
+
+    A valid log is not larger than what was found from its begin to that of the next one, so the sum of these
+    is right only if each size is. The last log may be followed by anything.
+    """
+    *sizes, last = between.sizes[:logs]
+    after = len(between.begins[logs])
+    fields = sum(map(len, parts[1 + (logs - 1) * step : 1 + logs * step]))
+    end = window_bytes - sum(map(len, parts[1 + logs * step :])) - after
+    is_whole = last == len(between.begins[logs - 1]) + fields - after
+    return end if is_whole and sum(sizes) + last == end else 0
+
+
+def _between(first: bytes, ends: list[bytes]) -> _Between:
+    """All logs are taken to have nanoseconds if the first one has."""
+    size = _NANOSECONDS.size if ends[0].startswith(_NANOSECONDS_TAG) else 0
+    begins = [first, *[end[size:] for end in ends]]
+    return _Between(
+        [end[:size] for end in ends],
+        begins,
+        list(map(_sizes.__getitem__, [begin[:-_TIME_BYTES] for begin in begins])),
+        list(map(_times_ms.__getitem__, [begin[-_TIME_BYTES:] for begin in begins])),
+    )
+
+
+def _place(value: int, column: list[int]) -> int:
+    """How many others come before it."""
+    return column.index(value) if value in column else len(column)
+
+
+def _milliseconds(fields: list[bytes]) -> list[int] | None:
+    """Of nanoseconds or nothing. None if it is anything else."""
+    joined = b"".join(fields)
+    if not joined:
+        return [0] * len(fields)
+    if len(joined) != _NANOSECONDS.size * len(fields):
+        return None
+    if joined[:: _NANOSECONDS.size] != _NANOSECONDS_TAG * len(fields):
+        return None
+    return [nanoseconds // 1_000_000 for (nanoseconds,) in _NANOSECONDS.iter_unpack(joined)]

@@ -5,14 +5,15 @@ or which field is the key. `parts` makes the record of one log, `columns` those 
 calls for all of them; both return everything that follows the offset of a record.
 """
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import repeat
+from itertools import count
+from operator import add
+from typing import NamedTuple
 
 import msgspec
 
-from loghub.kafka.records.log_runs import Run, pattern_of
+from loghub.kafka.records.log_runs import Run, can_be_runs
 from loghub.kafka.records.record_form import (
     HEADER_PREFIX,
     IMPORTED_FIELDS,
@@ -22,15 +23,19 @@ from loghub.kafka.records.record_form import (
 )
 from loghub.kafka.wire.varint import TABLE_SIZE, zigzag, zigzag_table
 
-# A regular expression takes a millisecond to make, so it is made for shapes that come back.
-_COMPILE_AFTER = 4
 _MAX_SHAPES = 256
 # What a JSON string may contain as it is: everything but quotes, backslashes and control characters.
 _UNESCAPED = bytes(set(range(0x20, 0x100)) - set(b'"\\'))
 _NULL, _NO_HEADERS = b"\1", b"\0"
 Parts = list[bytes]
-# The parts of many records, column by column, and the size of each record.
-Columns = tuple[list[Iterable[bytes]], list[int]]
+
+
+class Columns(NamedTuple):
+    """The parts of many records: those of one, what others have in their places, and the size of each."""
+
+    parts: Parts
+    columns: dict[int, Sequence[bytes]]
+    sizes: list[int]
 
 
 def _varint(size: int) -> bytes:
@@ -51,14 +56,7 @@ class LogShape:
 
     def __init__(self, names: tuple[bytes, ...]) -> None:
         self.names = names
-        self.pattern: re.Pattern[bytes] | None = None
-        self._seen = 0
-
-    def count(self) -> None:
-        """One more log of this shape was read field by field."""
-        self._seen += 1
-        if self._seen == _COMPILE_AFTER:
-            self.pattern = pattern_of(self.names)
+        self.can_be_runs = can_be_runs(names)
 
     def parts(self, values: Sequence[bytes]) -> tuple[Parts, int]:
         """Key, value and headers as they are in a record, and their size."""
@@ -67,7 +65,7 @@ class LogShape:
     def columns(self, run: Run) -> Columns:
         """The same for every log of a run."""
         made = [self.parts(values) for values in zip(*run.values, strict=True)]
-        return [[b"".join(parts) for parts, _ in made]], [size for _, size in made]
+        return Columns([b""], {0: [b"".join(parts) for parts, _ in made]}, [size for _, size in made])
 
 
 class JsonShape(LogShape):
@@ -104,12 +102,10 @@ class JsonShape(LogShape):
             return super().columns(run)
         value_sizes = [self._around_size + size for size in map(sum, zip(*run.lengths, strict=True))]
         lengths = _varints(value_sizes)
-        columns: list[Iterable[bytes]] = [repeat(_NULL), lengths]
-        for text, values in zip(self._template[2:-2:2], run.values, strict=True):
-            columns += (repeat(text), values)
-        columns.append(repeat(self._template[-2] + _NO_HEADERS))
         sizes = [size + len(length) + 2 for size, length in zip(value_sizes, lengths, strict=True)]
-        return columns, sizes
+        return Columns(
+            self._template, {1: lengths, **dict(zip(count(3, 2), run.values, strict=False))}, sizes
+        )
 
     def _escaped(self, values: Sequence[bytes]) -> tuple[Parts, int]:
         """Bytes that are not UTF-8 become U+FFFD, which JSON cannot do without."""
@@ -151,7 +147,7 @@ class SingleFieldShape(LogShape):
         lengths = _varints(run.lengths[0])
         size = len(self._key) + 1
         sizes = [size + len(varint) + length for varint, length in zip(lengths, run.lengths[0], strict=True)]
-        return [repeat(self._key), lengths, run.values[0], repeat(_NO_HEADERS)], sizes
+        return Columns([self._key, b"", b"", _NO_HEADERS], {1: lengths, 2: run.values[0]}, sizes)
 
 
 class KeyValueShape(LogShape):
@@ -175,6 +171,20 @@ class KeyValueShape(LogShape):
         for index, name, null in self._headers:
             parts += (name, _sized(None if null else values[index]))
         return parts, sum(map(len, parts))
+
+    def columns(self, run: Run) -> Columns:
+        """As in `parts`, unless there are headers."""
+        if self._headers:
+            return super().columns(run)
+        # Sizes and contents of key and value in turns.
+        parts, columns = [_NULL, b"", _NULL, b"", _NO_HEADERS], dict[int, Sequence[bytes]]()
+        sizes = [len(_NULL) * (self._key, self._value).count(None) + len(_NO_HEADERS)] * len(run.times_ms)
+        for place, index in ((0, self._key), (2, self._value)):
+            if index is not None:
+                varints = _varints(run.lengths[index])
+                columns |= {place: varints, place + 1: run.values[index]}
+                sizes = list(map(add, sizes, map(add, map(len, varints), run.lengths[index])))
+        return Columns(parts, columns, sizes)
 
 
 def _header_names(names: tuple[bytes, ...]) -> list[tuple[int, tuple[bytes, bool]]]:

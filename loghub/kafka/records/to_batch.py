@@ -1,6 +1,6 @@
 """A stored log group as a record batch: one record for each log (docs/kafka-protocol.md 5)."""
 
-from itertools import chain, repeat
+from collections.abc import Sequence
 
 from loghub.kafka.records.log_runs import Run, find_run
 from loghub.kafka.records.log_shape import LogShape, shape_of
@@ -28,18 +28,19 @@ def batch_of(group: bytes, *, raw: bool, base_offset: int = 0) -> bytes:
     while at < end and records.count < MAX_RECORDS:
         if skip:
             skip -= 1
-        elif shape.pattern:
-            run = find_run(shape.pattern, group, at)
+        elif shape.can_be_runs:
+            run = find_run(shape.names, group, at, most=MAX_RECORDS - records.count)
             if run is not None:
                 records.add_run(run, shape)
                 at = run.end
             short = run is None or len(run.times_ms) < _SHORT_RUN
             skip = pause = min(2 * pause + 1, _MAX_PAUSE) if short else 0
+            if at == end or records.count == MAX_RECORDS:
+                break
         number, _, start, at = read_field(group, at, end)
         if number == _LOGS and records.count < MAX_RECORDS:
             timestamp, names, values = _read_log(group, start, at)
             shape = shape_of(names, raw=raw)
-            shape.count()
             records.add(timestamp, shape.parts(values))
     return records.batch(base_offset)
 
@@ -63,7 +64,7 @@ class _Records:
         self.count += 1
 
     def add_run(self, run: Run, shape: LogShape) -> None:
-        """The records of a run, as many of them as the batch can number."""
+        """The records of a run, which the batch must be able to number."""
         times = run.times_ms
         self._note_times(times[0], max(times))
         table, base = zigzag_table(), self._base
@@ -71,15 +72,20 @@ class _Records:
         deltas = [
             table[delta] if 0 <= (delta := time - base) < TABLE_SIZE else zigzag(delta) for time in times
         ]
-        columns, sizes = shape.columns(run)
+        record, columns, sizes = shape.columns(run)
         whole = [
             table[size] if (size := rest + len(delta) + len(number) + 1) < TABLE_SIZE else zigzag(size)
-            for rest, delta, number in zip(sizes, deltas, numbers, strict=False)
+            for rest, delta, number in zip(sizes, deltas, numbers, strict=True)
         ]
-        # The columns end with the numbers; some of them never do.
-        rows = zip(whole, repeat(b"\0"), deltas, numbers, *columns, strict=False)
-        self._parts += chain.from_iterable(rows)
-        self.count += len(numbers)
+        before: dict[int, Sequence[bytes]] = {0: whole, 2: deltas, 3: numbers}
+        parts = [b"", b"\0", b"", b"", *record] * len(times)
+        step = 4 + len(record)
+        for place, column in before.items():
+            parts[place::step] = column
+        for place, column in columns.items():
+            parts[4 + place :: step] = column
+        self._parts += parts
+        self.count += len(times)
 
     def _note_times(self, first: int, top: int) -> None:
         if not self.count:

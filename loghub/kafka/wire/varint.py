@@ -16,6 +16,8 @@ _MAX_BYTES = 10
 def zigzag(value: int) -> bytes:
     """A signed integer of at most 64 bits as a varint."""
     left = value << 1 if value >= 0 else (-value << 1) - 1
+    if 1 << 14 <= left < 1 << 21:  # as the times of logs that lie minutes apart
+        return bytes((left & 0x7F | 0x80, left >> 7 & 0x7F | 0x80, left >> 14))
     out = bytearray()
     while left >= 0x80:
         out.append(left & 0x7F | 0x80)

@@ -213,3 +213,31 @@ def test_damaged_groups_raise_nothing_but_their_error(data: st.DataObject) -> No
         batch_of(damaged, raw=False)
     except MalformedLogGroup:
         return
+
+
+@pytest.mark.parametrize(
+    "names", [("value",), ("key",), ("key", "value"), ("value", "key"), ("key", "header.a")]
+)
+def test_records_of_the_form_raw_are_read_alike_in_runs_and_alone(names: tuple[str, ...]) -> None:
+    """The third byte of the nanoseconds is the tag of a field in some of the logs."""
+    logs = [
+        Log(
+            time=1_700_000_000 + number % 7,
+            time_ns=0x12_0000 + (number % 3 << 24),
+            contents=tuple((name, bytes([number]) * (number * 3)) for name in names),
+        )
+        for number in range(100)
+    ]
+    alone = [read(batch_of(encode(LogGroup(logs=(each,))), raw=True))[0] for each in logs]
+    assert read(batch_of(encode(LogGroup(logs=tuple(logs), topic="t")), raw=True)) == alone
+
+
+def test_a_log_with_something_after_its_last_field_ends_a_run() -> None:
+    """Its size and that of a log before, after which something else stands, make up for each other."""
+    usual = encode(LogGroup(logs=(log(("a", "1"), ("b", "2")),)))
+    unknown = delimited(tag(9, BYTES), b"12345")
+    odd = delimited(tag(1, BYTES), usual[2:] + unknown)
+    for group in (usual * 20 + odd, usual * 20 + odd + unknown, usual * 9 + unknown + usual * 9 + odd):
+        records = read(batch_of(group, raw=False))
+        assert {record.value for record in records} == {b'{"a":"1","b":"2"}'}
+        assert len(records) == len(decode(group).logs)

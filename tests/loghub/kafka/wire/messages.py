@@ -37,19 +37,21 @@ def fields_of(message: type[Struct], version: int) -> dict[str, tuple[Any, tuple
 
 
 @cache
-def messages(message: type[Struct], version: int) -> st.SearchStrategy[Any]:
-    """Values of a class that the version can carry; fields that it lacks keep their default."""
+def messages(message: type[Struct], version: int, least: int = 0) -> st.SearchStrategy[Any]:
+    """Values of a class that the version can carry; fields that it lacks keep their default. Arrays have
+    ``least`` elements or more."""
     parts = {
-        name: _values(plain, notes, version) for name, (plain, notes) in fields_of(message, version).items()
+        name: _values(plain, notes, version, least)
+        for name, (plain, notes) in fields_of(message, version).items()
     }
     return st.builds(message, **parts)
 
 
-def _values(plain: Any, notes: tuple[Any, ...], version: int) -> st.SearchStrategy[Any]:
+def _values(plain: Any, notes: tuple[Any, ...], version: int, least: int) -> st.SearchStrategy[Any]:
     options = set(get_args(plain)) if get_origin(plain) is not tuple and get_args(plain) else {plain}
     nullable = NoneType in options and all(n.version <= version for n in notes if isinstance(n, NullSince))
     kinds = [note for note in notes if isinstance(note, WireType)]
-    strategy = _scalars(kinds[0]) if kinds else _nested((options - {NoneType}).pop(), version)
+    strategy = _scalars(kinds[0]) if kinds else _nested((options - {NoneType}).pop(), version, least)
     return st.none() | strategy if nullable else strategy
 
 
@@ -62,13 +64,13 @@ def _scalars(kind: WireType) -> st.SearchStrategy[Any]:
     return TEXTS if kind is WireType.STRING else st.binary(max_size=20)
 
 
-def _nested(plain: Any, version: int) -> st.SearchStrategy[Any]:
+def _nested(plain: Any, version: int, least: int) -> st.SearchStrategy[Any]:
     if get_origin(plain) is not tuple:
-        return messages(plain, version)
+        return messages(plain, version, least)
     inner, *notes = (
         get_args(get_args(plain)[0]) if get_origin(get_args(plain)[0]) is Annotated else (get_args(plain)[0],)
     )
-    return st.lists(_values(inner, tuple(notes), version), max_size=3).map(tuple)
+    return st.lists(_values(inner, tuple(notes), version, least), min_size=least, max_size=3).map(tuple)
 
 
 def as_dict(value: Any, version: int) -> Any:
