@@ -7,7 +7,7 @@ expired.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TypeVar, cast
 
@@ -34,6 +34,7 @@ from loghub.service.group_registry import GroupRegistry
 from loghub.service.known_ends import KnownEnds
 from loghub.service.polls import Polls
 from loghub.service.ports import Platform
+from loghub.service.producer_journal import ProducerJournal
 from loghub.service.removals import Removal, Removals
 from loghub.service.settings import ServiceSettings
 from loghub.service.steady_clock import SteadyClock
@@ -108,6 +109,7 @@ class Engine:
             new_id=partial(platform.dice.hex, _MEMBER_ID_DIGITS),
             limits=settings.kafka_groups,
         )
+        self.producers = ProducerJournal(settings.kafka_producers, self.submit, self.logs)
         self._file_batches: Batches[Task] = start_batches(
             name="files", commit=run_tasks, on_failed=on_failed, clock=platform.clock
         )
@@ -131,6 +133,7 @@ class Engine:
             stack.push_async_callback(asyncio.to_thread, self._record_clean_stop)
             stack.push_async_callback(asyncio.to_thread, self._fact_batches.close)
             stack.push_async_callback(self._save_ends)
+            stack.push_async_callback(self._save_producers)
             stack.push_async_callback(asyncio.to_thread, self._log_batches.close)
             stack.push_async_callback(asyncio.to_thread, self._file_batches.close)
         for log in self.logs.values():
@@ -141,6 +144,10 @@ class Engine:
             await self.ends.save()
         except StorageFailed:  # which is why the service stops
             self.state = None
+
+    async def _save_producers(self) -> None:
+        with suppress(StorageFailed):  # then the next start reads the logs
+            await self.producers.save()
 
     def _record_clean_stop(self) -> None:
         """From now on the database has the exact ends, and is complete without its write-ahead log."""

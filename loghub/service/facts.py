@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from loghub.domain.group import Fact as GroupFact
 from loghub.domain.shards import Shard
 from loghub.kafka.coordinator.facts import Fact as KafkaGroupFact
+from loghub.kafka.producers import ProducerKey, SavedProducer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +95,24 @@ class KafkaGroupStepped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerLogMarked:
+    """The next start reads the batches of producers in this log from the cursor on."""
+
+    logstore: int
+    shard: int
+    cursor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducersSaved:
+    """What idempotent producers have sent, where it has changed. ``marks`` replaces all marks before."""
+
+    saved: tuple[SavedProducer, ...]
+    forgotten: tuple[ProducerKey, ...]
+    marks: tuple[ProducerLogMarked, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FolderRemoved:
     """The log data of a deleted shard or, without ``shard``, of a whole deleted logstore is gone.
 
@@ -152,4 +171,5 @@ class CursorsUsed:
 
 CatalogFact = ProjectSaved | ProjectDeleted | LogstoreSaved | LogstoreDeleted | ShardSaved | ShardDeleted
 LogFact = FolderRemoved | EndsKnown | FolderStarted | ExpiryReached | CursorsUsed
-ServiceFact = CatalogFact | LogFact | GroupStepped | GroupDeleted | KafkaGroupStepped
+KafkaFact = KafkaGroupStepped | ProducerLogMarked | ProducersSaved
+ServiceFact = CatalogFact | LogFact | GroupStepped | GroupDeleted | KafkaFact

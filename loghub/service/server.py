@@ -36,6 +36,7 @@ from loghub.wire import hosts
 
 _log = structlog.get_logger("loghub.service")
 _REFRESH_S = 1.0
+_PRODUCERS_S = 10.0
 _BACKLOG = 1024
 _THREADS = 8
 _ADMIN_CONNECTIONS = 64
@@ -267,6 +268,7 @@ def _upkeep(engine: Engine, files: _Files) -> list[Coroutine[None, None, None]]:
         _every(settings.tick_interval_s, tick),
         _every(settings.retention_interval_s, retention.look),
         _every(settings.ends_interval_s, engine.ends.save),
+        _every(_PRODUCERS_S, engine.producers.save),
         _every(_REFRESH_S, refresh),
         engine.removals.run(),
         engine.kafka_groups.run(),

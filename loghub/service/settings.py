@@ -7,6 +7,7 @@ code paths.
 from dataclasses import dataclass, field
 
 from loghub.kafka.coordinator.group import Limits as KafkaGroupLimits
+from loghub.kafka.producers import DEFAULT_MOST_PRODUCERS
 
 MIB = 1 << 20
 KEEP_FOREVER_DAYS = 3650
@@ -80,3 +81,4 @@ class ServiceSettings:
     log_format: str = "json"
     limits: Limits = field(default_factory=Limits)
     kafka_groups: KafkaGroupLimits = field(default_factory=KafkaGroupLimits)
+    kafka_producers: int = DEFAULT_MOST_PRODUCERS

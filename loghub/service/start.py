@@ -15,12 +15,14 @@ from msgspec.structs import replace
 from loghub.domain import coordinator
 from loghub.domain.group import ShardsChanged
 from loghub.kafka.groups import GroupKey
+from loghub.kafka.producers import SavedProducer
 from loghub.service.diagnosis import DataRefused, FindingKind
 from loghub.service.engine import Engine
 from loghub.service.facts import FolderRemoved, FolderStarted, ShardSaved
 from loghub.service.faults import ServiceFault
 from loghub.service.group_registry import RegisteredGroup
 from loghub.service.ports import Platform
+from loghub.service.producer_journal import batches_after
 from loghub.service.removals import Removal
 from loghub.service.settings import ServiceSettings
 from loghub.service.storage.batches import StartBatches, ThreadedBatches
@@ -135,6 +137,7 @@ class _Start:
         self._finish_removals()
         await self._restore_groups()
         self._restore_kafka_groups()
+        await self._restore_producers()
 
     def _restore_catalog(self) -> None:
         catalog = self._engine.catalog
@@ -250,3 +253,15 @@ class _Start:
         for saved in self._database.kafka_groups():
             groups.restore(GroupKey(saved.project, saved.group), saved.facts)
         groups.open()
+
+    async def _restore_producers(self) -> None:
+        """What was saved of them, and the batches that the logs have besides."""
+        engine = self._engine
+        marks = {engine.logs[mark.logstore, mark.shard]: mark for mark in self._database.producer_marks()}
+        later: list[SavedProducer] = []
+        for log, mark in marks.items():
+            later += await engine.on_file_thread(partial(batches_after, log, mark.logstore, mark.cursor))
+            self._progress.check()
+        await engine.producers.restore(
+            self._database.producers(), later, marks={log: mark.cursor for log, mark in marks.items()}
+        )

@@ -8,11 +8,11 @@ from loghub.clock import Clock
 from loghub.kafka.broker.counts import BrokerCounts
 from loghub.kafka.broker.limits import BrokerLimits
 from loghub.kafka.broker.logins import RefusedLogins
-from loghub.kafka.broker.producers import Producers
 from loghub.kafka.broker.stalled import StalledClients
 from loghub.kafka.broker.store import Access, Budget, Login, LogService, StoreError
 from loghub.kafka.broker.topics import NamedTopic, find_topic
 from loghub.kafka.groups import KafkaGroups
+from loghub.kafka.producers import Producers
 from loghub.kafka.wire.apis import ApiKey
 from loghub.kafka.wire.error_codes import ErrorCode
 from loghub.kafka.wire.frames import RequestHeader

@@ -149,6 +149,8 @@ class KafkaConnection(asyncio.Protocol):
             return
         self._set_deadline()
         self._tasks = (self._loop.create_task(self._order()), self._loop.create_task(self._answer()))
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
 
     def data_received(self, data: bytes) -> None:
         if self._ending:
@@ -363,6 +365,11 @@ class KafkaConnection(asyncio.Protocol):
             self._disconnect(error)
         except Exception:  # noqa: BLE001 - one connection must not stop the service
             self._failed()
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """A connection that lacks one of its tasks would stay open without an answer."""
+        if task.cancelled():
+            self.abort()
 
     def _failed(self) -> None:
         """No request should be able to cause this."""

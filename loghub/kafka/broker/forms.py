@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from loghub.kafka.broker.limits import BrokerLimits
 from loghub.kafka.broker.offsets import MAX_GROUP_LOGS
-from loghub.kafka.broker.producers import Sequence
+from loghub.kafka.producers import Sequence
 from loghub.kafka.records.record_form import RecordForm
 from loghub.kafka.records.to_batch import batch_of
 from loghub.kafka.records.to_log_group import log_group_of

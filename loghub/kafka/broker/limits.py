@@ -28,4 +28,3 @@ class BrokerLimits:
     fetch_wait_s: float = 60  # of a long poll, whatever the client asks for
     topics: int = 1000  # in one request
     partitions: int = 10_000  # in one request
-    producers: int = 10_000  # whose sequences are remembered

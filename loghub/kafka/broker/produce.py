@@ -13,11 +13,11 @@ import structlog
 
 from loghub.kafka.broker.calls import Call
 from loghub.kafka.broker.forms import BatchSource, NewBatch, decode_batch
-from loghub.kafka.broker.producers import OutOfSequence, ProducerKey
 from loghub.kafka.broker.reply import Finish, Reply
 from loghub.kafka.broker.requests import check_bounded
 from loghub.kafka.broker.store import Access, StoreError
 from loghub.kafka.broker.topics import NamedTopic
+from loghub.kafka.producers import Origin, OutOfSequence, ProducerKey
 from loghub.kafka.wire.error_codes import ErrorCode
 from loghub.kafka.wire.errors import BadBatch
 from loghub.kafka.wire.produce import (
@@ -33,6 +33,8 @@ from loghub.kafka.wire.produce import (
 _log = structlog.get_logger("loghub.kafka")
 _OFF_LOOP_BYTES = 16 << 10  # larger batches are decoded in a thread
 _ALL_ACKS, _ONE_ACK, _NO_ACKS = -1, 1, 0
+# Clients send the batch again.
+_NOT_APPENDED = StoreError(ErrorCode.KAFKA_STORAGE_ERROR, "the connection ended before the batch was ordered")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +109,7 @@ async def _outcome(call: Call, ordered: _Ordered) -> PartitionProduceResponse:
 async def _store(call: Call, named: NamedTopic, data: PartitionProduceData) -> "asyncio.Future[int]":
     """Append the batch, or find it among those that were sent before."""
     batch = await _decode(call, named, data)
+    origin: Origin | None = None
     stored: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     if batch.sequence is not None:
         key = ProducerKey(batch.producer_id, named.topic.id, data.index)
@@ -114,10 +117,11 @@ async def _store(call: Call, named: NamedTopic, data: PartitionProduceData) -> "
         if known is not None:
             return known
         call.broker.producers.sent(key, batch.sequence, stored)
+        origin = Origin(batch.producer_id, batch.sequence.epoch, data.index, batch.sequence.first)
     try:
-        appended = await named.topic.append(data.index, batch.group, logs=batch.logs)
-    except BaseException:
-        stored.cancel()
+        appended = await named.topic.append(data.index, batch.group, logs=batch.logs, origin=origin)
+    except BaseException as error:
+        _fail(stored, error if isinstance(error, StoreError) else _NOT_APPENDED)
         raise
     appended.add_done_callback(lambda appended: _settle(stored, appended))
     call.broker.counts.produced_logs += batch.logs
@@ -125,13 +129,18 @@ async def _store(call: Call, named: NamedTopic, data: PartitionProduceData) -> "
 
 
 def _settle(stored: "asyncio.Future[int]", appended: "asyncio.Future[int]") -> None:
-    if appended.cancelled():
-        stored.cancel()
-    elif (error := appended.exception()) is not None:
-        stored.set_exception(error)
-        stored.exception()  # nobody has to ask for it
-    else:
+    error = _NOT_APPENDED if appended.cancelled() else appended.exception()
+    if error is None:
         stored.set_result(appended.result())
+    else:
+        _fail(stored, error)
+
+
+def _fail(stored: "asyncio.Future[int]", error: BaseException) -> None:
+    """Another connection that has sent the same batch again may wait for it, and must be answered: a future
+    that is cancelled would end its task."""
+    stored.set_exception(error)
+    stored.exception()  # nobody has to ask for it
 
 
 async def _decode(call: Call, named: NamedTopic, data: PartitionProduceData) -> NewBatch:

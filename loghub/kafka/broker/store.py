@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from loghub.kafka.producers import Origin
 from loghub.kafka.records.record_form import RecordForm
 from loghub.kafka.wire.error_codes import ErrorCode
 
@@ -108,8 +109,11 @@ class Topic(Protocol):
     def partition(self, number: int) -> Partition | None:
         """None if the topic has no such id."""
 
-    async def append(self, number: int, group: bytes, *, logs: int) -> "asyncio.Future[int]":
-        """Append a log group to the addressed shard, or to a live one in its place.
+    async def append(
+        self, number: int, group: bytes, *, logs: int, origin: Origin | None = None
+    ) -> "asyncio.Future[int]":
+        """Append a log group to the addressed shard, or to a live one in its place; with its origin, if
+        its producer is idempotent.
 
         Returns once the order is settled; the future is done when the group is durable, with the offset of
         its first record. Raises StoreError, as the future does.

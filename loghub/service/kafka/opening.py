@@ -8,7 +8,6 @@ from loghub.kafka.broker.calls import Address, Broker
 from loghub.kafka.broker.counts import BrokerCounts
 from loghub.kafka.broker.limits import KIB, BrokerLimits
 from loghub.kafka.broker.logins import RefusedLogins
-from loghub.kafka.broker.producers import Producers
 from loghub.kafka.broker.stalled import StalledClients
 from loghub.kafka.broker.store import Budget
 from loghub.service.engine import Engine
@@ -57,7 +56,7 @@ def endpoint_of(
         limits=limits,
         clock=engine.clock,
         answer_budget=shared.response_budget,
-        producers=Producers(limits.producers),
+        producers=engine.producers.producers,
         counts=BrokerCounts(),
         refused=RefusedLogins(),
         stalled=StalledClients(engine.clock, grace_s=limits.unread_grace_s),

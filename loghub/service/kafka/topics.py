@@ -8,6 +8,7 @@ from loghub.domain import shards as rules
 from loghub.domain.shards import Shard, ShardMap
 from loghub.kafka.broker.offsets import offset_of
 from loghub.kafka.broker.store import NewTopic, Partition, StoreError, TopicSettings
+from loghub.kafka.producers import Origin
 from loghub.kafka.records.record_form import RecordForm
 from loghub.kafka.wire.error_codes import ErrorCode
 from loghub.service.api import logstores, lookup
@@ -19,6 +20,8 @@ from loghub.service.engine import Engine
 from loghub.service.kafka.partitions import Placeholder, ShardPartition
 from loghub.service.kafka.refusals import as_store_errors, of_append
 from loghub.service.settings import KEEP_FOREVER_DAYS
+from loghub.service.storage.shardlog import ShardLog
+from loghub.service.storage.stored_group import with_origin
 from loghub.wire import names
 from loghub.wire.errors import MalformedName
 
@@ -61,9 +64,16 @@ class LogstoreTopic:
             return Placeholder(self.id, number, self._store.final_offsets.get(number, 0))
         return None
 
-    async def append(self, number: int, group: bytes, *, logs: int) -> "asyncio.Future[int]":
-        with as_store_errors():
-            log = await log_to_write(self._engine, self._current, lambda shards: _route(shards, number))
+    async def append(
+        self, number: int, group: bytes, *, logs: int, origin: Origin | None = None
+    ) -> "asyncio.Future[int]":
+        log = await self._log_to_write(number)
+        if origin is not None:
+            journal = self._engine.producers
+            while not journal.begin(log):
+                await journal.mark(log)
+                log = await self._log_to_write(number)  # it may have been split meanwhile
+            group = with_origin(group, origin)
         first_cursor = log.first_cursor
         cursor = self._engine.append(log, group, logs=logs)
         offset: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -79,6 +89,10 @@ class LogstoreTopic:
 
         cursor.add_done_callback(durable)
         return offset
+
+    async def _log_to_write(self, number: int) -> ShardLog:
+        with as_store_errors():
+            return await log_to_write(self._engine, self._current, lambda shards: _route(shards, number))
 
     def _current(self) -> Logstore:
         """The same logstore as it is now: its shards may be split while a write waits."""

@@ -14,6 +14,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import apsw
 
 from loghub.domain import group as domain
+from loghub.kafka.producers import SavedProducer
 from loghub.service.facts import (
     CatalogFact,
     ExpiryReached,
@@ -21,11 +22,12 @@ from loghub.service.facts import (
     KafkaGroupStepped,
     KnownEnd,
     LogstoreSaved,
+    ProducerLogMarked,
     ProjectSaved,
     ServiceFact,
 )
 from loghub.service.faults import ServiceFault
-from loghub.service.storage import kafka_rows
+from loghub.service.storage import kafka_rows, producer_rows
 from loghub.service.storage.rows import (
     LOGSTORE_COLUMNS,
     WHOLE_LOGSTORE,
@@ -37,7 +39,7 @@ from loghub.service.storage.rows import (
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 _SCHEMA = """
 CREATE TABLE project (
   name TEXT PRIMARY KEY, description TEXT NOT NULL, created_s INTEGER NOT NULL, modified_s INTEGER NOT NULL
@@ -86,7 +88,12 @@ CREATE TABLE final_offset (
 ) WITHOUT ROWID;
 ALTER TABLE log_end ADD COLUMN expired_logs INTEGER;
 """
-_SCHEMAS = (_SCHEMA, _SCHEMA_2, kafka_rows.SCHEMA + _OFFSETS)  # each adds to those before it
+_SCHEMAS = (
+    _SCHEMA,
+    _SCHEMA_2,
+    kafka_rows.SCHEMA + _OFFSETS,
+    producer_rows.SCHEMA,
+)  # each adds to those before it
 
 
 class DatabaseUnusable(ServiceFault):
@@ -275,6 +282,16 @@ class Database:
     def kafka_groups(self) -> list[KafkaGroupStepped]:
         """Every Kafka group with all its facts, as one step."""
         return kafka_rows.read_kafka_groups(self._connection)
+
+    @_readable
+    def producers(self) -> list[SavedProducer]:
+        """What idempotent producers have sent, the one unused for longest first."""
+        return producer_rows.read_producers(self._connection)
+
+    @_readable
+    def producer_marks(self) -> list[ProducerLogMarked]:
+        """Where the logs have batches of producers besides."""
+        return producer_rows.read_marks(self._connection)
 
     def durability(self) -> tuple[str, int]:
         """The current values of SQLite's (journal mode, synchronous)."""

@@ -21,6 +21,8 @@ from loghub.service.facts import (
     KafkaGroupStepped,
     LogstoreDeleted,
     LogstoreSaved,
+    ProducerLogMarked,
+    ProducersSaved,
     ProjectDeleted,
     ProjectSaved,
     ServiceFact,
@@ -28,6 +30,7 @@ from loghub.service.facts import (
     ShardSaved,
 )
 from loghub.service.storage.kafka_rows import kafka_statements
+from loghub.service.storage.producer_rows import producer_statements
 
 LOGSTORE_COLUMNS = (
     "id", "project", "name", "ttl_days", "next_shard", "options", "created_s", "modified_s"
@@ -44,6 +47,8 @@ def statements(fact: ServiceFact) -> Iterator[Statement]:
                 yield _group_row(inner, fact.logstore, fact.group)
         case KafkaGroupStepped():
             yield from kafka_statements(fact)
+        case ProducerLogMarked() | ProducersSaved():
+            yield from producer_statements(fact)
         case LogstoreDeleted():
             yield "DELETE FROM deletion WHERE logstore=?", (fact.id,)  # of its shards
             yield "INSERT INTO deletion VALUES (?,?)", (fact.id, WHOLE_LOGSTORE)

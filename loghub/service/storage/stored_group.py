@@ -10,12 +10,23 @@ disk. Its form begins with a zero byte, with which no log group begins, since no
     u32 last        offset of the block's last sequence
     ..              the block
 
+Before it may be whose batch it is, if an idempotent producer of Kafka has sent it::
+
+    u8  0
+    u8  2           origin
+    i16 epoch
+    i32 partition   that the producer addressed
+    i64 producer_id
+    i32 first       sequence of the first log
+    ..              one of the forms above
+
 Segments before format 3 contain log groups as they are only.
 """
 
 import struct
 from collections.abc import Iterable
 
+from loghub.kafka.producers import Origin
 from loghub.service.storage.segment import LogDamaged
 from loghub.wire import compression, lz4_joining
 from loghub.wire.compression import Compression
@@ -24,9 +35,36 @@ from loghub.wire.loggroup import list_header
 from loghub.wire.lz4_joining import Block, Literals
 
 _HEAD = struct.Struct("<BBHII")
-_LZ4 = 1
+_ORIGIN_HEAD = struct.Struct("<BBhiqi")
+_LZ4, _ORIGIN = 1, 2
+_ORIGIN_BEGIN = bytes((0, _ORIGIN))
 # The work for a smaller group is more than compressing it costs when it is pulled, together with others.
 LEAST_BYTES = 1 << 10
+
+
+def with_origin(stored: bytes, origin: Origin) -> bytes:
+    """The form to store of a batch whose log group is stored in this form."""
+    producer_id, epoch, partition, first = origin
+    return _ORIGIN_HEAD.pack(0, _ORIGIN, epoch, partition, producer_id, first) + stored
+
+
+def origin_of(stored: bytes) -> Origin | None:
+    """None if no idempotent producer has sent it. Raises LogDamaged."""
+    if stored[:2] != _ORIGIN_BEGIN:
+        return None
+    try:
+        _, _, epoch, partition, producer_id, first = _ORIGIN_HEAD.unpack_from(stored)
+    except struct.error as error:
+        raise LogDamaged("a stored log group is truncated") from error
+    return Origin(producer_id=producer_id, epoch=epoch, partition=partition, first=first)
+
+
+def _without_origin(stored: bytes) -> bytes:
+    if stored[:2] != _ORIGIN_BEGIN:
+        return stored
+    if len(stored) <= _ORIGIN_HEAD.size:
+        raise LogDamaged("a stored log group is truncated")
+    return stored[_ORIGIN_HEAD.size :]
 
 
 def packed(group: bytes, received: bytes | None = None) -> bytes:
@@ -46,6 +84,7 @@ def packed(group: bytes, received: bytes | None = None) -> bytes:
 
 def raw_size(stored: bytes) -> int:
     """The size of the log group in bytes. Raises LogDamaged."""
+    stored = _without_origin(stored)
     if stored[0]:
         return len(stored)
     size: int = _unpack(stored)[3]
@@ -54,6 +93,7 @@ def raw_size(stored: bytes) -> int:
 
 def unpacked(stored: bytes) -> bytes:
     """The log group. Raises LogDamaged."""
+    stored = _without_origin(stored)
     if stored[0]:
         return stored
     size = raw_size(stored)
@@ -69,7 +109,7 @@ def lz4_list(stored: Iterable[bytes]) -> tuple[bytes, int]:
     parts: list[Block | Literals] = []
     plain = bytearray()  # what is not compressed yet
     total = 0
-    for one in stored:
+    for one in map(_without_origin, stored):
         size = raw_size(one)
         header = list_header(size)
         total += len(header) + size

@@ -76,7 +76,7 @@ def as_an_earlier_release_left_it(data: Path) -> None:
         (folder / name).write_bytes(bytes(disk.live[f"/log/{name}"].live))
     (data / "logs" / "folder.json").unlink()
     connection = apsw.Connection(str(data / "metadata.sqlite"))
-    kafka = ("final_offset", "kafka_offset", "kafka_member", "kafka_group")
+    kafka = ("kafka_producer", "producer_log", "final_offset", "kafka_offset", "kafka_member", "kafka_group")
     for table in (*kafka, "deletion", "log_end", "single_value"):
         connection.execute(f"DROP TABLE {table}")
     connection.pragma("user_version", 1)

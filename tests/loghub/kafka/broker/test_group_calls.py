@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from loghub.kafka.coordinator.group import Limits
 from loghub.kafka.wire import group_admin, groups, offsets
 from loghub.kafka.wire.apis import ApiKey
 from loghub.kafka.wire.error_codes import ErrorCode
@@ -277,7 +278,7 @@ def test_a_member_whose_connection_ends_while_it_waits_is_not_waited_for(tmp_pat
         assert joined.error_code == 0
         assert len(joined.members) == 1
 
-    run(scenario, tmp_path / "d", rebalance_delay_ms=1000)
+    run(scenario, tmp_path / "d", group_limits=Limits(initial_rebalance_delay_ms=1000))
 
 
 def test_the_broker_is_every_coordinator_and_offers_no_transactions(tmp_path: Path) -> None:

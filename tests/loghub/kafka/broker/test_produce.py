@@ -1,11 +1,13 @@
 """Produce: what is stored where, what a producer may repeat, and what is refused."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
 
 from loghub.kafka.broker.limits import BrokerLimits
+from loghub.kafka.broker.store import StoreError
 from loghub.kafka.wire.apis import ApiKey
 from loghub.kafka.wire.error_codes import ErrorCode
 from loghub.kafka.wire.fetch import LATEST_TIMESTAMP
@@ -17,10 +19,12 @@ from loghub.kafka.wire.produce import (
     TopicProduceData,
 )
 from loghub.service.api import shards
+from loghub.service.kafka.topics import LogstoreTopic
 from tests.loghub.kafka.broker.broker_place import (
     READER,
     TOPIC,
     Client,
+    Closed,
     Place,
     batch_of,
     produce_request,
@@ -156,6 +160,44 @@ def test_a_repeated_batch_gets_its_first_answer_and_is_stored_once(tmp_path: Pat
     run(scenario, tmp_path / "d")
 
 
+@pytest.mark.parametrize("ends", ["refused", "disconnected"])
+def test_a_repeated_batch_is_answered_if_its_first_attempt_fails_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """The first attempt waits for a shard that is being split, and fails before it is ordered."""
+
+    async def scenario(place: Place) -> None:
+        waiting, go_on = asyncio.Event(), asyncio.Event()
+
+        async def append(*_: object, **__: object) -> asyncio.Future[int]:
+            waiting.set()
+            await go_on.wait()
+            raise StoreError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "deleted meanwhile")
+
+        first, second = await place.client(), await place.client()
+        with monkeypatch.context() as patch:
+            patch.setattr(LogstoreTopic, "append", append)
+            attempts = [asyncio.create_task(numbered(first, 0, "a"))]
+            await waiting.wait()
+            asked = place.endpoint.broker.counts.requests["PRODUCE"]
+            attempts.append(asyncio.create_task(numbered(second, 0, "a")))
+            while place.endpoint.broker.counts.requests["PRODUCE"] == asked:
+                await asyncio.sleep(0)
+            if ends == "refused":
+                go_on.set()
+                assert [code for code, _ in await asyncio.gather(*attempts)] == [
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                ] * 2
+            else:
+                first.close()
+                assert (await attempts[1])[0] == ErrorCode.KAFKA_STORAGE_ERROR
+                with pytest.raises(Closed):
+                    await attempts[0]
+        assert await numbered(second, 0, "a") == (0, 0)
+
+    run(scenario, tmp_path / "d")
+
+
 def test_a_gap_in_the_sequence_is_refused_and_an_old_batch_is_called_a_duplicate(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
         client = await place.client()
@@ -230,7 +272,41 @@ def test_producers_are_numbered_and_those_unused_for_longest_are_forgotten(tmp_p
         assert (await numbered(client, 0, "a", producer=ids[-1]))[1] == 4 * GROUP  # remembered
         assert (await numbered(client, 0, "a", producer=ids[0]))[1] == 5 * GROUP  # stored again
 
-    run(scenario, tmp_path / "d", limits=BrokerLimits(producers=3))
+    run(scenario, tmp_path / "d", producers=3)
+
+
+@pytest.mark.parametrize("stop", ["clean", "kill", "kill after a save"])
+def test_a_batch_that_is_repeated_after_a_restart_gets_its_first_answer(tmp_path: Path, stop: str) -> None:
+    """Also if its shard was split meanwhile, and its log is in several segments."""
+    sent: list[tuple[int, int]] = []
+
+    async def before(place: Place) -> None:
+        client = await place.client()
+        for number in range(8):
+            sent.append(await numbered(client, number, f"{number}" * 900))
+            if number == 3:
+                action = of_demo("POST", {"action": "split"})
+                await shards.change_shard(place.engine, action, ls=TOPIC, shard="0")
+            if number == 5 and stop == "kill after a save":
+                await place.engine.producers.save()
+        if stop != "clean":
+            shutil.copytree(tmp_path / "d", tmp_path / "killed")
+
+    async def after(place: Place) -> None:
+        client = await place.client()
+        for number in range(3, 8):
+            assert await numbered(client, number, f"{number}" * 900) == sent[number]
+        assert (await numbered(client, 9, "x"))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (await numbered(client, 1, "x"))[0] == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+        assert (await numbered(client, 8, "x"))[0] == 0
+        found: list[bytes | None] = []
+        for partition in (0, 1, 2):
+            found += values_of(await client.fetch(0, partition=partition))
+        assert found == [*(b"%d" % number * 900 for number in range(8)), b"x"]
+
+    run(before, tmp_path / "d")
+    folder = tmp_path / ("d" if stop == "clean" else "killed")
+    run(after, folder)
 
 
 def test_transactions_are_refused(tmp_path: Path) -> None:

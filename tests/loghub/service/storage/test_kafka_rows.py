@@ -129,7 +129,7 @@ def test_a_database_of_an_earlier_release_gets_the_tables(tmp_path: Path, versio
     path = str(tmp_path / "m.sqlite")
     with closing(Database(path)) as database:
         database.commit([(PROJECT, *STORES)])
-    added = ["final_offset", "kafka_offset", "kafka_member", "kafka_group"]
+    added = ["kafka_producer", "producer_log", "final_offset", "kafka_offset", "kafka_member", "kafka_group"]
     added += ["deletion", "log_end", "single_value"] if version == 1 else []
     with closing(apsw.Connection(path)) as connection:
         for table in added:

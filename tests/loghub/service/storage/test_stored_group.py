@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loghub.kafka.producers import Origin
 from loghub.service.storage import record, stored_group
 from loghub.service.storage.record import SegmentHeader
 from loghub.service.storage.segment import LogDamaged, NewGroup
@@ -122,3 +123,22 @@ def test_a_read_is_bounded_by_the_size_without_compression() -> None:
     log.sync()
     read = log.read(cursor=0, end_cursor=1 << 60, max_groups=10, max_bytes=2 * len(TEXT))
     assert len(read.entries) == 2
+
+
+@pytest.mark.parametrize("group", [b"\n short", TEXT])
+def test_the_origin_of_a_batch_is_stored_before_it_and_not_pulled(group: bytes) -> None:
+    origin = Origin(producer_id=(1 << 63) - 1, epoch=32767, partition=70_000, first=(1 << 31) - 1)
+    plain = stored_group.packed(group)
+    stored = stored_group.with_origin(plain, origin)
+    assert (stored_group.origin_of(stored), stored_group.origin_of(plain)) == (origin, None)
+    assert stored_group.raw_size(stored) == len(group)
+    assert stored_group.unpacked(stored) == group
+    assert stored_group.lz4_list([plain, stored]) == stored_group.lz4_list([plain, plain])
+
+
+def test_a_truncated_origin_is_damage() -> None:
+    stored = stored_group.with_origin(b"", Origin(1, 2, 3, 4))
+    with pytest.raises(LogDamaged, match="truncated"):
+        stored_group.unpacked(stored)
+    with pytest.raises(LogDamaged, match="truncated"):
+        stored_group.origin_of(stored[:-1])

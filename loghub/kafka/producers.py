@@ -1,0 +1,214 @@
+"""What idempotent producers have written: a batch that is sent again gets the answer that was lost.
+
+A producer numbers its records for each partition that it addresses. The last five batches are remembered, as
+many as a producer may have in flight. The addressed partition counts, not the shard that its batches are
+routed to: two addressed partitions may share a shard. A producer that is not known, since it was unused for
+longest, may begin at any sequence: none of the errors that Kafka has for it leaves every client able to go on
+(docs/kafka.md 4).
+
+`changed` returns what the caller persists, and `restore` takes it back, together with the batches that were
+stored afterwards.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import NamedTuple
+
+from loghub.kafka.wire.error_codes import ErrorCode
+
+REMEMBERED_BATCHES = 5
+DEFAULT_MOST_PRODUCERS = 10_000  # each at one partition
+_SEQUENCES = 1 << 31  # then they begin at 0 again
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerKey:
+    """A producer at the partition that it addresses."""
+
+    producer_id: int
+    topic: int
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequence:
+    """How a batch is numbered."""
+
+    epoch: int
+    first: int
+    count: int
+
+    @property
+    def next(self) -> int:
+        return (self.first + self.count) % _SEQUENCES
+
+
+class Origin(NamedTuple):
+    """What is stored together with a batch: its producer, and the sequence of its first record."""
+
+    producer_id: int
+    epoch: int
+    partition: int  # that the producer addressed
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch that is durable, and the offset of its first record."""
+
+    sequence: Sequence
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SavedProducer:
+    """The newest batches of one producer at one partition, in order."""
+
+    key: ProducerKey
+    batches: tuple[StoredBatch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    sequence: Sequence
+    stored: "asyncio.Future[int]"
+
+
+@dataclass(slots=True)
+class _Producer:
+    epoch: int
+    batches: deque[_Batch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+
+
+class OutOfSequence(Exception):  # noqa: N818 - says what is wrong
+    """The batch cannot follow what the producer has sent; ``code`` is the answer."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Producers:
+    """At most ``most`` producers and partitions; the one unused for longest is forgotten first. Used on the
+    event loop only."""
+
+    def __init__(self, most: int = DEFAULT_MOST_PRODUCERS) -> None:
+        self._most = most
+        self._known: OrderedDict[ProducerKey, _Producer] = OrderedDict()
+        self._changed: dict[ProducerKey, None] = {}  # in order
+        self._waiting: set[asyncio.Future[int]] = set()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def repeated(self, key: ProducerKey, sequence: Sequence) -> "asyncio.Future[int] | None":
+        """The base offset of the batch, if it was sent before; None if it is the next one.
+
+        Raises OutOfSequence.
+        """
+        producer = self._known.get(key)
+        if producer is None or sequence.epoch > producer.epoch:
+            return None
+        if sequence.epoch < producer.epoch:
+            raise OutOfSequence(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"epoch {sequence.epoch} of producer {key.producer_id} is over: it has {producer.epoch}",
+            )
+        for batch in producer.batches:
+            if batch.sequence == sequence:
+                return batch.stored
+        expected = producer.batches[-1].sequence.next
+        if sequence.first == expected:
+            return None
+        if _is_before(sequence.first, expected):
+            raise OutOfSequence(
+                ErrorCode.DUPLICATE_SEQUENCE_NUMBER, f"sequence {sequence.first} was stored long ago"
+            )
+        raise OutOfSequence(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"sequence {sequence.first} of producer {key.producer_id} came instead of {expected}",
+        )
+
+    def sent(self, key: ProducerKey, sequence: Sequence, stored: "asyncio.Future[int]") -> None:
+        """The next batch is on its way; if it is not stored, the producer is forgotten."""
+        self._add(key, sequence, stored)
+        self._waiting.add(stored)
+        stored.add_done_callback(lambda done: self._settled(key, done))
+
+    def _add(self, key: ProducerKey, sequence: Sequence, stored: "asyncio.Future[int]") -> None:
+        producer = self._known.get(key)
+        if producer is None or producer.epoch != sequence.epoch:
+            producer = self._known[key] = _Producer(sequence.epoch)
+        producer.batches.append(_Batch(sequence, stored))
+        self._known.move_to_end(key)
+        while len(self._known) > self._most:
+            self._changed[self._known.popitem(last=False)[0]] = None
+
+    def _settled(self, key: ProducerKey, stored: "asyncio.Future[int]") -> None:
+        self._waiting.discard(stored)
+        if stored.cancelled() or stored.exception() is not None:
+            self._known.pop(key, None)
+        self._changed.pop(key, None)
+        self._changed[key] = None
+
+    # What is persisted
+
+    @property
+    def has_changed(self) -> bool:
+        return bool(self._changed)
+
+    async def settled(self, within_s: float) -> bool:
+        """Wait until the batches that are on their way now are stored, or not; whether they are."""
+        if not self._waiting:
+            return True
+        _, waiting = await asyncio.wait(tuple(self._waiting), timeout=within_s)
+        return not waiting
+
+    def changed(self) -> tuple[tuple[SavedProducer, ...], tuple[ProducerKey, ...]]:
+        """The producers that have stored a batch, and those that were forgotten, since the last call."""
+        keys, self._changed = self._changed, {}
+        saved = tuple(SavedProducer(key, _stored(self._known[key])) for key in keys if key in self._known)
+        return saved, tuple(key for key in keys if key not in self._known)
+
+    def restore(self, saved: Iterable[SavedProducer], later: Iterable[SavedProducer]) -> None:
+        """Take back what was persisted, the one unused for longest first; ``later`` is what the logs have
+        besides, for each shard in its order. Both may have the same batches."""
+        batches = {one.key: list(one.batches) for one in saved}
+        for one in later:
+            known = batches.pop(one.key, [])
+            batches[one.key] = known + [batch for batch in one.batches if batch not in known]
+            self._changed[one.key] = None
+        loop = asyncio.get_running_loop()
+        for key, found in batches.items():
+            for batch in _newest(found):
+                stored = loop.create_future()
+                stored.set_result(batch.offset)
+                self._add(key, batch.sequence, stored)
+
+
+def _stored(producer: _Producer) -> tuple[StoredBatch, ...]:
+    """A batch may have failed just now: then the producer is about to be forgotten."""
+    return tuple(
+        StoredBatch(batch.sequence, batch.stored.result())
+        for batch in producer.batches
+        if batch.stored.done() and not batch.stored.cancelled() and batch.stored.exception() is None
+    )
+
+
+def _newest(batches: list[StoredBatch]) -> list[StoredBatch]:
+    """The last batches of the newest epoch by their sequences: after a split, they are in several shards."""
+    epoch = max((batch.sequence.epoch for batch in batches), default=0)
+    found = [batch for batch in batches if batch.sequence.epoch == epoch]
+    if not found:
+        return []
+    newest = reduce(lambda one, two: two if _is_before(one, two) else one, (b.sequence.first for b in found))
+    found.sort(key=lambda batch: (newest - batch.sequence.first) % _SEQUENCES, reverse=True)
+    return found[-REMEMBERED_BATCHES:]
+
+
+def _is_before(sequence: int, expected: int) -> bool:
+    """Whether a sequence was used before, where numbers begin again at 0."""
+    return (expected - sequence) % _SEQUENCES < _SEQUENCES // 2

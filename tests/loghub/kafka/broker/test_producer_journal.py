@@ -1,0 +1,53 @@
+"""Where a start reads the batches of producers: not more of the logs than it has to."""
+
+from pathlib import Path
+
+from loghub.service.producer_journal import batches_after
+from tests.loghub.kafka.broker.broker_place import Place, run
+from tests.loghub.kafka.broker.test_produce import numbered
+
+
+def marks_of(place: Place) -> list[tuple[int, int]]:
+    """The shard and the cursor of each durable mark."""
+    database = place.engine._database
+    return [(mark.shard, mark.cursor) for mark in database.producer_marks()]
+
+
+def test_a_start_reads_from_where_the_last_save_was_and_nothing_of_a_shard_at_rest(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        client, engine = await place.client(), place.engine
+        (key,) = engine.logs
+        log = engine.logs[key]
+        first = log.extent.end_cursor
+        assert marks_of(place) == []
+        await numbered(client, 0, "a")
+        await numbered(client, 1, "b")
+        assert marks_of(place) == [(0, first)]
+        await engine.producers.save()
+        assert marks_of(place) == [(0, first + 2)]
+        await numbered(client, 2, "c")
+        await engine.producers.save()
+        assert marks_of(place) == [(0, first + 3)]
+        await numbered(client, 3, "d")
+        ((_, cursor),) = marks_of(place)
+        (found,) = batches_after(log, key[0], cursor)
+        assert [batch.sequence.first for batch in found.batches] == [3]
+        await engine.producers.save()
+        await engine.producers.save()
+        assert marks_of(place) == []
+        await numbered(client, 4, "e")
+        assert marks_of(place) == [(0, first + 4)]
+
+    run(scenario, tmp_path / "d")
+
+
+def test_who_sends_nothing_causes_no_write(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        await numbered(await place.client(), 0, "a")
+        for _ in range(3):
+            await place.engine.producers.save()
+        commits = place.engine.commits["metadata"].latencies.count
+        await place.engine.producers.save()
+        assert place.engine.commits["metadata"].latencies.count == commits
+
+    run(scenario, tmp_path / "d")

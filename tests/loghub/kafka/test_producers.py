@@ -1,0 +1,111 @@
+"""What is saved of idempotent producers, and what becomes of it at the next start."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from loghub.kafka.producers import OutOfSequence, ProducerKey, Producers, SavedProducer, Sequence, StoredBatch
+
+KEY = ProducerKey(producer_id=7, topic=1, partition=0)
+LAST = (1 << 31) - 1
+
+
+def batch(first: int, *, epoch: int = 0, offset: int | None = None) -> StoredBatch:
+    """Of one record."""
+    found = first if offset is None else offset
+    return StoredBatch(Sequence(epoch=epoch, first=first, count=1), found)
+
+
+def run(scenario: Callable[[Producers], Awaitable[None]], most: int = 10) -> None:
+    async def with_producers() -> None:
+        await scenario(Producers(most))
+
+    asyncio.run(with_producers())
+
+
+def send(producers: Producers, first: int) -> "asyncio.Future[int]":
+    stored: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    producers.sent(KEY, batch(first).sequence, stored)
+    return stored
+
+
+def test_only_stored_batches_are_saved_and_each_once() -> None:
+    async def scenario(producers: Producers) -> None:
+        first, _ = send(producers, 0), send(producers, 1)
+        assert producers.changed() == ((), ())
+        first.set_result(100)
+        await asyncio.sleep(0)
+        assert producers.changed() == ((SavedProducer(KEY, (batch(0, offset=100),)),), ())
+        assert not producers.has_changed
+
+    run(scenario)
+
+
+def test_a_batch_that_fails_while_others_are_saved_is_left_out_and_then_its_producer() -> None:
+    async def scenario(producers: Producers) -> None:
+        first, second = send(producers, 0), send(producers, 1)
+        first.set_result(100)
+        await asyncio.sleep(0)
+        second.set_exception(OSError("full"))  # nobody knows of it yet
+        assert producers.changed() == ((SavedProducer(KEY, (batch(0, offset=100),)),), ())
+        await asyncio.sleep(0)
+        assert producers.changed() == ((), (KEY,))
+
+    run(scenario)
+
+
+def test_what_is_on_its_way_now_is_waited_for_and_nothing_later() -> None:
+    async def scenario(producers: Producers) -> None:
+        first = send(producers, 0)
+        waiting = asyncio.ensure_future(producers.settled(60))
+        await asyncio.sleep(0)
+        send(producers, 1)
+        first.set_result(100)
+        assert await waiting
+        assert not await producers.settled(0)  # the second one
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("start", [0, LAST - 2])
+def test_batches_of_several_shards_and_of_the_database_are_put_in_order(start: int) -> None:
+    """After a split, and where sequences begin at 0 again. Some are known twice."""
+    sequences = [(start + number) % (LAST + 1) for number in range(8)]
+
+    async def scenario(producers: Producers) -> None:
+        saved = [batch(first) for first in sequences[:4]]
+        shard_a, shard_b = (
+            [batch(first) for first in sequences[2:5]],
+            [batch(first) for first in sequences[5:]],
+        )
+        later = [SavedProducer(KEY, tuple(shard_b)), SavedProducer(KEY, tuple(shard_a))]
+        producers.restore([SavedProducer(KEY, tuple(saved))], later)
+        assert producers.changed() == ((SavedProducer(KEY, tuple(map(batch, sequences[3:]))),), ())
+        known = producers.repeated(KEY, batch(sequences[3]).sequence)
+        assert known is not None
+        assert await known == sequences[3]
+        assert producers.repeated(KEY, batch((sequences[-1] + 1) % (LAST + 1)).sequence) is None
+        with pytest.raises(OutOfSequence):
+            producers.repeated(KEY, batch(sequences[0]).sequence)
+
+    run(scenario)
+
+
+def test_only_the_newest_epoch_is_restored() -> None:
+    async def scenario(producers: Producers) -> None:
+        old, new = SavedProducer(KEY, (batch(5), batch(6))), SavedProducer(KEY, (batch(0, epoch=1),))
+        producers.restore([old], [new])
+        assert producers.changed() == ((new,), ())
+
+    run(scenario)
+
+
+def test_the_one_unused_for_longest_is_forgotten_when_they_are_restored_too() -> None:
+    async def scenario(producers: Producers) -> None:
+        keys = [ProducerKey(number, 1, 0) for number in range(3)]
+        producers.restore([SavedProducer(key, (batch(0),)) for key in keys], [])
+        assert len(producers) == 2
+        assert producers.changed() == ((), (keys[0],))
+
+    run(scenario, most=2)
