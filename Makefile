@@ -81,10 +81,11 @@ check-deep: $(READY) ## run the long searches, then the tests on a real Kubernet
 	@$(PY) -m tests.cluster.prepare --cluster || true
 	LOGHUB_TEST_IP_FAMILY=ipv6 $(PY) -m pytest -m "node and not deep" tests/cluster
 
-bench: $(READY) ## run the benchmarks: start of the service by its data, its CPU time for requests, the wire of Kafka, the worker's CPU time and its peers', round trips, latency, commit log, operator with 500 groups (30 minutes)
+bench: $(READY) ## run the benchmarks: start of the service by its data, its CPU time for requests, the wire of Kafka and its endpoint next to a Kafka broker, the worker's CPU time and its peers', round trips, latency, commit log, operator with 500 groups (30 minutes)
 	$(PY) -m tests.loghub.bench_recovery
 	$(PY) -m tests.loghub.bench_service
 	$(PY) -m tests.loghub.kafka.bench_wire
+	$(PY) -m tests.loghub.kafka.bench_broker
 	$(PY) -m tests.loghub_worker.bench_pipeline
 	$(PY) -m tests.loghub_worker.bench_peers
 	$(PY) -m tests.loghub_worker.bench_round_trips

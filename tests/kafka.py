@@ -37,6 +37,7 @@ PASSWORDS = {"alice": 'a "quoted\\ secret', "bob": "bobs-secret"}  # of the mech
 SCRAM_USER, SCRAM_PASSWORD = "carol", "carols-secret"
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 LARGEST_MESSAGE = 3 << 20
+_SMALL = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # a JVM that starts soon
 
 
 def place_of(record: Message) -> tuple[int, int, int]:
@@ -85,6 +86,7 @@ class Broker:
     home: Path
     ports: dict[str, int]
     authority: str  # PEM
+    java: tuple[str, ...]
     process: "subprocess.Popen[bytes] | None" = field(default=None)
 
     @property
@@ -110,7 +112,7 @@ class Broker:
     def start(self) -> None:
         with (self.home / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [*_java(), "kafka.Kafka", str(self.home / "server.properties")],
+                [*_java(self.java), "kafka.Kafka", str(self.home / "server.properties")],
                 cwd=self.home,
                 stdout=log,
                 stderr=log,
@@ -167,17 +169,17 @@ class Broker:
 
 
 @contextmanager
-def running_broker(home: Path) -> Iterator[Broker]:
-    """A new broker, ended with the body."""
+def running_broker(home: Path, *, java: tuple[str, ...] = _SMALL) -> Iterator[Broker]:
+    """A new broker, ended with the body. ``java`` are options of its JVM."""
     home.mkdir(parents=True)
     ports = dict(zip(("plain", "sasl", "tls", "controller"), runs.free_ports(4), strict=True))
     authority, chain = _certificates()
     (home / "server.pem").write_text(chain)
     (home / "server.properties").write_text(_properties(home, ports))
     (home / "log4j2.yaml").write_text(_LOGGING)
-    broker = Broker(home=home, ports=ports, authority=authority)
+    broker = Broker(home=home, ports=ports, authority=authority, java=java)
     scram = f"SCRAM-SHA-512=[name={SCRAM_USER},password={SCRAM_PASSWORD},iterations=4096]"
-    command = [*_java(), "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "--add-scram", scram]
+    command = [*_java(_SMALL), "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "--add-scram", scram]
     subprocess.run(
         [*command, "-c", str(home / "server.properties")],
         check=True,
@@ -192,8 +194,7 @@ def running_broker(home: Path) -> Iterator[Broker]:
         broker.stop()
 
 
-def _java() -> list[str]:
-    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+def _java(options: tuple[str, ...]) -> list[str]:
     return ["java", *options, "-Dlog4j2.configurationFile=log4j2.yaml", "-cp", f"{folder()}/*"]
 
 

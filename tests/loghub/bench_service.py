@@ -36,25 +36,26 @@ MB = 1e6
 Rows = dict[str, float]
 
 
+def fields_of(number: int, seed: int = 0) -> tuple[tuple[str, str], ...]:
+    """Ten fields of about 260 bytes, as of an access log."""
+    n = (number + seed * 7919) * 2654435761 % (1 << 32)
+    return (
+        ("method", ("GET", "POST", "PUT")[n % 3]),
+        ("path", f"/api/v1/items/{n % 1_000_003}/details"),
+        ("status", str((200, 200, 200, 404, 500)[n % 5])),
+        ("bytes", str(n % 65_536)),
+        ("latency_ms", f"{n % 3000 / 7:.3f}"),
+        ("client_ip", f"10.{n % 256}.{n // 256 % 256}.{n // 65536 % 256}"),
+        ("user_agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"),
+        ("request_id", f"{n:08x}-{n * 31 % (1 << 32):08x}"),
+        ("host", f"web-{n % 40}"),
+        ("referer", "https://example.com/start"),
+    )
+
+
 def log_group(logs: int, seed: int = 0) -> bytes:
-    """Logs of ten fields and about 290 bytes, as of an access log."""
-
-    def contents(number: int) -> tuple[tuple[str, str], ...]:
-        n = (number + seed * 7919) * 2654435761 % (1 << 32)
-        return (
-            ("method", ("GET", "POST", "PUT")[n % 3]),
-            ("path", f"/api/v1/items/{n % 1_000_003}/details"),
-            ("status", str((200, 200, 200, 404, 500)[n % 5])),
-            ("bytes", str(n % 65_536)),
-            ("latency_ms", f"{n % 3000 / 7:.3f}"),
-            ("client_ip", f"10.{n % 256}.{n // 256 % 256}.{n // 65536 % 256}"),
-            ("user_agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"),
-            ("request_id", f"{n:08x}-{n * 31 % (1 << 32):08x}"),
-            ("host", f"web-{n % 40}"),
-            ("referer", "https://example.com/start"),
-        )
-
-    rows = (Log(time=1_700_000_000 + number, contents=contents(number)) for number in range(logs))
+    """Logs of ten fields and about 290 bytes."""
+    rows = (Log(time=1_700_000_000 + number, contents=fields_of(number, seed)) for number in range(logs))
     return encoded(LogGroup(logs=tuple(rows), topic="access", source="10.0.0.1"))
 
 

@@ -54,7 +54,7 @@ def serialized(
     return "\r\n".join(lines).encode() + _HEAD_END + body
 
 
-def put_request(service: ServiceProcess, group: bytes) -> bytes:
+def put_request(service: ServiceProcess, group: bytes, *, logstore: str = LOGSTORE) -> bytes:
     """PutLogs of one log group, compressed with LZ4 as every client does."""
     headers = {
         "Content-Type": "application/x-protobuf",
@@ -62,7 +62,7 @@ def put_request(service: ServiceProcess, group: bytes) -> bytes:
         "x-log-compresstype": "lz4",
     }
     body = compression.compress(group, Compression.LZ4)
-    return serialized(service, "POST", f"/logstores/{LOGSTORE}/shards/lb", body=body, headers=headers)
+    return serialized(service, "POST", f"/logstores/{logstore}/shards/lb", body=body, headers=headers)
 
 
 def cpu_s(pid: int) -> float:
