@@ -9,16 +9,23 @@ import yaml
 from loghub.log_settings import LogFile, LogSettings
 from loghub.processor_settings import ProcessorPipeline
 from loghub.sink_settings import JsonSink
-from loghub.worker_contract import DeadLetterFolder, PythonPipeline
+from loghub.worker_contract import DeadLetterFolder, PythonPipeline, decode_settings, encode_settings
 from loghub_operator.api import InvalidResourceError, parse_resource
 from loghub_operator.local.manifest import CrFile
-from loghub_operator.local.site import local_placement, reject_cluster_references, variables_of
+from loghub_operator.local.site import (
+    local_placement,
+    local_worker_spec,
+    reject_cluster_references,
+    variables_of,
+)
 from loghub_operator.model.observed import UserCode
 from loghub_operator.resources.worker_config import config_hash, worker_config
 from tests.loghub_operator.local.processes.test_supervisor import Theatre, play
 from tests.loghub_operator.local.test_cli import refused, write
 from tests.loghub_operator.support.examples import document, resource
+from tests.support import ROOT
 
+EXAMPLES = sorted((ROOT / "deploy" / "examples").glob("*.yaml"))
 CODE = {"enrich.py": "def run(logs):\n    return logs\n"}
 PYTHON = {"sql": None, "python": {"function": "enrich:run", "configMap": {"name": "enrich"}}}
 
@@ -41,6 +48,19 @@ def test_the_code_is_read_from_the_same_file(tmp_path: Path) -> None:
     config = worker_config(parsed, site)
     assert config.pipeline == PythonPipeline(function="enrich:run", files=CODE)
     reject_cluster_references(parsed, file.code(parsed))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_runs_on_this_machine(tmp_path: Path, example: Path) -> None:
+    file = CrFile(example, None, embedded="http://127.0.0.1:1")
+    group = parse_resource(file.read())
+    code = file.code(group)
+    reject_cluster_references(group, code)
+    site = local_placement(group, endpoint=group.spec.endpoint, volumes=tmp_path, code=code)
+    config = local_worker_spec(group, site, last_initial_shard=0).config
+    assert config.endpoint == "http://127.0.0.1:1"
+    assert (config.project, config.logstore) == (group.spec.project, group.spec.logstore)
+    assert decode_settings(encode_settings(config)) == (config, ())
 
 
 def test_the_code_of_a_processor_is_read_from_the_same_file(tmp_path: Path) -> None:

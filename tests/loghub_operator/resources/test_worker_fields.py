@@ -47,6 +47,18 @@ def test_every_field_of_a_batch_reaches_the_worker() -> None:
 
 
 @pytest.mark.parametrize(
+    ("fetch", "wanted"),
+    [
+        ({"intervalSeconds": 3}, 3.0),
+        ({"intervalMilliseconds": 200}, 0.2),
+        ({"intervalSeconds": 3, "intervalMilliseconds": 200}, 0.2),
+    ],
+)
+def test_an_interval_in_milliseconds_takes_precedence(fetch: Document, wanted: float) -> None:
+    assert worker_config(resource({"fetch": fetch}), PLACEMENT).fetch_interval_s == wanted
+
+
+@pytest.mark.parametrize(
     ("spark", "given", "wanted"),
     [
         ({}, 64 << 20, (512 << 20) // 10),

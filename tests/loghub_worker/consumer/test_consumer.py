@@ -47,6 +47,18 @@ def test_a_consumer_reads_every_shard_in_order_and_saves(site: Site) -> None:
     assert site.client.group_status(site.logstore, GROUP).consumers == (), "it has left"
 
 
+def test_the_group_and_the_consumer_have_the_names_of_the_settings(site: Site) -> None:
+    site.prepare()
+    site.client.create_group(site.logstore, GroupInfo(name="others", timeout_s=30, order=False))
+
+    def names(group: str) -> list[str]:
+        return [one.name for one in site.client.group_status(site.logstore, group).consumers]
+
+    with running(Consumer(site.settings("mine", consumer_group="others"), Seen().factory)):
+        wait_for(lambda: names("others") == ["mine"], "the consumer")
+        assert names(GROUP) == []
+
+
 @pytest.mark.long
 def test_a_returned_cursor_rolls_the_shard_back(site: Site) -> None:
     site.prepare()

@@ -70,7 +70,8 @@ def test_the_threads_end_when_the_rows_are_no_longer_wanted() -> None:
         while True:
             yield bytes(10)
 
-    before = threading.active_count()
+    before = set(threading.enumerate())  # some of another test may still be ending
     with PullAhead([endless(), endless()], size=size, max_bytes=50) as ahead:
         next(ahead.answers(0))
-    wait_until(lambda: threading.active_count() == before, "the threads to end")
+        assert set(threading.enumerate()) - before
+    wait_until(lambda: not set(threading.enumerate()) - before, "the threads to end")
