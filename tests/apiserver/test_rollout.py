@@ -153,7 +153,8 @@ def judge(health: Path, seen: list[Document]) -> None:  # noqa: F811
     assert passed == {1: {(3, 3, 3)}, 3: {(3, 3, 3)}, 4: {(0, 0, 0)}}
     assert last[4] == ("Current", "Healthy")
     broken = [one for one in seen if one["metadata"]["generation"] == 2]
-    assert len(broken) > 3
+    # How many versions there are depends on how many writes the operator makes of one round.
+    assert [one.kstatus for one in judged(health, broken[:1])] == ["InProgress"]
     assert ("Failed", "Degraded") in {(one.kstatus, one.argo) for one in judged(health, broken)}
 
 
