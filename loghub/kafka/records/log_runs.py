@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from loghub.wire.protobuf import read_varint, varint
 
-# Bounds what is searched in vain where logs differ.
-_WINDOW_BYTES = 1 << 17
+# Bounds what is searched at once.
+MOST_WINDOW_BYTES = 1 << 17
 _MAX_FIELDS, _MAX_NAME_BYTES = 64, 128
 _MAX_CACHED = 1 << 16
 _MAX_NAMES, _MAX_LENGTHS = 256, 512
@@ -116,9 +116,14 @@ def can_be_runs(names: tuple[bytes, ...]) -> bool:
     return 0 < len(names) <= _MAX_FIELDS and max(map(len, names)) <= _MAX_NAME_BYTES
 
 
-def find_run(names: tuple[bytes, ...], group: bytes, at: int, *, most: int) -> Run | None:
-    """The logs with these fields that follow each other from ``at`` on, at most ``most``; None if none do."""
-    window = group[at : at + _WINDOW_BYTES]
+def find_run(
+    names: tuple[bytes, ...], group: bytes, at: int, *, most: int, window_bytes: int = MOST_WINDOW_BYTES
+) -> Run | None:
+    """The logs with these fields that follow each other from ``at`` on, at most ``most``; None if none do.
+
+    All of the window is searched, whatever is found in it: the caller bounds what may be in vain.
+    """
+    window = group[at : at + window_bytes]
     parts = _FIELD.split(window)
     # What begins the first log; then in turns the begin of a field and what follows it.
     step = 2 * len(names)

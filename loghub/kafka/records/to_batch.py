@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from loghub.kafka.records.log_runs import Run, find_run
+from loghub.kafka.records.log_runs import MOST_WINDOW_BYTES, Run, find_run
 from loghub.kafka.records.log_shape import LogShape, shape_of
 from loghub.kafka.wire.record_batch import MAX_RECORDS, finish_batch
 from loghub.kafka.wire.varint import TABLE_SIZE, zigzag, zigzag_table
@@ -11,6 +11,9 @@ from loghub.wire.protobuf import fields, read_field, read_varint
 _LOGS = 1
 # Where logs keep differing, runs are looked for less and less often.
 _SHORT_RUN, _MAX_PAUSE = 16, 1024
+# A search begins with room for two short runs, and goes further while it finds what fills its window: where
+# runs end soon, little more is searched than they have.
+_LEAST_WINDOW_BYTES, _GROWTH = 1 << 12, 4
 _TIME, _CONTENTS, _TIME_NS = 1, 2, 4
 _KEY, _VALUE = 1, 2
 
@@ -25,11 +28,14 @@ def batch_of(group: bytes, *, raw: bool, base_offset: int = 0) -> bytes:
     shape = shape_of((), raw=raw)
     at, end = 0, len(group)
     pause = skip = 0
+    window = _LEAST_WINDOW_BYTES
     while at < end and records.count < MAX_RECORDS:
         if skip:
             skip -= 1
         elif shape.can_be_runs:
-            run = find_run(shape.names, group, at, most=MAX_RECORDS - records.count)
+            begin = at
+            most = MAX_RECORDS - records.count
+            run = find_run(shape.names, group, at, most=most, window_bytes=window)
             if run is not None:
                 records.add_run(run, shape)
                 at = run.end
@@ -37,11 +43,16 @@ def batch_of(group: bytes, *, raw: bool, base_offset: int = 0) -> bytes:
             skip = pause = min(2 * pause + 1, _MAX_PAUSE) if short else 0
             if at == end or records.count == MAX_RECORDS:
                 break
+            if at - begin > window // 2:
+                window = min(window * _GROWTH, MOST_WINDOW_BYTES)
+                continue
         number, _, start, at = read_field(group, at, end)
         if number == _LOGS and records.count < MAX_RECORDS:
             timestamp, names, values = _read_log(group, start, at)
             shape = shape_of(names, raw=raw)
             records.add(timestamp, shape.parts(values))
+            needed = 2 * _SHORT_RUN * (at - start)
+            window = min(max(needed, _LEAST_WINDOW_BYTES), MOST_WINDOW_BYTES)
     return records.batch(base_offset)
 
 

@@ -8,6 +8,8 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loghub.kafka.records import to_batch
+from loghub.kafka.records.log_runs import Run, find_run
 from loghub.kafka.records.to_batch import batch_of
 from loghub.kafka.wire.record_batch import MAX_RECORDS, Record
 from loghub.wire.errors import MalformedLogGroup
@@ -241,3 +243,22 @@ def test_a_log_with_something_after_its_last_field_ends_a_run() -> None:
         records = read(batch_of(group, raw=False))
         assert {record.value for record in records} == {b'{"a":"1","b":"2"}'}
         assert len(records) == len(decode(group).logs)
+
+
+@pytest.mark.parametrize("length", [17, 40, 1000])
+def test_runs_that_end_soon_are_not_searched_far_behind_their_end(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[int] = []
+
+    def counted(
+        names: tuple[bytes, ...], group: bytes, at: int, *, most: int, window_bytes: int
+    ) -> Run | None:
+        searched.append(min(window_bytes, len(group) - at))
+        return find_run(names, group, at, most=most, window_bytes=window_bytes)
+
+    monkeypatch.setattr(to_batch, "find_run", counted)
+    two = (log(("a", "")), log(("b", "")))
+    group = encode(LogGroup(logs=tuple(two[number // length % 2] for number in range(6000))))
+    assert len(read(batch_of(group, raw=False))) == 6000
+    assert sum(searched) < 20 * len(group)
