@@ -4,14 +4,15 @@ A producer numbers its records for each partition that it addresses. The last fi
 many as a producer may have in flight. The addressed partition counts, not the shard that its batches are
 routed to: two addressed partitions may share a shard. A producer that is not known, since it was unused for
 longest, may begin at any sequence: none of the errors that Kafka has for it leaves every client able to go on
-(docs/kafka.md 4).
+(docs/kafka.md 4). A batch that was not stored leaves a gap: it may come again, and those behind it are out of
+order until it has, so that none is taken for stored.
 
 `changed` returns what the caller persists, and `restore` takes it back, together with the batches that were
 stored afterwards.
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import reduce
@@ -79,8 +80,28 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Producer:
+    """``begin`` is the sequence at which the first of the batches began, or would have."""
+
     epoch: int
-    batches: deque[_Batch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+    begin: int
+    batches: list[_Batch] = field(default_factory=list)
+
+    @property
+    def expected(self) -> int:
+        return self.batches[-1].sequence.next if self.batches else self.begin
+
+    def place(self, first: int) -> int | None:
+        """Where in the batches one belongs that begins with this sequence; None if it is not missing."""
+        ends = (self.begin, *(batch.sequence.next for batch in self.batches))
+        begins = {batch.sequence.first for batch in self.batches}
+        return ends.index(first) if first in ends and first not in begins else None
+
+    def add(self, batch: _Batch) -> None:
+        """One that is not missing comes last: `Producers.restore` may not have found all before it."""
+        place = self.place(batch.sequence.first)
+        self.batches.insert(len(self.batches) if place is None else place, batch)
+        while len(self.batches) > REMEMBERED_BATCHES:
+            self.begin = self.batches.pop(0).sequence.next
 
 
 class OutOfSequence(Exception):  # noqa: N818 - says what is wrong
@@ -105,7 +126,7 @@ class Producers:
         return len(self._known)
 
     def repeated(self, key: ProducerKey, sequence: Sequence) -> "asyncio.Future[int] | None":
-        """The base offset of the batch, if it was sent before; None if it is the next one.
+        """The base offset of the batch, if it was sent before; None if it is the next one, or missing.
 
         Raises OutOfSequence.
         """
@@ -120,9 +141,9 @@ class Producers:
         for batch in producer.batches:
             if batch.sequence == sequence:
                 return batch.stored
-        expected = producer.batches[-1].sequence.next
-        if sequence.first == expected:
+        if producer.place(sequence.first) is not None:
             return None
+        expected = producer.expected
         if _is_before(sequence.first, expected):
             raise OutOfSequence(
                 ErrorCode.DUPLICATE_SEQUENCE_NUMBER, f"sequence {sequence.first} was stored long ago"
@@ -133,7 +154,7 @@ class Producers:
         )
 
     def sent(self, key: ProducerKey, sequence: Sequence, stored: "asyncio.Future[int]") -> None:
-        """The next batch is on its way; if it is not stored, the producer is forgotten."""
+        """A batch is on its way that `repeated` did not know; if it is not stored, it may come again."""
         self._add(key, sequence, stored)
         self._waiting.add(stored)
         stored.add_done_callback(lambda done: self._settled(key, done))
@@ -141,16 +162,17 @@ class Producers:
     def _add(self, key: ProducerKey, sequence: Sequence, stored: "asyncio.Future[int]") -> None:
         producer = self._known.get(key)
         if producer is None or producer.epoch != sequence.epoch:
-            producer = self._known[key] = _Producer(sequence.epoch)
-        producer.batches.append(_Batch(sequence, stored))
+            producer = self._known[key] = _Producer(sequence.epoch, sequence.first)
+        producer.add(_Batch(sequence, stored))
         self._known.move_to_end(key)
         while len(self._known) > self._most:
             self._changed[self._known.popitem(last=False)[0]] = None
 
     def _settled(self, key: ProducerKey, stored: "asyncio.Future[int]") -> None:
         self._waiting.discard(stored)
-        if stored.cancelled() or stored.exception() is not None:
-            self._known.pop(key, None)
+        producer = self._known.get(key)
+        if producer is not None and (stored.cancelled() or stored.exception() is not None):
+            producer.batches = [batch for batch in producer.batches if batch.stored is not stored]
         self._changed.pop(key, None)
         self._changed[key] = None
 
@@ -170,8 +192,9 @@ class Producers:
     def changed(self) -> tuple[tuple[SavedProducer, ...], tuple[ProducerKey, ...]]:
         """The producers that have stored a batch, and those that were forgotten, since the last call."""
         keys, self._changed = self._changed, {}
-        saved = tuple(SavedProducer(key, _stored(self._known[key])) for key in keys if key in self._known)
-        return saved, tuple(key for key in keys if key not in self._known)
+        stored = {key: _stored(self._known[key]) for key in keys if key in self._known}
+        saved = tuple(SavedProducer(key, batches) for key, batches in stored.items() if batches)
+        return saved, tuple(key for key in keys if not stored.get(key))
 
     def restore(self, saved: Iterable[SavedProducer], later: Iterable[SavedProducer]) -> None:
         """Take back what was persisted, the one unused for longest first; ``later`` is what the logs have
@@ -190,7 +213,7 @@ class Producers:
 
 
 def _stored(producer: _Producer) -> tuple[StoredBatch, ...]:
-    """A batch may have failed just now: then the producer is about to be forgotten."""
+    """A batch may have failed just now: then it is about to be forgotten."""
     return tuple(
         StoredBatch(batch.sequence, batch.stored.result())
         for batch in producer.batches

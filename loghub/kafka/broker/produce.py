@@ -33,8 +33,6 @@ from loghub.kafka.wire.produce import (
 _log = structlog.get_logger("loghub.kafka")
 _OFF_LOOP_BYTES = 16 << 10  # larger batches are decoded in a thread
 _ALL_ACKS, _ONE_ACK, _NO_ACKS = -1, 1, 0
-# Clients send the batch again.
-_NOT_APPENDED = StoreError(ErrorCode.KAFKA_STORAGE_ERROR, "the connection ended before the batch was ordered")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +119,7 @@ async def _store(call: Call, named: NamedTopic, data: PartitionProduceData) -> "
     try:
         appended = await named.topic.append(data.index, batch.group, logs=batch.logs, origin=origin)
     except BaseException as error:
-        _fail(stored, error if isinstance(error, StoreError) else _NOT_APPENDED)
+        _fail(stored, error if isinstance(error, StoreError) else _not_appended())
         raise
     appended.add_done_callback(lambda appended: _settle(stored, appended))
     call.broker.counts.produced_logs += batch.logs
@@ -129,11 +127,16 @@ async def _store(call: Call, named: NamedTopic, data: PartitionProduceData) -> "
 
 
 def _settle(stored: "asyncio.Future[int]", appended: "asyncio.Future[int]") -> None:
-    error = _NOT_APPENDED if appended.cancelled() else appended.exception()
+    error = _not_appended() if appended.cancelled() else appended.exception()
     if error is None:
         stored.set_result(appended.result())
     else:
         _fail(stored, error)
+
+
+def _not_appended() -> StoreError:
+    """Clients send the batch again. Each failure is an error of its own, since one keeps what raised it."""
+    return StoreError(ErrorCode.KAFKA_STORAGE_ERROR, "the connection ended before the batch was ordered")
 
 
 def _fail(stored: "asyncio.Future[int]", error: BaseException) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from loghub.kafka.producers import OutOfSequence, ProducerKey, Producers, SavedProducer, Sequence, StoredBatch
+from loghub.kafka.wire.error_codes import ErrorCode
 
 KEY = ProducerKey(producer_id=7, topic=1, partition=0)
 LAST = (1 << 31) - 1
@@ -42,15 +43,92 @@ def test_only_stored_batches_are_saved_and_each_once() -> None:
     run(scenario)
 
 
-def test_a_batch_that_fails_while_others_are_saved_is_left_out_and_then_its_producer() -> None:
+def test_a_batch_that_fails_while_others_are_saved_is_left_out() -> None:
     async def scenario(producers: Producers) -> None:
         first, second = send(producers, 0), send(producers, 1)
         first.set_result(100)
         await asyncio.sleep(0)
         second.set_exception(OSError("full"))  # nobody knows of it yet
-        assert producers.changed() == ((SavedProducer(KEY, (batch(0, offset=100),)),), ())
+        saved = (SavedProducer(KEY, (batch(0, offset=100),)),)
+        assert producers.changed() == (saved, ())
         await asyncio.sleep(0)
+        assert producers.changed() == (saved, ())
+
+    run(scenario)
+
+
+async def fail(*sent: "asyncio.Future[int]") -> None:
+    for stored in sent:
+        stored.set_exception(OSError("full"))
+        stored.exception()
+    await asyncio.sleep(0)
+
+
+def test_a_producer_whose_only_batch_failed_is_saved_as_forgotten() -> None:
+    async def scenario(producers: Producers) -> None:
+        await fail(send(producers, 0))
         assert producers.changed() == ((), (KEY,))
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("first", [0, LAST])
+@pytest.mark.parametrize("known", [True, False])
+def test_those_behind_a_batch_that_failed_are_out_of_order_until_it_comes_again(
+    first: int, known: bool
+) -> None:
+    """So none is stored before it, and it is not taken for a repetition."""
+    failing, behind = (batch((first + number) % (LAST + 1)).sequence for number in (1, 2))
+
+    async def scenario(producers: Producers) -> None:
+        if known:
+            send(producers, first).set_result(100)
+        await fail(send(producers, failing.first))
+        with pytest.raises(OutOfSequence) as refused:
+            producers.repeated(KEY, behind)
+        assert refused.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert producers.repeated(KEY, failing) is None
+        send(producers, failing.first)
+        assert producers.repeated(KEY, behind) is None
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_batch_that_failed_before_one_that_was_stored_may_come_again(known: bool) -> None:
+    async def scenario(producers: Producers) -> None:
+        if known:
+            send(producers, 0).set_result(100)
+        failing, stored = send(producers, 1), send(producers, 2)
+        await fail(failing)
+        stored.set_result(102)
+        assert producers.repeated(KEY, batch(1).sequence) is None
+        again = send(producers, 1)
+        assert producers.repeated(KEY, batch(1).sequence) is again
+        assert producers.repeated(KEY, batch(2).sequence) is stored
+        assert producers.repeated(KEY, batch(3).sequence) is None  # the next one
+
+    run(scenario)
+
+
+def test_a_batch_of_an_old_epoch_that_fails_leaves_those_of_the_new_one() -> None:
+    async def scenario(producers: Producers) -> None:
+        old = send(producers, 0)
+        stored: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        producers.sent(KEY, batch(0, epoch=1).sequence, stored)
+        await fail(old)
+        assert producers.repeated(KEY, batch(0, epoch=1).sequence) is stored
+
+    run(scenario)
+
+
+def test_a_batch_that_a_crash_has_lost_before_others_may_come_again() -> None:
+    """They may be in two shards, of which one was synced."""
+
+    async def scenario(producers: Producers) -> None:
+        producers.restore([SavedProducer(KEY, (batch(0),))], [SavedProducer(KEY, (batch(2),))])
+        assert producers.repeated(KEY, batch(1).sequence) is None
+        assert producers.repeated(KEY, batch(3).sequence) is None
 
     run(scenario)
 
