@@ -100,8 +100,10 @@ class ProducerJournal:
         await self._submit(ProducersSaved(saved=saved, forgotten=forgotten, marks=marks))
 
 
-def batches_after(log: ShardLog, logstore: int, cursor: int) -> Iterator[SavedProducer]:
-    """The newest batches of each producer in a log, from a cursor on. Blocks."""
+def batches_after(log: ShardLog, logstore: int, cursor: int) -> Iterator[SavedProducer] | None:
+    """The newest batches of each producer in a log, from a cursor on; None if the log is damaged there. What
+    is known of its producers is old then: they must be forgotten, since whatever they send would be out of
+    order. Blocks."""
     found: dict[ProducerKey, deque[StoredBatch]] = {}
     first, end = log.first_cursor, log.extent.end_cursor
     try:
@@ -121,4 +123,5 @@ def batches_after(log: ShardLog, logstore: int, cursor: int) -> Iterator[SavedPr
             cursor = read.next_cursor
     except LogDamaged as error:  # who reads the log gets an error; a producer may begin anywhere
         _log.error("batches of producers not read", logstore=logstore, error=str(error))
+        return None
     return (SavedProducer(key, tuple(batches)) for key, batches in found.items())

@@ -258,10 +258,16 @@ class _Start:
         """What was saved of them, and the batches that the logs have besides."""
         engine = self._engine
         marks = {engine.logs[mark.logstore, mark.shard]: mark for mark in self._database.producer_marks()}
-        later: list[SavedProducer] = []
+        saved, later = self._database.producers(), list[SavedProducer]()
+        damaged: set[int] = set()
         for log, mark in marks.items():
-            later += await engine.on_file_thread(partial(batches_after, log, mark.logstore, mark.cursor))
+            found = await engine.on_file_thread(partial(batches_after, log, mark.logstore, mark.cursor))
+            if found is None:
+                damaged.add(mark.logstore)
+            else:
+                later += found
             self._progress.check()
-        await engine.producers.restore(
-            self._database.producers(), later, marks={log: mark.cursor for log, mark in marks.items()}
-        )
+        known, more = ([one for one in those if one.key.topic not in damaged] for those in (saved, later))
+        # Without batches, they are forgotten durably.
+        more += [SavedProducer(one.key, ()) for one in saved if one.key.topic in damaged]
+        await engine.producers.restore(known, more, marks={log: mark.cursor for log, mark in marks.items()})

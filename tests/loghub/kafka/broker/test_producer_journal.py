@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-from loghub.service.producer_journal import batches_after
+import pytest
+
+from loghub.kafka.wire.error_codes import ErrorCode
+from loghub.service.producer_journal import ProducerJournal, batches_after
 from tests.loghub.kafka.broker.broker_place import Place, run
 from tests.loghub.kafka.broker.test_produce import numbered
 
@@ -30,7 +33,8 @@ def test_a_start_reads_from_where_the_last_save_was_and_nothing_of_a_shard_at_re
         assert marks_of(place) == [(0, first + 3)]
         await numbered(client, 3, "d")
         ((_, cursor),) = marks_of(place)
-        (found,) = batches_after(log, key[0], cursor)
+        (found,) = batches_after(log, key[0], cursor) or (None,)
+        assert found is not None
         assert [batch.sequence.first for batch in found.batches] == [3]
         await engine.producers.save()
         await engine.producers.save()
@@ -51,3 +55,36 @@ def test_who_sends_nothing_causes_no_write(tmp_path: Path) -> None:
         assert place.engine.commits["metadata"].latencies.count == commits
 
     run(scenario, tmp_path / "d")
+
+
+def test_where_a_log_is_damaged_producers_may_begin_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was saved of them is too old to go on from."""
+
+    async def before(place: Place) -> None:
+        client = await place.client()
+        await numbered(client, 0, "a")
+        await place.engine.producers.save()
+        for sequence in range(1, 20):
+            await numbered(client, sequence, "b" * 1000)
+        monkeypatch.setattr(ProducerJournal, "_save", _nothing)  # as at a crash
+
+    async def after(place: Place) -> None:
+        assert (await numbered(await place.client(), 20, "c"))[0] == ErrorCode.NONE
+
+    async def restarted(place: Place) -> None:
+        assert (await numbered(await place.client(), 21, "d"))[0] == ErrorCode.NONE
+
+    run(before, tmp_path / "d")
+    monkeypatch.undo()
+    sealed = sorted((tmp_path / "d").rglob("*.seg"))[1]
+    content = bytearray(sealed.read_bytes())
+    content[500] ^= 1
+    sealed.write_bytes(content)
+    run(after, tmp_path / "d")
+    run(restarted, tmp_path / "d")
+
+
+async def _nothing(_: ProducerJournal) -> None:
+    """Instead of what a crash prevents."""
