@@ -75,6 +75,15 @@ def jvm_options() -> str:
     return f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC{shared}"
 
 
+# Settings of Spark for a worker whose JVMs live for a minute, wherever its tasks run.
+SMALL = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": jvm_options(),
+    "spark.executor.memory": f"{EXECUTOR_MIB}m",
+    "spark.task.maxFailures": "2",
+}
+
+
 @contextmanager
 def running_cluster(
     folder: Path, *, hidden: Sequence[Path], workers: int = 2, cores: int = 1

@@ -18,6 +18,7 @@ import pytest
 
 from loghub.client.http import HttpLogHub
 from loghub.sink_settings import (
+    ConsoleSink,
     DeltaSink,
     JsonSink,
     KafkaSink,
@@ -37,6 +38,7 @@ from tests.loghub_worker.sink_views import (
     CopiesView,
     FilesView,
     LinesView,
+    NothingView,
     SinkView,
     TableView,
     TopicView,
@@ -68,6 +70,7 @@ class Place:
     folder: Path
     client: HttpLogHub  # of a project with the logstore that is consumed
     fixture: Callable[[str], Any]  # gets a fixture of the test by name
+    printed: Callable[[], str] = str  # what the workers have printed
 
 
 def _bucket(place: Place) -> tuple[str, S3Settings, Path, Mapping[str, str]]:
@@ -155,6 +158,13 @@ def logstore_copy(place: Place) -> Iterator[Target]:
 
 
 @contextmanager
+def logstore_rows(place: Place) -> Iterator[Target]:
+    place.client.create_logstore(COPY, shards=1)
+    view = CopiesView(place.client)
+    yield Target(settings=LogstoreSink(project=PROJECT, logstore=COPY), view=view, ids=view.ids)
+
+
+@contextmanager
 def kafka_topic(place: Place) -> Iterator[Target]:
     if missing := kafka.missing():
         pytest.skip(missing)
@@ -182,6 +192,18 @@ def files_of_spark(place: Place) -> Iterator[Target]:
     )
 
 
+@contextmanager
+def console(place: Place) -> Iterator[Target]:
+    """What it prints is among what the workers of other tests print, which have other columns."""
+    before = len(place.printed())
+
+    def ids() -> Counter[str]:
+        lines = place.printed()[before:].splitlines()
+        return Counter(json.loads(line)["id"] for line in lines if line.startswith('{"id":'))
+
+    yield Target(settings=ConsoleSink(rows=1000), view=NothingView(), ids=ids)
+
+
 MakeTarget = Callable[[Place], AbstractContextManager[Target]]
 EXACTLY_ONCE: Sequence[Any] = [
     pytest.param(folder, id="folder"),
@@ -195,4 +217,20 @@ AT_LEAST_ONCE: Sequence[Any] = [
     pytest.param(kafka_topic, id="kafka"),
     pytest.param(logstore_copy, id="copy"),
     pytest.param(files_of_spark, id="spark"),
+]
+# What executors can write to; the first one is fast. A bucket is refused (docs/scaling.md 4).
+IN_A_CLUSTER: Sequence[Any] = [
+    pytest.param(postgresql, id="postgresql"),
+    *(
+        pytest.param(make, id=name, marks=pytest.mark.deep)
+        for name, make in {
+            "json": lines_in_a_folder,
+            "delta": delta_table,
+            "logstore": logstore_rows,
+            "copy": logstore_copy,
+            "kafka": kafka_topic,
+            "spark": files_of_spark,
+            "console": console,
+        }.items()
+    ),
 ]

@@ -35,6 +35,13 @@ class SinkView(Protocol):
         checkpoint after, by shard."""
 
 
+class NothingView:
+    """A sink that keeps nothing."""
+
+    def last_begins(self) -> Mapping[int, int]:
+        return {}
+
+
 class FilesView:
     """A folder, or the folder behind a bucket, with a commit log."""
 

@@ -1,5 +1,8 @@
-"""Workers whose tasks run in a Spark standalone cluster that has neither their disk nor their code: nothing
-is lost, doubled or counted twice, also if executors are killed."""
+"""Whole processes of workers whose tasks run in a Spark standalone cluster that has neither their disk nor
+their code, and what they say if the cluster lacks what they need.
+
+What holds for every master is in `test_spark_masters.py`.
+"""
 
 import os
 import signal
@@ -12,16 +15,8 @@ import msgspec
 import pytest
 
 from loghub.sink_settings import ParquetSink
-from loghub.worker_contract import (
-    ENV_SINK_CREDENTIALS_DIR,
-    LOCAL_MASTER,
-    OnFailure,
-    PythonPipeline,
-    WorkerConfig,
-)
-from tests import spark_cluster
+from loghub.worker_contract import OnFailure, PythonPipeline, WorkerConfig
 from tests.loghub_worker.query.poison import LOWER, UPPER, ids, put, put_around_a_poison
-from tests.loghub_worker.sink.postgresql.line_worker import sink_settings
 from tests.loghub_worker.support import (
     GROUP,
     GUARD_S,
@@ -34,11 +29,10 @@ from tests.loghub_worker.support import (
     worker_config,
     worker_processes,
 )
-from tests.postgresql_server import running_postgresql, write_credentials
-from tests.spark_cluster import Cluster, running_cluster
+from tests.spark_cluster import SMALL, Cluster
 from tests.support import ServiceProcess, running_service, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.deep, pytest.mark.timeout(1800)]
 
 HELD = "held"
 # A user's module. Its function holds a task until a file exists, so that the task can be killed.
@@ -61,40 +55,12 @@ def run(logs):
     named = logs.select(F.udf(hold)("contents.id").alias("id"), "contents.status")
     return named.selectExpr("id", "CAST(status AS INT) AS status")
 """
-SMALL = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-    "spark.executor.extraJavaOptions": spark_cluster.jvm_options(),
-    "spark.executor.memory": f"{spark_cluster.EXECUTOR_MIB}m",
-    "spark.task.maxFailures": "2",
-}
 
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[ServiceProcess]:
     with running_service(tmp_path / "service") as process:
         yield process
-
-
-@pytest.fixture(scope="module")
-def driver_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folders of all workers, which executors do not see."""
-    return tmp_path_factory.mktemp("driver")
-
-
-@pytest.fixture(scope="module")
-def cluster(driver_disk: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    if missing := spark_cluster.missing():
-        pytest.skip(missing)
-    with running_cluster(tmp_path_factory.mktemp("spark") / "cluster", hidden=[driver_disk]) as running:
-        yield running
-
-
-@pytest.fixture(params=[pytest.param("local", marks=pytest.mark.deep), "standalone"])
-def master(request: pytest.FixtureRequest) -> str:
-    if request.param == "local":
-        return LOCAL_MASTER
-    cluster: Cluster = request.getfixturevalue("cluster")
-    return cluster.url
 
 
 def config_of(service: ServiceProcess, sink: Path, **changes: Any) -> WorkerConfig:
@@ -112,7 +78,7 @@ def skips_of(worker: WorkerProcess) -> dict[int, int]:
 
 
 def test_code_arrives_killed_tasks_count_once_and_a_bad_log_stops_only_its_shard(
-    master: str, request: pytest.FixtureRequest, service: ServiceProcess, driver_disk: Path, tmp_path: Path
+    cluster: Cluster, service: ServiceProcess, driver_disk: Path, tmp_path: Path
 ) -> None:
     client = prepare(service, shards=2, timeout_s=10)
     sink = tmp_path / "sink"
@@ -123,7 +89,7 @@ def test_code_arrives_killed_tasks_count_once_and_a_bad_log_stops_only_its_shard
     config = config_of(
         service,
         sink,
-        spark_master=master,
+        spark_master=cluster.url,
         pipeline=PythonPipeline(
             function="enrich:run", files={"enrich.py": MODULE.replace("{FOLDER}", str(tmp_path))}
         ),
@@ -137,11 +103,9 @@ def test_code_arrives_killed_tasks_count_once_and_a_bad_log_stops_only_its_shard
             return any(tmp_path.glob("holding-*"))
 
         wait_until(is_held, "the task to be held", guard_s=GUARD_S)
-        if master != LOCAL_MASTER:
-            cluster: Cluster = request.getfixturevalue("cluster")
-            (held,) = (int(path.name.partition("-")[2]) for path in tmp_path.glob("holding-*"))
-            os.kill(cluster.executor_of(held), signal.SIGKILL)
-            wait_until(lambda: len([*tmp_path.glob("holding-*")]) > 1, "the next attempt", guard_s=GUARD_S)
+        (held,) = (int(path.name.partition("-")[2]) for path in tmp_path.glob("holding-*"))
+        os.kill(cluster.executor_of(held), signal.SIGKILL)
+        wait_until(lambda: len([*tmp_path.glob("holding-*")]) > 1, "the next attempt", guard_s=GUARD_S)
         (tmp_path / "go").touch()
         wait_delivered(sink, sent, [worker])
         wait_until(lambda: all_saved(client), "the checkpoints", guard_s=GUARD_S)
@@ -160,7 +124,6 @@ def test_code_arrives_killed_tasks_count_once_and_a_bad_log_stops_only_its_shard
     assert delivered(sink) == sent
 
 
-@pytest.mark.deep
 def test_a_volume_that_executors_do_not_have_is_reported_and_nothing_counts_as_delivered(
     cluster: Cluster, service: ServiceProcess, driver_disk: Path, tmp_path: Path
 ) -> None:
@@ -188,34 +151,6 @@ def test_a_volume_that_executors_do_not_have_is_reported_and_nothing_counts_as_d
     assert delivered(sink) == Counter()
 
 
-@pytest.mark.deep
-def test_a_table_gets_each_row_once_through_the_driver(
-    master: str, service: ServiceProcess, driver_disk: Path, tmp_path: Path
-) -> None:
-    credentials = write_credentials(tmp_path / "database")
-    with running_postgresql() as server:
-        client = prepare(service, shards=2, timeout_s=10)
-        sent = Counter({f"{n}-{key[0]}": 1 for n in range(50) for key in (LOWER, UPPER)})
-        for name in sent:
-            put(client, name, hash_key=LOWER if name.endswith(LOWER[0]) else UPPER)
-        config = worker_config(
-            service.endpoint,
-            sink_settings(server.port, create_table=True),
-            cores=2,
-            spark_conf=SMALL,
-            spark_master=master,
-        )
-        environment = {ENV_SINK_CREDENTIALS_DIR: str(credentials)}
-        with worker_processes(driver_disk / tmp_path.name, service, environment) as workers:
-            worker = workers.start("w-0", config)
-            wait_until(
-                lambda: worker.phase != "failed" and all_saved(client), "the checkpoints", guard_s=GUARD_S
-            )
-            assert worker.end(signal.SIGTERM) == 0, worker.log_tail()
-        assert Counter(name for (name,) in server.rows("SELECT id FROM lines")) == sent
-
-
-@pytest.mark.deep
 def test_a_log_that_ends_each_executor_is_found_and_skipped(
     cluster: Cluster, service: ServiceProcess, driver_disk: Path, tmp_path: Path
 ) -> None:
@@ -249,7 +184,6 @@ def test_a_log_that_ends_each_executor_is_found_and_skipped(
     assert reasons == {"ExecutorLost"}
 
 
-@pytest.mark.deep
 def test_a_worker_that_gets_no_executor_ends_with_the_reason(
     cluster: Cluster, service: ServiceProcess, driver_disk: Path, tmp_path: Path
 ) -> None:
