@@ -1,8 +1,9 @@
 """Packages of a lock file in a folder of their own, outside the virtual environment.
 
 Some packages must not be in the environment that the tests run in: the Go toolchain is too large for
-`make setup`, and the tests also cover what happens where pandas is absent. Such packages are installed
-once into the cache folder, in a folder named after the lock.
+`make setup`, the tests also cover what happens where pandas is absent, and Spark Connect needs another
+protobuf than the vendor's SDK. Such packages are installed once into the cache folder, in a folder named
+after the lock, or as a virtual environment of its own.
 """
 
 import hashlib
@@ -43,14 +44,36 @@ def folder(lock: str, *, without: str = "") -> Path:
     return made
 
 
+def environment(lock: str) -> Path:
+    """The Python of a virtual environment that has just the packages of the lock.
+
+    Raises `RuntimeError` if it cannot be made.
+    """
+    source = LOCKS / f"{lock}.txt"
+    key = hashlib.sha256(f"{sys.version}{source.read_text()}".encode()).hexdigest()[:16]
+    made = paths.cache_folder() / "packages" / f"{lock}-environment-{key}"
+    ready = made / "ready"
+    with runs.locked(made.with_suffix(".lock"), guard_s=GUARD_S, what=f"installing locks/{lock}.txt"):
+        if not ready.exists():
+            shutil.rmtree(made, ignore_errors=True)
+            _uv("venv", "--quiet", "--python", sys.executable, made)
+            options = ["--quiet", "--python", made, "--require-hashes"]
+            _uv("pip", "sync", *options, source)
+            ready.touch()
+    return made / "bin" / "python"
+
+
+def _uv(*arguments: str | Path) -> None:
+    command = [Path(sys.executable).with_name("uv"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GUARD_S, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"uv {arguments[0]} failed: {done.stderr.strip()}")
+
+
 def _install(text: str, made: Path) -> None:
     part, list_file = made.with_suffix(".part"), made.with_suffix(".txt")
     shutil.rmtree(part, ignore_errors=True)
     list_file.write_text(text)
-    uv = Path(sys.executable).with_name("uv")
-    command = [uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", sys.executable]
-    options = ["--no-deps", "--require-hashes", "--target", part, "-r", list_file]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=GUARD_S, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"could not install {list_file.name}: {done.stderr.strip()}")
+    options = ["--quiet", "--compile-bytecode", "--python", sys.executable, "--no-deps", "--require-hashes"]
+    _uv("pip", "install", *options, "--target", part, "-r", list_file)
     part.rename(made)

@@ -29,7 +29,7 @@ _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
 _HIDE = 'for folder in $HIDDEN; do mount -t tmpfs none "$folder" || exit 1; done; exec "$@"'
 # `warn` is the default of Spark's shell; both lines above are at `info`.
-_LOGGING = """rootLogger.level = info
+LOGGING = """rootLogger.level = info
 rootLogger.appenderRef.stdout.ref = console
 appender.console.type = Console
 appender.console.name = console
@@ -91,7 +91,7 @@ def running_cluster(
     """A master and workers with so many cores each, for which the folders `hidden` are empty."""
     folder.mkdir()
     (folder / "conf").mkdir()
-    (folder / "conf" / "log4j2.properties").write_text(_LOGGING)
+    (folder / "conf" / "log4j2.properties").write_text(LOGGING)
     with ExitStack() as ends:
         _start(ends, folder, "master", ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"], prefix=[])
         log = folder / "master.log"

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from loghub.worker_contract import ENV_CLASS_ARCHIVE
-from tests import java, kafka
+from tests import java, kafka, locked
 from tests.cluster import build, chart_tools, images, packages, paths, provider, s3_server
 from tests.compat import consumers
 from tests.compat.kafka import other_languages
@@ -57,6 +57,7 @@ def _steps(*, upstream: bool, cluster_only: bool) -> list[Callable[[], object]]:
     steps.append(chart_tools.ensure_all)  # after the programs that they share packages with
     if not cluster_only:
         steps += [s3_server.program, consumers.install, other_languages.install]
+        steps.append(lambda: locked.environment("connect"))
     if upstream:
         steps.append(_build_images)
     return steps

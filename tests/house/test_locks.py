@@ -54,5 +54,16 @@ def test_the_workers_lock_with_pandas_is_the_workers_and_more() -> None:
     assert "pandas" not in pins("dev"), "the tests cover a worker without pandas too"
 
 
+def test_the_lock_of_spark_connect_has_its_extra_and_but_for_what_connect_needs_the_tested_versions() -> None:
+    locked, tested = pins("connect"), pins("dev")
+    assert wanted("connect") <= locked.keys()
+    assert wanted("spark") <= wanted("connect"), "it has everything that the data source imports"
+    assert {name for name, version in locked.items() if tested.get(name, version) != version} == {
+        "grpcio",
+        "protobuf",
+    }
+    assert "aliyun-log-python-sdk" not in locked
+
+
 def test_the_dev_lock_has_every_package() -> None:
     assert wanted("service", "worker", "operator", "local", "spark", "dev") <= pins("dev").keys()
