@@ -58,7 +58,8 @@ FROM logs
 """
 CAST = "SELECT contents['id'] AS id, CAST(contents['status'] AS INT) AS status FROM logs"
 # A user's module. One function holds a task until a file exists, so that the task can be killed, and the
-# other ends the process that runs it.
+# other ends the process that runs it. Both run after the logs were read and have moved, so that with an
+# executor what it has read is lost too, and is read again.
 MODULE = """
 import os, signal, time
 from pyspark.sql import functions as F
@@ -76,7 +77,8 @@ def die(name):
     return name
 
 def run(logs):
-    return logs.select(F.udf({FUNCTION})("contents.id").alias("id"))
+    moved = logs.select("contents.id").repartition(2)
+    return moved.select(F.udf({FUNCTION})("id").alias("id"))
 """
 
 
