@@ -53,9 +53,11 @@ class Checkpoint(ApiModel):
     """When a worker saves the checkpoint of a shard at the log service."""
 
     interval_seconds: Annotated[int, Field(ge=0, le=600)] = Field(
-        default=0,
+        default=5,
         description=(
             "The shortest time between two checkpoints of a shard, in seconds; 0 saves one after each "
-            "micro-batch. A worker that stops always saves first."
+            "micro-batch. After a crash, what came since the last checkpoint is read again: sinks that "
+            "deliver exactly once drop it, others repeat it. A shard that is given up is saved at once, and "
+            "a worker that stops saves all of its shards."
         ),
     )

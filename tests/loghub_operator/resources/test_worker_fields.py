@@ -46,6 +46,13 @@ def test_every_field_of_a_batch_reaches_the_worker() -> None:
     assert config.pipeline == contract.SqlPipeline(text=group.spec.pipeline.sql or "")
 
 
+@pytest.mark.parametrize(("checkpoint", "wanted"), [({}, 5.0), ({"intervalSeconds": 0}, 0.0)])
+def test_checkpoints_are_five_seconds_apart_unless_the_object_says_otherwise(
+    checkpoint: Document, wanted: float
+) -> None:
+    assert worker_config(resource({"checkpoint": checkpoint}), PLACEMENT).checkpoint_interval_s == wanted
+
+
 @pytest.mark.parametrize(
     ("fetch", "wanted"),
     [

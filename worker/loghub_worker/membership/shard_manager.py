@@ -216,8 +216,8 @@ class ShardManager:
 
     def save_all(self) -> None:
         """Save every position that the sink has and the service does not have, if it is due. The job calls
-        this after each batch and goes on once all are saved or have failed, so that sinks without a record
-        repeat no more than a batch; the manager's thread retries what fails."""
+        this after each batch and goes on once all are saved or have failed, so that with an interval of 0
+        sinks without a record repeat no more than a batch; the manager's thread retries what fails."""
         started, busy = self._begin_saves()
         self._tasks.wait_for(started | busy)
         if busy:
