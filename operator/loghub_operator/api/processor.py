@@ -78,12 +78,14 @@ class Redelivery(ApiModel):
 
 class RetryLogstore(ApiModel):
     """A logstore in which logs wait that failed pipeline.onFailure.maxAttempts times, so that their shard can
-    go on. The workers read it in a consumer group of the same name, which they create. After the last delay,
-    pipeline.onFailure settles the logs."""
+    go on. The workers read it in a consumer group GROUP-FROM-LOGSTORE, which they create: readers-FROM-access
+    for the group readers of the logstore access. After the last delay, pipeline.onFailure settles the logs.
+    """
 
     name: LogstoreName = Field(
         description=(
-            "Name of the logstore, which must exist in the project that is consumed, for this group only."
+            "Name of the logstore, which must exist in the project that is consumed. Several groups may share"
+            " it: each passes over the logs of the others."
         )
     )
     delays_seconds: Annotated[
