@@ -45,6 +45,38 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+# For each package of the wheel, lines that use it, and what a type checker knows then.
+TYPED = {
+    "loghub": ("from loghub.wire.cursor import decode", "decode('')", "int"),
+    "loghub_operator": ("from loghub_operator.api.patterns import amount", "amount('1')", "float"),
+    "loghub_spark": ("from loghub_spark import LogHubDataSource", "LogHubDataSource.name()", "str"),
+    "loghub_worker": (
+        "from loghub_worker.api import Consumer",
+        "Consumer.assignment",
+        "def (self: loghub_worker.consumer.consumer.Consumer) -> tuple[int, ...]",
+    ),
+}
+
+
+def test_a_type_checker_sees_the_annotations_of_every_package(wheel: Path, tmp_path: Path) -> None:
+    place = tmp_path / "venv"
+    venv.create(place)
+    (site,) = place.glob("lib/python3*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    assert {path.name for path in site.iterdir() if path.suffix != ".dist-info"} == TYPED.keys()
+    lines = [f"{imported}\nreveal_type({used})\n" for imported, used, _ in TYPED.values()]
+    (tmp_path / "uses.py").write_text("".join(lines))
+    command = [sys.executable, "-m", "mypy", "--python-executable", str(place / "bin" / "python")]
+    # Other packages are not installed there.
+    options = ["--config-file", os.devnull, "--cache-dir", str(tmp_path / "cache"), "uses.py"]
+    checked = subprocess.run(
+        command + options, cwd=tmp_path, capture_output=True, text=True, timeout=GUARD_S, check=False
+    )
+    wanted = [known for _, _, known in TYPED.values()]
+    assert re.findall(r'Revealed type is "(.*)"', checked.stdout) == wanted, checked.stdout + checked.stderr
+
+
 def packages(of: Distribution, extra: str, found: dict[str, Distribution]) -> dict[str, Distribution]:
     """The packages that a distribution requires with an extra, at any depth."""
     for text in of.requires or ():
