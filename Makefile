@@ -98,9 +98,10 @@ bench: $(READY) ## run the benchmarks: start of the service by its data, its CPU
 lock: $(READY) ## regenerate locks/ from pyproject.toml
 	$(PY) tests/house/lock.py
 
-crds: $(READY) ## regenerate crds/, the chart's copy and docs/reasons.md from the models
+crds: $(READY) ## regenerate crds/, the chart's copy, docs/fields.md and docs/reasons.md from the models
 	$(PY) -m loghub_operator.api.crd > crds/.made && mv crds/.made crds/loghubconsumergroups.loghub.dev.yaml
 	cp crds/loghubconsumergroups.loghub.dev.yaml charts/loghub-operator/files/crd.yaml
+	$(PY) -m loghub_operator.tools.fields_page > docs/.made && mv docs/.made docs/fields.md
 	$(PY) -m loghub_operator.tools.reasons_page > docs/.made && mv docs/.made docs/reasons.md
 
 clean: ## remove the venv and build outputs of this folder
