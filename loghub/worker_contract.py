@@ -284,7 +284,7 @@ class WorkerReason(StrEnum):
     letter cannot be written; the shard waits. INVALID_SINK: the sink's settings are invalid, or the query's
     columns do not fit its table; the message names them. SINK_UNAVAILABLE: the sink cannot be written, for
     example because the disk is full, permissions are missing, the volume has no hard links or the database
-    does not answer; a worker that holds shards retries first. STATE_UNAVAILABLE: the worker's own state
+    does not answer; the worker retries for as long as it takes. STATE_UNAVAILABLE: the worker's own state
     directory cannot be written, for example because its volume is full; the worker retries. JAVA_MISSING: the
     worker's image, or this machine, has no Java. SPARK_MASTER_UNAVAILABLE: the master of spec.spark.master
     does not answer, is of another release of Spark, or has ended the worker's application; or the API server

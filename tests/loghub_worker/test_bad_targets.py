@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,7 +19,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from loghub.client.http import HttpLogHub
 from loghub.sink_settings import LogstoreSink
+from loghub_worker.query import streaming_query
+from loghub_worker.query.streaming_query import MAX_FAILURES
 from loghub_worker.sink import bucket as bucket_module
+from loghub_worker.worker import WorkerRuntime
 from tests.cluster.s3_server import S3Server, running_s3_server
 from tests.loghub_worker.sink_targets import (
     MakeTarget,
@@ -153,13 +157,14 @@ class Case:
     spoil: Spoil
     reason: str = "SinkUnavailable"
     message: str
+    outlasts: bool = False  # the worker fails more often than a query that cannot run may
 
 
 CASES = {
     "folder, not mounted": Case(
         make=folder, spoil=a_file_instead_of("sink"), reason="PipelineFailed", message="not a directory"
     ),
-    "folder, full": Case(make=folder, spoil=full, message="No space left on device"),
+    "folder, full": Case(make=folder, spoil=full, message="No space left on device", outlasts=True),
     "folder, no rights": Case(make=lines_in_a_folder, spoil=no_rights, message="Permission denied"),
     "bucket, no rights": Case(make=bucket, spoil=wrong_key, message="secretAccessKey is not that of"),
     "bucket, away": Case(make=bucket, spoil=no_server, message="no answer from the object storage"),
@@ -183,19 +188,44 @@ CASES = {
 }
 
 
+AT_START = {
+    "folder, not mounted": Case(make=folder, spoil=a_file_instead_of("sink"), message="Not a directory"),
+    "bucket, away": CASES["bucket, away"],
+}
+
+
+def failures(worker: WorkerRuntime) -> int:
+    """Of the whole query, in a row."""
+    assert worker._query_runner is not None
+    return worker._query_runner._failures
+
+
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[ServiceProcess]:
     with running_service(tmp_path / "service") as process:
         yield process
 
 
+def bad_target(case: Case) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.tools] if case.make is bucket else []
+
+
+def spot_of(case: Case, folder: Path, client: HttpLogHub, request: Any) -> Spot:
+    """What the case may spoil; with a server for a bucket, which ends with the test."""
+    patch = request.getfixturevalue("monkeypatch")
+    spot = Spot(folder=folder, client=client, patch=patch)
+    if case.make is not bucket:
+        return spot
+    patch.setattr(bucket_module, "RETRY_TIMEOUT_S", 1)
+    server = running_s3_server(request.getfixturevalue("versitygw"), folder / "s3")
+    request.addfinalizer(lambda: server.__exit__(None, None, None))
+    return replace(spot, s3=server.__enter__())
+
+
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
     "case",
-    [
-        pytest.param(case, id=name, marks=[pytest.mark.tools] if case.make is bucket else [])
-        for name, case in CASES.items()
-    ],
+    [pytest.param(case, id=name, marks=bad_target(case)) for name, case in CASES.items()],
 )
 def test_a_target_that_cannot_be_used_for_a_while_costs_no_log(
     tmp_path: Path,
@@ -205,12 +235,7 @@ def test_a_target_that_cannot_be_used_for_a_while_costs_no_log(
     case: Case,
 ) -> None:
     client = prepare(service, shards=1)
-    spot = Spot(folder=tmp_path, client=client, patch=monkeypatch)
-    if case.make is bucket:
-        monkeypatch.setattr(bucket_module, "RETRY_TIMEOUT_S", 1)
-        server = running_s3_server(request.getfixturevalue("versitygw"), tmp_path / "s3")
-        request.addfinalizer(lambda: server.__exit__(None, None, None))
-        spot = replace(spot, s3=server.__enter__())
+    spot = spot_of(case, tmp_path, client, request)
     producer = Producer(client)
     with case.make(Place(folder=tmp_path, client=client, fixture=lambda _: spot.s3)) as target:
         for name, value in target.variables.items():
@@ -220,6 +245,8 @@ def test_a_target_that_cannot_be_used_for_a_while_costs_no_log(
         with running(tmp_path / "w-0", service, config) as worker:
             wait_until(lambda: all_saved(client), "the first logs", guard_s=GUARD_S)
             assert target.ids() == producer.sent
+            if case.outlasts:
+                monkeypatch.setattr(streaming_query, "MAX_PAUSE_S", 0.01)
             with case.spoil(spot):
                 producer.put(groups=10)
                 wait_until(lambda: worker.status().reason == case.reason, "the reason", guard_s=GUARD_S)
@@ -228,8 +255,46 @@ def test_a_target_that_cannot_be_used_for_a_while_costs_no_log(
                 assert status.phase == "running"
                 assert [shard.shard for shard in status.shards] == [0], "it keeps its shards"
                 assert not all_saved(client)
+                if case.outlasts:
+                    wait_until(lambda: failures(worker) > MAX_FAILURES, "more failures", guard_s=GUARD_S)
             wait_until(lambda: all_saved(client), "the rest", guard_s=GUARD_S)
             wait_until(lambda: worker.status().reason == "", "the reason to be cleared", guard_s=GUARD_S)
             skipped = worker.status().skipped
         assert skipped == []
+        assert target.ids() == producer.sent
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=name, marks=bad_target(case)) for name, case in AT_START.items()],
+)
+def test_a_worker_that_starts_meanwhile_waits_for_its_target(
+    tmp_path: Path,
+    service: ServiceProcess,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    case: Case,
+) -> None:
+    """It waits before Spark starts, and joins its group once the target is back."""
+    client = prepare(service, shards=1)
+    spot = spot_of(case, tmp_path, client, request)
+    producer = Producer(client)
+    with case.make(Place(folder=tmp_path, client=client, fixture=lambda _: spot.s3)) as target:
+        for name, value in target.variables.items():
+            monkeypatch.setenv(name, value)
+        producer.put(groups=5)
+        (tmp_path / "sink").mkdir()
+        spoiled = case.spoil(spot)
+        spoiled.__enter__()
+        with running(tmp_path / "w-0", service, worker_config(service.endpoint, target.settings)) as worker:
+            try:
+                wait_until(lambda: worker.status().reason == case.reason, "the reason", guard_s=GUARD_S)
+                status = worker.status()
+                assert (status.phase, status.shards) == ("starting", [])
+                assert case.message in status.message
+            finally:
+                spoiled.__exit__(None, None, None)
+                wait_until(lambda: all_saved(client), "all logs", guard_s=GUARD_S)
+            assert worker.status().reason == ""
         assert target.ids() == producer.sent

@@ -1,4 +1,5 @@
-"""A real worker whose database goes away while it delivers, and comes back: it waits, and nothing is lost."""
+"""A real worker whose database is away when it starts, and goes away while it delivers: it waits both times,
+and nothing is lost."""
 
 import signal
 from pathlib import Path
@@ -32,16 +33,20 @@ def test_a_worker_waits_for_its_database_and_delivers_each_line_once(tmp_path: P
         client = prepare(service, shards=2)
         producer = Producer(client)
         sink = sink_settings(server.port, create_table=True)
+
+        def reported() -> bool:
+            status = worker.status
+            return bool(worker.phase) and status is not None and status.reason == "SinkUnavailable"
+
+        server.stop(signal.SIGQUIT)
         worker = workers.start("w-0", worker_config(service.endpoint, sink, max_log_groups=5))
+        wait_until(reported, "the status to say so at the start", guard_s=GUARD_S)
+        assert worker.phase == "starting"
+        server.start()
         producer.put(groups=20)
         wait_until(lambda: worker.phase == "running" and all_saved(client), "the first rows", guard_s=GUARD_S)
         server.stop(signal.SIGQUIT)
         producer.put(groups=40)
-
-        def reported() -> bool:
-            status = worker.status
-            return status is not None and status.reason == "SinkUnavailable"
-
         wait_until(reported, "the status to say so", guard_s=GUARD_S)
         assert worker.status is not None
         assert f"127.0.0.1:{server.port}/logs: connection" in worker.status.message

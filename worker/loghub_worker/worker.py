@@ -35,7 +35,7 @@ from loghub_worker.metrics import Counter
 from loghub_worker.query.pipeline_check import checked_rows, state_identity
 from loghub_worker.query.query_counters import query_counters
 from loghub_worker.query.query_settings import QuerySettings
-from loghub_worker.query.spark_session import invalid, sink_failures, start_spark
+from loghub_worker.query.spark_session import invalid, start_spark
 from loghub_worker.query.stateful_plan import refuse_settings
 from loghub_worker.query.stateful_query import StatefulQueryRunner
 from loghub_worker.query.streaming_query import QueryRunner
@@ -43,6 +43,7 @@ from loghub_worker.query.transform import make_transform
 from loghub_worker.settings import WorkerSettings, is_drain_requested
 from loghub_worker.sink.batch_sink import BatchSink
 from loghub_worker.sink.sink_credentials import SinkCredentials
+from loghub_worker.sink.sink_start import SinkStart
 from loghub_worker.sink.sinks import make_sink
 from loghub_worker.spark_errors import SPARK_ERRORS
 from loghub_worker.state.ledger import StateLedger
@@ -89,6 +90,7 @@ class WorkerRuntime:
         self._ledger: StateLedger | None = None  # of a stateful pipeline
         self._failed = ReportedError()
         self._starting = False
+        self._sink_start = SinkStart(self._wait_at_start, random=chance)
         self._publisher = StatusPublisher(settings, clock, self.status, self._counters)
 
     def request_stop(self) -> None:
@@ -179,12 +181,18 @@ class WorkerRuntime:
         self._group_watch.start()
 
     def _check_sink(self, check: Callable[[], None]) -> None:
-        with sink_failures():
-            try:
-                check()
-            except (*SPARK_ERRORS, ValueError) as error:
-                raise invalid(error) from error
+        try:
+            self._sink_start.take(check)
+        except (*SPARK_ERRORS, ValueError) as error:
+            raise invalid(error) from error
         self._end_if_stopped()
+
+    def _wait_at_start(self, seconds: float) -> None:
+        deadline_s = self._clock.monotonic_s() + seconds
+        while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
+            self._is_stopped_in(min(left_s, STEP_S))
+            self._end_if_stopped()
+            self._raise_failures()
 
     def _end_if_stopped(self) -> None:
         """End the start if a stop was requested. The exception of the signal handler may have been lost:
@@ -194,14 +202,16 @@ class WorkerRuntime:
             raise _StoppedAtStart
 
     def _make_sink(self) -> BatchSink:
-        with sink_failures():
-            return make_sink(
+        return self._sink_start.take(
+            partial(
+                make_sink,
                 self._config,
                 consumer=self._settings.consumer,
                 credentials_dir=self._settings.credentials_dir,
                 sink_credentials=SinkCredentials(self._settings.sink_credentials_dir),
                 scratch=self._exchange.folder,
             )
+        )
 
     def _open_ledger(self) -> StateLedger:
         try:
@@ -353,7 +363,7 @@ class WorkerRuntime:
 
     def _current_error(self, query: QueryProgress) -> ReportedError:
         """The first error of the parts, those closest to the cause first; empty if there is none."""
-        errors = [self._failed, self._shared_state.error]
+        errors = [self._failed, self._shared_state.error, self._sink_start.error]
         if self._heartbeat and self._shard_manager and self._query_runner:
             shard_manager = self._shard_manager
             errors += [

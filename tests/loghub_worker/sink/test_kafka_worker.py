@@ -1,4 +1,5 @@
-"""A whole worker that writes to a real Kafka broker, which ends and comes back."""
+"""A whole worker that writes to a real Kafka broker, which is away when the worker starts, and ends and comes
+back later."""
 
 import json
 from collections import Counter
@@ -55,15 +56,19 @@ def test_a_broker_that_is_gone_for_a_while_costs_no_log_and_the_password_is_in_n
         )
         producer = Producer(client)
         producer.put(groups=20)
+
+        def reason() -> str:
+            assert worker.phase in ("", "starting", "running")
+            return worker.status.reason if worker.status is not None else ""
+
+        broker.stop()
         worker = workers.start("w-0", config)
+        wait_until(lambda: reason() == "SinkUnavailable", "the reason at the start", guard_s=GUARD_S)
+        assert worker.phase == "starting"
+        broker.start()
         wait_until(lambda: bool(worker.phase) and all_saved(client), "the first lines", guard_s=GUARD_S)
         broker.stop()
         producer.put(groups=20)
-
-        def reason() -> str:
-            assert worker.phase
-            return worker.status.reason if worker.status is not None else ""
-
         wait_until(lambda: reason() == "SinkUnavailable", "the reason", guard_s=GUARD_S)
         assert worker.status is not None
         assert f"Kafka at {broker.sasl}" in worker.status.message

@@ -53,6 +53,7 @@ _DISK_ERRNOS = (
     errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENODEV,
 )  # fmt: skip
 _DISK_ERROR = re.compile(rf"({'|'.join(re.escape(os.strerror(number)) for number in _DISK_ERRNOS)})\)?$")
+_OWN_LIMITS = (errno.EMFILE, errno.ENOMEM)  # of the process, which may have reached them by its own fault
 # A file is where the folder of the sink should be, as with a volume that is not mounted.
 _NO_FOLDER = "org.apache.hadoop.fs.ParentNotDirectoryException"
 _DISK_ERROR_TYPES = ("java.io.", "java.nio.file.", "org.apache.hadoop.")
@@ -69,6 +70,15 @@ def is_outage(error: Exception) -> bool:
     types arrive as `PipelineError`."""
     outages = Py4JNetworkError | OSError | InvalidSinkError
     return isinstance(error, outages) and not isinstance(error, LogHubException)
+
+
+def may_need_restart(error: Exception) -> bool:
+    """Whether a new process may do better after an error that ended the query. It does not if the log service
+    or the target of the sink is away, or if other processes leave no CPU: it would have to open its shards
+    again, and another worker might get them meanwhile."""
+    if isinstance(error, OSError) and error.errno in _OWN_LIMITS:
+        return True
+    return query_error(error).reason not in (UNREACHABLE, PYTHON_TIMEOUT, SINK_UNAVAILABLE)
 
 
 def is_unreadable_state(error: Exception) -> bool:

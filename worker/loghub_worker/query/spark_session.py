@@ -32,7 +32,6 @@ from loghub_worker.query.spark_master import (
     join_cluster,
     refused,
 )
-from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.source.datasource import LogHubDataSource
 from loghub_worker.spark_errors import SPARK_ERRORS
 
@@ -195,14 +194,3 @@ def _java_options(state_dir: Path, class_archive: Path | None) -> str:
 def invalid(error: Exception) -> FatalError:
     """`InvalidPipeline` with the first lines of Spark's own message."""
     return FatalError("InvalidPipeline", first_lines(error))
-
-
-@contextmanager
-def sink_failures() -> Iterator[None]:
-    """Raise `FatalError` ``InvalidSink`` or ``SinkUnavailable`` for what is wrong with the sink."""
-    try:
-        yield
-    except InvalidSinkError as error:
-        raise FatalError("InvalidSink", str(error)) from error
-    except OSError as error:
-        raise FatalError("SinkUnavailable", str(error)) from error

@@ -203,7 +203,7 @@ class StatefulQueryRunner(QueryRunner):
         self._record(plan.ranges, self.counts.of(plan.ranges))
         self.totals.batches += 1
         self.totals.seconds += self._clock.monotonic_s() - running.began_s
-        self._failures = self._attempts = 0
+        self._failures = self._own_failures = self._attempts = 0
         self._failed, self._failure, self._noted = (), None, None
         self.error = ReportedError()
         self._shard_manager.save_all()

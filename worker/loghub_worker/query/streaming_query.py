@@ -33,14 +33,14 @@ from loghub_worker.log_service import ReportedError, encode_cursor
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.query.batch_counts import BatchCounts
-from loghub_worker.query.batch_errors import PYTHON_TIMEOUT, UNREACHABLE, failure_of, is_outage, query_error
+from loghub_worker.query.batch_errors import failure_of, is_outage, may_need_restart, query_error
 from loghub_worker.query.batch_ranges import plan_of_batch, ranges_read
 from loghub_worker.query.cluster_error import ClusterError
 from loghub_worker.query.computed_rows import ComputedRows
 from loghub_worker.query.query_settings import QuerySettings
 from loghub_worker.query.spark_master import is_remote, require_application
 from loghub_worker.query.transform import Transform, empty_logs
-from loghub_worker.sink.batch_sink import BatchSink, SinkUnreachableError, WritesFiles, require_rows
+from loghub_worker.sink.batch_sink import BatchSink, WritesFiles, require_rows
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.logstore import FORMAT
 from loghub_worker.source.read_counts import ReadCount
@@ -48,13 +48,10 @@ from loghub_worker.spark_errors import SPARK_ERRORS
 
 log = structlog.get_logger()
 
-# Consecutive failures of the whole query, or of the sink as a whole, without a batch between; from then on
-# any is fatal that is not in `RETRIED_FOREVER`, and not due to a server of the sink's. Logs that cannot be
-# delivered never lead to one.
+# Failures of the whole query that a new process may not have, without a batch between. Logs that cannot be
+# delivered are none of them, nor is a target, or an endpoint, that is away for a while.
 MAX_FAILURES = 10
 MAX_PAUSE_S = 30.0
-# Retries succeed once the endpoint is back, or other processes leave CPU.
-RETRIED_FOREVER = (UNREACHABLE, PYTHON_TIMEOUT)
 TIMED_OUT = "BatchTimedOut"
 
 
@@ -103,7 +100,8 @@ class QueryRunner:
         # Executors elsewhere may not see the folder that the sink reads. A copy has no rows.
         self._counts_rows = is_remote(config) and not self._options.copy_to
         self._stop = threading.Event()
-        self._failures = 0
+        self._failures = 0  # in a row, of the whole query or of the sink as a whole
+        self._own_failures = 0  # those of them for which `may_need_restart`
         self._query: StreamingQuery | None = None
         self._batch_error: Exception | None = None
         self._file_share: float | None = None  # None: before the first batch
@@ -182,14 +180,12 @@ class QueryRunner:
             raise FatalError(ended.reason, str(ended)) from error
         cause, self._batch_error = self._batch_error or error, None
         self.error = query_error(cause)
-        reason = self.error.reason
+        reason, message = self.error.reason, self.error.message
         self._failures += 1
-        log.warning(
-            "query failed", reason=reason, message=self.error.message, consecutive_failures=self._failures
-        )
-        is_retried = reason in RETRIED_FOREVER or isinstance(cause, SinkUnreachableError)
-        if self._failures >= MAX_FAILURES and not is_retried:
-            raise FatalError(reason, self.error.message) from error
+        self._own_failures += may_need_restart(cause)
+        log.warning("query failed", reason=reason, message=message, consecutive_failures=self._failures)
+        if self._own_failures >= MAX_FAILURES:
+            raise FatalError(reason, message) from error
 
     def _pause_s(self) -> float:
         if not self._failures:
@@ -277,7 +273,7 @@ class QueryRunner:
             return
         self.totals.batches += 1
         self.totals.seconds += self._clock.monotonic_s() - running.began_s
-        self._failures = 0
+        self._failures = self._own_failures = 0
         self.error = ReportedError()
         self._shard_manager.save_all()
 

@@ -21,8 +21,7 @@ class InvalidSinkError(Exception):
 
 
 class SinkUnreachableError(OSError):
-    """The sink's server does not answer, or refuses every write for now. It is asked again for as long as it
-    takes: a new process would not change that."""
+    """The sink's server does not answer, or refuses every write for now."""
 
 
 class RowsRejectedError(Exception):
