@@ -366,15 +366,15 @@ def test_a_worker_that_should_have_ended_itself_is_not_healthy() -> None:
     assert [health(599), health(629), health(631), health(661)] == [200, 200, 200, 503]
 
 
-def test_the_status_is_served_without_the_message() -> None:
+@pytest.mark.parametrize("reason", ["PipelineFailed", "SinkUnavailable"])
+def test_the_status_is_served_with_no_message_but_one_about_the_target(reason: str) -> None:
     """Everything in the pod network can read it, and an error of a pipeline may quote a log."""
-    quotes = ReportedError("PipelineFailed", "ValueError: invalid literal: 'secret of a log'")
-    status = status_at_103_s(membership_of_three_shards(), error=quotes)
-    assert status.message
+    status = status_at_103_s(membership_of_three_shards(), error=ReportedError(reason, "of a log: 'secret'"))
     code, kind, body = answer("/status", CollectorRegistry(), status, now_unix_s=1001)
     assert (code, kind) == (200, "application/json")
     served = msgspec.json.decode(body, type=WorkerStatus)
-    assert served == msgspec.structs.replace(status, message="")
+    expected = status.message if reason == "SinkUnavailable" else ""
+    assert served == msgspec.structs.replace(status, message=expected)
     assert [one.shard for one in served.shards] == [one.shard for one in status.shards] != []
 
 

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from loghub.worker_contract import STATUS_FRESH_S, STATUS_PATH, WorkerStatus
+from loghub.worker_contract import STATUS_FRESH_S, STATUS_PATH, WorkerReason, WorkerStatus
 
 STALE_S = 30.0  # an older status means that a thread hangs, perhaps while holding the lock
 METRICS_PATH = "/metrics"
@@ -123,9 +123,12 @@ def answer(
 
 
 def _report(status: WorkerStatus, age_s: float) -> tuple[int, str, bytes]:
-    """The status without its message. Its age is checked here, because the reader's clock may differ; the
-    last written status is used, because a lock that a hanging thread holds must not delay the reader."""
+    """The status, without its message unless that is about the target. Its age is checked here, because the
+    reader's clock may differ; the last written status is used, because a lock that a hanging thread holds
+    must not delay the reader."""
     if age_s > STATUS_FRESH_S:
         text = f"the status has not been renewed for {age_s:.0f} s\n"
         return HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", text.encode()
-    return HTTPStatus.OK, "application/json", msgspec.json.encode(msgspec.structs.replace(status, message=""))
+    if status.reason != WorkerReason.SINK_UNAVAILABLE:
+        status = msgspec.structs.replace(status, message="")  # it may quote a log
+    return HTTPStatus.OK, "application/json", msgspec.json.encode(status)

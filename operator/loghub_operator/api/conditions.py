@@ -148,8 +148,10 @@ class StalledReason(StrEnum):
 class DegradedReason(StrEnum):
     """What is wrong and does not pass by itself.
 
-    AS_EXPECTED: nothing is wrong. WORKER_FAILING: a worker is failing, see WorkersAvailable. WORKER_OUTDATED:
-    see Ready. LOG_SERVICE_UNAVAILABLE: the log service cannot be used, see GroupSynced; running workers
+    AS_EXPECTED: nothing is wrong. WORKER_FAILING: a worker is failing, see WorkersAvailable.
+    SINK_UNAVAILABLE: a worker cannot write to the target of its sink; the message has the worker's words. It
+    keeps its shards and retries for as long as it takes; nothing is skipped. WORKER_OUTDATED: see Ready.
+    LOG_SERVICE_UNAVAILABLE: the log service cannot be used, see GroupSynced; running workers
     continue. OWNERSHIP_CONFLICT: another object owns the consumer group; delete one of the two.
     ADOPTION_REFUSED: the group existed before this object and is not adopted, see GroupSynced.
     CHECKPOINT_RESET_FAILED: the last reset of checkpoints was not carried out, see status.checkpointReset;
@@ -167,6 +169,7 @@ class DegradedReason(StrEnum):
 
     AS_EXPECTED = "AsExpected"
     WORKER_FAILING = "WorkerFailing"
+    SINK_UNAVAILABLE = "SinkUnavailable"
     WORKER_OUTDATED = "WorkerOutdated"
     LOG_SERVICE_UNAVAILABLE = "LogServiceUnavailable"
     OWNERSHIP_CONFLICT = "OwnershipConflict"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from loghub.client.port import Credentials
 from loghub.clock import Clock
 from loghub.domain.state_inference import WorkerReport
-from loghub.worker_contract import WorkerStatus
+from loghub.worker_contract import WorkerReason, WorkerStatus
 from loghub_operator.api.adoption import is_annotated, read_record
 from loghub_operator.api.fields import MAX_REPLICAS
 from loghub_operator.api.labels import ANNOTATION_REVISION, FINALIZER, worker_selector
@@ -45,6 +45,8 @@ from loghub_operator.resources.pod_paths import CODE_ROOT, DEAD_LETTER_ROOT, LOG
 from loghub_operator.resources.user_code import code_in, code_source
 from loghub_operator.resources.worker_config import worker_config
 from loghub_operator.settings import Settings
+
+LONGEST_MESSAGE = 1000  # characters of a worker's message in a condition
 
 
 class Observer:
@@ -238,6 +240,12 @@ def missing_project(service: LogServiceObserved) -> str:
 
 
 def _as_reported(worker: WorkerObserved, statuses: Mapping[str, WorkerStatus | None]) -> WorkerObserved:
-    """With what the worker reports of itself; a pod that does not answer is not known to ignore anything."""
+    """With what the worker reports of itself; a pod that does not answer is not known to ignore anything. A
+    worker whose sink is away retries, so its pod does not say so."""
     status = statuses.get(worker.name)
-    return worker if status is None else replace(worker, ignored_settings=tuple(status.ignored_settings))
+    if status is None:
+        return worker
+    reported = replace(worker, ignored_settings=tuple(status.ignored_settings))
+    if worker.reason or status.reason != WorkerReason.SINK_UNAVAILABLE:
+        return reported
+    return replace(reported, reason=status.reason, message=status.message[:LONGEST_MESSAGE])

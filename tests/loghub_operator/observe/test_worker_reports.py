@@ -192,6 +192,15 @@ def test_settings_that_a_worker_does_not_know_are_observed(extensions: bool) -> 
 
 
 @pytest.mark.parametrize("ready", [True, False])
+def test_a_target_that_is_away_is_observed_although_the_pod_is_fine(ready: bool) -> None:
+    """Whatever else a worker reports of itself, its shards or its termination message say."""
+    for reason, expected in (("SinkUnavailable", "SinkUnavailable"), ("PipelineFailed", "")):
+        status = worker_status(reason=reason, message="x" * 10_000)
+        (worker,) = observed(returning(status), extensions=True, ready=ready).workers
+        assert (worker.reason, worker.message) == (expected, "x" * 1000 if expected else "")
+
+
+@pytest.mark.parametrize("ready", [True, False])
 def test_a_ready_worker_that_does_not_answer_is_named(ready: bool) -> None:
     """One that is starting says nothing yet."""
 

@@ -4,6 +4,7 @@
 rest of the status.
 """
 
+from loghub.worker_contract import WorkerReason
 from loghub_operator.api.conditions import (
     ConditionType,
     ConditionUpdate,
@@ -37,6 +38,14 @@ def failing(workers: tuple[WorkerObserved, ...]) -> WorkerObserved | None:
     return next((worker for worker in workers if worker.phase is WorkerPhase.FAILED), None)
 
 
+def without_sink(workers: tuple[WorkerObserved, ...]) -> WorkerObserved | None:
+    """The first worker that waits for the target of its sink. It retries for as long as it takes."""
+    waiting = (WorkerPhase.STARTING, WorkerPhase.RUNNING)
+    return next(
+        (one for one in workers if one.phase in waiting and one.reason == WorkerReason.SINK_UNAVAILABLE), None
+    )
+
+
 def workers_finding(decisions: Decisions) -> ConditionUpdate:
     """Whether every worker that should run is ready; a failing worker's own reason takes precedence."""
     status, reason, message = _workers(decisions)
@@ -68,6 +77,9 @@ def _workers(decisions: Decisions) -> tuple[bool, str, str]:
         return True, WorkersReason.SCALED_TO_ZERO, f"no worker should run{stuck_worker_message(observed)}"
     ready = sum(worker.ready for worker in observed.workers if worker.ordinal < replicas.run)
     if ready < replicas.run:
+        waiting = without_sink(tuple(one for one in observed.workers if not one.ready))
+        if waiting is not None:
+            return False, waiting.reason, f"{waiting.name}: {waiting.message}"
         return (
             False,
             WorkersReason.WORKERS_NOT_READY,
@@ -174,6 +186,8 @@ def _degraded(
     reset = decisions.reset
     if failing(decisions.observed.workers) is not None:
         return DegradedReason.WORKER_FAILING, workers.message
+    if (waiting := without_sink(decisions.observed.workers)) is not None:
+        return DegradedReason.SINK_UNAVAILABLE, f"{waiting.name}: {waiting.message}"
     if suspension is not None and suspension.reason in _NOT_OURS:
         return DegradedReason(suspension.reason), suspension.message
     if outdated := outdated_worker_message(decisions):

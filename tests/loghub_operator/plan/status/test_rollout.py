@@ -225,6 +225,26 @@ def test_a_worker_whose_image_ignores_settings_does_not_run_this_generation() ->
     assert said(world.status(after_s=DEADLINE_S + 1), ConditionType.STALLED)[0] == "True"
 
 
+def test_a_worker_whose_target_is_away_is_reported_although_it_runs() -> None:
+    world = World()
+    for ordinal in range(3):
+        world.has(ordinal, world.new)
+    away = replace(world.workers[1], reason="SinkUnavailable", message="Not a directory: '/sink'")
+    world.workers[1] = away
+    status = world.status()
+    assert said(status, ConditionType.DEGRADED) == ("True", "SinkUnavailable")
+    assert condition(status, ConditionType.DEGRADED).message == "access-1: Not a directory: '/sink'"
+    assert said(status, ConditionType.WORKERS_AVAILABLE) == ("True", "AllWorkersReady")
+    assert status.phase == "Degraded"
+    world.workers[1] = replace(away, phase=WorkerPhase.STARTING, ready=False)
+    status = world.status()
+    for kind in (ConditionType.READY, ConditionType.WORKERS_AVAILABLE):
+        assert said(status, kind) == ("False", "SinkUnavailable")
+    assert condition(status, ConditionType.WORKERS_AVAILABLE).message == "access-1: Not a directory: '/sink'"
+    world.workers[1] = replace(away, reason="", message="")
+    assert said(world.status(), ConditionType.DEGRADED) == ("False", "AsExpected")
+
+
 def test_what_a_worker_that_is_to_be_replaced_ignores_plays_no_part() -> None:
     world = World()
     world.workers[0] = replace(world.workers[0], ignored_settings=("surprise",))
