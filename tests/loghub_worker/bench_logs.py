@@ -36,16 +36,21 @@ def log_of(chance: random.Random, number: int) -> Log:
     return Log(time=FIRST_TIME + number, contents=tuple(zip(FIELDS, texts, strict=True)))
 
 
-def fill(service: ServiceProcess, *, logs: int, per_group: int) -> None:
-    """Put log groups of this many logs into all shards of the logstore, the same number into each. They are
-    appended while the service is stopped: by PutLogs, small log groups would take longer than the rest."""
-    chance = random.Random(7)  # the same logs in each run
-    groups = [
+def encoded_groups(per_group: int) -> list[bytes]:
+    """Log groups of this many logs, with all distinct logs; the same in each run."""
+    chance = random.Random(7)
+    return [
         encode(
             LogGroup(logs=tuple(log_of(chance, n) for n in range(per_group)), topic="access", source="host")
         )
         for _ in range(DISTINCT_LOGS // per_group)
     ]
+
+
+def fill(service: ServiceProcess, *, logs: int, per_group: int) -> None:
+    """Put log groups of this many logs into all shards of the logstore, the same number into each. They are
+    appended while the service is stopped: by PutLogs, small log groups would take longer than the rest."""
+    groups = encoded_groups(per_group)
     service.terminate()
     asyncio.run(_append(service, groups, logs // per_group, per_group))
     service.start()
