@@ -1,12 +1,12 @@
 """The memory of a worker: idle, under a steady load, and whether it grows.
 
-``python -m tests.loghub_worker.bench_memory [SECONDS [LOGS_A_SECOND]]`` runs a worker with one core, a heap of
-the default size and the settings of a group without any, whose query writes ten fields to Parquet files. It
-is idle for a minute, then gets logs at this rate for so long, and is idle once more. Every five seconds the
-proportional set sizes (PSS) of its processes are added up, by kind: the worker, Spark's JVM, Spark's Python
-processes; the embedded service's is apart. The slope is a least-squares line through the second half of the
-load, since the first half has the growth of heap and code caches to their size. Files are deleted once they
-are counted and two minutes old; the service's data stay, about 100 bytes for each log.
+``python -m tests.loghub_worker.bench_memory [SECONDS [LOGS_A_SECOND]]`` runs a worker with one core, a heap
+of the default size and the settings of a group without any, whose query writes ten fields to Parquet files.
+It is idle for a minute, then gets logs at this rate for so long, and is idle once more. Every five seconds
+the proportional set sizes (PSS) of its processes are added up, by kind: the worker, Spark's JVM, Spark's
+Python processes; the embedded service's is apart. The slope is a least-squares line through the second half
+of the load, since the first half has the growth of heap and code caches to their size. Files are deleted once
+they are counted and two minutes old; the service's data stay, about 100 bytes for each log.
 """
 
 import sys
@@ -219,14 +219,15 @@ def measure(service: ServiceProcess, folder: Path, seconds: float, logs_per_s: f
     assert files.rows == expected, f"{files.rows} rows of {expected} logs"
     _print_phases({"idle": idle, "loaded": loaded, "idle again": after}, loaded)
     print(
-        f"{load.logs} logs, {load.logs / seconds:,.0f} a second; {behind} of them were on their way at the end,"
-        " and all came through once"
+        f"{load.logs} logs, {load.logs / seconds:,.0f} a second; {behind} of them were on their way at the"
+        " end, and all came through once"
     )
     client.close()
 
 
 def _texts(sample: Sample) -> str:
-    return ", ".join(f"{kind} {mib:.0f}" for kind, mib in sample.mib.items()) + f"; {sample.total_mib:.0f} MiB"
+    parts = ", ".join(f"{kind} {mib:.0f}" for kind, mib in sample.mib.items())
+    return f"{parts}; all of the worker {sample.total_mib:.0f} MiB"
 
 
 def _print_phases(phases: dict[str, list[Sample]], loaded: list[Sample]) -> None:
