@@ -103,9 +103,11 @@ def log_of(line: Line) -> Log:
 
 def in_parquet(folder: Path) -> Counter[Line]:
     """Every row of the Parquet files in the sink's folder."""
-    if not any(folder.glob("*.parquet")):
+    # The folder's own listing would fail where Spark removes a folder of its own below it meanwhile.
+    files = [str(file) for file in folder.glob("*.parquet")]
+    if not files:
         return Counter()
-    table = ds.dataset(folder, format="parquet").to_table(columns=["file", "pass", "number", "line"])
+    table = ds.dataset(files, format="parquet").to_table(columns=["file", "pass", "number", "line"])
     columns = (table.column(name).to_pylist() for name in ("file", "pass", "number", "line"))
     return Counter(zip(*columns, strict=True))
 
