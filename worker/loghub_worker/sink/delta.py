@@ -37,6 +37,7 @@ from loghub_worker.sink.log_storage import FOLDER
 from loghub_worker.sink.partition_columns import partitioning
 from loghub_worker.sink.range_claims import ShardIncarnation
 from loghub_worker.sink.sink_credentials import SinkCredentials
+from loghub_worker.sink.volume import writing_to
 
 # Without it Spark writes timestamps in a form without statistics.
 TIMESTAMPS = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
@@ -70,6 +71,7 @@ class DeltaSink:
         """`add_columns`: the table gets the columns of the query that it lacks."""
         self._table = table
         self._files = files
+        self._volume = files.stage("any").parent if isinstance(files, FolderFiles) else None
         self._wanted = tuple(partition_by)
         self._add_columns = add_columns
         self._query: Query | None = None
@@ -185,7 +187,8 @@ class DeltaSink:
         result.sparkSession.conf.set(*TIMESTAMPS)
         columns = self._fitting.partition_columns if self._fitting is not None else self._wanted
         writer = result.write.mode("overwrite").format("parquet").partitionBy(*columns)
-        writer.save(self._files.stage(batch).as_uri())
+        with writing_to(self._volume):
+            writer.save(self._files.stage(batch).as_uri())
 
     def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
         staged = self._staged.pop(batch, None)

@@ -20,6 +20,7 @@ from loghub_worker.sink.folder_storage import EarlierLayoutError, FolderStorage
 from loghub_worker.sink.log_storage import LogStorage, data_files
 from loghub_worker.sink.partition_columns import partitioning
 from loghub_worker.sink.sink_credentials import SinkCredentials
+from loghub_worker.sink.volume import writing_to
 
 MAX_PARTITIONS = 1000  # of a batch: each is at least one file
 DELTA_LOG = "_delta_log"  # the folder that makes a place a Delta table
@@ -38,11 +39,14 @@ class FilesSink:
         *,
         partition_by: Sequence[str] = (),
         target_bytes: int = DEFAULT_TARGET_BYTES,
+        on_volume: bool = True,
     ) -> None:
+        """`on_volume`: the staging folders are on the target's volume, not on the worker's disk."""
         self._commit_log = commit_log
         self._file_format = file_format
         self._partition_by = tuple(partition_by)
         self._target_bytes = target_bytes
+        self._volume = commit_log.stage("any").parent if on_volume else None
         self._row_size = RowSize()
         self.file_bytes = 0
         self._created: dict[int, int] = {}
@@ -96,7 +100,8 @@ class FilesSink:
         first, *others = files
         if others:
             joined = first.with_name(f"_{first.name}")  # not a data file until it is complete
-            self._file_format.join(spark, files, joined)
+            with writing_to(self._volume):
+                self._file_format.join(spark, files, joined)
             joined.rename(first)
         for path in others:
             path.unlink()
@@ -107,7 +112,8 @@ class FilesSink:
             result.write.mode("overwrite").format(self._file_format.name).partitionBy(*self._partition_by)
         )
         writer = writer.option("maxRecordsPerFile", self._row_size.rows_of_a_part(self._target_bytes))
-        writer.options(**self._file_format.options).save(stage.as_uri())
+        with writing_to(self._volume):
+            writer.options(**self._file_format.options).save(stage.as_uri())
 
     def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
         pairs = [(self._incarnation(shard_range.shard), shard_range) for shard_range in ranges]
@@ -140,6 +146,7 @@ def make_files_sink(
         JSON if isinstance(sink, JsonSink) else PARQUET,
         partition_by=sink.partition_by,
         target_bytes=DEFAULT_TARGET_BYTES if sink.roll is None else sink.roll.target_bytes,
+        on_volume=not sink.path.startswith(SCHEME),
     )
 
 
