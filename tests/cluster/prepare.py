@@ -21,6 +21,7 @@ from tests import java, kafka, locked
 from tests.cluster import build, chart_tools, images, packages, paths, provider, s3_server
 from tests.compat import consumers
 from tests.compat.kafka import other_languages
+from tests.loghub_worker.sink import spark_reader
 
 NICE = 10
 
@@ -49,7 +50,7 @@ def _steps(*, upstream: bool, cluster_only: bool) -> list[Callable[[], object]]:
             packages.ALL if upstream else {**packages.FOR_APISERVER, **packages.FOR_SINKS}
         ),
         java.install,
-        *([] if cluster_only else [kafka.install]),  # before the archive, which is of all jars
+        *([] if cluster_only else [kafka.install, spark_reader.install]),  # before the archive of all jars
         _archive_classes,
     ]
     if upstream or not cluster_only:  # kind brings a Kubernetes of its own, but no apiserver without nodes

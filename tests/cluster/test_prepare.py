@@ -6,6 +6,7 @@ import pytest
 
 from tests import java, locked
 from tests.cluster import build, chart_tools, compiling, images, packages, prepare, provider, s3_server
+from tests.loghub_worker.sink import spark_reader
 
 
 @pytest.fixture
@@ -86,6 +87,7 @@ def test_each_selection_of_tests_prepares_what_it_needs(
     monkeypatch.setattr(packages, "missing", lambda wanted: [])
     monkeypatch.setattr(java, "install", lambda: done.append("java"))
     monkeypatch.setattr(prepare, "_archive_classes", lambda: None)
+    monkeypatch.setattr(spark_reader, "install", lambda: None)
     monkeypatch.setattr(build, "ensure", fail)
     monkeypatch.setattr(chart_tools, "ensure_all", lambda: done.append("tools"))
     monkeypatch.setattr(s3_server, "program", lambda: done.append("s3"))

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-JARS = ("jars", "kafka-broker", "compat-java")  # not of Python: tests/loghub_worker/test_spark_jars.py
+JARS = (
+    "jars",
+    "kafka-broker",
+    "compat-java",
+    "spark-delta",
+)  # not of Python: tests/loghub_worker/test_spark_jars.py
 LOCKS = sorted(path for path in (ROOT / "locks").glob("*.txt") if path.stem not in JARS)
 PINNED = re.compile(r"^(?P<name>[A-Za-z0-9_.\-]+)==(?P<version>[^ ;\\]+)", re.MULTILINE)
 

@@ -46,11 +46,6 @@ def publish(sink: Any, rows: DataFrame, *, begin: int = 10) -> int:
     return written
 
 
-def as_spark_has_them(rows: DataFrame) -> Counter[str]:
-    found = [row.asDict(recursive=True) for row in rows.collect()]
-    return Counter(repr(sorted(row.items())) for row in found)
-
-
 @pytest.mark.parametrize("partition_by", [(), ("text", "day", "even")])
 def test_two_readers_find_the_rows_of_the_query(
     spark: SparkSession, tmp_path: Path, partition_by: Sequence[str]
