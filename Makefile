@@ -81,7 +81,12 @@ check-deep: $(READY) ## run the long searches, then the tests on a real Kubernet
 	@$(PY) -m tests.cluster.prepare --cluster || true
 	LOGHUB_TEST_IP_FAMILY=ipv6 $(PY) -m pytest -m "node and not deep" tests/cluster
 
-bench: $(READY) ## run the benchmarks: start of the service by its data, its CPU time for requests, the wire of Kafka and its endpoint next to a Kafka broker, the worker's CPU time and its peers', round trips, latency, commit log, operator with 500 groups (30 minutes)
+# `make setup` and `make jars` delete it, since it fits only the jars that were there when it was made.
+$(ARCHIVE): $(READY)
+	@sh operator/loghub_operator/demo/ensure_java.sh
+	$(PY) -m loghub_worker.cds_archive $@
+
+bench: $(ARCHIVE) ## run the benchmarks: start of the service by its data, its CPU time for requests, the wire of Kafka and its endpoint next to a Kafka broker, the worker's CPU time and its peers', round trips, latency, commit log, operator with 500 groups (30 minutes)
 	$(PY) -m tests.loghub.bench_recovery
 	$(PY) -m tests.loghub.bench_service
 	$(PY) -m tests.loghub.kafka.bench_wire

@@ -1,29 +1,43 @@
 """The worker's CPU time for a log on the way to a Parquet file, and that of others for the same logs.
 
-``python -m tests.loghub_worker.bench_peers [LOGS]`` runs, one after the other in the same run:
+``python -m tests.loghub_worker.bench_peers [LOGS [ROUNDS]]`` runs in turn, on one service with the same logs:
 
 - a worker, whose query makes a column of each of the ten fields;
 - Spark with the worker's settings, copying the worker's Parquet files, the least that Spark needs for rows;
 - a loop over the vendor's SDK that puts the same columns into Parquet files through pyarrow, without Spark;
-- the same loop with Spark's ``createDataFrame`` in place of pyarrow, on fewer logs.
+- the same loop with Spark's ``createDataFrame`` in place of pyarrow. It takes a minute for a million logs, so
+  it reads only the first ones of one shard.
 
-Only the logs after a warm-up count. It compares CPU seconds, which are meaningful on a busy machine too."""
+Each program is started anew in each round, and only the logs after its warm-up count: for the worker two of
+three batches, for Spark's copy two copies, for ``createDataFrame`` 60,000 logs. It prints the medians of all
+rounds with the least and the greatest, and the medians of the ratios of each round. It compares CPU seconds,
+which are meaningful on a busy machine too."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from loghub.client.http import HttpLogHub
 from tests.loghub_worker.bench_logs import FIELDS, fill
-from tests.loghub_worker.bench_pipeline import ROWS, SHARDS, run_worker, warm_cost
+from tests.loghub_worker.bench_pipeline import ROWS, SHARDS, begin_again, run_worker, warm_cost
+from tests.loghub_worker.bench_rounds import ROUNDS, in_turn, ratios, spread
 from tests.loghub_worker.support import LOGSTORE, PROJECT, prepare
 from tests.support import ServiceProcess, running_service
 
 ROW = ROWS["fields"]
 COPIES = 3  # the last one counts
-# Of the loop with Spark, which takes minutes for a million.
-SPARK_WARM_LOGS, SPARK_LOGS = 60_000, 200_000
+SPARK_WARM_LOGS, SPARK_LOGS = 60_000, 100_000  # of the loop with Spark
+OURS, COPY, LOOP, FRAMES = (
+    "worker, shard to Parquet",
+    "Spark, Parquet to Parquet",
+    "SDK loop, shard to Parquet",
+    "SDK loop with createDataFrame",
+)
 
 SDK_LOOP = """
 import sys, time
@@ -131,25 +145,57 @@ def _measured(script: str, arguments: tuple[str, ...], environment: dict[str, st
     return int(count), float(seconds)
 
 
-def main(logs: int) -> None:
+class Bench:
+    """One service with logs, and the folder of the present round."""
+
+    def __init__(self, service: ServiceProcess, client: HttpLogHub, folder: Path, logs: int) -> None:
+        self._service = service
+        self._client = client
+        self._folder = folder
+        self._logs = logs
+        self._round = folder
+
+    def worker(self) -> float:
+        """Begins a round: its files are what Spark copies."""
+        shutil.rmtree(self._round / "sink", ignore_errors=True)
+        self._round = Path(tempfile.mkdtemp(dir=self._folder))
+        begin_again(self._client)
+        samples = run_worker(self._service, self._round, ROW, self._logs)
+        count, spent = warm_cost(samples, self._logs)
+        return spent.per_million(count).total_s
+
+    def peer(self, run: Callable[[ServiceProcess, Path], tuple[int, float]], expected: int) -> float:
+        with tempfile.TemporaryDirectory(dir=self._round) as folder:
+            rows, seconds = run(self._service, Path(folder))
+        assert rows == expected, f"{rows} of {expected}"
+        return seconds * 1e6 / rows
+
+    def copy(self) -> float:
+        return self.peer(lambda _, state: spark_copy(self._round / "sink", state), self._logs)
+
+
+def main(logs: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as name, running_service(Path(name, "service")) as service:
-        folder = Path(name)
-        prepare(service, shards=SHARDS)
+        client = prepare(service, shards=SHARDS)
         fill(service, logs=logs, per_group=ROW.logs_per_group)
-        count, spent = warm_cost(run_worker(service, folder, ROW, logs), logs)
-        ours = spent.total_s * 1e6 / count
-        (folder / "sdk").mkdir()
-        results = {
-            "Spark, Parquet to Parquet": spark_copy(folder / "sink", folder / "spark"),
-            "SDK loop, shard to Parquet": sdk_loop(service, folder / "sdk"),
-            "SDK loop with createDataFrame": sdk_spark(service, folder / "sdk-spark"),
+        bench = Bench(service, client, Path(name), logs)
+        programs: dict[str, Callable[[], float]] = {
+            OURS: bench.worker,
+            COPY: bench.copy,
+            LOOP: partial(bench.peer, sdk_loop, logs),
+            FRAMES: partial(bench.peer, sdk_spark, SPARK_LOGS),
         }
-    print(f"{'worker, shard to Parquet:':30}{ours:7.2f} CPU s per million logs, {count} logs")
-    for label, (rows, seconds) in results.items():
-        assert rows in (logs, SPARK_LOGS), f"{label}: {rows} of {logs}"
-        peer = seconds * 1e6 / rows
-        print(f"{label + ':':30}{peer:7.2f} CPU s per million logs; its cost / worker's: {peer / ours:.2f}")
+        costs = in_turn(programs, rounds)
+        client.close()
+    print(f"CPU s per million logs, of {logs} logs ({FRAMES}: of {SPARK_LOGS}); {rounds} rounds")
+    heads = ("median (least to greatest)", "its cost / the worker's")
+    print(f"{'':32}{heads[0]:>28}{heads[1]:>28}")
+    for label, found in costs.items():
+        ratio = "" if label == OURS else spread(ratios(found, costs[OURS]))
+        print(f"{label:32}{spread(found):>28}{ratio:>28}")
+    print(f"speed of the worker / of Spark's copy: {spread(ratios(costs[COPY], costs[OURS]))}")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_500_000)
+    given = [int(argument) for argument in sys.argv[1:]]
+    main(given[0] if given else 1_500_000, given[1] if len(given) > 1 else ROUNDS)

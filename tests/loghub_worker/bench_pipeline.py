@@ -1,29 +1,43 @@
 """What a log costs on the way from a shard to a Parquet file, and how that compares.
 
-``python -m tests.loghub_worker.bench_pipeline [LOGS [ROW ...]]`` runs real workers against the embedded
-service, one after the other, and prints CPU seconds for a million logs once the JVM is warm: all of a
+``python -m tests.loghub_worker.bench_pipeline [LOGS [ROUNDS [ROW ...]]]`` runs real workers against the
+embedded service, the rows in turn, and prints CPU seconds for a million logs once the JVM is warm: all of a
 worker's processes together, and the shares of the JVM and of Python. Without names it runs every row."""
 
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pyarrow.parquet as pq
 
+from loghub.client.http import HttpLogHub
+from loghub.client.port import GroupInfo
 from loghub.sink_settings import ParquetSink
 from loghub.worker_contract import SqlPipeline
 from tests.loghub_worker.bench_logs import columns_of_fields, fill
+from tests.loghub_worker.bench_rounds import ROUNDS, in_turn, spread
 from tests.loghub_worker.cpu_time import CpuTime, cpu_time
-from tests.loghub_worker.support import GUARD_S, WorkerProcess, prepare, worker_config, worker_processes
+from tests.loghub_worker.support import (
+    GROUP,
+    GUARD_S,
+    LOGSTORE,
+    WorkerProcess,
+    prepare,
+    worker_config,
+    worker_processes,
+)
 from tests.support import ServiceProcess, running_service
 
 SHARDS = 2
-WARM = 0.4  # of the logs are delivered before the measurement begins
+WARM = 0.4  # of the logs are delivered before the measurement begins, so the third of three batches counts
+MAX_LOGS = 500_000  # of a batch, as by default
 EVERYTHING = "SELECT * FROM logs"
 FIELDS = f"SELECT __time__, __shard__, __cursor__, __index__, {', '.join(columns_of_fields())} FROM logs"
 THREE = (
@@ -61,7 +75,12 @@ class Sample:
 def run_worker(service: ServiceProcess, folder: Path, row: Row, logs: int, **changes: Any) -> list[Sample]:
     """Deliver all logs; the samples are those at which the number of rows had changed."""
     sink = ParquetSink(path=str(folder / "sink"))
-    settings: dict[str, Any] = {"max_log_groups": 1_000_000, "checkpoint_interval_s": 5.0, "spark_conf": {}}
+    settings: dict[str, Any] = {
+        "max_log_groups": 1_000_000,
+        "max_logs": min(MAX_LOGS, logs // 3),
+        "checkpoint_interval_s": 5.0,
+        "spark_conf": {},
+    }
     config = worker_config(service.endpoint, sink, pipeline=SqlPipeline(text=row.sql), **(settings | changes))
     with redirect_stdout(sys.stderr), worker_processes(folder, service) as workers:
         return _samples(workers.start("w-0", config), Path(sink.path), logs)
@@ -90,29 +109,59 @@ def warm_cost(samples: list[Sample], logs: int) -> tuple[int, CpuTime]:
     return samples[-1].rows - first.rows, samples[-1].cpu - first.cpu
 
 
-def measure(row: Row, logs: int, **changes: Any) -> tuple[int, CpuTime]:
+def begin_again(client: HttpLogHub) -> None:
+    """The group has no checkpoints."""
+    client.delete_group(LOGSTORE, GROUP)
+    client.create_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=30, order=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A service with logs in groups of one size."""
+
+    service: ServiceProcess
+    client: HttpLogHub
+    logs: int
+
+    def measure(self, row: Row) -> CpuTime:
+        """CPU seconds for a million logs."""
+        begin_again(self.client)
+        with tempfile.TemporaryDirectory() as folder:
+            count, spent = warm_cost(run_worker(self.service, Path(folder), row, self.logs), self.logs)
+        return spent.per_million(count)
+
+
+@contextmanager
+def filled(logs: int, per_group: int) -> Iterator[Site]:
     with tempfile.TemporaryDirectory() as name, running_service(Path(name, "service")) as service:
-        prepare(service, shards=SHARDS)
-        fill(service, logs=logs, per_group=row.logs_per_group)
-        return warm_cost(run_worker(service, Path(name), row, logs, **changes), logs)
+        client = prepare(service, shards=SHARDS)
+        fill(service, logs=logs, per_group=per_group)
+        yield Site(service, client, logs)
+        client.close()
 
 
-def main(logs: int, rows: Mapping[str, Row]) -> None:
-    print(
-        f"{'CPU s per million logs':32}{'all':>8}{'JVM':>8}{'Python':>8}{'logs':>10}{'groups per CPU s':>18}",
-        flush=True,
-    )
-    for row in rows.values():
-        count, spent = measure(row, logs)
-        cost = spent.per_million(count)
-        groups_per_s = 1e6 / cost.total_s / row.logs_per_group
-        print(
-            f"{row.label:32}{cost.total_s:8.2f}{cost.jvm_s:8.2f}{cost.python_s:8.2f}{count:10}"
-            f"{groups_per_s:18,.0f}",
-            flush=True,
+def main(logs: int, rounds: int, rows: Mapping[str, Row]) -> None:
+    with ExitStack() as stack:
+        sizes = {row.logs_per_group for row in rows.values()}
+        sites = {size: stack.enter_context(filled(logs, size)) for size in sizes}
+        measured = in_turn(
+            {name: partial(sites[row.logs_per_group].measure, row) for name, row in rows.items()}, rounds
         )
+    print(f"CPU s per million logs, of {logs} logs; {rounds} rounds: median (least to greatest)")
+    print(f"{'':24}{'all':>22}{'JVM':>22}{'Python':>22}{'groups per CPU s':>18}")
+    for name, found in measured.items():
+        row, total = rows[name], [cost.total_s for cost in found]
+        parts = "".join(
+            f"{spread(one):>22}" for one in (total, [c.jvm_s for c in found], [c.python_s for c in found])
+        )
+        print(f"{row.label:24}{parts}{1e6 / median(total) / row.logs_per_group:18,.0f}")
 
 
 if __name__ == "__main__":
-    names = sys.argv[2:] or list(ROWS)
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_500_000, {name: ROWS[name] for name in names})
+    given = sys.argv[1:]
+    names = given[2:] or list(ROWS)
+    main(
+        int(given[0]) if given else 1_500_000,
+        int(given[1]) if len(given) > 1 else ROUNDS,
+        {name: ROWS[name] for name in names},
+    )

@@ -1,15 +1,15 @@
 """What a consumer of `loghub_worker.api` costs, next to the vendor's consumer libraries on the same logs.
 
-``python -m tests.loghub_worker.bench_processor [LOGS [NAME ..]]`` prints the CPU seconds for a million logs,
-the seconds from the start of a process to its first log, and its peak memory. There are three kinds of
-handlers: those that read nothing, those that read every field of every log, and those that read every row in
-Arrow. The start of a program, its idle requests and its end are in no figure: each one runs on a few logs
-too, and what that costs is subtracted. The CPU time is that of whole processes, as the kernel counts it,
-without the service's. Runs alternate, and medians count. With names, only the programs run whose names
-contain one of them.
+``python -m tests.loghub_worker.bench_processor [LOGS [ROUNDS [NAME ..]]]`` prints the CPU seconds for a
+million logs, the seconds from the start of a process to its first log, and its peak memory. There are three
+kinds of handlers: those that read nothing, those that read every field of every log, and those that read
+every row in Arrow. The start of a program, its idle requests and its end are in no figure: each one runs on a
+few logs too, and what that costs is subtracted. The CPU time is that of whole processes, as the kernel counts
+it, without the service's. The programs run in turn; medians count, with the least and the greatest, and the
+ratios are the medians of those of each round. With names, only the programs run whose names contain one of
+them.
 """
 
-import json
 import resource
 import signal
 import statistics
@@ -24,12 +24,13 @@ from typing import Any
 from tests.cluster import compiling
 from tests.loghub_worker.bench_logs import fill
 from tests.loghub_worker.bench_processor_worker import run as run_worker
+from tests.loghub_worker.bench_rounds import ROUNDS, in_turn, ratios, spread
 from tests.loghub_worker.consumer.support import Site, programs, wait_for
 from tests.loghub_worker.support import LOGSTORE, prepare
 from tests.loghub_worker.vendor_consumers import GO, run_go, run_python
 from tests.support import running_service
 
-SHARDS, LOGS_PER_GROUP, FEW, RUNS = 4, 200, 8_000, 3
+SHARDS, LOGS_PER_GROUP, FEW = 4, 200, 8_000
 Figures = dict[str, Any]
 
 
@@ -100,41 +101,52 @@ def _cpu_of_ended_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def main(logs: int, wanted: list[str]) -> None:
+Pair = tuple[Figures, Figures]  # of a run on few logs, and of one on all
+
+
+def measured_twice(program: Callable[[Site, int], Figures | None], few: Site, many: Site, logs: int) -> Pair:
+    return measured(program, few, FEW), measured(program, many, logs)
+
+
+def main(logs: int, rounds: int, wanted: list[str]) -> None:
     compiling.ensure(GO)  # its CPU time must not count
     names = [name for name in PROGRAMS if not wanted or any(part in name for part in wanted)]
-    runs: dict[str, list[tuple[Figures, Figures]]] = {name: [] for name in names}
     with ExitStack() as stack:
         few, many = stack.enter_context(filled(FEW)), stack.enter_context(filled(logs))
-        for _ in range(RUNS):
-            for name in names:
-                program = PROGRAMS[name]
-                runs[name].append((measured(program, few, FEW), measured(program, many, logs)))
-    per_million = {
-        name: statistics.median(more["cpu_s"] - less["cpu_s"] for less, more in found) * 1e6 / (logs - FEW)
+        programs = {name: partial(measured_twice, PROGRAMS[name], few, many, logs) for name in names}
+        runs = in_turn(programs, rounds)
+    costs = {
+        name: [(more["cpu_s"] - less["cpu_s"]) * 1e6 / (logs - FEW) for less, more in found]
         for name, found in runs.items()
     }
+    print(f"CPU s per million logs, of {logs} logs; {rounds} rounds: median (least to greatest)")
     for name, found in runs.items():
         start_s = statistics.median(less["cpu_s"] for less, _ in found)
-        print(
-            f"{name:32} {per_million[name]:6.2f} CPU s per million logs; on {FEW} logs {start_s:5.2f} CPU s"
-        )
+        print(f"{name:32} {spread(costs[name]):>22}; on {FEW} logs {start_s:5.2f} CPU s")
     for theirs, ours in RATIOS:
-        if theirs in per_million and ours in per_million:
-            print(f"{theirs} / {ours}: {per_million[theirs] / per_million[ours]:.1f}")
+        if theirs in costs and ours in costs:
+            print(f"{theirs} / {ours}: {spread(ratios(costs[theirs], costs[ours]), 1)}")
+    _print_starts(runs)
+
+
+def _print_starts(runs: dict[str, list[Pair]]) -> None:
     ours = [
-        figures for name in names if name.startswith("consumer") for pair in runs[name] for figures in pair
+        figures for name in runs if name.startswith("consumer") for pair in runs[name] for figures in pair
     ]
     if ours:
         starts = [one["first_s"] for one in ours]
         print(f"process start to first log: {statistics.median(starts):.2f} s, longest {max(starts):.2f} s")
         print(f"peak memory at the first log: {max(one['first_mb'] for one in ours):.0f} MB")
-    for name in names:
-        peaks = [pair[1]["peak_mb"] for pair in runs[name] if "peak_mb" in pair[1]]
+    for name, found in runs.items():
+        peaks = [more["peak_mb"] for _, more in found if "peak_mb" in more]
         if peaks:
             print(f"peak memory, {name}: {max(peaks):.0f} MB")
-    print(json.dumps({name: round(value, 3) for name, value in per_million.items()}))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000, sys.argv[2:])
+    given = sys.argv[1:]
+    main(
+        int(given[0]) if given else 1_000_000,
+        int(given[1]) if len(given) > 1 else ROUNDS,
+        given[2:],
+    )

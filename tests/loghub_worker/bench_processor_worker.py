@@ -1,8 +1,8 @@
 """What a worker with a processor costs: the start, the memory of each of its processes, and CPU time.
 
-``python -m tests.loghub_worker.bench_processor_worker [LOGS]`` starts real workers on a real service. The
-handlers read nothing, or every row in Arrow. `tests.loghub_worker.bench_processor` has the same figures for a
-program that consumes in its own process.
+``python -m tests.loghub_worker.bench_processor_worker [LOGS [ROUNDS]]`` starts real workers on a real
+service. The handlers read nothing, or every row in Arrow. `tests.loghub_worker.bench_processor` has the same
+figures for a program that consumes in its own process.
 """
 
 import os
@@ -11,6 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from loghub.client.port import GroupInfo
@@ -18,6 +19,7 @@ from loghub.processor_settings import ProcessorPipeline
 from loghub.sink_settings import NoSink
 from loghub_worker.api import LogBatch, Processor, Tracker
 from tests.loghub_worker.bench_logs import fill
+from tests.loghub_worker.bench_rounds import ROUNDS, in_turn
 from tests.loghub_worker.consumer.support import Site
 from tests.loghub_worker.support import (
     GROUP,
@@ -29,7 +31,7 @@ from tests.loghub_worker.support import (
 )
 from tests.support import ServiceProcess, running_service, wait_until
 
-SHARDS, RUNS, LOGS_PER_GROUP = 4, 3, 200
+SHARDS, LOGS_PER_GROUP = 4, 200
 MODULE = "tests.loghub_worker.bench_processor_worker"
 FIRST_LOG = "FIRST_LOG"  # the variable with the path of the file that gets the time of the first log
 
@@ -112,26 +114,25 @@ def _children(worker: WorkerProcess) -> list[int]:
     return [int(pid) for task in tasks for pid in task.read_text().split()]
 
 
-def main(logs: int) -> None:
+def main(logs: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as name, running_service(Path(name, "service")) as service:
-        bench(service, Path(name), logs)
+        bench(service, Path(name), logs, rounds)
 
 
-def bench(service: ServiceProcess, folder: Path, logs: int) -> None:
+def bench(service: ServiceProcess, folder: Path, logs: int, rounds: int) -> None:
     client = prepare(service, shards=SHARDS)
     site = Site(service, client)
     site.logstore = LOGSTORE
     fill(service, logs=logs, per_group=LOGS_PER_GROUP)
-    kinds = [("Nothing", 1), ("Arrow", 1), ("Arrow", 2)]
-    runs = {kind: [] for kind in kinds}
-    for _ in range(RUNS):
-        for kind in kinds:
-            runs[kind].append(run(site, folder, *kind))
-    for (factory, processes), figures in runs.items():
+    kinds = {
+        f"{factory:8} {processes} process{'es' if processes > 1 else '  '}": (factory, processes)
+        for factory, processes in (("Nothing", 1), ("Arrow", 1), ("Arrow", 2))
+    }
+    runs = in_turn({label: partial(run, site, folder, *kind) for label, kind in kinds.items()}, rounds)
+    for label, figures in runs.items():
         middle = {name: statistics.median(one[name] for one in figures) for name in figures[0]}
         print(
-            f"{factory:8} {processes} process{'es' if processes > 1 else '  '}:"
-            f" first log after {middle['first_s']:.2f} s,"
+            f"{label}: first log after {middle['first_s']:.2f} s,"
             f" CPU {middle['cpu_s']:.2f} s, {logs / middle['cpu_s']:,.0f} logs per CPU second,"
             f" peak memory {middle['worker_peak']:.0f} MB in the worker, {middle['process_peak']:.0f} MB in a"
             f" process, together {middle['pss']:.0f} MB in the end (PSS)"
@@ -140,4 +141,5 @@ def bench(service: ServiceProcess, folder: Path, logs: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 400_000)
+    given = [int(argument) for argument in sys.argv[1:]]
+    main(given[0] if given else 400_000, given[1] if len(given) > 1 else ROUNDS)
