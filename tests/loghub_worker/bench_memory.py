@@ -69,9 +69,11 @@ class Sampler:
     def take(self) -> Sample:
         assert self._worker.process.poll() is None, self._worker.log_tail()
         mib = dict.fromkeys(OF_THE_WORKER, 0.0) | {SERVICE: _pss_mib(self._service.pid)}
-        for pid, (command, _) in processes_of(self._worker).items():
+        kinds = {pid: _kind(command) for pid, (command, _) in processes_of(self._worker).items()}
+        for pid, kind in kinds.items():
             with suppress(OSError):  # it has ended
-                mib[_kind(command.split("\0"))] += _pss_mib(pid)
+                if not (kind == JVM and kinds.get(_parent(pid)) == JVM):
+                    mib[kind] += _pss_mib(pid)
         return Sample(after_s=time.monotonic() - self._began_s, mib=mib)
 
     def during(self, seconds: float) -> list[Sample]:
@@ -91,10 +93,16 @@ def _pss_mib(pid: int) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
-def _kind(command: list[str]) -> str:
-    if command[0].endswith("java"):
+def _parent(pid: int) -> int:
+    """A process that the JVM has just started still has the JVM's memory, which would count twice."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _kind(command: str) -> str:
+    arguments = command.split("\0")
+    if arguments[0].endswith("java"):
         return JVM
-    return WORKER if "loghub_worker" in command else SPARKS_PYTHON
+    return WORKER if "loghub_worker" in arguments else SPARKS_PYTHON
 
 
 class Load:
