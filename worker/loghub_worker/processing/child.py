@@ -31,7 +31,7 @@ from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import decode_cursor
 from loghub_worker.processing.child_shards import ProcessShards
 from loghub_worker.processing.child_tracker import ChildTracker, TrackerCalls
-from loghub_worker.processing.freed_memory import return_freed_memory
+from loghub_worker.processing.freed_memory import limit_freed_memory
 from loghub_worker.processing.load import load_factory, load_listener
 from loghub_worker.processing.messages import (
     Answer,
@@ -54,7 +54,7 @@ Request = Initialize | Process | ShutDown
 def main(descriptor: int) -> None:
     """Serve until the channel ends."""
     _end_with_the_worker()
-    return_freed_memory()
+    limit_freed_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the worker drains first
     channel = Channel(socket.socket(fileno=descriptor), ToChild)
     received = channel.receive()

@@ -1,15 +1,27 @@
-"""Gives freed buffers back to the system."""
+"""How much freed memory a process keeps for the next buffers.
+
+Each thread that allocates gets an arena of its own from glibc, and each arena keeps what was freed there, so
+a worker with many shards would keep many times what it uses. To map each buffer by itself keeps nothing, but
+the pages of new mappings are a third of what it costs to pull logs and to pass them on (docs/performance.md
+5.1). So there is one arena, which keeps no more than was in use at once.
+"""
 
 import contextlib
 import ctypes
 
-M_MMAP_THRESHOLD = -3
-THRESHOLD_BYTES = 128 << 10
+# The numbers that mallopt has for them.
+M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -8, -3, -1
+OPTIONS = {
+    M_ARENA_MAX: 1,
+    M_MMAP_THRESHOLD: 8 << 20,  # a larger buffer is mapped by itself
+    M_TRIM_THRESHOLD: 16 << 20,  # of what is free at the end of the arena
+}
 
 
-def return_freed_memory() -> None:
-    """Let glibc map each large buffer by itself, so that what is freed does not stay in the arenas of the
-    threads (docs/processor.md 6). It does so at first, but raises its threshold with the first that is freed.
-    Other C libraries are left as they are."""
+def limit_freed_memory() -> None:
+    """A thread that has allocated before keeps its arena. C libraries other than glibc are left as they
+    are."""
     with contextlib.suppress(AttributeError):
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, THRESHOLD_BYTES)
+        libc = ctypes.CDLL(None)
+        for option, value in OPTIONS.items():
+            libc.mallopt(option, value)

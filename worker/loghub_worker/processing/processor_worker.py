@@ -36,7 +36,7 @@ from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.metrics import Counter
 from loghub_worker.processing.child_process import ProcessSettings
 from loghub_worker.processing.cores import available_cores
-from loghub_worker.processing.freed_memory import return_freed_memory
+from loghub_worker.processing.freed_memory import limit_freed_memory
 from loghub_worker.processing.messages import Load
 from loghub_worker.processing.process_pool import ProcessPool
 from loghub_worker.processing.processor_counters import ProcessorCounts, processor_counters
@@ -96,7 +96,7 @@ class ProcessorWorker:
                     self._pool.close()
 
     def _work(self) -> None:
-        return_freed_memory()
+        limit_freed_memory()
         code = place_code(self._pipeline, self._settings.state_dir / "code")
         self._pool = self._make_pool(code)
         first = self._pool.start_first()  # while this process prepares itself
