@@ -86,7 +86,7 @@ $(ARCHIVE): $(READY)
 	@sh operator/loghub_operator/demo/ensure_java.sh
 	$(PY) -m loghub_worker.cds_archive $@
 
-bench: $(ARCHIVE) ## run the benchmarks: start of the service by its data, its CPU time for requests, the wire of Kafka and its endpoint next to a Kafka broker, the worker's CPU time and its peers', round trips, latency, commit log, operator with 500 groups (30 minutes)
+bench: $(ARCHIVE) ## run the benchmarks: start of the service by its data, its CPU time for requests, the wire of Kafka and its endpoint next to a Kafka broker, the worker's CPU time and its peers', round trips, latency, pace, memory and start, commit log, operator with 500 groups (an hour)
 	$(PY) -m tests.loghub.bench_recovery
 	$(PY) -m tests.loghub.bench_service
 	$(PY) -m tests.loghub.kafka.bench_wire
@@ -95,6 +95,8 @@ bench: $(ARCHIVE) ## run the benchmarks: start of the service by its data, its C
 	$(PY) -m tests.loghub_worker.bench_peers
 	$(PY) -m tests.loghub_worker.bench_round_trips
 	$(PY) -m tests.loghub_worker.bench_latency
+	$(PY) -m tests.loghub_worker.bench_trigger
+	$(PY) -m tests.loghub_worker.bench_memory
 	$(PY) -m tests.loghub_worker.bench_start
 	$(PY) -m tests.loghub_worker.bench_processor
 	$(PY) -m tests.loghub_worker.bench_commit_log

@@ -8,7 +8,7 @@
 - the same loop with Spark's ``createDataFrame`` in place of pyarrow. It takes a minute for a million logs, so
   it reads only the first ones of one shard.
 
-Each program is started anew in each round, and only the logs after its warm-up count: for the worker two of
+Each program is started again in each round, and only the logs after its warm-up count: for the worker two of
 three batches, for Spark's copy two copies, for ``createDataFrame`` 60,000 logs. It prints the medians of all
 rounds with the least and the greatest, and the medians of the ratios of each round. It compares CPU seconds,
 which are meaningful on a busy machine too."""

@@ -13,6 +13,7 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from loghub.client.port import GroupInfo
 from loghub.processor_settings import ProcessorPipeline
@@ -39,10 +40,14 @@ FIRST_LOG = "FIRST_LOG"  # the variable with the path of the file that gets the 
 class Nothing(Processor):
     """Notes when the worker had its first log, and reads nothing."""
 
+    has_noted = False  # of the process
+
     def process(self, logs: LogBatch, tracker: Tracker) -> None:
-        first = Path(os.environ[FIRST_LOG])
-        if not first.exists():
-            first.write_text(str(_age_s(os.getppid())))
+        if not Nothing.has_noted:
+            Nothing.has_noted = True
+            first = Path(os.environ[FIRST_LOG])
+            if not first.exists():
+                first.write_text(str(_age_s(os.getppid())))
         self.read(logs)
         tracker.save(persist=False)
 
@@ -76,8 +81,8 @@ def _mib(pid: int, name: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
 
 
-def run(site: Site, folder: Path, factory: str, processes: int) -> dict[str, float]:
-    """One worker that processes everything."""
+def run(site: Site, folder: Path, factory: str, processes: int, **settings: Any) -> dict[str, float]:
+    """One worker that processes everything; with further settings of its processor."""
     client = site.client
     if client.list_groups(site.logstore):
         client.delete_group(site.logstore, GROUP)
@@ -88,7 +93,7 @@ def run(site: Site, folder: Path, factory: str, processes: int) -> dict[str, flo
         site.service.endpoint,
         NoSink(),
         logstore=site.logstore,
-        pipeline=ProcessorPipeline(factory=f"{MODULE}:{factory}", processes=processes),
+        pipeline=ProcessorPipeline(factory=f"{MODULE}:{factory}", processes=processes, **settings),
         checkpoint_interval_s=0.5,
     )
     with worker_processes(folder, site.service, {FIRST_LOG: str(first)}) as workers:
