@@ -1,8 +1,9 @@
 """One connection of a Kafka client: frames in, answers out in the same order, and everything bounded.
 
 A frame is a length of four bytes and a request. A length costs a client nothing, so memory is used only as
-bytes arrive, and a large frame begins only once its whole length is taken from the budget that all
-connections share. Reading stops while requests wait for their turn. One deadline is always set while the
+bytes arrive. Of the requests that a connection has sent and that are not answered, some KiB are free; a frame
+beyond them begins only once its whole length is taken from the budget that all connections share. Reading
+stops while requests wait for their turn, or for memory. One deadline is always set while the
 client has to do something: to log in, to complete a frame, to send the next request, to read an answer.
 
 Requests are carried out one after the other, as Kafka does; only Produce requests overlap: the next one is
@@ -11,47 +12,24 @@ ordered while the one before becomes durable, so that one connection is not boun
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
 
 import structlog
 
+from loghub.kafka.broker.answer import Answer, Complete, Disconnect
 from loghub.kafka.broker.counts import BrokerCounts
 from loghub.kafka.broker.limits import BrokerLimits
 from loghub.kafka.broker.stalled import StalledClients
 from loghub.kafka.broker.store import Budget
-from loghub.kafka.wire.reader import Buffer
 
 _log = structlog.get_logger("loghub.kafka")
 _LENGTH_BYTES = 4
 _RETRY_S = 0.05  # between attempts to get memory that others use
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The parts of a frame, its length included; none if the request has no answer. ``sent`` is called once
-    the client has read it, or is gone."""
-
-    parts: Sequence[Buffer] = ()
-    sent: Callable[[], None] = lambda: None
-
-
-NO_ANSWER = Answer()
-# Completes a request that was begun. It is called at most once: not if the connection ends before.
-Complete = Callable[[], Awaitable[Answer]]
-
-
-class Disconnect(Exception):  # noqa: N818 - says what follows
-    """The client breaks the protocol, so that no answer can be right: the connection ends.
-
-    ``answer`` is sent before, and the message is for the log.
-    """
-
-    def __init__(self, message: str, answer: Answer = NO_ANSWER) -> None:
-        super().__init__(message)
-        self.answer = answer
+# The default of asyncio lets a connection that waits have 256 KiB in its buffer.
+_RECEIVED_BYTES = 16 << 10
 
 
 class Admitted(Protocol):
@@ -87,7 +65,7 @@ class _Step(Enum):
 @dataclass(slots=True)
 class _Frame:
     data: bytes
-    taken: int  # from the budget
+    taken: int  # from the budget; 0 if it is free
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +76,11 @@ class Resources:
     budget: Budget
     stalled: StalledClients
     counts: BrokerCounts
+    # What one read has, which is copied at once. A view, since asyncio's TLS writes into slices of it.
+    received: memoryview = field(default_factory=lambda: memoryview(bytearray(_RECEIVED_BYTES)))
 
 
-class KafkaConnection(asyncio.Protocol):
+class KafkaConnection(asyncio.BufferedProtocol):
     """``make_session`` is called when the connection is open, and ``on_closed`` when it has ended."""
 
     def __init__(
@@ -121,9 +101,11 @@ class KafkaConnection(asyncio.Protocol):
         self._on_closed = on_closed
         self._loop = asyncio.get_running_loop()
         self._session: Session
+        self._received = resources.received
         self._buffer = bytearray()
         self._size: int | None = None  # of the frame that is arriving, once memory is taken for it
         self._taken = 0  # from the budget for that frame
+        self._free_bytes = 0  # of requests that took nothing from it
         self._wait_until_s: float | None = None  # for that memory
         self._frames: deque[_Frame] = deque()
         self._arrived = asyncio.Event()
@@ -152,10 +134,13 @@ class KafkaConnection(asyncio.Protocol):
         for task in self._tasks:
             task.add_done_callback(self._ended)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the size is ours to choose
+        return self._received
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._ending:
             return
-        self._buffer += data
+        self._buffer += self._received[:nbytes]
         self._parse()
         self._set_deadline()
 
@@ -224,6 +209,7 @@ class KafkaConnection(asyncio.Protocol):
             with memoryview(self._buffer) as view:
                 frame = _Frame(bytes(view[_LENGTH_BYTES:end]), self._taken)
             del self._buffer[:end]
+            self._free_bytes += 0 if frame.taken else self._size
             self._size, self._taken = None, 0
             self._frames.append(frame)
             self._unanswered += 1
@@ -244,7 +230,7 @@ class KafkaConnection(asyncio.Protocol):
             _log.info("connection closed: a request of this size is not accepted", size=size)
             self._give_up()
             return False
-        if size > limits.free_frame_bytes and not self._take(size):
+        if self._free_bytes + size > limits.free_bytes and not self._take(size):
             return False
         self._size = size
         return True
@@ -269,11 +255,16 @@ class KafkaConnection(asyncio.Protocol):
 
     def _try_again(self) -> None:
         self._retry = None
-        if not self._ending and not self.transport.is_closing():
-            self._parse()
-            if self._retry is None and len(self._frames) < self._limits.queued_requests:
-                self.transport.resume_reading()
-            self._set_deadline()
+        self._go_on()
+        self._set_deadline()
+
+    def _go_on(self) -> None:
+        """Take what waits in the buffer, and read on unless requests wait for their turn or for memory."""
+        if self._ending or self._retry is not None or self.transport.is_closing():
+            return
+        self._parse()
+        if self._retry is None and len(self._frames) < self._limits.queued_requests:
+            self.transport.resume_reading()
 
     def _give_up(self) -> None:
         """Close without an answer; what was answered before is still sent."""
@@ -318,16 +309,16 @@ class KafkaConnection(asyncio.Protocol):
         try:
             while True:
                 frame = await self._next_frame()
-                overlaps = self._session.overlaps(frame.data)
-                if not (overlaps and self._last_overlaps):
-                    await self._answers.join()
-                self._last_overlaps = overlaps
                 try:
+                    overlaps = self._session.overlaps(frame.data)
+                    if not (overlaps and self._last_overlaps):
+                        await self._answers.join()
+                    self._last_overlaps = overlaps
                     complete = await self._session.begin(frame.data)
+                    await self._answers.put((complete, frame))
                 except BaseException:
                     self._release(frame)
                     raise
-                await self._answers.put((complete, frame))
         except Disconnect as error:
             await self._answers.join()
             self._disconnect(error)
@@ -339,10 +330,7 @@ class KafkaConnection(asyncio.Protocol):
             self._arrived.clear()
             await self._arrived.wait()
         frame = self._frames.popleft()
-        if not self._ending and self._retry is None:
-            self._parse()  # what waited in the buffer
-            if len(self._frames) < self._limits.queued_requests and not self.transport.is_closing():
-                self.transport.resume_reading()
+        self._go_on()
         return frame
 
     async def _answer(self) -> None:
@@ -379,7 +367,8 @@ class KafkaConnection(asyncio.Protocol):
 
     def _release(self, frame: _Frame) -> None:
         self._budget.used -= frame.taken
-        frame.taken = 0
+        if not frame.taken:
+            self._free_bytes -= len(frame.data)
 
     def _answered(self) -> None:
         self._unanswered -= 1

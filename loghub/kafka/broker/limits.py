@@ -13,7 +13,7 @@ class BrokerLimits:
     connections: int = 2000  # open at the same time
     frame_bytes: int = 11 * MIB  # of a request: a batch of `group_bytes`, and what surrounds it
     login_frame_bytes: int = 16 * KIB  # of a request before the login
-    free_frame_bytes: int = 64 * KIB  # of a request; only what is larger takes from the shared budget
+    free_bytes: int = 16 * KIB  # of a connection's requests; what is more takes from the shared budget
     group_bytes: int = 10 * MIB  # of a produced batch after decompression, and of the log group it becomes
     queued_requests: int = 8  # of a connection: received, and not answered yet
     login_s: float = 15  # from the connection to the end of a successful login

@@ -2,7 +2,7 @@
 
 from collections.abc import Sized
 
-from loghub.kafka.broker.connection import Disconnect
+from loghub.kafka.broker.answer import Disconnect
 from loghub.kafka.broker.limits import BrokerLimits
 
 

@@ -13,8 +13,9 @@ import structlog
 from msgspec import Struct
 
 from loghub.kafka.broker import produce
+from loghub.kafka.broker.answer import Answer, Complete, Disconnect
 from loghub.kafka.broker.calls import Address, Broker, Call
-from loghub.kafka.broker.connection import Admitted, Answer, Complete, Disconnect
+from loghub.kafka.broker.connection import Admitted
 from loghub.kafka.broker.handlers import HANDLERS
 from loghub.kafka.broker.reply import Finish, nothing
 from loghub.kafka.broker.store import Login

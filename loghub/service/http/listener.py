@@ -21,7 +21,7 @@ _PAUSE_S = 1.0  # after an error, for example if no file descriptor is free
 _HANDSHAKE_S = 10.0
 _SHUTDOWN_S = 5.0
 
-MakeProtocol = Callable[[Connection], asyncio.Protocol]
+MakeProtocol = Callable[[Connection], asyncio.BaseProtocol]
 
 
 class Listener:
