@@ -109,6 +109,13 @@ def checkpoints(story: Story) -> dict[int, int]:
     return numbers({point.shard: point.cursor for point in points})
 
 
+def is_saved_to_the_end(story: Story) -> bool:
+    """Whether every log has a checkpoint behind it; the last one follows the sink within the interval."""
+    return all(
+        shard.checkpoint == shard.end_cursor for shard in story.client.group_status(LOGSTORE, NAME).shards
+    )
+
+
 def numbers(cursors: dict[int, str]) -> dict[int, int]:
     return {shard: wire_cursor.decode(cursor) for shard, cursor in cursors.items()}
 

@@ -249,6 +249,7 @@ def a_second_object_takes_the_group_over(story: Story) -> None:
     stack, successor = story.stack, "successor"
     with stack.client("demo") as client:
         story.client = client
+        eventually(lambda: life.is_saved_to_the_end(story), what="checkpoints at the ends of the shards")
         checkpoints = life.checkpoints(story)
         resource = yaml.safe_load(story.release.pasted())
         resource["metadata"] = {"name": successor}

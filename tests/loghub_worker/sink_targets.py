@@ -10,7 +10,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from loghub.client.http import HttpLogHub
 from loghub.sink_settings import (
     ConsoleSink,
     DeltaSink,
+    FileRoll,
     JsonSink,
     KafkaSink,
     LogstoreSink,
@@ -28,7 +29,7 @@ from loghub.sink_settings import (
     Sink,
     SparkSink,
 )
-from loghub.worker_contract import ENV_SINK_CREDENTIALS_DIR, CopyPipeline
+from loghub.worker_contract import ENV_SINK_CREDENTIALS_DIR, CopyPipeline, SqlPipeline
 from tests import kafka
 from tests.cluster.s3_server import S3Server
 from tests.loghub_worker.sink.delta_tables import DeltaView
@@ -43,9 +44,10 @@ from tests.loghub_worker.sink_views import (
     TableView,
     TopicView,
 )
-from tests.loghub_worker.support import PROJECT, delivered
+from tests.loghub_worker.support import PROJECT, SQL, delivered
 from tests.postgresql_server import running_postgresql, write_credentials
 
+PARTS = SQL.replace(" FROM", ", CAST(__cursor__ % 3 AS INT) AS part FROM")
 NO_VARIABLES: Mapping[str, str] = {}
 
 
@@ -117,6 +119,27 @@ def lines_in_a_folder(place: Place) -> Iterator[Target]:
 def bucket(place: Place) -> Iterator[Target]:
     url, settings, objects, variables = _bucket(place)
     yield _files(ParquetSink(path=url, s3=settings), objects, variables)
+
+
+@contextmanager
+def partitions_of_a_folder(place: Place) -> Iterator[Target]:
+    """Each batch has several files, of a size."""
+    sink = ParquetSink(
+        path=str(place.folder / "sink"),
+        partition_by=("part",),
+        roll=FileRoll(target_bytes=10_000, max_delay_s=0.5),
+    )
+    yield replace(
+        _files(sink, place.folder / "sink"),
+        ids=lambda: sum(map(delivered, (place.folder / "sink").glob("part=*")), Counter()),
+        config={"pipeline": SqlPipeline(text=PARTS)},
+    )
+
+
+@contextmanager
+def lines_in_a_bucket(place: Place) -> Iterator[Target]:
+    url, settings, objects, variables = _bucket(place)
+    yield _files(JsonSink(path=url, s3=settings), objects, variables)
 
 
 @contextmanager
@@ -212,6 +235,8 @@ EXACTLY_ONCE: Sequence[Any] = [
     pytest.param(delta_table_in_a_bucket, id="delta-bucket", marks=pytest.mark.tools),
     pytest.param(postgresql, id="postgresql"),
     pytest.param(lines_in_a_folder, id="json", marks=pytest.mark.deep),
+    pytest.param(lines_in_a_bucket, id="json-bucket", marks=[pytest.mark.tools, pytest.mark.deep]),
+    pytest.param(partitions_of_a_folder, id="partitions", marks=pytest.mark.deep),
 ]
 AT_LEAST_ONCE: Sequence[Any] = [
     pytest.param(kafka_topic, id="kafka"),
