@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -158,15 +159,10 @@ def share_session() -> None:
     started: list[SparkSession] = []
 
     def start(
-        config: WorkerConfig,
-        state_dir: Path,
-        *,
-        class_archive: Path | None = None,
-        code: Path | None = None,
-        pod: str = "",
+        config: WorkerConfig, state_dir: Path, *, code: Path | None = None, **options: Any
     ) -> SparkSession:
         if not started:
-            started.append(start_spark(config, state_dir, class_archive=class_archive, pod=pod))
+            started.append(start_spark(config, state_dir, **options))
         # Spark's processes have the PYTHONPATH of the session's start, so that a pod's own Spark gets it too.
         send_code(started[0], config.pipeline, code)
         return started[0]

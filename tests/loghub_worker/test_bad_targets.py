@@ -243,6 +243,15 @@ def spot_of(case: Case, folder: Path, client: HttpLogHub, request: Any) -> Spot:
     return replace(spot, s3=server.__enter__())
 
 
+@contextmanager
+def target_of(case: Case, spot: Spot) -> Iterator[Target]:
+    """The target of the case; the test has its variables."""
+    with case.make(Place(folder=spot.folder, client=spot.client, fixture=lambda _: spot.s3)) as target:
+        for name, value in target.variables.items():
+            spot.patch.setenv(name, value)
+        yield target
+
+
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
     "case",
@@ -258,9 +267,7 @@ def test_a_target_that_cannot_be_used_for_a_while_costs_no_log(
     client = prepare(service, shards=1)
     spot = spot_of(case, tmp_path, client, request)
     producer = Producer(client)
-    with case.make(Place(folder=tmp_path, client=client, fixture=lambda _: spot.s3)) as target:
-        for name, value in target.variables.items():
-            monkeypatch.setenv(name, value)
+    with target_of(case, spot) as target:
         config = worker_config(service.endpoint, target.settings, max_log_groups=5, **target.config)
         producer.put(groups=5)
         with running(tmp_path / "w-0", service, config) as worker:
@@ -294,16 +301,13 @@ def test_a_worker_that_starts_meanwhile_waits_for_its_target(
     tmp_path: Path,
     service: ServiceProcess,
     request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
     case: Case,
 ) -> None:
     """It waits before Spark starts, and joins its group once the target is back."""
     client = prepare(service, shards=1)
     spot = spot_of(case, tmp_path, client, request)
     producer = Producer(client)
-    with case.make(Place(folder=tmp_path, client=client, fixture=lambda _: spot.s3)) as target:
-        for name, value in target.variables.items():
-            monkeypatch.setenv(name, value)
+    with target_of(case, spot) as target:
         producer.put(groups=5)
         (tmp_path / "sink").mkdir()
         spoiled = case.spoil(spot)

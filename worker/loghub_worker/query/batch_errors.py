@@ -13,6 +13,7 @@ from pathlib import Path
 from py4j.protocol import Py4JNetworkError
 
 from loghub.wire.errors import LogHubException
+from loghub.worker_contract import WorkerReason
 from loghub_worker.error_text import first_lines
 from loghub_worker.failure.skip_limits import Cause, Failure
 from loghub_worker.log_service import (
@@ -30,7 +31,6 @@ from loghub_worker.spark_errors import SPARK_ERRORS, java_causes
 from loghub_worker.user_code import WITHOUT_PANDAS
 
 UNREACHABLE, PYTHON_TIMEOUT = "EndpointUnreachable", "PythonWorkerTimeout"
-SINK_UNAVAILABLE, INVALID_SINK = "SinkUnavailable", "InvalidSink"
 # Spark gives a new Python process ten seconds (docs/spark.md 8).
 PYTHON_TIMEOUT_MESSAGE = "Python worker failed to connect back"
 _PYTHON_TIMEOUT = re.compile(rf"(\[\w+\] )?{PYTHON_TIMEOUT_MESSAGE}")
@@ -78,7 +78,7 @@ def may_need_restart(error: Exception) -> bool:
     again, and another worker might get them meanwhile."""
     if isinstance(error, OSError) and error.errno in _OWN_LIMITS:
         return True
-    return query_error(error).reason not in (UNREACHABLE, PYTHON_TIMEOUT, SINK_UNAVAILABLE)
+    return query_error(error).reason not in (UNREACHABLE, PYTHON_TIMEOUT, WorkerReason.SINK_UNAVAILABLE)
 
 
 def is_unreadable_state(error: Exception) -> bool:
@@ -110,11 +110,11 @@ def _examine(error: Exception) -> tuple[ReportedError, Cause]:
     if isinstance(error, PipelineError):
         return ReportedError(PIPELINE_FAILED, str(error)), Cause.REJECTED
     if isinstance(error, InvalidSinkError):
-        return ReportedError(INVALID_SINK, str(error)), Cause.UNAVAILABLE
+        return ReportedError(WorkerReason.INVALID_SINK, str(error)), Cause.UNAVAILABLE
     if isinstance(error, RowsRejectedError):
         return ReportedError(PIPELINE_FAILED, str(error)), Cause.REJECTED
     if isinstance(error, OSError):
-        return ReportedError(SINK_UNAVAILABLE, str(error)), Cause.UNAVAILABLE
+        return ReportedError(WorkerReason.SINK_UNAVAILABLE, str(error)), Cause.UNAVAILABLE
     if not isinstance(error, SPARK_ERRORS):
         return ReportedError(PIPELINE_FAILED, f"{type(error).__name__}: {error}"), Cause.REJECTED
     return _examine_spark(error)

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import structlog
 
+from loghub.worker_contract import WorkerReason
 from loghub_worker.backoff import Backoff
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import ReportedError
@@ -20,7 +21,6 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
-INVALID_SINK, SINK_UNAVAILABLE = "InvalidSink", "SinkUnavailable"
 
 
 class SinkStart:
@@ -40,13 +40,13 @@ class SinkStart:
             try:
                 result = step()
             except InvalidSinkError as error:
-                raise FatalError(INVALID_SINK, str(error)) from error
+                raise FatalError(WorkerReason.INVALID_SINK, str(error)) from error
             except OSError as error:
                 failures += 1
-                self.error = ReportedError(SINK_UNAVAILABLE, str(error))
+                self.error = ReportedError(WorkerReason.SINK_UNAVAILABLE, str(error))
                 log.warning(
                     "the sink cannot be used, will retry",
-                    reason=SINK_UNAVAILABLE,
+                    reason=WorkerReason.SINK_UNAVAILABLE,
                     message=str(error),
                     consecutive_failures=failures,
                 )
