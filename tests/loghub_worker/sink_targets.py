@@ -234,7 +234,7 @@ EXACTLY_ONCE: Sequence[Any] = [
     pytest.param(delta_table, id="delta"),
     pytest.param(delta_table_in_a_bucket, id="delta-bucket", marks=pytest.mark.tools),
     pytest.param(postgresql, id="postgresql"),
-    pytest.param(lines_in_a_folder, id="json", marks=pytest.mark.deep),
+    pytest.param(lines_in_a_folder, id="json"),
     pytest.param(lines_in_a_bucket, id="json-bucket", marks=[pytest.mark.tools, pytest.mark.deep]),
     pytest.param(partitions_of_a_folder, id="partitions", marks=pytest.mark.deep),
 ]

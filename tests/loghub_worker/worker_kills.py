@@ -47,6 +47,10 @@ class Moment(StrEnum):
     CHECKPOINT = "right after a checkpoint"
 
 
+# The first three are inside of a batch.
+MOMENTS = (Moment.JOB, Moment.SINK, Moment.JOB, Moment.CHECKPOINT)
+
+
 def checkpoints(client: HttpLogHub) -> dict[int, int]:
     shards = client.group_status(LOGSTORE, GROUP).shards
     return {s.shard: decode(s.checkpoint) if s.checkpoint else 0 for s in shards}
@@ -175,7 +179,7 @@ def run(scene: Scene, kills: int) -> Outcome:
     """Kill so many workers while producers write, and let one more deliver the rest."""
     after_kills = []
     with producing(scene.service) as producer:
-        for number, moment in zip(range(kills), cycle(Moment), strict=False):
+        for number, moment in zip(range(kills), cycle(MOMENTS), strict=False):
             Victim(scene.start(number), moment, scene.sink, scene.client).kill()
             after_kills.append(checkpoints(scene.client))
         last = scene.start(kills)
