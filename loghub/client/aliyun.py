@@ -271,7 +271,7 @@ class AliyunLogHub:
 
     def list_kafka_groups(
         self,
-        logstore: str,  # noqa: ARG002 - the port's
+        logstore: str | None = None,  # noqa: ARG002 - the port's
         group: str | None = None,  # noqa: ARG002 - the port's
     ) -> tuple[KafkaGroupStatus, ...]:
         raise ExtensionMissing(_NO_EXTENSIONS)

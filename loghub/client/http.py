@@ -54,10 +54,9 @@ from loghub.wire.compression import Compression, Packed, compress
 from loghub.wire.errors import Code, ExtensionMissing, LogHubError, MalformedInput
 
 EXTENSIONS = frozenset({"leave", "group_status"})
-_KAFKA_GROUPS = "kafka_groups"  # which an older embedded service does not have
 POLLS = frozenset({"await_ends", "await_group", "save_checkpoints"})
-
 _EXTENSION_PATH = "/_loghub/v1"
+_KAFKA_PATH = f"{_EXTENSION_PATH}/kafka/groups"
 
 
 class HttpLogHub:
@@ -265,15 +264,17 @@ class HttpLogHub:
         path = f"{_EXTENSION_PATH}{_group(logstore, group)}/leave"
         self._post(path, query={"consumer": consumer}, repeatable=True)
 
-    def list_kafka_groups(self, logstore: str, group: str | None = None) -> tuple[KafkaGroupStatus, ...]:
-        if _KAFKA_GROUPS not in self._transport.discover().extensions:
+    def list_kafka_groups(
+        self, logstore: str | None = None, group: str | None = None
+    ) -> tuple[KafkaGroupStatus, ...]:
+        if "kafka_groups" not in self._transport.discover().extensions:  # nor has an older service
             raise ExtensionMissing("groups of Kafka clients are listed by the embedded service only")
-        query = {"logstore": check_logstore(logstore), **({} if group is None else {"group": group})}
+        named = {"logstore": logstore and check_logstore(logstore), "group": group}
+        query = {name: value for name, value in named.items() if value is not None}
 
         def page(offset: int) -> tuple[list[KafkaGroupStatus], int]:
-            found = self._get(f"{_EXTENSION_PATH}/kafka/groups", {**query, "offset": str(offset)})
-            page_json = decode(found.body, KafkaGroupsJson)
-            return page_json.groups, page_json.total
+            found = decode(self._get(_KAFKA_PATH, {**query, "offset": str(offset)}).body, KafkaGroupsJson)
+            return found.groups, found.total
 
         return all_pages(page)
 

@@ -301,10 +301,15 @@ class MemoryLogHub(MemoryPolls):
         with self._server.lock:
             self._store(logstore).step(check_group(group), Leave(consumer=_consumer(consumer)))
 
-    def list_kafka_groups(self, logstore: str, group: str | None = None) -> tuple[KafkaGroupStatus, ...]:
+    def list_kafka_groups(
+        self,
+        logstore: str | None = None,
+        group: str | None = None,
+    ) -> tuple[KafkaGroupStatus, ...]:
         """None: the fake has no Kafka endpoint."""
         with self._server.lock:
-            self._store(logstore)
+            if logstore is not None:
+                self._store(logstore)
         return ()
 
 

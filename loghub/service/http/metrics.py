@@ -1,7 +1,8 @@
 """What Prometheus can know about the service.
 
 No label names a project, a logstore, a group or a consumer: clients choose these names, and every series
-lives as long as the process. The operator has the series of groups.
+lives as long as the process. The operator has the series of groups, and the Kafka endpoint a bounded number
+of those of Kafka groups (`loghub.service.kafka.metrics`).
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -55,7 +55,7 @@ class KafkaEndpoint:
     def collect(self) -> Iterable[Metric]:
         """The metrics of the endpoint."""
         yield from collect(self.broker, self.connections)
-        yield from collect_groups(self._engine, self.lag.total)
+        yield from collect_groups(self._engine, self.lag)
 
     async def _measure_lag(self) -> None:
         while True:

@@ -1,4 +1,8 @@
-"""What Prometheus can know about the Kafka endpoint; no label has a name that clients choose."""
+"""What Prometheus can know about the Kafka endpoint.
+
+Only the lag of a group has labels with names that clients choose. Their number is bounded
+(`loghub.service.kafka.lag`), and a series ends with its group.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -9,6 +13,7 @@ from loghub.kafka.broker.calls import Broker
 from loghub.kafka.coordinator.states import GroupState
 from loghub.service.engine import Engine
 from loghub.service.http.connections import Connections
+from loghub.service.kafka.lag import GroupLag
 
 _PREFIX = "loghub_service_kafka_"
 
@@ -49,7 +54,7 @@ def collect(broker: Broker, connections: Connections) -> Iterable[Metric]:
     )
 
 
-def collect_groups(engine: Engine, lag_logs: int | None) -> Iterable[Metric]:
+def collect_groups(engine: Engine, lag: GroupLag) -> Iterable[Metric]:
     """Of all projects together. The lag is left out while it is not known."""
     groups = [
         group for project in tuple(engine.catalog.projects) for _, group in engine.kafka_groups.of(project)
@@ -66,10 +71,27 @@ def collect_groups(engine: Engine, lag_logs: int | None) -> Iterable[Metric]:
         "Members of the consumer groups of Kafka clients.",
         value=sum(len(group.members) for group in groups),
     )
-    if lag_logs is not None:
-        yield GaugeMetricFamily(
-            _PREFIX + "lag_logs", "Logs after the committed offsets of all groups.", value=lag_logs
-        )
+    if lag.total is not None:
+        yield from _lags(lag, lag.total)
+
+
+def _lags(lag: GroupLag, total: int) -> Iterable[Metric]:
+    yield GaugeMetricFamily(
+        _PREFIX + "lag_logs", "Logs after the committed offsets of all groups.", value=total
+    )
+    by_group = GaugeMetricFamily(
+        _PREFIX + "group_lag_logs",
+        "Logs after the committed offsets of a group at a logstore; the largest of each project.",
+        labels=("project", "group", "logstore"),
+    )
+    for one in lag.largest:
+        by_group.add_metric((one.project, one.group, one.logstore), one.logs)
+    yield by_group
+    yield GaugeMetricFamily(
+        _PREFIX + "group_lags_left_out",
+        "Lags of groups at logstores that group_lag_logs does not have, since there are too many.",
+        value=lag.left_out,
+    )
 
 
 def _by_label(name: str, text: str, values: Mapping[str, float], *, label: str) -> Metric:

@@ -1,16 +1,23 @@
-"""Consumer groups of Kafka clients at the embedded service, as `loghub group` and `loghub lag` show them.
+"""Consumer groups of Kafka clients at the embedded service, as `loghub group`, `lag` and `status` show them.
 
-A Kafka group belongs to a project. Here it is shown for one logstore: the shards of it that a member is
-assigned or that have a committed offset, as Kafka's own tools do. Their lag is in logs, since Kafka's offsets
-jump (docs/kafka.md 2).
+A Kafka group belongs to a project. `group` and `lag` show it for one logstore: the shards of it that a member
+is assigned or that have a committed offset, as Kafka's own tools do. `status` shows all of a service. Lag is
+in logs, since Kafka's offsets jump (docs/kafka.md 2).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from loghub.client.port import KafkaGroupStatus, LogHub
+import click
+
+from loghub.client.credentials_dir import read_key
+from loghub.client.http import HttpLogHub
+from loghub.client.port import Credentials, KafkaGroupStatus, LogHub
 from loghub.domain.lag import Lag
 from loghub.wire import names
-from loghub.wire.errors import Code, ExtensionMissing, LogHubError
+from loghub.wire.errors import Code, ExtensionMissing, LogHubError, LogHubException
 from loghub_operator.cli.group_lag import total
 from loghub_operator.cli.output import Record, utc
 
@@ -88,18 +95,22 @@ def lag_of(group: KafkaGroupStatus, *, observed: str | None) -> Record:
     """What `loghub lag` shows. The lag of a shard without a committed offset is not known: it depends on
     where its consumer begins."""
     rows = list(_rows(group).values())
-    lags = [one.lag_logs for one in group.offsets]
-    unknown = len(rows) - len(lags)
-    logs = total([*(Lag(logs=number) for number in lags), *[Lag()] * unknown]).logs
     return {
         "group": group.name,
         "kind": KAFKA,
         "state": group.state,
         "generation": group.generation,
         "observed": observed,
-        "lagLogs": logs,
+        "lagLogs": _lag_logs(group),
         "shards": rows,
     }
+
+
+def _lag_logs(group: KafkaGroupStatus) -> int | None:
+    """Of the shards of one logstore."""
+    known = [Lag(logs=one.lag_logs) for one in group.offsets]
+    unknown = len(_rows(group)) - len(known)
+    return total([*known, *[Lag()] * unknown]).logs
 
 
 def _rows(group: KafkaGroupStatus) -> dict[int, Record]:
@@ -115,3 +126,80 @@ def _rows(group: KafkaGroupStatus) -> dict[int, Record]:
         }
         for shard in sorted(holders.keys() | offsets.keys())
     }
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectGroup:
+    """A group and the project that it belongs to."""
+
+    project: str
+    group: KafkaGroupStatus
+
+    def lags(self) -> dict[str, int | None]:
+        """Logs by logstore; None: a shard has no committed offset. As `loghub lag` shows it."""
+        group = self.group
+        found = {place.logstore for one in group.members for place in one.assigned}
+        found |= {one.logstore for one in group.offsets}
+        return {name: _lag_logs(_only(group, name)) for name in sorted(found)}
+
+
+def reported_groups(endpoint: str, key_folder: Path) -> tuple[ProjectGroup, ...]:
+    """The groups of all projects of the embedded service of this machine; none, with a message, if it does
+    not answer."""
+    try:
+        return tuple(_reported(endpoint, read_key(key_folder)))
+    except (LogHubException, OSError) as error:
+        click.echo(f"loghub: the groups of Kafka clients are not known: {error}", err=True)
+        return ()
+
+
+def _reported(endpoint: str, key: Credentials) -> Iterator[ProjectGroup]:
+    with closing(HttpLogHub(endpoint, "any", credentials=key)) as client:
+        projects = client.list_projects()
+    for project in projects:
+        with closing(HttpLogHub(endpoint, project.name, credentials=key)) as client:
+            for group in client.list_kafka_groups():
+                yield ProjectGroup(project.name, group)
+
+
+def document(one: ProjectGroup) -> Record:
+    """What `loghub status` prints as JSON or YAML, where a LogHubConsumerGroup has the same."""
+    group, lags = one.group, one.lags()
+    return {
+        "kind": "KafkaGroup",
+        "metadata": {"name": group.name},
+        "spec": {"project": one.project},
+        "status": {
+            "state": group.state,
+            "generation": group.generation,
+            "assignor": group.assignor or None,
+            "members": len(group.members),
+            "lag": {"logs": total(Lag(logs=logs) for logs in lags.values()).logs if lags else None},
+            "logstores": [{"name": name, "lagLogs": logs} for name, logs in lags.items()],
+        },
+    }
+
+
+def overview(groups: Iterable[ProjectGroup]) -> list[Record]:
+    """A row for each logstore of each group."""
+    return [
+        {
+            "kafkaGroup": one.group.name,
+            "project": one.project,
+            "state": one.group.state,
+            "members": len(one.group.members),
+            "logstore": logstore,
+            "lagLogs": logs,
+        }
+        for one in groups
+        for logstore, logs in (one.lags() or {"": None}).items()
+    ]
+
+
+def _only(group: KafkaGroupStatus, logstore: str) -> KafkaGroupStatus:
+    members = (
+        replace(one, assigned=tuple(place for place in one.assigned if place.logstore == logstore))
+        for one in group.members
+    )
+    offsets = tuple(one for one in group.offsets if one.logstore == logstore)
+    return replace(group, members=tuple(members), offsets=offsets)

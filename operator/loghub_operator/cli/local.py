@@ -17,7 +17,9 @@ import click
 
 from loghub_operator.api import InvalidResourceError
 from loghub_operator.cli.failures import Failed, InvalidInput
-from loghub_operator.cli.options import ADDRESS, ENDPOINT, EXISTING_FILE, FOLDER
+from loghub_operator.cli.local_status import show_status
+from loghub_operator.cli.options import ADDRESS, ENDPOINT, EXISTING_FILE, FOLDER, format_option
+from loghub_operator.cli.output import Format
 from loghub_operator.local.commands import DownOptions, Refused, StartFailed, UpOptions
 from loghub_operator.local.commands import down as run_down
 from loghub_operator.local.commands import serve as run_serve
@@ -26,7 +28,6 @@ from loghub_operator.local.embedded_service import ServiceStartError
 from loghub_operator.local.file_lock import InUseError
 from loghub_operator.local.paths import Root
 from loghub_operator.local.service_options import ServiceOptions, is_of_this_machine
-from loghub_operator.local.status_command import show_status
 
 F = TypeVar("F", bound=Callable[..., Any])
 MAX_SHARDS = 256
@@ -144,11 +145,13 @@ def down(state_dir: Path | None, **values: Any) -> int:
 @click.command()
 @click.argument("name", required=False)
 @_state_dir
-@click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
-def status(name: str | None, state_dir: Path | None, as_json: bool) -> int:
-    """Show the status of groups; with a NAME, the details of that LogHubConsumerGroup only."""
+@format_option
+@click.option("--json", "as_json", is_flag=True, help="The same as --output json.")
+def status(name: str | None, state_dir: Path | None, output: str, as_json: bool) -> int:
+    """Show the status of groups and, at the embedded service, the groups of Kafka clients; with a NAME, the
+    details of that LogHubConsumerGroup only."""
     with _reported():
-        return show_status(_root(state_dir), name, as_json=as_json)
+        return show_status(_root(state_dir), name, Format.JSON if as_json else Format(output))
 
 
 @click.command()

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from loghub.client.port import GroupInfo
+from loghub.client.port import GroupInfo, KafkaGroupStatus, KafkaMember, KafkaOffset, LogstoreShard
+from loghub_operator.cli.kafka_groups import ProjectGroup, document, overview
+from loghub_operator.cli.output import Format, render
 from tests.loghub.client.contract import LOW, group_of
 from tests.loghub_operator.cli.command import STORE, Cli
 from tests.support import START_GUARD_S, ServiceProcess, running_service, wait_until
@@ -167,3 +170,23 @@ def test_the_vendors_client_knows_no_such_group(bare: Callable[[str], Cli]) -> N
     refused = cli("lag", STORE, "--kafka")
     assert refused.status == 1
     assert "use the http adapter" in refused.err
+
+
+def test_the_overview_has_a_row_for_each_logstore_of_a_group_and_says_where_its_lag_is_not_known() -> None:
+    member = KafkaMember(
+        member_id="m", instance_id="", client_id="c", client_host="h",
+        assigned=(LogstoreShard(logstore="a", shard=0), LogstoreShard(logstore="a", shard=1)),
+    )  # fmt: skip
+    offsets = tuple(
+        KafkaOffset(logstore=name, shard=shard, offset=5, committed_unix_s=1, lag_logs=lag)
+        for name, shard, lag in (("a", 0, 4), ("b", 0, 2), ("b", 1, 3))
+    )
+    group = KafkaGroupStatus(
+        name="x\x1b[31m", state="Stable", generation=1, assignor="range", members=(member,), offsets=offsets
+    )
+    groups = [ProjectGroup("p", group), ProjectGroup("p", replace(group, members=(), offsets=()))]
+    assert [(row["logstore"], row["lagLogs"]) for row in overview(groups)] == [
+        *(("a", None), ("b", 5), ("", None))
+    ]
+    assert document(groups[0])["status"]["lag"] == {"logs": None}, "shard 1 of logstore a is not known"
+    assert "\x1b" not in render(overview(groups), Format.TABLE)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
@@ -229,8 +230,24 @@ def test_a_real_client_writes_and_reads_at_serve_and_lag_and_status_show_it(
         assert main(["lag", TOPIC, "readers", "-o", "json", *here]) == 0
         lag = json.loads(capsys.readouterr().out)
         assert (lag["kind"], lag["lagLogs"]) == ("kafka", 3)
+        for form in (("--json",), ("-o", "json"), ("-o", "yaml")):
+            assert main(["status", *form, *serve.where]) == 0
+            (group,) = yaml.safe_load(capsys.readouterr().out)
+            assert (group["kind"], group["metadata"]["name"]) == ("KafkaGroup", "readers")
+            assert group["spec"] == {"project": PROJECT}
+            assert group["status"] == {
+                "state": "Empty",
+                "generation": lag["generation"],
+                "assignor": None,
+                "members": 0,
+                "lag": {"logs": 3},
+                "logstores": [{"name": TOPIC, "lagLogs": 3}],
+            }
         assert main(["status", *serve.where]) == 0
         shown = capsys.readouterr().out
+        head, row = shown.splitlines()[-2:]
+        assert head.split() == ["KAFKA", "GROUP", "PROJECT", "STATE", "MEMBERS", "LOGSTORE", "LAG", "LOGS"]
+        assert row.split() == ["readers", PROJECT, "Empty", "0", TOPIC, "3"]
         assert "embedded service: http://127.0.0.1:" in shown
         assert f"Kafka clients: {address}, SASL_PLAINTEXT, mechanism PLAIN, user: the project" in shown
         assert main(["serve", *serve.where]) == 1

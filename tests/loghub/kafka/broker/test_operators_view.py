@@ -5,8 +5,12 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from loghub.kafka.wire.apis import ApiKey
+from loghub.kafka.wire.group_admin import DeleteGroupsRequest
 from loghub.service.api.kafka_groups import list_kafka_groups
+from loghub.service.kafka.lag import MOST_GROUP_LAGS, LogstoreLag, largest_of_each_project
 from tests.loghub.kafka.broker.broker_place import Place, run
+from tests.loghub.kafka.broker.test_admin_calls import create
 from tests.loghub.kafka.broker.test_group_calls import GROUP, commit, member_of
 from tests.loghub.kafka.broker.test_offsets import GROUP as STEP
 from tests.loghub.kafka.broker.test_offsets import of_demo, write_groups
@@ -15,6 +19,13 @@ from tests.loghub.kafka.broker.test_offsets import of_demo, write_groups
 async def listed(place: Place, query: dict[str, str] | None = None) -> list[dict[str, object]]:
     response = await list_kafka_groups(place.engine, of_demo("GET", query))
     return json.loads(response.body)["groups"]
+
+
+def exposed(place: Place) -> str:
+    """What Prometheus gets."""
+    registry = CollectorRegistry()
+    registry.register(place.endpoint)  # type: ignore[arg-type]
+    return generate_latest(registry).decode()
 
 
 def test_a_group_is_listed_with_its_members_and_its_lag_in_logs(tmp_path: Path) -> None:
@@ -44,9 +55,7 @@ def test_metrics_count_clients_requests_errors_and_lag(tmp_path: Path) -> None:
         await client.produce("x", partition=5)
         assert await commit(client, 3) == 0
         await place.endpoint.lag.refresh()
-        registry = CollectorRegistry()
-        registry.register(place.endpoint)  # type: ignore[arg-type]
-        lines = set(generate_latest(registry).decode().splitlines())
+        lines = set(exposed(place).splitlines())
         prefix = "loghub_service_kafka_"
         assert {
             f'{prefix}connections{{authenticated="true"}} 1.0',
@@ -56,10 +65,49 @@ def test_metrics_count_clients_requests_errors_and_lag(tmp_path: Path) -> None:
             f"{prefix}produced_logs_total 6.0",
             f'{prefix}groups{{state="Empty"}} 1.0',
             f"{prefix}lag_logs 3.0",
+            f'{prefix}group_lag_logs{{group="{GROUP}",logstore="access",project="demo"}} 3.0',
+            f"{prefix}group_lags_left_out 0.0",
             f"{prefix}requests_failed_total 0.0",
         } <= lines
 
     run(scenario, tmp_path / "d")
+
+
+def test_each_group_has_its_lag_by_logstore_until_it_is_deleted(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        client = await place.client()
+        assert (await create(client, "other")).error_code == 0
+        await write_groups(client, 5)
+        await client.produce("x", topic="other")
+        lag = place.endpoint.lag
+        for group, topic, offset in (("a", "access", 1), ("a", "other", 0), ('b"', "access", 3)):
+            assert await commit(client, offset, group=group, topic=topic) == 0
+        await lag.refresh()
+        by_group = {(one.group, one.logstore): one.logs for one in lag.largest}
+        assert by_group == {("a", "access"): 4, ("a", "other"): 1, ('b"', "access"): 2}
+        assert (lag.total, lag.left_out) == (7, 0)
+        assert f'group="b{chr(92)}"",logstore="access"' in exposed(place)
+        await client.call(ApiKey.DELETE_GROUPS, DeleteGroupsRequest(groups_names=("a",)))
+        await lag.refresh()
+        assert [one.group for one in lag.largest] == ['b"']
+
+    run(scenario, tmp_path / "d")
+
+
+def test_the_largest_lags_are_reported_and_no_project_leaves_out_those_of_another() -> None:
+    def of(project: str, *logs: int) -> list[LogstoreLag]:
+        return [
+            LogstoreLag(project=project, group=f"g{index}", logstore="access", logs=lag)
+            for index, lag in enumerate(logs)
+        ]
+
+    crowd, single = of("crowd", *range(100, 200)), of("single", 0, 7)
+    reported = largest_of_each_project([*crowd, *single], most=6)
+    assert [(one.project, one.logs) for one in reported] == [
+        *(("crowd", 199), ("single", 7), ("crowd", 198), ("single", 0), ("crowd", 197), ("crowd", 196))
+    ]
+    assert len(largest_of_each_project([*crowd, *single])) == 102
+    assert len(largest_of_each_project(of("crowd", *range(2 * MOST_GROUP_LAGS)))) == MOST_GROUP_LAGS
 
 
 def test_the_lag_follows_what_is_written_and_what_is_committed(tmp_path: Path) -> None:

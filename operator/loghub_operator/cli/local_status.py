@@ -1,12 +1,12 @@
 """`loghub status`: shows the groups' status from another terminal.
 
 The command reads the files of `loghub_operator.local.object_store` and does not ask the log service about the
-groups, so it shows what the last reconcile observed, and when.
+LogHubConsumerGroups, so it shows what the last reconcile observed, and when. It asks the embedded service of
+this machine for the groups of Kafka clients, of all projects.
 """
 
-import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich import box
 from rich.console import Console
@@ -14,6 +14,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from loghub_operator.api.v1alpha1 import EMBEDDED
+from loghub_operator.cli.kafka_groups import document, overview, reported_groups
+from loghub_operator.cli.output import Format, render
+from loghub_operator.cli.output import Record as Shown
 from loghub_operator.local.embedded_service import KEYS, running_at, running_kafka_at
 from loghub_operator.local.file_lock import is_locked
 from loghub_operator.local.object_store import Record
@@ -23,7 +26,7 @@ from loghub_operator.local.service_options import how_to_log_in
 DONE, FAILED = 0, 1
 
 
-def show_status(root: Root, name: str | None, *, as_json: bool) -> int:
+def show_status(root: Root, name: str | None, form: Format) -> int:
     """Prints the status; returns 1 if there is nothing to show."""
     records = list(_records(root, name))
     service = "" if name is not None else running_at(root.service)
@@ -31,26 +34,32 @@ def show_status(root: Root, name: str | None, *, as_json: bool) -> int:
         what = "no group" if name is None else f"no group {name}"
         print(f"loghub: {what} in {root.groups}", file=sys.stderr)  # noqa: T201 - the program's output
         return FAILED
-    if as_json:
-        kafka = running_kafka_at(root.service) or None
-        found = [
-            {
-                **record.document,
-                "up": _is_up(record),
-                "kafka": kafka if record.resource().spec.endpoint == EMBEDDED else None,
-            }
-            for record in records
-        ]
-        print(json.dumps(found[0] if name else found, indent=1))  # noqa: T201 - the program's output
-        return DONE
     console = Console()
+    of_clients = reported_groups(service, root.service / KEYS) if service else ()
+    if form is not Format.TABLE:
+        documents = [*_documents(root, records), *map(document, of_clients)]
+        _print(console, render(documents[0] if name else documents, form))
+        return DONE
     if records:
         console.print(_overview(records))
     for line in _service_lines(root, service):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        _print(console, line)
+    if of_clients:
+        _print(console, "\n" + render(overview(of_clients), form))
     if name is not None:
         _details(console, records[0])
     return DONE
+
+
+def _documents(root: Root, records: Sequence[Record]) -> Iterator[Shown]:
+    kafka = running_kafka_at(root.service) or None
+    for record in records:
+        at = kafka if record.resource().spec.endpoint == EMBEDDED else None
+        yield {**record.document, "up": _is_up(record), "kafka": at}
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _service_lines(root: Root, endpoint: str) -> Iterator[str]:
