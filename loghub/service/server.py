@@ -160,11 +160,10 @@ class _Ports:
 
 
 def _shared(application: Application, files: _Files) -> Shared:
-    put_budget, _, response_budget, _ = application.budgets
+    _, _, response_budget, _ = application.budgets
     return Shared(
         find_key=files.credentials.find,
         tls=files.tls.context if files.tls else None,
-        put_budget=put_budget,
         response_budget=response_budget,
     )
 

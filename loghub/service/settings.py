@@ -59,6 +59,13 @@ class KafkaSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaLimits:
+    """Bounds on Kafka clients, besides those that hold for HTTP too (docs/kafka.md 6)."""
+
+    request_bytes: int = 64 * MIB  # total of the requests that are not answered yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
     """The data directory, the listening address, and the intervals of background tasks."""
 
@@ -80,5 +87,6 @@ class ServiceSettings:
     keep_alive_s: int = 75  # above the clients' 60 s (docs/sls-protocol.md 1.7)
     log_format: str = "json"
     limits: Limits = field(default_factory=Limits)
+    kafka_limits: KafkaLimits = field(default_factory=KafkaLimits)
     kafka_groups: KafkaGroupLimits = field(default_factory=KafkaGroupLimits)
     kafka_producers: int = DEFAULT_MOST_PRODUCERS

@@ -17,6 +17,7 @@ from loghub.service.disk import usage_of
 from loghub.service.http.connections import Connections
 from loghub.service.http.metrics import Exposition, Process, Serving
 from loghub.service.kafka.endpoint import KafkaEndpoint
+from loghub.service.kafka.lag import LogstoreLag
 from loghub.service.kafka.opening import Shared, endpoint_of
 from loghub.service.settings import KafkaSettings
 from loghub.service.start import Progress
@@ -80,13 +81,13 @@ async def service_text(folder: Path) -> str:
 
 async def kafka_endpoint(service: InProcess) -> KafkaEndpoint:
     """One that has answered an error, so that every series is there."""
-    put_budget, _, response_budget, *_ = service.app.budgets
-    shared = Shared(find_key=lambda _: None, tls=None, put_budget=put_budget, response_budget=response_budget)
+    shared = Shared(find_key=lambda _: None, tls=None, response_budget=service.app.budgets[2])
     with socket.create_server(("127.0.0.1", 0)) as listening:
         endpoint = endpoint_of(service.engine, KafkaSettings(host="", port=0), listening, shared)
     endpoint.broker.counts.requests["FETCH"] += 1
     endpoint.broker.counts.errors["FETCH", "NONE"] += 1
     await endpoint.lag.refresh()
+    endpoint.lag.largest = (LogstoreLag(project="demo", group="g", logstore="access", logs=1),)
     return endpoint
 
 

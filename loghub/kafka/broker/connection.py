@@ -2,9 +2,11 @@
 
 A frame is a length of four bytes and a request. A length costs a client nothing, so memory is used only as
 bytes arrive. Of the requests that a connection has sent and that are not answered, some KiB are free; a frame
-beyond them begins only once its whole length is taken from the budget that all connections share. Reading
-stops while requests wait for their turn, or for memory. One deadline is always set while the
-client has to do something: to log in, to complete a frame, to send the next request, to read an answer.
+beyond them begins only once its whole length is taken from the budget that all connections share, so that one
+that has begun can always be completed. While that budget is used up, the connection whose frame began first
+and is not complete is closed, after some seconds. Reading stops while requests wait for their turn, or for
+memory. One deadline is always set while the client has to do something: to log in, to complete a frame, to
+send the next request, to read an answer.
 
 Requests are carried out one after the other, as Kafka does; only Produce requests overlap: the next one is
 ordered while the one before becomes durable, so that one connection is not bound to one disk sync at a time.
@@ -70,10 +72,11 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What all connections share; ``budget`` is for large requests."""
+    """What all connections share; ``budget`` is for large requests, ``senders`` are in the middle of one."""
 
     limits: BrokerLimits
     budget: Budget
+    senders: StalledClients
     stalled: StalledClients
     counts: BrokerCounts
     # What one read has, which is copied at once. A view, since asyncio's TLS writes into slices of it.
@@ -95,6 +98,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport
         self._limits = resources.limits
         self._budget = resources.budget
+        self._senders = resources.senders
         self._stalled = resources.stalled
         self._counts = resources.counts
         self._make_session = make_session
@@ -154,6 +158,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         for task in self._tasks:
             task.cancel()
         self._stalled.remove(self.abort)
+        self._senders.remove(self.abort)
         self._budget.used -= self._taken + sum(frame.taken for frame in self._frames)
         while not self._answers.empty():
             self._release(self._answers.get_nowait()[1])
@@ -211,6 +216,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             del self._buffer[:end]
             self._free_bytes += 0 if frame.taken else self._size
             self._size, self._taken = None, 0
+            self._senders.remove(self.abort)
             self._frames.append(frame)
             self._unanswered += 1
             if self._deadline_of is _Step.COMPLETE_FRAME:
@@ -241,7 +247,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._budget.used += size
             self._taken = size
             self._wait_until_s = None
+            self._senders.add(self.abort)
             return True
+        self._senders.end_oldest()
         now_s = self._loop.time()
         if self._wait_until_s is None:
             self._wait_until_s = now_s + self._limits.memory_wait_s

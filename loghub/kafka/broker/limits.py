@@ -19,6 +19,7 @@ class BrokerLimits:
     login_s: float = 15  # from the connection to the end of a successful login
     refusal_delay_s: float = 0.5  # before a refused login is answered
     frame_s: float = 60  # from the first byte of a request to its last
+    send_grace_s: float = 5  # the same, while others find no memory for their requests
     memory_wait_s: float = 30  # for a part of the shared budget
     idle_s: float = 600  # without a request
     answer_s: float = 60  # for a client to read what was sent

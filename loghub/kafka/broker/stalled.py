@@ -1,7 +1,8 @@
-"""Clients that do not read their answers, which hold memory that others need.
+"""Clients that do not read their answers, or do not complete a request, and hold memory that others need.
 
 Each may take a minute as long as there is enough. When an answer finds no memory, the client that has read
-nothing for longest is disconnected, so that a few idle ones do not stop everybody else.
+nothing for longest is disconnected, and when a request finds none, the one that began its own first. So a few
+that stall do not stop everybody else.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,8 @@ Abort = Callable[[], None]
 
 
 class StalledClients:
-    """The connections whose answers are not read, in the order in which they stalled."""
+    """The connections that hold memory of one budget, in the order in which they stalled; one that sends is
+    among them from the first byte of its request to the last."""
 
     def __init__(self, clock: Clock, *, grace_s: float) -> None:
         self._clock = clock

@@ -46,8 +46,10 @@ class Budget(Protocol):
 
 
 class Source(Protocol):
-    """A part of the service with metrics of its own."""
+    """A part of the service with metrics and budgets of its own."""
 
+    @property
+    def budgets(self) -> tuple[Budget, ...]: ...
     def collect(self) -> Iterable[Metric]: ...
 
 
@@ -138,7 +140,7 @@ class Exposition(Collector):
             yield from _disk(self._usage)
         if self.serving is not None:
             yield from _commits(self.serving.engine.commits)
-            yield from _budgets(self.serving.budgets)
+            yield from _budgets(self.serving.budgets + (self.kafka.budgets if self.kafka else ()))
             yield from _objects(self.serving.engine)
         if self.kafka is not None:
             yield from self.kafka.collect()
@@ -194,7 +196,8 @@ def _commits(commits: Mapping[str, CommitMonitor]) -> Iterable[Metric]:
 def _budgets(budgets: tuple[Budget, ...]) -> Iterable[Metric]:
     yield _by_label(
         "memory_used_bytes",
-        "Bytes in use of each budget of memory; a request that finds it used up gets status 503.",
+        "Bytes in use of each budget of memory; a request that finds it used up gets status 503, or waits if "
+        "it is one of a Kafka client.",
         "budget",
         {budget.name: budget.used for budget in budgets},
     )

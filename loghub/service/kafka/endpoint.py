@@ -12,12 +12,13 @@ from prometheus_client.core import Metric
 from loghub.kafka.broker.calls import Address, Broker
 from loghub.kafka.broker.connection import KafkaConnection, Resources
 from loghub.kafka.broker.session import ClientSession
-from loghub.kafka.broker.store import Budget
+from loghub.kafka.broker.stalled import StalledClients
 from loghub.service.engine import Engine
 from loghub.service.http.connections import Connection, Connections
 from loghub.service.http.listener import Listener
 from loghub.service.kafka.lag import LAG_INTERVAL_S, GroupLag
 from loghub.service.kafka.metrics import collect, collect_groups
+from loghub.service.memory import MemoryBudget
 
 _log = structlog.get_logger("loghub.kafka")
 _MAPPED = "::ffff:"  # begins an IPv4 address on a socket for both families
@@ -35,14 +36,19 @@ class Port:
 class KafkaEndpoint:
     """Serves a broker on a port, from `start` until `close`."""
 
-    def __init__(self, engine: Engine, broker: Broker, port: Port, *, request_budget: Budget) -> None:
+    def __init__(self, engine: Engine, broker: Broker, port: Port, *, request_budget: MemoryBudget) -> None:
         self.broker = broker
         self.connections = Connections(broker.limits.connections)
+        self.budgets = (request_budget,)
         self.lag = GroupLag(engine)
         self._engine = engine
         self._port = port
         self._resources = Resources(
-            limits=broker.limits, budget=request_budget, stalled=broker.stalled, counts=broker.counts
+            limits=broker.limits,
+            budget=request_budget,
+            senders=StalledClients(broker.clock, grace_s=broker.limits.send_grace_s),
+            stalled=broker.stalled,
+            counts=broker.counts,
         )
         self._open: set[KafkaConnection] = set()
         self._measuring: asyncio.Task[None] | None = None

@@ -13,6 +13,7 @@ from loghub.kafka.broker.store import Budget
 from loghub.service.engine import Engine
 from loghub.service.kafka.endpoint import KafkaEndpoint, Port
 from loghub.service.kafka.log_service import EngineLogService, FindKey
+from loghub.service.memory import MemoryBudget
 from loghub.service.settings import KafkaSettings, Limits
 
 _AROUND_A_BATCH = 64 * KIB  # in a Produce request
@@ -20,11 +21,10 @@ _AROUND_A_BATCH = 64 * KIB  # in a Produce request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What the endpoint shares with the HTTP API: keys, certificate, and budgets of memory."""
+    """What the endpoint shares with the HTTP API: keys, certificate, and the budget of answers."""
 
     find_key: FindKey
     tls: ssl.SSLContext | None
-    put_budget: Budget
     response_budget: Budget
 
 
@@ -63,4 +63,6 @@ def endpoint_of(
     )
     advertised = None if settings.advertised is None else Address(*settings.advertised)
     port = Port(listening=listening, tls=shared.tls, advertised=advertised)
-    return KafkaEndpoint(engine, broker, port, request_budget=shared.put_budget)
+    # Not that of PutLogs: who uses this one up disturbs no HTTP client.
+    requests = MemoryBudget("kafka_requests", limit=engine.settings.kafka_limits.request_bytes)
+    return KafkaEndpoint(engine, broker, port, request_budget=requests)

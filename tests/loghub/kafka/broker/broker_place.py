@@ -49,7 +49,7 @@ from loghub.service.kafka.endpoint import KafkaEndpoint
 from loghub.service.kafka.opening import Shared, endpoint_of
 from loghub.service.memory import MemoryBudget
 from loghub.service.ports import Platform
-from loghub.service.settings import KafkaSettings, ServiceSettings
+from loghub.service.settings import KafkaLimits, KafkaSettings, ServiceSettings
 from loghub.service.start import open_engine
 
 GUARD_S = 60.0  # against a hang
@@ -293,18 +293,20 @@ async def a_broker(
             segment_bytes=4096,
             kafka_groups=group_limits or GroupLimits(initial_rebalance_delay_ms=0),
             kafka_producers=producers,
+            kafka_limits=KafkaLimits(request_bytes=memory),
         ),
         Platform(clock=clock, disk=OsDisk(), dice=OsDice()),
         on_failed=failed.append,
     )
     keys = {key.key_id: key for key in (KEY, READER, WRITER, STRANGER)}
-    budgets = MemoryBudget("put_logs", limit=memory), MemoryBudget("responses", limit=memory)
+    responses = MemoryBudget("responses", limit=memory)
     listening = socket.create_server(("127.0.0.1", 0))
     port: int = listening.getsockname()[1]
     advertised = None if advertised_host is None else (advertised_host, port)
-    shared = Shared(find_key=keys.get, tls=tls, put_budget=budgets[0], response_budget=budgets[1])
+    shared = Shared(find_key=keys.get, tls=tls, response_budget=responses)
     kafka = KafkaSettings(host="127.0.0.1", port=0, advertised=advertised)
     endpoint = endpoint_of(engine, kafka, listening, shared, limits=limits)
+    budgets = *endpoint.budgets, responses
     timer = asyncio.create_task(engine.kafka_groups.run())
     try:
         endpoint.start()

@@ -109,6 +109,29 @@ def test_a_request_that_finds_no_memory_ends_its_connection(tmp_path: Path) -> N
     run(scenario, tmp_path / "d", memory=1 << 20, limits=BrokerLimits(memory_wait_s=0.2))
 
 
+def test_a_sender_that_stalls_gives_way_to_one_that_needs_its_memory(tmp_path: Path) -> None:
+    """Two hold all of it; the one that began first ends, and only once it has had its time."""
+
+    async def scenario(place: Place) -> None:
+        senders = [await place.client() for _ in range(2)]
+        for count, sender in enumerate(senders, 1):
+            sender.writer.write((500_000).to_bytes(4, "big") + b"x" * 100)
+            while place.budgets[0].used < count * 500_000:
+                await asyncio.sleep(0.01)
+        client = await place.client()
+        stored = asyncio.create_task(client.produce("y" * 400_000))
+        first, second = (asyncio.create_task(sender.is_closed()) for sender in senders)
+        done, _ = await asyncio.wait({stored, first}, timeout=0.2)
+        assert not done, "a sender has some seconds"
+        place.clock.ahead_s += 6
+        assert await first
+        assert (await stored).error_code == 0
+        assert not second.done()
+        second.cancel()
+
+    run(scenario, tmp_path / "d", memory=1_000_000)
+
+
 @pytest.mark.long
 def test_requests_that_wait_for_their_turn_are_bounded(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:

@@ -76,6 +76,7 @@ class Stage:
             resources=Resources(
                 limits=LIMITS,
                 budget=self.budget,
+                senders=StalledClients(SystemClock(), grace_s=1),
                 stalled=StalledClients(SystemClock(), grace_s=1),
                 counts=BrokerCounts(),
             ),
