@@ -64,10 +64,21 @@ class WaitingSession:
         return NO_ANSWER
 
 
+class CountingSenders(StalledClients):
+    """How often a request has found no memory."""
+
+    refusals = 0
+
+    def end_oldest(self) -> None:
+        self.refusals += 1
+        super().end_oldest()
+
+
 class Stage:
     """A connection that is open, and its parts."""
 
     def __init__(self, *, memory: int) -> None:
+        self.senders = CountingSenders(SystemClock(), grace_s=1)
         self.budget = MemoryBudget("requests", limit=memory)
         self.session = WaitingSession()
         self.transport = FakeTransport()
@@ -76,7 +87,7 @@ class Stage:
             resources=Resources(
                 limits=LIMITS,
                 budget=self.budget,
-                senders=StalledClients(SystemClock(), grace_s=1),
+                senders=self.senders,
                 stalled=StalledClients(SystemClock(), grace_s=1),
                 counts=BrokerCounts(),
             ),
@@ -158,6 +169,28 @@ def test_nothing_more_is_received_while_a_request_waits_for_memory(others: int) 
         assert stage.session.begun == 1
         assert not stage.transport.reads
         stage.budget.used = 0
+
+    run(story)
+
+
+def test_a_request_that_waits_for_memory_asks_again_by_one_timer_only() -> None:
+    """Not whenever an earlier request begins as well: each attempt would start a timer more."""
+
+    async def story(stage: Stage) -> None:
+        stage.budget.used = 45_000  # by others
+        stage.receive(5 * frame(10) + frame(20_000)[:100])
+        assert stage.senders.refusals == 1
+        stage.session.go_on.set()
+        await stage.settle()
+        assert stage.session.begun == 5
+        assert stage.senders.refusals == 1
+        stage.budget.used = 0
+        while not stage.transport.reads:
+            await asyncio.sleep(0.01)
+        assert stage.budget.used == 20_000
+        stage.receive(frame(20_000)[100:])
+        await stage.settle()
+        assert stage.session.begun == 6
 
     run(story)
 
