@@ -17,7 +17,7 @@ from loghub.clock import SystemClock
 from loghub.kafka.coordinator.group import Limits as KafkaGroupLimits
 from loghub.service.disk import OsDice, OsDisk
 from loghub.service.faults import ServiceFault
-from loghub.service.limit_flags import add_limit_flags, limits_of
+from loghub.service.limit_flags import add_limit_flags, kafka_limits_of, limits_of
 from loghub.service.log_setup import configure
 from loghub.service.ports import Platform
 from loghub.service.server import serve
@@ -48,14 +48,17 @@ def parse(arguments: Sequence[str] | None) -> ServiceSettings:
     if (parsed.tls_cert is None) != (parsed.tls_key is None):
         parser.error("--tls-cert and --tls-key belong together")
     host, port = parsed.listen
-    kafka = _kafka(parser, parsed)
+    limits = limits_of(parser, parsed)
+    kafka_limits, group_limits = kafka_limits_of(parser, parsed, limits)
+    delay_ms = round(parsed.kafka_rebalance_delay * 1000)
     return ServiceSettings(
         data=os.path.abspath(parsed.data),
         host=host,
         port=port,
         admin=parsed.admin_listen,
-        kafka=kafka,
-        kafka_groups=KafkaGroupLimits(initial_rebalance_delay_ms=round(parsed.kafka_rebalance_delay * 1000)),
+        kafka=_kafka(parser, parsed),
+        kafka_limits=kafka_limits,
+        kafka_groups=replace(group_limits, initial_rebalance_delay_ms=delay_ms),
         port_file=parsed.port_file,
         base_names=tuple(parsed.base_name),
         credentials_dir=parsed.credentials_dir,
@@ -63,7 +66,7 @@ def parse(arguments: Sequence[str] | None) -> ServiceSettings:
         tls_key=parsed.tls_key,
         segment_bytes=parsed.segment_mib * MIB,
         log_format=parsed.log_format,
-        limits=limits_of(parser, parsed),
+        limits=limits,
     )
 
 
@@ -193,11 +196,18 @@ def _raise_open_files() -> int:
 
 
 def bounded_by(open_files: int, settings: ServiceSettings) -> ServiceSettings:
-    """The settings with connections that leave half of the open files to segments."""
+    """The settings with connections that leave half of the open files to segments. With a Kafka endpoint,
+    HTTP and Kafka have a quarter each."""
     if open_files == resource.RLIM_INFINITY:
         return settings
-    connections = min(settings.limits.connections, open_files // 2)
-    return replace(settings, limits=replace(settings.limits, connections=connections))
+    limits, kafka = settings.limits, settings.kafka_limits
+    if settings.kafka is None:
+        return replace(settings, limits=replace(limits, connections=min(limits.connections, open_files // 2)))
+    return replace(
+        settings,
+        limits=replace(limits, connections=min(limits.connections, open_files // 4)),
+        kafka_limits=replace(kafka, connections=min(kafka.connections, open_files // 4)),
+    )
 
 
 if __name__ == "__main__":

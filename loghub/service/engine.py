@@ -108,8 +108,9 @@ class Engine:
             persist=self._persist_kafka_group,
             new_id=partial(platform.dice.hex, _MEMBER_ID_DIGITS),
             limits=settings.kafka_groups,
+            max_groups=settings.kafka_limits.groups,
         )
-        self.producers = ProducerJournal(settings.kafka_producers, self.submit, self.logs)
+        self.producers = ProducerJournal(settings.kafka_limits.producers, self.submit, self.logs)
         self._file_batches: Batches[Task] = start_batches(
             name="files", commit=run_tasks, on_failed=on_failed, clock=platform.clock
         )

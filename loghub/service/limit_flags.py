@@ -1,19 +1,23 @@
 """The limits that the command line can change, each with its bounds.
 
-A limit is one number of `Limits`, or several that must grow together. What no operator of the service has a
-reason to change, such as the time for a head, has no flag.
+A limit is one number of `Limits`, or several that must grow together; those of Kafka clients are in
+`KafkaLimits` and the coordinator's `Limits`. What no operator of the service has a reason to change, such as
+the time for a head, has no flag.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from loghub.service.settings import MIB, Limits
+from loghub.kafka.coordinator.group import Limits as KafkaGroupLimits
+from loghub.service.settings import AROUND_A_BATCH, MIB, KafkaLimits, Limits
+
+_Owner = type[Limits] | type[KafkaLimits] | type[KafkaGroupLimits]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitFlag:
-    """One flag. ``unit`` is what 1 of its number is in the fields of `Limits` that it sets."""
+    """One flag. ``unit`` is what 1 of its number is in the fields of ``owner`` that it sets."""
 
     name: str
     fields: tuple[str, ...]
@@ -21,10 +25,11 @@ class LimitFlag:
     most: int
     help: str
     unit: int = 1
+    owner: _Owner = Limits
 
     @property
     def default(self) -> int:
-        value: int = getattr(Limits(), self.fields[0])
+        value: int = getattr(self.owner(), self.fields[0])
         return value // self.unit
 
 
@@ -35,7 +40,7 @@ LIMIT_FLAGS = (
         least=10,
         most=1_000_000,
         help="connections open at the same time; beyond it, connections without an authenticated request are "
-        "closed first; at most half of the open files that the system allows",
+        "closed first; at most half of the open files that the system allows, or a quarter with --kafka",
     ),
     LimitFlag(
         name="--max-log-group-mib",
@@ -113,6 +118,98 @@ LIMIT_FLAGS = (
         help="timeout of a consumer group in seconds",
     ),
 )
+KAFKA_LIMIT_FLAGS = (
+    LimitFlag(
+        name="--max-kafka-connections",
+        owner=KafkaLimits,
+        fields=("connections",),
+        least=10,
+        most=1_000_000,
+        help="connections of Kafka clients open at the same time; beyond it, idle ones are closed first; at "
+        "most a quarter of the open files that the system allows",
+    ),
+    LimitFlag(
+        name="--max-kafka-idle-s",
+        owner=KafkaLimits,
+        fields=("idle_s",),
+        least=10,
+        most=24 * 3600,
+        help="time without a request after which a connection is closed, in seconds; Kafka's "
+        "connections.max.idle.ms",
+    ),
+    LimitFlag(
+        name="--max-kafka-memory-mib",
+        owner=KafkaLimits,
+        fields=("request_bytes",),
+        least=2,
+        most=65_536,
+        unit=MIB,
+        help="total of the requests of Kafka clients that are not answered yet, in MiB; the size of one "
+        "follows from --max-log-group-mib",
+    ),
+    LimitFlag(
+        name="--max-kafka-fetch-mib",
+        owner=KafkaLimits,
+        fields=("fetch_bytes",),
+        least=1,
+        most=1024,
+        unit=MIB,
+        help="size of an answer to Fetch in MiB; its first batch may exceed it; Kafka's fetch.max.bytes",
+    ),
+    LimitFlag(
+        name="--max-kafka-groups",
+        owner=KafkaLimits,
+        fields=("groups",),
+        least=1,
+        most=100_000,
+        help="consumer groups of Kafka clients, in all projects together",
+    ),
+    LimitFlag(
+        name="--max-kafka-members",
+        owner=KafkaGroupLimits,
+        fields=("max_members",),
+        least=1,
+        most=10_000,
+        help="members of a consumer group of Kafka clients; Kafka's group.max.size",
+    ),
+    LimitFlag(
+        name="--min-kafka-session-s",
+        owner=KafkaGroupLimits,
+        fields=("min_session_timeout_ms",),
+        least=1,
+        most=24 * 3600,
+        unit=1000,
+        help="least session timeout that a member may ask for, in seconds; Kafka's "
+        "group.min.session.timeout.ms",
+    ),
+    LimitFlag(
+        name="--max-kafka-session-s",
+        owner=KafkaGroupLimits,
+        fields=("max_session_timeout_ms",),
+        least=1,
+        most=24 * 3600,
+        unit=1000,
+        help="greatest session timeout, in seconds; Kafka's group.max.session.timeout.ms",
+    ),
+    LimitFlag(
+        name="--kafka-offsets-retention-hours",
+        owner=KafkaGroupLimits,
+        fields=("offsets_retention_ms",),
+        least=1,
+        most=10 * 365 * 24,
+        unit=3_600_000,
+        help="time after which the offsets of a group without members expire, in hours; Kafka's "
+        "offsets.retention.minutes",
+    ),
+    LimitFlag(
+        name="--max-kafka-producers",
+        owner=KafkaLimits,
+        fields=("producers",),
+        least=100,
+        most=1_000_000,
+        help="idempotent producers that are remembered, each at one partition",
+    ),
+)
 
 
 def add_limit_flags(parser: argparse.ArgumentParser) -> None:
@@ -120,7 +217,13 @@ def add_limit_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "limits", "What exceeds a limit is refused with the limit in the message."
     )
-    for flag in LIMIT_FLAGS:
+    _add_flags(group, LIMIT_FLAGS)
+    group = parser.add_argument_group("limits of the Kafka endpoint (docs/kafka.md 6)")
+    _add_flags(group, KAFKA_LIMIT_FLAGS)
+
+
+def _add_flags(group: argparse._ArgumentGroup, flags: Sequence[LimitFlag]) -> None:
+    for flag in flags:
         group.add_argument(
             flag.name,
             type=_number_of(flag),
@@ -142,12 +245,7 @@ def _number_of(flag: LimitFlag) -> Callable[[str], int]:
 
 def limits_of(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> Limits:
     """The limits of a command line. Limits that contradict each other are a usage error."""
-    changes = {
-        field: getattr(parsed, flag.name.removeprefix("--").replace("-", "_")) * flag.unit
-        for flag in LIMIT_FLAGS
-        for field in flag.fields
-    }
-    limits = replace(Limits(), **changes)
+    limits = replace(Limits(), **_chosen(parsed, Limits))
     if limits.log_bytes < limits.body_bytes + limits.raw_bytes:
         parser.error(
             "--max-put-memory-mib must be at least twice --max-log-group-mib: a request is in memory as it "
@@ -161,3 +259,34 @@ def limits_of(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> Li
     if limits.shards_at_creation > limits.shards_per_project:
         parser.error("--max-shards-at-creation must not exceed --max-shards")
     return limits
+
+
+def kafka_limits_of(
+    parser: argparse.ArgumentParser, parsed: argparse.Namespace, limits: Limits
+) -> tuple[KafkaLimits, KafkaGroupLimits]:
+    """Those of Kafka clients, besides the ``limits`` of the same command line, as `limits_of`."""
+    kafka = replace(KafkaLimits(), **_chosen(parsed, KafkaLimits))
+    groups = replace(KafkaGroupLimits(), **_chosen(parsed, KafkaGroupLimits))
+    if groups.min_session_timeout_ms > groups.max_session_timeout_ms:
+        parser.error("--min-kafka-session-s must not exceed --max-kafka-session-s")
+    if parsed.kafka is not None:
+        if kafka.request_bytes < limits.body_bytes + AROUND_A_BATCH:
+            parser.error(
+                "--max-kafka-memory-mib must be more than --max-log-group-mib: it has whole requests"
+            )
+        if limits.response_bytes < kafka.fetch_bytes + limits.raw_bytes:
+            parser.error(
+                "--max-answer-memory-mib must be at least --max-kafka-fetch-mib and --max-log-group-mib "
+                "together: the first batch of an answer may exceed its size"
+            )
+    return kafka, groups
+
+
+def _chosen(parsed: argparse.Namespace, owner: _Owner) -> dict[str, int]:
+    """The fields of the owner, as the flags have them."""
+    return {
+        field: getattr(parsed, flag.name.removeprefix("--").replace("-", "_")) * flag.unit
+        for flag in LIMIT_FLAGS + KAFKA_LIMIT_FLAGS
+        for field in flag.fields
+        if flag.owner is owner
+    }

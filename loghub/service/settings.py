@@ -7,10 +7,12 @@ code paths.
 from dataclasses import dataclass, field
 
 from loghub.kafka.coordinator.group import Limits as KafkaGroupLimits
+from loghub.kafka.groups import DEFAULT_MAX_GROUPS
 from loghub.kafka.producers import DEFAULT_MOST_PRODUCERS
 
 MIB = 1 << 20
 KEEP_FOREVER_DAYS = 3650
+AROUND_A_BATCH = 64 << 10  # in a Produce request of Kafka, besides the log group that it becomes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,12 @@ class KafkaSettings:
 class KafkaLimits:
     """Bounds on Kafka clients, besides those that hold for HTTP too (docs/kafka.md 6)."""
 
+    connections: int = 5000  # open at the same time
+    idle_s: int = 600  # of a connection without a request
     request_bytes: int = 64 * MIB  # total of the requests that are not answered yet
+    fetch_bytes: int = 16 * MIB  # of an answer; its first batch may exceed it
+    groups: int = DEFAULT_MAX_GROUPS
+    producers: int = DEFAULT_MOST_PRODUCERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,4 +96,3 @@ class ServiceSettings:
     limits: Limits = field(default_factory=Limits)
     kafka_limits: KafkaLimits = field(default_factory=KafkaLimits)
     kafka_groups: KafkaGroupLimits = field(default_factory=KafkaGroupLimits)
-    kafka_producers: int = DEFAULT_MOST_PRODUCERS

@@ -1,13 +1,16 @@
 """The embedded service as the chart runs it: its arguments, its probes, and TLS."""
 
+import json
 from typing import Any
 
 import pytest
 
 from loghub.service.__main__ import parse
+from loghub.service.limit_flags import KAFKA_LIMIT_FLAGS
 from loghub.service.settings import ServiceSettings
 from tests.charts.chart import Chart, Object, RefusedError, Values, environment, only
 from tests.charts.toggles import KAFKA, KAFKA_TLS, SERVICE, TLS
+from tests.support import ROOT
 
 
 def container(objects: list[Object]) -> dict[str, Any]:
@@ -93,6 +96,25 @@ def test_kafka_clients_reach_the_container_through_the_service_and_get_its_name(
     notes = " ".join(chart.notes(values).split())
     protocol = "SASL_SSL" if "tls" in values["embeddedService"] else "SASL_PLAINTEXT"
     assert f"Kafka clients reach it at {advertised[0]}:{advertised[1]}, with {protocol}" in notes
+
+
+def test_each_limit_of_kafka_clients_has_a_value_with_the_bounds_of_its_flag(chart: Chart) -> None:
+    """The description of a value names the flag."""
+    service = json.loads((ROOT / "charts/loghub-operator/values.schema.json").read_text())["properties"][
+        "embeddedService"
+    ]
+    of_values = service["properties"]["kafka"]["properties"]["limits"]["properties"]
+    by_name = {flag.name: flag for flag in KAFKA_LIMIT_FLAGS}
+    flags = {name: by_name[of["description"].split()[2]] for name, of in of_values.items()}
+    assert set(by_name) == {flag.name for flag in flags.values()}
+    bounds = {name: (of["minimum"], of["maximum"]) for name, of in of_values.items()}
+    assert bounds == {name: (flag.least, flag.most) for name, flag in flags.items()}
+    limits = {name: flag.default + 1 for name, flag in flags.items()}
+    kafka = {"enabled": True, "plaintext": True, "limits": limits}
+    chosen = settings(chart.render({"embeddedService": {"enabled": True, "kafka": kafka}}))
+    owners = {type(one): one for one in (chosen.kafka_limits, chosen.kafka_groups)}
+    for name, flag in flags.items():
+        assert getattr(owners[flag.owner], flag.fields[0]) == limits[name] * flag.unit
 
 
 def test_kafka_clients_do_not_send_their_secret_in_clear_unless_that_is_said(chart: Chart) -> None:

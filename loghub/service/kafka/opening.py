@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from loghub.kafka.broker.calls import Address, Broker
 from loghub.kafka.broker.counts import BrokerCounts
-from loghub.kafka.broker.limits import KIB, BrokerLimits
+from loghub.kafka.broker.limits import BrokerLimits
 from loghub.kafka.broker.logins import RefusedLogins
 from loghub.kafka.broker.stalled import StalledClients
 from loghub.kafka.broker.store import Budget
@@ -14,9 +14,7 @@ from loghub.service.engine import Engine
 from loghub.service.kafka.endpoint import KafkaEndpoint, Port
 from loghub.service.kafka.log_service import EngineLogService, FindKey
 from loghub.service.memory import MemoryBudget
-from loghub.service.settings import KafkaSettings, Limits
-
-_AROUND_A_BATCH = 64 * KIB  # in a Produce request
+from loghub.service.settings import AROUND_A_BATCH, KafkaLimits, KafkaSettings, Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,15 +26,17 @@ class Shared:
     response_budget: Budget
 
 
-def broker_limits(limits: Limits) -> BrokerLimits:
-    """The limits of the HTTP API, where Kafka has the same."""
+def broker_limits(limits: Limits, kafka: KafkaLimits) -> BrokerLimits:
+    """Those of Kafka clients alone, and those of the HTTP API where both have the same."""
     return BrokerLimits(
-        connections=limits.connections,
-        frame_bytes=limits.body_bytes + _AROUND_A_BATCH,
+        connections=kafka.connections,
+        frame_bytes=limits.body_bytes + AROUND_A_BATCH,
         group_bytes=limits.raw_bytes,
         login_s=limits.head_timeout_s,
         frame_s=limits.body_timeout_s,
         answer_s=limits.response_timeout_s,
+        idle_s=kafka.idle_s,
+        fetch_bytes=kafka.fetch_bytes,
     )
 
 
@@ -49,7 +49,7 @@ def endpoint_of(
     limits: BrokerLimits | None = None,
 ) -> KafkaEndpoint:
     """The endpoint, not started yet. Its limits follow from those of the service unless they are given."""
-    limits = limits or broker_limits(engine.settings.limits)
+    limits = limits or broker_limits(engine.settings.limits, engine.settings.kafka_limits)
     broker = Broker(
         service=EngineLogService(engine, shared.find_key),
         groups=engine.kafka_groups,

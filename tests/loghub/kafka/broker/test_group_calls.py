@@ -28,10 +28,12 @@ from tests.loghub.kafka.broker.broker_place import (
 GROUP = "readers"
 
 
-async def join(client: Client, member_id: str = "", *, version: int = 5, **more: Any) -> Any:
+async def join(
+    client: Client, member_id: str = "", *, version: int = 5, session_timeout_ms: int = 10_000, **more: Any
+) -> Any:
     body = groups.JoinGroupRequest(
         group_id=GROUP,
-        session_timeout_ms=10_000,
+        session_timeout_ms=session_timeout_ms,
         rebalance_timeout_ms=10_000,
         member_id=member_id,
         protocol_type="consumer",
