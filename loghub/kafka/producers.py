@@ -8,11 +8,12 @@ longest, may begin at any sequence: none of the errors that Kafka has for it lea
 order until it has, so that none is taken for stored.
 
 `changed` returns what the caller persists, and `restore` takes it back, together with the batches that were
-stored afterwards.
+stored afterwards (`LaterBatches`). All of this is bounded by the number of producers that are remembered,
+however many have sent something.
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import reduce
@@ -120,6 +121,7 @@ class Producers:
         self._most = most
         self._known: OrderedDict[ProducerKey, _Producer] = OrderedDict()
         self._changed: dict[ProducerKey, None] = {}  # in order
+        self._saved: set[ProducerKey] = set()  # what the caller has persisted
         self._waiting: set[asyncio.Future[int]] = set()
 
     def __len__(self) -> int:
@@ -166,15 +168,20 @@ class Producers:
         producer.add(_Batch(sequence, stored))
         self._known.move_to_end(key)
         while len(self._known) > self._most:
-            self._changed[self._known.popitem(last=False)[0]] = None
+            self._note_change(self._known.popitem(last=False)[0])
+
+    def _note_change(self, key: ProducerKey) -> None:
+        """There is nothing to persist of one that is forgotten before it was saved."""
+        self._changed.pop(key, None)
+        if key in self._known or key in self._saved:
+            self._changed[key] = None
 
     def _settled(self, key: ProducerKey, stored: "asyncio.Future[int]") -> None:
         self._waiting.discard(stored)
         producer = self._known.get(key)
         if producer is not None and (stored.cancelled() or stored.exception() is not None):
             producer.batches = [batch for batch in producer.batches if batch.stored is not stored]
-        self._changed.pop(key, None)
-        self._changed[key] = None
+        self._note_change(key)
 
     # What is persisted
 
@@ -194,12 +201,16 @@ class Producers:
         keys, self._changed = self._changed, {}
         stored = {key: _stored(self._known[key]) for key in keys if key in self._known}
         saved = tuple(SavedProducer(key, batches) for key, batches in stored.items() if batches)
-        return saved, tuple(key for key in keys if not stored.get(key))
+        forgotten = tuple(key for key in keys if not stored.get(key))
+        self._saved.update(one.key for one in saved)
+        self._saved.difference_update(forgotten)
+        return saved, forgotten
 
     def restore(self, saved: Iterable[SavedProducer], later: Iterable[SavedProducer]) -> None:
         """Take back what was persisted, the one unused for longest first; ``later`` is what the logs have
         besides, for each shard in its order. Both may have the same batches."""
         batches = {one.key: list(one.batches) for one in saved}
+        self._saved.update(batches)
         for one in later:
             known = batches.pop(one.key, [])
             batches[one.key] = known + [batch for batch in one.batches if batch not in known]
@@ -210,6 +221,47 @@ class Producers:
                 stored = loop.create_future()
                 stored.set_result(batch.offset)
                 self._add(key, batch.sequence, stored)
+
+
+class LaterBatches:
+    """The newest batches that the logs have besides what was ``saved``, of at most ``most`` producers: the
+    one unused for longest is forgotten first, with what was saved of it, since that is too old to go on from.
+    """
+
+    def __init__(self, saved: Iterable[SavedProducer], most: int) -> None:
+        self._saved = {one.key: one for one in saved}
+        self._most = most
+        self._found: OrderedDict[ProducerKey, deque[StoredBatch]] = OrderedDict()
+        self._forgotten: dict[ProducerKey, None] = {}  # of the saved ones
+        self._damaged: set[int] = set()
+
+    def add(self, key: ProducerKey, batch: StoredBatch) -> None:
+        """The next one of a log."""
+        if key.topic in self._damaged:
+            return
+        self._found.setdefault(key, deque(maxlen=REMEMBERED_BATCHES)).append(batch)
+        self._found.move_to_end(key)
+        if len(self._found) > self._most:
+            self._forget(self._found.popitem(last=False)[0])
+
+    def forget(self, topic: int) -> None:
+        """A log of the topic is damaged: what is known of its producers is old, and whatever they send would
+        be out of order."""
+        self._damaged.add(topic)
+        for key in [key for key in (*self._found, *self._saved) if key.topic == topic]:
+            self._found.pop(key, None)
+            self._forget(key)
+
+    def _forget(self, key: ProducerKey) -> None:
+        if self._saved.pop(key, None) is not None:
+            self._forgotten[key] = None
+
+    def result(self) -> tuple[tuple[SavedProducer, ...], tuple[SavedProducer, ...]]:
+        """For `Producers.restore`: what was saved and is still of use, and what came later. Those that are
+        forgotten are in the second, without batches."""
+        forgotten = [SavedProducer(key, ()) for key in self._forgotten if key not in self._found]
+        found = [SavedProducer(key, tuple(batches)) for key, batches in self._found.items()]
+        return tuple(self._saved.values()), (*forgotten, *found)
 
 
 def _stored(producer: _Producer) -> tuple[StoredBatch, ...]:

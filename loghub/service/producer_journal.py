@@ -2,25 +2,19 @@
 
 Each batch is stored together with its producer and its sequence (`stored_group`), so that one sync
 makes both durable. A start need not read whole logs for them: every few seconds what the producers have sent
-is saved to the database, with the cursors from which the next start reads the logs. A shard that no producer
-has written to since the last time has no such cursor, so its next batch waits until one is durable.
+is saved to the database, with the cursors from which the next start reads the logs; sooner, if there are as
+many batches as producers are remembered, so that the time of a start is bounded. A shard that no producer has
+written to since the last time has no such cursor, so its next batch waits until one is durable.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import structlog
 
 from loghub.kafka.broker.offsets import offset_of
-from loghub.kafka.producers import (
-    REMEMBERED_BATCHES,
-    ProducerKey,
-    Producers,
-    SavedProducer,
-    Sequence,
-    StoredBatch,
-)
+from loghub.kafka.producers import LaterBatches, ProducerKey, Producers, Sequence, StoredBatch
 from loghub.service.facts import ProducerLogMarked, ProducersSaved
 from loghub.service.storage.segment import LogDamaged
 from loghub.service.storage.shardlog import ShardLog
@@ -37,20 +31,21 @@ class ProducerJournal:
     """``logs`` are those of the service, by logstore and shard. Used on the event loop only."""
 
     def __init__(self, most: int, submit: Submit, logs: Mapping[tuple[int, int], ShardLog]) -> None:
+        self.most = most
         self.producers = Producers(most)
         self._submit = submit
         self._logs = logs
         self._marks: dict[ShardLog, int] = {}  # where the next start begins to read; durable
         self._marking: dict[ShardLog, int] = {}  # not durable yet
         self._written: set[ShardLog] = set()  # since the last save
+        self._batches = 0  # since then
+        self._many = asyncio.Event()  # are not saved
         self._saving = asyncio.Lock()
 
-    async def restore(
-        self, saved: Iterable[SavedProducer], later: Iterable[SavedProducer], marks: Mapping[ShardLog, int]
-    ) -> None:
+    async def restore(self, later: LaterBatches, marks: Mapping[ShardLog, int]) -> None:
         """Take over what was saved, and what was read ``later`` from the logs with these marks; they need not
         be read again afterwards."""
-        self.producers.restore(saved, later)
+        self.producers.restore(*later.result())
         self._marks = dict(marks)
         await self.save()
 
@@ -60,6 +55,9 @@ class ProducerJournal:
         if log not in self._marks:
             return False
         self._written.add(log)
+        self._batches += 1
+        if self._batches >= self.most:
+            self._many.set()
         return True
 
     async def mark(self, log: ShardLog) -> None:
@@ -74,14 +72,27 @@ class ProducerJournal:
         self._marks.setdefault(log, cursor)
         self._marking.pop(log, None)
 
+    async def run(self, interval_s: float) -> None:
+        """Save at this interval and whenever there are many batches, forever."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(interval_s):
+                    await self._many.wait()
+            try:
+                await self.save()
+            except Exception:  # noqa: BLE001 - it is logged, and the next attempt may succeed
+                _log.exception("batches of producers not saved")
+
     async def save(self) -> None:
-        """Save what has changed; durable on return. Call it periodically, and at the end."""
+        """Save what has changed; durable on return. `run` calls it; call it at the end."""
         async with self._saving:
             if self._written or self._marks or self.producers.has_changed:
                 await self._save()
 
     async def _save(self) -> None:
         written, self._written = self._written, set()
+        self._batches = 0
+        self._many.clear()
         ends = {log: log.extent.end_cursor for log in written & self._marks.keys()}
         for log in self._marks.keys() - written:
             del self._marks[log]  # the next batch waits until the log is marked again
@@ -100,11 +111,8 @@ class ProducerJournal:
         await self._submit(ProducersSaved(saved=saved, forgotten=forgotten, marks=marks))
 
 
-def batches_after(log: ShardLog, logstore: int, cursor: int) -> Iterator[SavedProducer] | None:
-    """The newest batches of each producer in a log, from a cursor on; None if the log is damaged there. What
-    is known of its producers is old then: they must be forgotten, since whatever they send would be out of
-    order. Blocks."""
-    found: dict[ProducerKey, deque[StoredBatch]] = {}
+def read_later(log: ShardLog, logstore: int, cursor: int, later: LaterBatches) -> None:
+    """Add the batches of producers in a log, from a cursor on. Blocks."""
     first, end = log.first_cursor, log.extent.end_cursor
     try:
         while cursor < end:
@@ -116,12 +124,10 @@ def batches_after(log: ShardLog, logstore: int, cursor: int) -> Iterator[SavedPr
                 if origin is not None:
                     key = ProducerKey(origin.producer_id, logstore, origin.partition)
                     sequence = Sequence(epoch=origin.epoch, first=origin.first, count=entry.logs)
-                    batches = found.setdefault(key, deque(maxlen=REMEMBERED_BATCHES))
-                    batches.append(StoredBatch(sequence, offset_of(entry.cursor - first)))
+                    later.add(key, StoredBatch(sequence, offset_of(entry.cursor - first)))
             if not read.entries:
                 break
             cursor = read.next_cursor
     except LogDamaged as error:  # who reads the log gets an error; a producer may begin anywhere
         _log.error("batches of producers not read", logstore=logstore, error=str(error))
-        return None
-    return (SavedProducer(key, tuple(batches)) for key, batches in found.items())
+        later.forget(logstore)

@@ -267,10 +267,10 @@ def _upkeep(engine: Engine, files: _Files) -> list[Coroutine[None, None, None]]:
         _every(settings.tick_interval_s, tick),
         _every(settings.retention_interval_s, retention.look),
         _every(settings.ends_interval_s, engine.ends.save),
-        _every(_PRODUCERS_S, engine.producers.save),
         _every(_REFRESH_S, refresh),
         engine.removals.run(),
         engine.kafka_groups.run(),
+        engine.producers.run(_PRODUCERS_S),
     ]
 
 

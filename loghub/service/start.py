@@ -15,14 +15,14 @@ from msgspec.structs import replace
 from loghub.domain import coordinator
 from loghub.domain.group import ShardsChanged
 from loghub.kafka.groups import GroupKey
-from loghub.kafka.producers import SavedProducer
+from loghub.kafka.producers import LaterBatches
 from loghub.service.diagnosis import DataRefused, FindingKind
 from loghub.service.engine import Engine
 from loghub.service.facts import FolderRemoved, FolderStarted, ShardSaved
 from loghub.service.faults import ServiceFault
 from loghub.service.group_registry import RegisteredGroup
 from loghub.service.ports import Platform
-from loghub.service.producer_journal import batches_after
+from loghub.service.producer_journal import read_later
 from loghub.service.removals import Removal
 from loghub.service.settings import ServiceSettings
 from loghub.service.storage.batches import StartBatches, ThreadedBatches
@@ -258,16 +258,8 @@ class _Start:
         """What was saved of them, and the batches that the logs have besides."""
         engine = self._engine
         marks = {engine.logs[mark.logstore, mark.shard]: mark for mark in self._database.producer_marks()}
-        saved, later = self._database.producers(), list[SavedProducer]()
-        damaged: set[int] = set()
+        later = LaterBatches(self._database.producers(), engine.producers.most)
         for log, mark in marks.items():
-            found = await engine.on_file_thread(partial(batches_after, log, mark.logstore, mark.cursor))
-            if found is None:
-                damaged.add(mark.logstore)
-            else:
-                later += found
+            await engine.on_file_thread(partial(read_later, log, mark.logstore, mark.cursor, later))
             self._progress.check()
-        known, more = ([one for one in those if one.key.topic not in damaged] for those in (saved, later))
-        # Without batches, they are forgotten durably.
-        more += [SavedProducer(one.key, ()) for one in saved if one.key.topic in damaged]
-        await engine.producers.restore(known, more, marks={log: mark.cursor for log, mark in marks.items()})
+        await engine.producers.restore(later, {log: mark.cursor for log, mark in marks.items()})

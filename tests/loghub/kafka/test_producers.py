@@ -5,7 +5,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from loghub.kafka.producers import OutOfSequence, ProducerKey, Producers, SavedProducer, Sequence, StoredBatch
+from loghub.kafka.producers import (
+    LaterBatches,
+    OutOfSequence,
+    ProducerKey,
+    Producers,
+    SavedProducer,
+    Sequence,
+    StoredBatch,
+)
 from loghub.kafka.wire.error_codes import ErrorCode
 
 KEY = ProducerKey(producer_id=7, topic=1, partition=0)
@@ -55,6 +63,47 @@ def test_a_batch_that_fails_while_others_are_saved_is_left_out() -> None:
         assert producers.changed() == (saved, ())
 
     run(scenario)
+
+
+def test_one_that_is_forgotten_before_it_was_saved_leaves_nothing_to_persist() -> None:
+    async def scenario(producers: Producers) -> None:
+        for number in range(1000):
+            stored: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            producers.sent(ProducerKey(number, 1, 0), batch(0).sequence, stored)
+            stored.set_result(number)
+            if number == 4:
+                await asyncio.sleep(0)
+                assert len(producers.changed()[0]) == 5
+        await asyncio.sleep(0)
+        saved, forgotten = producers.changed()
+        assert [one.key.producer_id for one in saved] == list(range(990, 1000))
+        assert [key.producer_id for key in forgotten] == list(range(5))
+
+    run(scenario)
+
+
+def test_of_the_batches_in_the_logs_those_of_the_newest_producers_are_found() -> None:
+    keys = [ProducerKey(number, 1, 0) for number in range(5)]
+    later = LaterBatches([SavedProducer(key, (batch(0),)) for key in keys[:3]], most=2)
+    for key in (keys[1], keys[2], keys[3], keys[1], keys[4]):
+        later.add(key, batch(1))
+    saved, found = later.result()
+    assert saved == (SavedProducer(keys[0], (batch(0),)),)
+    # The second was forgotten and has come again; of the third only old batches are known.
+    assert found == (
+        SavedProducer(keys[2], ()),
+        SavedProducer(keys[1], (batch(1),)),
+        SavedProducer(keys[4], (batch(1),)),
+    )
+
+
+def test_where_a_log_is_damaged_no_producer_of_its_topic_is_known() -> None:
+    damaged, other = ProducerKey(1, 1, 0), ProducerKey(1, 2, 0)
+    later = LaterBatches([SavedProducer(damaged, (batch(0),)), SavedProducer(other, (batch(0),))], most=9)
+    later.add(damaged, batch(1))
+    later.forget(1)
+    later.add(damaged, batch(2))
+    assert later.result() == ((SavedProducer(other, (batch(0),)),), (SavedProducer(damaged, ()),))
 
 
 async def fail(*sent: "asyncio.Future[int]") -> None:

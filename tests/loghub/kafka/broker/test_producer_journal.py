@@ -1,11 +1,13 @@
 """Where a start reads the batches of producers: not more of the logs than it has to."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from loghub.kafka.producers import LaterBatches
 from loghub.kafka.wire.error_codes import ErrorCode
-from loghub.service.producer_journal import ProducerJournal, batches_after
+from loghub.service.producer_journal import ProducerJournal, read_later
 from tests.loghub.kafka.broker.broker_place import Place, run
 from tests.loghub.kafka.broker.test_produce import numbered
 
@@ -33,8 +35,9 @@ def test_a_start_reads_from_where_the_last_save_was_and_nothing_of_a_shard_at_re
         assert marks_of(place) == [(0, first + 3)]
         await numbered(client, 3, "d")
         ((_, cursor),) = marks_of(place)
-        (found,) = batches_after(log, key[0], cursor) or (None,)
-        assert found is not None
+        later = LaterBatches((), 10)
+        read_later(log, key[0], cursor, later)
+        _, (found,) = later.result()
         assert [batch.sequence.first for batch in found.batches] == [3]
         await engine.producers.save()
         await engine.producers.save()
@@ -55,6 +58,22 @@ def test_who_sends_nothing_causes_no_write(tmp_path: Path) -> None:
         assert place.engine.commits["metadata"].latencies.count == commits
 
     run(scenario, tmp_path / "d")
+
+
+def test_many_batches_are_saved_at_once_so_that_a_start_reads_few(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        client, journal = await place.client(), place.engine.producers
+        saving = asyncio.create_task(journal.run(interval_s=3600))
+        await numbered(client, 0, "a", producer=0)
+        marks, sent = marks_of(place), 1
+        while marks_of(place) == marks:
+            assert sent < 10 * journal.most, "nothing is saved"
+            await numbered(client, 0, "a", producer=sent)
+            sent += 1
+        assert sent >= journal.most
+        saving.cancel()
+
+    run(scenario, tmp_path / "d", producers=20)
 
 
 def test_where_a_log_is_damaged_producers_may_begin_anywhere(
