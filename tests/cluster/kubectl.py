@@ -68,9 +68,10 @@ class Kubectl:
         return items
 
     @contextmanager
-    def forward(self, target: str, namespace: str, port: int) -> Iterator[int]:
-        """A free local port that leads to ``port`` of the target."""
-        arguments = ["port-forward", target, f":{port}", "-n", namespace, "--address", "127.0.0.1"]
+    def forward(self, target: str, namespace: str, port: int, *, local: int = 0) -> Iterator[int]:
+        """The local port that leads to ``port`` of the target; a free one unless it is given."""
+        ports = f"{local or ''}:{port}"
+        arguments = ["port-forward", target, ports, "-n", namespace, "--address", "127.0.0.1"]
         with subprocess.Popen(
             [*self._command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as child:

@@ -5,6 +5,7 @@ test`.
 import json
 import os
 import re
+import socket
 import subprocess
 import tempfile
 import textwrap
@@ -21,6 +22,7 @@ NAME = "loghub"
 OPERATOR = "loghub-loghub-operator"  # Deployment and Lease
 CHART = paths.REPOSITORY / "charts" / "loghub-operator"
 GUARD_S = 240.0
+_KAFKA = 9092
 # By its environment, since a pod's process cannot be killed from within.
 _KILL = """for found in $(grep -lzx "LOGHUB_POD_NAME=$0" /proc/[0-9]*/environ 2>/dev/null)
 do process=${found#/proc/}; kill -9 "${process%/environ}"; done"""
@@ -34,6 +36,10 @@ class Release:
         self.stack = stack
         self._helm = helm
         self.notes = ""
+        # Held until it is forwarded, so that no other process gets it.
+        self._kafka_port = socket.socket()
+        self._kafka_port.bind(("127.0.0.1", 0))
+        self._kafka_address = f"127.0.0.1:{self._kafka_port.getsockname()[1]}"
 
     def install(self, **values: Any) -> None:
         """Returns when two operators and the service are ready; ``values`` go over those of the images."""
@@ -67,6 +73,14 @@ class Release:
                 raise
         assert child.returncode == 0, said
         assert re.search(r"Phase:\s+Succeeded", said), said
+
+    @contextmanager
+    def kafka(self) -> Iterator[str]:
+        """Where Kafka clients of this machine reach the Service: the address that it advertises. Once."""
+        self._kafka_port.close()
+        local = int(self._kafka_address.rpartition(":")[2])
+        with self.stack.kubectl.forward("service/loghub-service", SERVICE_NAMESPACE, _KAFKA, local=local):
+            yield self._kafka_address
 
     def holder(self) -> str:
         """Who acts, another one after each start: the name of the operator's pod, ``_``, an id."""
@@ -103,7 +117,11 @@ class Release:
         return {
             "image": images["operator"],
             "worker": {"image": images["worker"]},
-            "embeddedService": {"enabled": True, "image": images["service"]},
+            "embeddedService": {
+                "enabled": True,
+                "image": images["service"],
+                "kafka": {"enabled": True, "plaintext": True, "advertisedAddress": self._kafka_address},
+            },
         }
 
     def _run(self, *arguments: str, text: str | None = None) -> str:

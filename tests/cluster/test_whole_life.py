@@ -1,10 +1,10 @@
 """The whole life of a consumer group under the chart: what a team does with it, and what goes wrong.
 
 Installs the chart with helm, applies the resource that its notes show, and continues with that one object:
-changes of each class, a leader killed in the middle of a step, suspend, checkpoint reset and undo, an
-autoscaler, a lease that is taken by another holder, a log service that is down for a minute, an apiserver
-that is killed, a second object for the same group. Every line that the producer wrote is counted at the end.
-It is one story, because starting a worker is what takes time here.
+a Kafka client that reads the same logstore, changes of each class, a leader killed in the middle of a step,
+suspend, checkpoint reset and undo, an autoscaler, a lease that is taken by another holder, a log service that
+is down for a minute, an apiserver that is killed, a second object for the same group. Every line that the
+producer wrote is counted at the end. It is one story, because starting a worker is what takes time here.
 """
 
 import time
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pytest
 import yaml
 
-from tests.cluster import life, lines
+from tests.cluster import kafka_reader, life, lines
 from tests.cluster.agreement import Group
 from tests.cluster.kubectl import Object, eventually
 from tests.cluster.life import LOGSTORE, NAME, NAMESPACE, SHARDS, Story
@@ -57,6 +57,7 @@ def story(release: Release, request: pytest.FixtureRequest) -> Iterator[Story]:
 def test_the_whole_life_of_a_group(story: Story) -> None:
     steps: tuple[Callable[[Story], None], ...] = (
         the_pasted_resource_consumes,
+        a_kafka_client_reads_what_was_put,
         a_change_that_no_worker_needs_restarts_none,
         a_rolling_restart_moves_no_shard,
         suspended_while_the_leader_is_killed,
@@ -88,6 +89,23 @@ def the_pasted_resource_consumes(story: Story) -> None:
     story.group.wait_held(story.client, life.workers(2))
     assert first.keys() == life.workers(1)
     assert first.items() <= life.pods(story).items(), "the first was restarted for the second"
+
+
+def a_kafka_client_reads_what_was_put(story: Story) -> None:
+    """Through the Service, while the workers consume and the producer goes on."""
+    sent = story.sent()
+    with story.release.kafka() as address:
+        found = kafka_reader.read_until(
+            address,
+            LOGSTORE,
+            lambda found: not sent - found,
+            project="demo",
+            credentials=story.stack.credentials,
+            group="readers",
+        )
+    eventually(lambda: not found - story.sent(), what="no line that was not sent, and none twice")
+    (group,) = story.client.list_kafka_groups(LOGSTORE)
+    assert (group.name, group.state) == ("readers", "Empty")
 
 
 def a_change_that_no_worker_needs_restarts_none(story: Story) -> None:
