@@ -148,6 +148,15 @@ KAFKA_LIMIT_FLAGS = (
         "follows from --max-log-group-mib",
     ),
     LimitFlag(
+        name="--max-kafka-answer-memory-mib",
+        owner=KafkaLimits,
+        fields=("answer_bytes",),
+        least=2,
+        most=65_536,
+        unit=MIB,
+        help="total of the answers to Fetch that are not sent yet, in MiB",
+    ),
+    LimitFlag(
         name="--max-kafka-fetch-mib",
         owner=KafkaLimits,
         fields=("fetch_bytes",),
@@ -274,10 +283,10 @@ def kafka_limits_of(
             parser.error(
                 "--max-kafka-memory-mib must be more than --max-log-group-mib: it has whole requests"
             )
-        if limits.response_bytes < kafka.fetch_bytes + limits.raw_bytes:
+        if kafka.answer_bytes < kafka.fetch_bytes + limits.raw_bytes:
             parser.error(
-                "--max-answer-memory-mib must be at least --max-kafka-fetch-mib and --max-log-group-mib "
-                "together: the first batch of an answer may exceed its size"
+                "--max-kafka-answer-memory-mib must be at least --max-kafka-fetch-mib and "
+                "--max-log-group-mib together: the first batch of an answer may exceed its size"
             )
     return kafka, groups
 

@@ -107,9 +107,9 @@ async def _run(
         engine = await open_engine(settings, platform, on_failed=on_failed, progress=progress)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(engine.close)
-            application = ports.open(engine, files)
+            ports.open(engine, files)
             if settings.kafka is not None and listeners.kafka is not None:
-                shared = _shared(application, files)
+                shared = Shared(find_key=files.credentials.find, tls=files.tls.context if files.tls else None)
                 endpoint = endpoint_of(engine, settings.kafka, listeners.kafka, shared)
                 stack.push_async_callback(endpoint.close)
                 endpoint.start()
@@ -152,20 +152,10 @@ class _Ports:
     metrics: RequestMetrics
     exposition: Exposition
 
-    def open(self, engine: Engine, files: _Files) -> Application:
+    def open(self, engine: Engine, files: _Files) -> None:
         application = Application(engine, find_key=files.credentials.find, metrics=self.metrics)
         self.exposition.serving = Serving(engine=engine, budgets=application.budgets)
         self.gate.open(application)
-        return application
-
-
-def _shared(application: Application, files: _Files) -> Shared:
-    _, _, response_budget, _ = application.budgets
-    return Shared(
-        find_key=files.credentials.find,
-        tls=files.tls.context if files.tls else None,
-        response_budget=response_budget,
-    )
 
 
 def _ports(

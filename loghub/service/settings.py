@@ -67,7 +67,8 @@ class KafkaLimits:
     connections: int = 5000  # open at the same time
     idle_s: int = 600  # of a connection without a request
     request_bytes: int = 64 * MIB  # total of the requests that are not answered yet
-    fetch_bytes: int = 16 * MIB  # of an answer; its first batch may exceed it
+    answer_bytes: int = 64 * MIB  # total of the answers to Fetch that are not sent yet
+    fetch_bytes: int = 16 * MIB  # of one of them; its first batch may exceed it
     groups: int = DEFAULT_MAX_GROUPS
     producers: int = DEFAULT_MOST_PRODUCERS
 

@@ -81,7 +81,7 @@ async def service_text(folder: Path) -> str:
 
 async def kafka_endpoint(service: InProcess) -> KafkaEndpoint:
     """One that has answered an error, so that every series is there."""
-    shared = Shared(find_key=lambda _: None, tls=None, response_budget=service.app.budgets[2])
+    shared = Shared(find_key=lambda _: None, tls=None)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         endpoint = endpoint_of(service.engine, KafkaSettings(host="", port=0), listening, shared)
     endpoint.broker.counts.requests["FETCH"] += 1

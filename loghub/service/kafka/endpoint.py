@@ -36,16 +36,19 @@ class Port:
 class KafkaEndpoint:
     """Serves a broker on a port, from `start` until `close`."""
 
-    def __init__(self, engine: Engine, broker: Broker, port: Port, *, request_budget: MemoryBudget) -> None:
+    def __init__(
+        self, engine: Engine, broker: Broker, port: Port, *, budgets: tuple[MemoryBudget, MemoryBudget]
+    ) -> None:
+        """The budgets are of requests and of answers."""
         self.broker = broker
         self.connections = Connections(broker.limits.connections)
-        self.budgets = (request_budget,)
+        self.budgets = budgets
         self.lag = GroupLag(engine)
         self._engine = engine
         self._port = port
         self._resources = Resources(
             limits=broker.limits,
-            budget=request_budget,
+            budget=budgets[0],
             senders=StalledClients(broker.clock, grace_s=broker.limits.send_grace_s),
             stalled=broker.stalled,
             counts=broker.counts,

@@ -9,7 +9,6 @@ from loghub.kafka.broker.counts import BrokerCounts
 from loghub.kafka.broker.limits import BrokerLimits
 from loghub.kafka.broker.logins import RefusedLogins
 from loghub.kafka.broker.stalled import StalledClients
-from loghub.kafka.broker.store import Budget
 from loghub.service.engine import Engine
 from loghub.service.kafka.endpoint import KafkaEndpoint, Port
 from loghub.service.kafka.log_service import EngineLogService, FindKey
@@ -19,11 +18,10 @@ from loghub.service.settings import AROUND_A_BATCH, KafkaLimits, KafkaSettings, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What the endpoint shares with the HTTP API: keys, certificate, and the budget of answers."""
+    """What the endpoint shares with the HTTP API."""
 
     find_key: FindKey
     tls: ssl.SSLContext | None
-    response_budget: Budget
 
 
 def broker_limits(limits: Limits, kafka: KafkaLimits) -> BrokerLimits:
@@ -49,13 +47,17 @@ def endpoint_of(
     limits: BrokerLimits | None = None,
 ) -> KafkaEndpoint:
     """The endpoint, not started yet. Its limits follow from those of the service unless they are given."""
-    limits = limits or broker_limits(engine.settings.limits, engine.settings.kafka_limits)
+    kafka = engine.settings.kafka_limits
+    limits = limits or broker_limits(engine.settings.limits, kafka)
+    # Not those of HTTP: a client that uses these up disturbs no HTTP client.
+    requests = MemoryBudget("kafka_requests", limit=kafka.request_bytes)
+    answers = MemoryBudget("kafka_answers", limit=kafka.answer_bytes)
     broker = Broker(
         service=EngineLogService(engine, shared.find_key),
         groups=engine.kafka_groups,
         limits=limits,
         clock=engine.clock,
-        answer_budget=shared.response_budget,
+        answer_budget=answers,
         producers=engine.producers.producers,
         counts=BrokerCounts(),
         refused=RefusedLogins(),
@@ -63,6 +65,4 @@ def endpoint_of(
     )
     advertised = None if settings.advertised is None else Address(*settings.advertised)
     port = Port(listening=listening, tls=shared.tls, advertised=advertised)
-    # Not that of PutLogs: who uses this one up disturbs no HTTP client.
-    requests = MemoryBudget("kafka_requests", limit=engine.settings.kafka_limits.request_bytes)
-    return KafkaEndpoint(engine, broker, port, request_budget=requests)
+    return KafkaEndpoint(engine, broker, port, budgets=(requests, answers))

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from loghub.kafka.wire.apis import ApiKey
 from loghub.kafka.wire.error_codes import ErrorCode
+from loghub.kafka.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from loghub.service.settings import MIB, KafkaLimits, Limits
 from tests.loghub.kafka.broker.broker_place import Client
 from tests.loghub.kafka.broker.test_group_calls import commit, join
@@ -63,6 +65,31 @@ def test_http_clients_write_while_those_of_kafka_hold_all_that_they_may(tmp_path
         assert reply.status == 200, reply.code
 
     at_service(tmp_path, story)
+
+
+def test_http_clients_read_while_those_of_kafka_read_no_answer(tmp_path: Path) -> None:
+    """The socket of a client takes little, so that its answer stays in the memory of the service."""
+
+    async def story(writer: RawClient, log_in: LogIn) -> None:
+        for _ in range(8):
+            writer.put(group_of("x" * (MIB - 100)))
+        part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=8 * MIB)
+        body = FetchRequest(
+            max_wait_ms=0, min_bytes=1, topics=(FetchTopic(topic="access", partitions=(part,)),)
+        )
+        for _ in range(4):
+            client = await log_in()
+            client.writer.transport.pause_reading()
+            client.send(ApiKey.FETCH, body)
+            await log_in()  # the service has read what was sent before
+        cursor = writer.cursor()
+        for _ in range(20):
+            reply, _ = await asyncio.to_thread(writer.pull, cursor)
+            assert reply.status == 200
+
+    small = ("--max-log-group-mib=1", "--max-pull-mib=1", "--max-answer-memory-mib=16")
+    of_kafka = ("--max-kafka-answer-memory-mib=16", "--max-kafka-fetch-mib=8")
+    at_service(tmp_path, story, *small, *of_kafka)
 
 
 def test_the_chosen_limits_hold(tmp_path: Path) -> None:

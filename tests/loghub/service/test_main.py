@@ -61,7 +61,10 @@ def test_each_limit_has_a_flag_with_bounds(flag: LimitFlag, capsys: pytest.Captu
         (("--max-answer-memory-mib=19",), "--max-pull-mib and --max-log-group-mib together"),
         (("--max-shards=63",), "--max-shards-at-creation must not exceed --max-shards"),
         ((*KAFKA, "--max-kafka-memory-mib=10"), "must be more than --max-log-group-mib"),
-        ((*KAFKA, "--max-answer-memory-mib=25"), "--max-kafka-fetch-mib and --max-log-group-mib together"),
+        (
+            (*KAFKA, "--max-kafka-answer-memory-mib=25"),
+            "--max-kafka-fetch-mib and --max-log-group-mib together",
+        ),
         (("--min-kafka-session-s=9", "--max-kafka-session-s=8"), "must not exceed --max-kafka-session-s"),
     ],
 )

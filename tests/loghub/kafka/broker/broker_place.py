@@ -292,20 +292,19 @@ async def a_broker(
             port=0,
             segment_bytes=4096,
             kafka_groups=group_limits or GroupLimits(initial_rebalance_delay_ms=0),
-            kafka_limits=KafkaLimits(request_bytes=memory, producers=producers),
+            kafka_limits=KafkaLimits(request_bytes=memory, answer_bytes=memory, producers=producers),
         ),
         Platform(clock=clock, disk=OsDisk(), dice=OsDice()),
         on_failed=failed.append,
     )
     keys = {key.key_id: key for key in (KEY, READER, WRITER, STRANGER)}
-    responses = MemoryBudget("responses", limit=memory)
     listening = socket.create_server(("127.0.0.1", 0))
     port: int = listening.getsockname()[1]
     advertised = None if advertised_host is None else (advertised_host, port)
-    shared = Shared(find_key=keys.get, tls=tls, response_budget=responses)
+    shared = Shared(find_key=keys.get, tls=tls)
     kafka = KafkaSettings(host="127.0.0.1", port=0, advertised=advertised)
     endpoint = endpoint_of(engine, kafka, listening, shared, limits=limits)
-    budgets = *endpoint.budgets, responses
+    budgets = endpoint.budgets
     timer = asyncio.create_task(engine.kafka_groups.run())
     try:
         endpoint.start()
