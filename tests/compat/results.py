@@ -135,6 +135,10 @@ SDK = Table(
             test="test_a_consumer_group_is_created_updated_and_deleted",
         ),
         Row(what="queries are refused in words", test="test_queries_are_refused"),
+        Row(
+            what="GetIndex says that a logstore has no index",
+            test="test_a_logstore_has_no_index",
+        ),
         Row(what="PutLogs by key, and PullLogs of what it wrote", test="test_put_and_pull_by_key"),
         Row(what="a balanced PutLogs", test="test_balanced_puts_reach_several_shards"),
         Row(what="values that are no text come back as they were", test="test_values_need_not_be_text"),

@@ -92,3 +92,18 @@ def test_queries_are_refused(logstore: LogClient) -> None:
         logstore.get_log(PROJECT, LOGSTORE, 0, 1, query="*")
     assert raised.value.get_resp_status() == 400
     assert "queries" in raised.value.get_error_message()
+
+
+@pytest.mark.long
+def test_a_logstore_has_no_index(logstore: LogClient) -> None:
+    """The SDK's ``copy_logstore`` passes over the index at this code. It has made the logstore when it fails
+    at the settings of Logtail, which the service does not have. Verified against SLS: no."""
+    with pytest.raises(LogException) as raised:
+        logstore.get_index_config(PROJECT, LOGSTORE)
+    assert (_code(raised), raised.value.get_resp_status()) == ("IndexConfigNotExist", 404)
+    with pytest.raises(LogException) as raised:
+        logstore.get_index_config(PROJECT, "absent")
+    assert (_code(raised), raised.value.get_resp_status()) == ("LogStoreNotExist", 404)
+    with pytest.raises(LogException, match="GET /configs is not an API of this service"):
+        logstore.copy_logstore(PROJECT, LOGSTORE, "copy")
+    assert logstore.get_logstore(PROJECT, "copy").get_shard_count() == 4
