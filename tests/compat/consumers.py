@@ -288,6 +288,11 @@ class Consumers:
         with self._lock:
             return sum((other() for other in self.others), self._seen.copy())
 
+    def shards(self) -> set[int]:
+        """Those of which a log was consumed."""
+        with self._lock:
+            return {shard for shard, _ in self.in_order}
+
     def wait_for(self, numbers: Set[int]) -> None:
         """Until each of these was consumed."""
         wait_until(lambda: is_in(numbers, self.seen), f"{len(numbers)} logs", guard_s=CONSUMED_GUARD_S)

@@ -1,17 +1,22 @@
 """A service, a logstore and consumers for one test, and what the service says of them."""
 
 import secrets
-from collections.abc import Iterator, Set
+import threading
+from collections.abc import Callable, Iterator, Set
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 from loghub.client.http import HttpLogHub
+from loghub.client.port import GroupInfo
 from loghub.wire.loggroup import Log, LogGroup, encode
 from tests.compat.consumers import Consumers, ServiceOnPort80, consumers_of
 from tests.compat.sdk import GROUP, LOGSTORE, PROJECT
 from tests.support import wait_until
 
 GUARD_S = 120.0
+SMALL_GROUP = 20  # logs in each group of a producer that writes meanwhile
+MORE_GROUPS = 60  # at random keys, so that a quarter of the keys gets none once in 30 million times
 
 
 class Place:
@@ -42,6 +47,28 @@ class Place:
             self.written = numbers.stop
         return set(range(first, self.written))
 
+    @contextmanager
+    def writing(self) -> Iterator[Callable[[], None]]:
+        """A producer writes small log groups, one after the other, until the block ends. The value is a
+        function that waits until it has written some more."""
+        end = threading.Event()
+
+        def produce() -> None:
+            while not end.is_set():
+                self.write(1, logs=SMALL_GROUP)
+
+        def wait() -> None:
+            goal = self.written + MORE_GROUPS * SMALL_GROUP
+            wait_until(lambda: self.written >= goal or producer.done(), "the producer", guard_s=GUARD_S)
+
+        with ThreadPoolExecutor(1) as pool:
+            producer = pool.submit(produce)
+            try:
+                yield wait
+            finally:
+                end.set()
+            producer.result()
+
     def held(self, group: str = GROUP) -> dict[str, int]:
         """How many shards each consumer that the group knows holds and reports."""
         if group not in {each.name for each in self.client.list_groups(LOGSTORE)}:
@@ -69,6 +96,21 @@ class Place:
     def states(self, group: str = GROUP) -> dict[int, str]:
         return {one.shard: one.state for one in self.client.group_status(LOGSTORE, group).shards}
 
+    def holders(self) -> dict[int, str]:
+        """Who holds each shard that has a holder."""
+        status = self.client.group_status(LOGSTORE, GROUP)
+        return {one.shard: one.holder for one in status.shards if one.holder}
+
+    def change_group(self, *, timeout_s: int, order: bool) -> None:
+        self.client.update_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=timeout_s, order=order))
+
+    def silent_s(self, name: str) -> float:
+        """How long ago the last heartbeat of this consumer was."""
+        status = self.client.group_status(LOGSTORE, GROUP)
+        ages = {one.name: one.last_heartbeat_age_s for one in status.consumers}
+        assert name in ages, f"the group has lost {name}"
+        return ages[name]
+
     def repeated(self) -> int:
         """How often a log was consumed again."""
         seen = self.consumers.seen
@@ -86,15 +128,10 @@ class Place:
 
     def wait_for_a_heartbeat(self, name: str) -> None:
         """Until the service has answered another heartbeat of this consumer."""
-
-        def age_s() -> float:
-            status = self.client.group_status(LOGSTORE, GROUP)
-            return next(one.last_heartbeat_age_s for one in status.consumers if one.name == name)
-
-        ages = [age_s()]
+        ages = [self.silent_s(name)]
 
         def is_younger() -> bool:
-            ages.append(age_s())
+            ages.append(self.silent_s(name))
             return ages[-1] < ages[-2]
 
         wait_until(is_younger, f"a heartbeat of {name}", guard_s=GUARD_S)

@@ -78,12 +78,13 @@ GROUPS = Table(
             test="test_of_two_groups_one_is_deleted_and_made_again",
         ),
         Row(
-            what="timeout and order of the group change while it is consumed",
+            what="timeout and order of the group change while it is consumed: children of a split wait or "
+            "are read at once, and a killed consumer loses its shards after the new time",
             test="test_settings_of_the_group_change_while_it_is_consumed",
         ),
         Row(
-            what="shards are split and merged under a backlog; in an ordered group a parent's logs come "
-            "before those of its children",
+            what="shards are split and merged while a producer writes, under a backlog and while they are "
+            "read; in an ordered group a parent's logs come before those of its children",
             test="test_split_and_merge_under_load",
         ),
         Row(

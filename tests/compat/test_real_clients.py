@@ -144,14 +144,38 @@ def test_of_two_groups_one_is_deleted_and_made_again(place: Place, language: str
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_settings_of_the_group_change_while_it_is_consumed(place: Place, language: str) -> None:
-    place.create(shards=2, groups=30)
-    place.consumers.start(language, "A")
-    place.wait_held(2)
-    written = place.write(10)
-    place.client.update_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=30, order=True))
+    """Once the group is ordered, the children of a split wait; once it is not, a consumer reads them although
+    the other one has not read their parent. A consumer that is killed keeps its shards beyond the timeout
+    with which the library made the group, and loses them after the next one."""
+    place.create(shards=2, groups=60)
+    consumers = {name: place.consumers.start(language, name) for name in "AB"}
+    place.wait_held(1, 1)
+    written = place.write(20)
+    place.wait_consumed_once(written)
+    slow = place.holders()[0]
+    fast = min({"A", "B"} - {slow})
+    consumers[slow].hold()
+    place.change_group(timeout_s=30, order=True)
+    written |= place.write(10)
     place.client.split_shard(LOGSTORE, 0)
     written |= place.write(10)
-    place.client.update_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=6, order=False))
+    for name in "AB":
+        place.wait_for_a_heartbeat(name)
+        place.wait_for_a_heartbeat(name)
+    assert place.states() == {0: "already_alloc", 1: "already_alloc", 2: "wait", 3: "wait"}
+    assert place.consumers.shards() == {0, 1}
+    place.change_group(timeout_s=30, order=False)
+    wait_until(lambda: place.consumers.shards() & {2, 3}, "a child before its parent", guard_s=GUARD_S)
+    assert place.states()[0] == "already_alloc"
+    consumers[slow].let_go()
     written |= place.write(10)
     place.wait_consumed_once(written)
-    wait_until(lambda: place.states()[0] == "over", "the parent to be over", guard_s=GUARD_S)
+    consumers[slow].kill()
+    wait_until(
+        lambda: place.silent_s(slow) > place.consumers.timeout_s + 1, "the first timeout", guard_s=GUARD_S
+    )
+    assert slow in place.holders().values()
+    place.change_group(timeout_s=place.consumers.timeout_s + 3, order=False)
+    wait_until(lambda: set(place.holders().values()) == {fast}, "the new timeout", guard_s=GUARD_S)
+    written |= place.write(10)
+    place.consumers.wait_for(written)

@@ -7,6 +7,7 @@ often that happened.
 
 import time
 from collections import Counter
+from collections.abc import Collection
 
 import pytest
 
@@ -27,41 +28,59 @@ def check_order_of_each_shard(place: Place) -> None:
     assert all(numbers == sorted(numbers) for numbers in shards.values())
 
 
+def split(place: Place, shard: int) -> dict[int, tuple[int, ...]]:
+    """The children, with their parents."""
+    return {one.shard: (shard,) for one in place.client.split_shard(LOGSTORE, shard) if one.shard != shard}
+
+
+def merge(place: Place, parents: Collection[int]) -> dict[int, tuple[int, ...]]:
+    """The child of two neighbours, with its parents."""
+    shards = place.client.merge_shards(LOGSTORE, min(parents))
+    return {one.shard: tuple(parents) for one in shards if one.shard not in parents}
+
+
 @pytest.mark.parametrize("in_order", [True, False], ids=["in order", "out of order"])
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_split_and_merge_under_load(place: Place, language: str, in_order: bool) -> None:
-    """In an ordered group the processors see every log of a parent before the first of its children."""
-    place.create(shards=2, groups=60)
+    """A producer writes all the time. Shard 0 is split and its children are merged while no batch ends,
+    shard 1 and its children while they are read. In an ordered group the processors see every log of a
+    parent before the first of its children."""
+    place.create(shards=2, groups=40)
     consumers = [place.consumers.start(language, name, in_order=in_order) for name in "AB"]
     place.wait_held(1, 1)
     for consumer in consumers:
         consumer.hold()
-    written = place.write(20)
-    parents = {child.shard: (0,) for child in place.client.split_shard(LOGSTORE, 0) if child.shard != 0}
-    written |= place.write(20)
-    left, right = sorted(parents)
-    parents |= {
-        child.shard: (left, right)
-        for child in place.client.merge_shards(LOGSTORE, left)
-        if child.shard not in (left, right)
-    }
-    written |= place.write(20)
-    for consumer in consumers:
-        consumer.let_go()
+    place.write(20)
+    with place.writing() as written_more:
+        children = split(place, 0)
+        written_more()
+        parents = children | merge(place, children.keys())
+        written_more()
+        for consumer in consumers:
+            consumer.let_go()
+        place.consumers.wait_for(set(range(place.written)))
+        children = split(place, 1)
+        wait_until(lambda: children.keys() <= place.consumers.shards(), "the children", guard_s=GUARD_S)
+        parents |= children | merge(place, children.keys())
+        written_more()
+    place.write(20)
+    written = set(range(place.written))
     place.consumers.wait_for(written)
+    over = {shard for before in parents.values() for shard in before}
     wait_until(
-        lambda: {shard for shard, state in place.states().items() if state == "over"} == {0, left, right},
+        lambda: {shard for shard, state in place.states().items() if state == "over"} == over,
         "the parents to be over",
         guard_s=GUARD_S,
     )
-    place.wait_held(1, 1)  # shard 1 and the merged one; what is over does not count
+    place.wait_held(1, 1)  # the merged ones; what is over does not count
     place.wait_consumed_once(written)
     check_order_of_each_shard(place)
+    shards = [shard for shard, _ in place.consumers.in_order]
+    assert set(shards) == {0, 1, *parents}
     if in_order:
-        shards = [shard for shard, _ in place.consumers.in_order]
         for child, before in parents.items():
-            begin = shards.index(child) if child in shards else len(shards)
-            assert not set(shards[begin:]) & set(before), f"shard {child} began before {before} ended"
+            later = set(shards[shards.index(child) :])
+            assert not later & set(before), f"shard {child} began before {before} ended"
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
