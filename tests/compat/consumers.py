@@ -21,7 +21,9 @@ pinned by ``programs/go/go.sum``.
 import hashlib
 import json
 import os
+import secrets
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -69,12 +71,33 @@ def install() -> None:
 
 def missing() -> str:
     """Why the consumers cannot run here; empty if they can."""
-    if reason := java.missing():
+    if reason := java.missing() or port_80_refused(loopback_address()):
         return reason
     lacking = [] if GO.built() else [GO.what]
     lacking += [jar.file for jar in spark_jars.missing(_jars(), _jar_folder())]
     lacking += [] if _classes().exists() else ["the compiled Java programs"]
     return f"`make test` makes {', '.join(lacking)}" if lacking else ""
+
+
+def loopback_address() -> str:
+    """One of 16 million, so that nobody else uses it."""
+    return ".".join(map(str, (127, *(secrets.randbelow(250) + 2 for _ in range(3)))))
+
+
+def port_80_refused(address: str) -> str:
+    """Why nothing may listen on port 80 of this address; empty if one may."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, 80))
+            probe.listen()
+        except OSError as error:
+            return (
+                f"the Java consumer knows only port 80, and this process may not listen on {address}:80: "
+                f"{error.strerror}. It needs root, the capability CAP_NET_BIND_SERVICE or "
+                "net.ipv4.ip_unprivileged_port_start=80, and no other program that listens there"
+            )
+    return ""
 
 
 def _jars() -> tuple[spark_jars.Jar, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from loghub.client.http import HttpLogHub
 from loghub.client.port import GroupInfo
 from loghub.wire.loggroup import Log, LogGroup, encode
-from tests.compat.consumers import Consumers, ServiceOnPort80, consumers_of
+from tests.compat.consumers import Consumers, ServiceOnPort80, consumers_of, loopback_address
 from tests.compat.sdk import GROUP, LOGSTORE, PROJECT
 from tests.support import wait_until
 
@@ -141,8 +141,7 @@ class Place:
 def a_place(folder: Path, *, volume: int) -> Iterator[Place]:
     """On a loopback address of its own, since Java needs port 80. A test that writes less than its volume
     fails."""
-    numbers = (secrets.randbelow(250) + 2 for _ in range(3))
-    service = ServiceOnPort80(folder / "service", address=".".join(map(str, (127, *numbers))))
+    service = ServiceOnPort80(folder / "service", address=loopback_address())
     service.folder.mkdir()
     service.start()
     try:
