@@ -138,14 +138,15 @@ def update(
 @click.argument("group", type=GROUP)
 @confirmed
 @connected
-def delete(logstore: str, group: str, yes: bool, place: Connection) -> None:
+@formatted
+def delete(logstore: str, group: str, yes: bool, place: Connection, show: Show) -> None:
     """Delete a consumer group with its checkpoints."""
     with place.open() as client:
         confirm(
             lambda: f"Delete consumer group {group} of logstore {logstore} with its checkpoints?", yes=yes
         )
         client.delete_group(logstore, group)
-    click.echo(f"consumer group {group} is deleted", err=True)
+    show({"logstore": logstore, "group": group, "deleted": True})
 
 
 for command in (checkpoints, set_checkpoint, reset):

@@ -58,12 +58,13 @@ def show_(logstore: str, place: Connection, show: Show) -> None:
 @click.argument("logstore", type=LOGSTORE)
 @confirmed
 @connected
-def delete(logstore: str, yes: bool, place: Connection) -> None:
+@formatted
+def delete(logstore: str, yes: bool, place: Connection, show: Show) -> None:
     """Delete a logstore with its logs and its consumer groups."""
     with place.open() as client:
         confirm(lambda: _question(client, logstore), yes=yes)
         client.delete_logstore(logstore)
-    click.echo(f"logstore {logstore} is deleted", err=True)
+    show({"logstore": logstore, "deleted": True})
 
 
 def _question(client: LogHub, logstore: str) -> str:

@@ -56,7 +56,8 @@ def show_(name: str, place: Connection, show: Show) -> None:
 @click.argument("name", type=PROJECT)
 @confirmed
 @connected_without_project
-def delete(name: str, yes: bool, place: Connection) -> None:
+@formatted
+def delete(name: str, yes: bool, place: Connection, show: Show) -> None:
     """Delete a project with its logstores, their logs and their consumer groups."""
     with place.open(name) as client:
         confirm(
@@ -64,7 +65,7 @@ def delete(name: str, yes: bool, place: Connection) -> None:
             yes=yes,
         )
         client.delete_project()
-    click.echo(f"project {name} is deleted", err=True)
+    show({"project": name, "deleted": True})
 
 
 def _record(info: ProjectInfo) -> Record:

@@ -86,12 +86,13 @@ def merge(logstore: str, shard: int, place: Connection, show: Show) -> None:
 @click.argument("shard", type=SHARD)
 @confirmed
 @connected
-def delete(logstore: str, shard: int, yes: bool, place: Connection) -> None:
+@formatted
+def delete(logstore: str, shard: int, yes: bool, place: Connection, show: Show) -> None:
     """Delete a read-only shard with its logs."""
     with place.open() as client:
         confirm(lambda: f"Delete shard {shard} of logstore {logstore} with its logs?", yes=yes)
         client.delete_shard(logstore, shard)
-    click.echo(f"shard {shard} is deleted", err=True)
+    show({"logstore": logstore, "shard": shard, "deleted": True})
 
 
 def _found(client: LogHub, logstore: str, shard: int) -> ShardInfo:

@@ -27,7 +27,7 @@ def test_a_project_is_created_shown_listed_and_deleted(new: Cli) -> None:
     again = new("project", "create", new.project)
     assert again.status == 1
     assert again.err.startswith("loghub: ProjectAlreadyExist")
-    assert new("project", "delete", new.project, "--yes").status == 0
+    assert new.json("project", "delete", new.project, "--yes") == {"project": new.project, "deleted": True}
     gone = new("project", "show", new.project)
     assert (gone.status, gone.out) == (1, "")
     assert "ProjectNotExist" in gone.err
@@ -41,7 +41,8 @@ def test_a_logstore_is_created_shown_listed_and_deleted(either: Cli) -> None:
     assert {key: shown[key] for key in created} == created
     assert [shard["shard"] for shard in shown["shards"]] == [0, 1, 2]
     assert shown["consumerGroups"] == []
-    assert either("logstore", "delete", "other-store", "-y").status == 0
+    deleted = either.json("logstore", "delete", "other-store", "-y")
+    assert deleted == {"logstore": "other-store", "deleted": True}
     assert either.client.list_logstores() == (STORE,)
 
 
@@ -72,7 +73,8 @@ def test_shards_are_split_merged_shown_and_deleted(either: Cli) -> None:
     shown = either.json("shard", "show", STORE, 7)
     assert shown["logGroups"] == 1
     assert wire_cursor.decode(shown["endCursor"]) == wire_cursor.decode(shown["beginCursor"]) + 1
-    assert either("shard", "delete", STORE, 0, "--yes").status == 0
+    deleted = either.json("shard", "delete", STORE, 0, "--yes")
+    assert deleted == {"logstore": STORE, "shard": 0, "deleted": True}
     assert 0 not in [one["shard"] for one in either.json("shard", "list", STORE)]
     assert "ParameterInvalid" in either("shard", "delete", STORE, 7, "--yes").err
     assert "ShardNotExist" in either("shard", "show", STORE, 99).err
@@ -89,7 +91,8 @@ def test_a_group_is_created_changed_shown_and_deleted(either: Cli) -> None:
     assert [shard["shard"] for shard in shown["shards"]] == [0, 1]
     assert {key: shown[key] for key in changed} == changed
     assert either("group", "update", STORE, "readers").status == 2
-    assert either("group", "delete", STORE, "readers", "--yes").status == 0
+    deleted = either.json("group", "delete", STORE, "readers", "--yes")
+    assert deleted == {"logstore": STORE, "group": "readers", "deleted": True}
     missing = either("group", "delete", STORE, "readers", "--yes")
     assert missing.status == 1
     assert "ConsumerGroupNotExist" in missing.err
