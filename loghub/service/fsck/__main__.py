@@ -5,26 +5,31 @@ starting; 1 if something does; 2 for an invalid command line, a DIR that is not 
 that is not possible; 3 if a service uses the folder, or it cannot be read or written.
 """
 
-import argparse
 import json
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import apsw
+import click
+import yaml
 
+from loghub.clock import SystemClock
 from loghub.service import datadir
 from loghub.service.diagnosis import LOSSES, Finding
 from loghub.service.faults import ServiceFault
 from loghub.service.fsck import folder, repair, report
 from loghub.service.fsck.adoption import CannotRepair
 from loghub.service.fsck.checks import check_records
+from loghub.service.fsck.progress import Progress
 from loghub.service.survey import Key, Survey
 from loghub.wire.errors import MalformedInput
 
 WHOLE, DAMAGED, MISUSED, UNUSABLE = 0, 1, 2, 3
 ALL = "all"
+TABLE, JSON, YAML = "table", "json", "yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +37,7 @@ class Options:
     """The command line. ``accept_loss`` names shards, or is `ALL`."""
 
     data: str
-    as_json: bool = False
+    output: str = TABLE
     check_data: bool = False
     accept_catalog: bool = False
     adopt: tuple[tuple[int, str | None], ...] = ()
@@ -43,8 +48,9 @@ class Options:
 class Fsck:
     """One run: what was found, and what was done so far."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, progress: Progress) -> None:
         self._options = options
+        self._progress = progress
         self.repairs: list[str] = []
         self.survey, self.findings = self._read()
 
@@ -65,13 +71,9 @@ class Fsck:
         self.survey, self.findings = self._read()
 
     def _read(self) -> tuple[Survey, list[Finding]]:
-        survey = folder.read(self._options.data)
-        checked = [
-            finding
-            for _, log in sorted(survey.logs.items())
-            for finding in (check_records(log) if self._options.check_data else ())
-        ]
-        return survey, [*survey.findings(), *checked]
+        survey = folder.read(self._options.data, self._progress)
+        logs = [log for _, log in sorted(survey.logs.items())] if self._options.check_data else []
+        return survey, [*survey.findings(), *check_records(logs, self._progress)]
 
     def _shards_with_loss(self) -> list[Key]:
         chosen = self._options.accept_loss
@@ -86,99 +88,143 @@ class Fsck:
         )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run fsck; returns the exit status."""
-    options = parse(arguments)
+class _Type(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases of click only
+    """The base of the types below."""
+
+
+class Adopted(_Type):
+    """``LOGSTORE`` or ``LOGSTORE=PROJECT/NAME``; the value is the number, and the name or None."""
+
+    name = "adopted"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, str | None]:
+        number, equals, name = str(value).partition("=")
+        if not number.isdigit() or (equals and "/" not in name):
+            self.fail(f"{value!r} is not LOGSTORE or LOGSTORE=PROJECT/NAME", param, ctx)
+        return int(number), name or None
+
+
+class Dropped(_Type):
+    """``LOGSTORE`` or ``LOGSTORE/SHARD``; the value is the numbers, without a shard None."""
+
+    name = "dropped"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int | None]:
+        logstore, slash, shard = str(value).partition("/")
+        if not logstore.isdigit() or (slash and not shard.isdigit()):
+            self.fail(f"{value!r} is not LOGSTORE or LOGSTORE/SHARD", param, ctx)
+        return int(logstore), int(shard) if slash else None
+
+
+class OneOrAll(_Type):
+    """``LOGSTORE/SHARD`` or `ALL`; the value is the numbers, or `ALL`."""
+
+    name = "shard"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Key | str:
+        if value == ALL:
+            return ALL
+        logstore, _, shard = str(value).partition("/")
+        if not logstore.isdigit() or not shard.isdigit():
+            self.fail(f"{value!r} is not LOGSTORE/SHARD or {ALL}", param, ctx)
+        return int(logstore), int(shard)
+
+
+@click.command(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit status: 0 nothing prevents the service from starting; 1 something does; 2 invalid"
+    " command line, or a repair that is not possible; 3 a service uses the folder, or it cannot be read.",
+)
+@click.argument("data", metavar="DIR")
+@click.option(
+    "-o", "--output",
+    type=click.Choice([TABLE, JSON, YAML]), default=TABLE, show_default=True,
+    help="Output format.",
+)  # fmt: skip
+@click.option("--check-data", is_flag=True, help="Read all records, also those that a start does not read.")
+@click.option(
+    "--accept-catalog",
+    is_flag=True,
+    help="Repair: take metadata.sqlite as it is, or an empty one, for the catalog of this folder.",
+)
+@click.option(
+    "--adopt", multiple=True, type=Adopted(), metavar="LOGSTORE[=PROJECT/NAME]",
+    help="Repair: take log data that the catalog does not know into it, under its old name or another one.",
+)  # fmt: skip
+@click.option(
+    "--drop", multiple=True, type=Dropped(), metavar="LOGSTORE[/SHARD]",
+    help="Repair: remove log data that the catalog does not know.",
+)  # fmt: skip
+@click.option(
+    "--accept-loss", multiple=True, type=OneOrAll(), metavar="LOGSTORE/SHARD|all",
+    help="Repair: go on without the log groups of a shard that are lost, and above all cursors given out.",
+)  # fmt: skip
+@click.pass_obj
+def command(progress: Progress, /, data: str, accept_loss: tuple[Key | str, ...], **values: Any) -> int:
+    """List what is wrong with a data folder of the embedded service, which must not run, and repair it on
+    request. Without an option that repairs, nothing is written."""
+    shards = tuple(shard for shard in accept_loss if not isinstance(shard, str))
+    return run(
+        Options(
+            data=os.path.abspath(data),
+            accept_loss=shards if len(shards) == len(accept_loss) else ALL,
+            **values,
+        ),
+        progress,
+    )
+
+
+def run(options: Options, progress: Progress) -> int:
+    """Examine and repair the folder, and print the result; returns the exit status."""
     done: list[str] = []
     try:
         with datadir.unused(options.data):
-            fsck = Fsck(options)
+            fsck = Fsck(options, progress)
             done = fsck.repairs
             fsck.run()
     except (folder.NoDataFolder, CannotRepair, MalformedInput) as error:
         return _complain(error, done, MISUSED)
     except (ServiceFault, OSError, apsw.Error) as error:
         return _complain(error, done, UNUSABLE)
-    if options.as_json:
-        document = report.as_json(options.data, fsck.findings, fsck.repairs)
-        print(json.dumps(document, indent=2))  # noqa: T201 - the program's output
+    finally:
+        progress.clear()
+    if options.output == TABLE:
+        click.echo(report.as_text(options.data, fsck.findings, fsck.repairs))
     else:
-        print(report.as_text(options.data, fsck.findings, fsck.repairs))  # noqa: T201 - the program's output
+        document = report.as_json(options.data, fsck.findings, fsck.repairs)
+        click.echo(
+            json.dumps(document, indent=2)
+            if options.output == JSON
+            else yaml.safe_dump(document, sort_keys=False, width=1 << 16).rstrip("\n")
+        )
     return DAMAGED if any(finding.prevents_start for finding in fsck.findings) else WHOLE
+
+
+def main(arguments: Sequence[str] | None = None, *, progress: Progress | None = None) -> int:
+    """Run fsck; returns the exit status. Raises SystemExit for an invalid command line."""
+    try:
+        status = command.main(
+            args=None if arguments is None else list(arguments),
+            prog_name="loghub fsck",
+            standalone_mode=False,
+            obj=progress or Progress(SystemClock()),
+        )
+    except click.UsageError as error:
+        error.show()
+        raise SystemExit(MISUSED) from None
+    except click.Abort:  # Ctrl-C
+        return UNUSABLE
+    return status if isinstance(status, int) else WHOLE
 
 
 def _complain(error: Exception, done: Sequence[str], status: int) -> int:
     for words in (*done, f"loghub fsck: {error}"):
-        print(words, file=sys.stderr)  # noqa: T201 - the program's output
+        click.echo(words, err=True)
     return status
-
-
-def parse(arguments: Sequence[str] | None) -> Options:
-    """Parse the command line; if it is invalid, print the usage and exit with status 2."""
-    parser = argparse.ArgumentParser(
-        prog="loghub fsck",
-        description="List what is wrong with a data folder of the embedded service, and repair it on request."
-        " Without an option that repairs, nothing is written.",
-        epilog="Exit status: 0 nothing prevents the service from starting; 1 something does; 2 invalid"
-        " command line, or a repair that is not possible; 3 a service uses the folder, or it cannot be read.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("data", metavar="DIR", help="data folder of the service, which must not run")
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
-    parser.add_argument(
-        "--check-data", action="store_true", help="read all records, also those that a start does not read"
-    )
-    repairs = parser.add_argument_group("repairs")
-    repairs.add_argument(
-        "--accept-catalog",
-        action="store_true",
-        help="take metadata.sqlite as it is, or an empty one, for the catalog of this folder",
-    )
-    repairs.add_argument(
-        "--adopt", action="append", default=[], type=_adopted, metavar="LOGSTORE[=PROJECT/NAME]",
-        help="take log data that the catalog does not know into it, under its old name or another one",
-    )  # fmt: skip
-    repairs.add_argument(
-        "--drop", action="append", default=[], type=_dropped, metavar="LOGSTORE[/SHARD]",
-        help="remove log data that the catalog does not know",
-    )  # fmt: skip
-    repairs.add_argument(
-        "--accept-loss", action="append", default=[], type=_shard, metavar="LOGSTORE/SHARD|all",
-        help="go on without the log groups of a shard that are lost, and above all cursors given out",
-    )  # fmt: skip
-    parsed = parser.parse_args(arguments)
-    return Options(
-        data=os.path.abspath(parsed.data),
-        as_json=parsed.output == "json",
-        check_data=parsed.check_data,
-        accept_catalog=parsed.accept_catalog,
-        adopt=tuple(parsed.adopt),
-        drop=tuple(parsed.drop),
-        accept_loss=ALL if ALL in parsed.accept_loss else tuple(parsed.accept_loss),
-    )
-
-
-def _adopted(text: str) -> tuple[int, str | None]:
-    number, equals, name = text.partition("=")
-    if not number.isdigit() or (equals and "/" not in name):
-        raise argparse.ArgumentTypeError(f"{text!r} is not LOGSTORE or LOGSTORE=PROJECT/NAME")
-    return int(number), name or None
-
-
-def _dropped(text: str) -> tuple[int, int | None]:
-    logstore, slash, shard = text.partition("/")
-    if not logstore.isdigit() or (slash and not shard.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not LOGSTORE or LOGSTORE/SHARD")
-    return int(logstore), int(shard) if slash else None
-
-
-def _shard(text: str) -> Key | str:
-    if text == ALL:
-        return ALL
-    logstore, _, shard = text.partition("/")
-    if not logstore.isdigit() or not shard.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not LOGSTORE/SHARD or {ALL}")
-    return int(logstore), int(shard)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from msgspec import structs
 
 from loghub.service.disk import OsDisk, OsFile
 from loghub.service.facts import ServiceFact
+from loghub.service.fsck.progress import Progress
 from loghub.service.storage.data_folder import DATABASE_NAME, write_state
 from loghub.service.storage.database import Database, DatabaseUnusable
 from loghub.service.survey import Survey, survey_catalog, survey_log
@@ -32,8 +33,8 @@ class NoDataFolder(Exception):  # noqa: N818 - says what is wrong
     """The path is not a data folder of the service."""
 
 
-def read(data: str) -> Survey:
-    """Read everything. Raises NoDataFolder, OSError."""
+def read(data: str, progress: Progress) -> Survey:
+    """Read everything but the records of sealed segments. Raises NoDataFolder, OSError."""
     if not os.path.isdir(data):
         raise NoDataFolder(f"{data} is not a folder")
     path = os.path.join(data, DATABASE_NAME)
@@ -55,7 +56,9 @@ def read(data: str) -> Survey:
         finally:
             if database is not None:
                 database.close()
-    for shard in survey.catalog.shards.values():
+    shards = survey.catalog.shards.values()
+    for number, shard in enumerate(shards, start=1):
+        progress.shard(number, len(shards))
         survey_log(disk, survey, shard)
     return survey
 

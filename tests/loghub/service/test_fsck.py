@@ -8,12 +8,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from loghub.kafka.broker.offsets import offset_of
 from loghub.service import datadir
 from loghub.service.disk import OsDisk
 from loghub.service.engine import Engine
 from loghub.service.fsck.__main__ import main
+from loghub.service.fsck.progress import Progress
 from loghub.service.shard_bounds import shard_bounds
 from tests.loghub.service.engines import STORE_ID, ManualClock, live
 from tests.loghub.service.fsck_runs import (
@@ -238,6 +240,36 @@ def test_words_for_people_say_what_to_do(data: Path, capsys: pytest.CaptureFixtu
     assert "lost: from cursor 1029 to the end, which is not known" in printed
     assert "--accept-loss 1/0" in printed
     assert printed.endswith("1 problem, see above\n")
+
+
+def test_every_format_of_the_output_has_the_same_values(
+    fsck: Fsck, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flip(segment_of(data, b"first 29 "), b"first 29 ")
+    in_json = fsck()
+    assert main([str(data), "-o", "yaml"]) == 1
+    assert yaml.safe_load(capsys.readouterr().out) == in_json.document
+
+
+class FastClock(ManualClock):
+    """A second passes whenever it is asked."""
+
+    def monotonic_s(self) -> float:
+        self.now_s += 1
+        return self.now_s
+
+
+def test_a_terminal_shows_how_far_it_is(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sealed = segments(data)[:-1]
+    progress = Progress(FastClock(), enabled=True)
+    assert main([str(data), "--check-data"], progress=progress) == 0
+    lines = [line.removesuffix("\x1b[K") for line in capsys.readouterr().err.split("\r")]
+    total = sum(path.stat().st_size for path in sealed) / 1e6
+    assert lines[:2] == ["", "shard 1 of 1"]
+    assert lines[-2:] == [f"{total:,.1f} of {total:,.1f} MB of records", ""]
+    assert len(lines) == 3 + len(sealed)
+    assert main([str(data), "--check-data"]) == 0
+    assert capsys.readouterr().err == ""  # no terminal
 
 
 @pytest.mark.long

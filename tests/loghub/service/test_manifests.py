@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from loghub.service.fsck.__main__ import parse
+from loghub.service.fsck.__main__ import command
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 HOUR_S = 3600
@@ -35,5 +35,5 @@ def test_fsck_runs_on_the_volume_of_the_service_with_its_rights() -> None:
     for key in ("image", "securityContext"):
         assert ours[key] == theirs[key]
     assert ours["command"] == ["python", "-m", "loghub.service.fsck"]
-    options = parse(ours["args"])
-    assert f"--data={options.data}" in theirs["args"]
+    options = command.make_context("fsck", list(ours["args"])).params
+    assert f"--data={options['data']}" in theirs["args"]

@@ -343,7 +343,7 @@ def test_fsck_is_the_service_s_own_program(tmp_path: Path, capfd: pytest.Capture
         service.terminate()
         assert main(["fsck", str(service.data), "-o", "json"]) == 0
         assert json.loads(capfd.readouterr().out)["findings"] == []
-    assert main(["fsck", "-o", "yaml", str(tmp_path)]) == 2
-    assert "usage: loghub fsck" in capfd.readouterr().err
+    assert main(["fsck", "-o", "text", str(tmp_path)]) == 2
+    assert "Usage: loghub fsck" in capfd.readouterr().err
     with pytest.raises(SystemExit):
         main(["status", "--no-such-option"])
