@@ -4,7 +4,7 @@ from collections import OrderedDict, deque
 
 _QUIET_S = 60.0
 _MOST = 1000
-_MOST_LINES = 20  # within `_QUIET_S`, whoever is refused
+_MOST_LINES = 20  # within `_QUIET_S`, for all clients together
 
 
 class RefusedLogins:

@@ -15,6 +15,8 @@ from urllib.parse import unquote, unquote_plus
 
 import structlog
 
+from loghub.refused_logins import RefusedLogins
+from loghub.service.access import AccessKey
 from loghub.service.api_errors import InvalidInput, failure, refusal
 from loghub.service.engine import Engine, StorageFailed
 from loghub.service.http import routes
@@ -55,6 +57,7 @@ class Application:
         self._engine = engine
         self._find_key = find_key
         self._metrics = metrics
+        self._refused = RefusedLogins()
         self._project_of = lru_cache(_HOSTS_KEPT)(self._find_project)
         limits = engine.settings.limits
         self._log_memory = MemoryBudget("put_logs", limit=limits.log_bytes)
@@ -106,7 +109,7 @@ class Application:
             call.action = _OPEN
             return await open_action(self._engine)
         head = self._head(scope)
-        key = authenticate(head, self._find_key, now_s=self._engine.clock.unix_s())
+        key = self._authenticate(scope, head)
         connection = scope.get("state", {})
         authenticated = connection.get(AUTHENTICATED, lambda _: True)
         if not authenticated(key.key_id):
@@ -137,6 +140,16 @@ class Application:
                 parked=connection.get(PARKED, contextlib.nullcontext),
             )
             return await target.serve(self._engine, request)
+
+    def _authenticate(self, scope: Scope, head: Head) -> AccessKey:
+        try:
+            return authenticate(head, self._find_key, now_s=self._engine.clock.unix_s())
+        except LogHubError as error:
+            peer, _ = scope.get("client") or ("", 0)
+            if self._refused.is_news(peer, error.message, now_s=self._engine.clock.monotonic_s()):
+                project = (head.project or "")[:128]
+                _log.warning("login refused", peer=peer, project=project, reason=error.message)
+            raise
 
     def _head(self, scope: Scope) -> Head:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from loghub.kafka.broker.calls import Address, Broker
 from loghub.kafka.broker.counts import BrokerCounts
 from loghub.kafka.broker.limits import BrokerLimits
-from loghub.kafka.broker.logins import RefusedLogins
 from loghub.kafka.broker.stalled import StalledClients
+from loghub.refused_logins import RefusedLogins
 from loghub.service.engine import Engine
 from loghub.service.kafka.endpoint import KafkaEndpoint, Port
 from loghub.service.kafka.log_service import EngineLogService, FindKey

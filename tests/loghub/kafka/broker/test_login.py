@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+import structlog.testing
 
 from loghub.kafka.broker.limits import BrokerLimits
 from loghub.kafka.wire.apis import APIS, ApiKey
@@ -127,6 +128,25 @@ def test_a_wrong_login_is_refused_late_and_closed(tmp_path: Path, user: str, pas
         assert loop.time() - began_s >= QUICK.refusal_delay_s
         assert await client.is_closed()
         assert place.endpoint.broker.counts.refused_logins == 1
+
+    run(scenario, tmp_path / "d", limits=QUICK)
+
+
+def test_a_refused_login_is_logged_once_and_not_for_each_attempt(tmp_path: Path) -> None:
+    async def refuse(place: Place, user: str) -> None:
+        client = await place.connect()
+        assert await client.try_log_in(user, "wrong") == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+    async def scenario(place: Place) -> None:
+        with structlog.testing.capture_logs() as lines:
+            await asyncio.gather(*(refuse(place, PROJECT) for _ in range(40)))
+            refused = {"event": "Kafka login refused", "log_level": "warning", "peer": "127.0.0.1"}
+            assert [line for line in lines if line["event"] == refused["event"]] == [
+                refused | {"user": PROJECT}
+            ]
+            await asyncio.gather(*(refuse(place, f"nobody-{number}") for number in range(40)))
+        assert len([line for line in lines if line["event"] == refused["event"]]) == 20
+        assert place.endpoint.broker.counts.refused_logins == 80
 
     run(scenario, tmp_path / "d", limits=QUICK)
 
