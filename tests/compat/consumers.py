@@ -1,8 +1,8 @@
 """The vendor's consumer libraries for Java, Go and Python, unmodified, and ours, each in a process.
 
-A small program for each (`programs`) consumes a logstore, whose logs are numbers. It reads its settings as
-one JSON object from its standard input, prints a JSON object for each batch (``shard``, ``lines``: its
-numbers as texts) and then saves the checkpoint, so what it printed may come again if it is killed. Its
+A small program for each (`programs`) consumes a logstore, whose logs begin with a number (`mixed_logs`). It
+reads its settings as one JSON object from its standard input, prints a JSON object for each batch (``shard``,
+``lines``: its texts) and then saves the checkpoint, so what it printed may come again if it is killed. Its
 settings:
 
 ``holdFile``
@@ -37,6 +37,7 @@ from loghub_worker import spark_jars
 from tests import java
 from tests.cluster import compiling, paths, runs
 from tests.cluster.compiling import Recipe
+from tests.compat import mixed_logs
 from tests.compat.sdk import GROUP, LOGSTORE, PROJECT
 from tests.support import ROOT, ServiceProcess, wait_until
 
@@ -155,7 +156,7 @@ class Consumer:
     process: subprocess.Popen[bytes]
     hold_file: Path
     errors: Path
-    on_batch: Callable[[int, list[int]], None]
+    on_batch: Callable[[int, list[str]], list[int]]
     seen: Counter[int] = field(default_factory=Counter)
     reader: threading.Thread | None = None
 
@@ -197,9 +198,7 @@ class Consumer:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             batch = json.loads(line)
-            numbers = [int(text) for text in batch["lines"]]
-            self.seen.update(numbers)
-            self.on_batch(batch["shard"], numbers)
+            self.seen.update(self.on_batch(batch["shard"], batch["lines"]))
 
 
 def is_in(numbers: Set[int], seen: Counter[int]) -> bool:
@@ -219,14 +218,28 @@ class Consumers:
         # What others in the group have consumed, which are no processes of this class.
         self.others: list[Callable[[], Counter[int]]] = []
         self._seen: Counter[int] = Counter()
+        self.texts: dict[int, str] = {}  # of the logs that say more than their number
+        self._wrong: list[str] = []  # what no log says
         self.in_order: list[tuple[int, list[int]]] = []  # the batches of all of them: shard and numbers
 
-    def _printed(self, shard: int, numbers: list[int]) -> None:
-        if not numbers:
-            return  # Go and Java call the processor for an empty pull too
+    def _printed(self, shard: int, lines: list[str]) -> list[int]:
+        """The numbers of these logs."""
+        numbers = list(map(mixed_logs.number_of, lines))
+        wrong = [line for number, line in zip(numbers, lines, strict=True) if line != self.text(number)]
         with self._lock:
             self._seen.update(numbers)
-            self.in_order.append((shard, numbers))
+            self._wrong += wrong
+            if numbers:  # Go and Java call the processor for an empty pull too
+                self.in_order.append((shard, numbers))
+        return numbers
+
+    def text(self, number: int) -> str:
+        """What the log of this number says."""
+        return self.texts.get(number, str(number))
+
+    def check_texts(self) -> None:
+        """Each consumer has printed what was written."""
+        assert not self._wrong
 
     def start(
         self,
@@ -251,7 +264,7 @@ class Consumers:
             "inOrder": in_order,
             "from": start,
             "holdFile": str(hold_file),
-            "rollBackAt": str(roll_back[0]) if roll_back else "",
+            "rollBackAt": self.text(roll_back[0]) if roll_back else "",
             "rollBackTo": roll_back[1] if roll_back else "",
             "signV4": sign_v4,
         }

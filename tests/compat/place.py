@@ -5,11 +5,13 @@ import threading
 from collections.abc import Callable, Iterator, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 
 from loghub.client.http import HttpLogHub
 from loghub.client.port import GroupInfo
 from loghub.wire.loggroup import Log, LogGroup, encode
+from tests.compat import mixed_logs
 from tests.compat.consumers import Consumers, ServiceOnPort80, consumers_of, loopback_address
 from tests.compat.sdk import GROUP, LOGSTORE, PROJECT
 from tests.support import wait_until
@@ -26,6 +28,7 @@ class Place:
         self.volume = volume
         self.written = 0
         self._logs_in_a_group = 1
+        self._kinds = cycle(range(mixed_logs.KINDS))
         self.service = service
         self.consumers = consumers
         self.client = HttpLogHub(service.endpoint, PROJECT, credentials=service.credentials)
@@ -37,12 +40,14 @@ class Place:
         self._logs_in_a_group = -(-self.volume // groups)
 
     def write(self, groups: int, *, logs: int = 0) -> set[int]:
-        """Write log groups to random keys; returns their logs, each of which is a number of its own.
-        ``logs`` of each group; 0 is its part of the volume."""
+        """Write log groups of every kind to random keys; returns their logs, each of which is a number of its
+        own. ``logs`` of each group; 0 is its part of the volume."""
         first = self.written
         for _ in range(groups):
             numbers = range(self.written, self.written + (logs or self._logs_in_a_group))
-            group = LogGroup(logs=tuple(Log(time=1_700_000_000, contents=(("n", str(n)),)) for n in numbers))
+            self.consumers.texts.update(mixed_logs.texts(numbers, next(self._kinds)))
+            lines = map(self.consumers.text, numbers)
+            group = LogGroup(logs=tuple(Log(time=1_700_000_000, contents=(("n", n),)) for n in lines))
             self.client.put_logs(LOGSTORE, encode(group), hash_key=secrets.token_hex(16))
             self.written = numbers.stop
         return set(range(first, self.written))
@@ -148,6 +153,7 @@ def a_place(folder: Path, *, volume: int) -> Iterator[Place]:
         with consumers_of(service, folder) as consumers:
             place = Place(service, consumers, volume=volume)
             yield place
+            consumers.check_texts()
             assert place.written >= volume, "the test writes less than its volume"
     finally:
         if service.running:

@@ -17,7 +17,7 @@ from tests.support import ServiceProcess
 SPARK_TIMEOUT_S = 15
 SPARK_GUARD_S = GUARD_S
 _NAME = "S"
-_SQL = "SELECT contents['n'] AS id FROM logs"
+_SQL = "SELECT substring_index(contents['n'], ' ', 1) AS id FROM logs"
 
 
 class SparkWorker:
