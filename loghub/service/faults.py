@@ -6,7 +6,7 @@ become responses are in `api_errors`.
     ServiceFault
     ├── DataDirInUse         datadir: another process owns the data
     ├── CredentialsMissing   credentials: no key to check requests against
-    ├── DatabaseUnusable     storage.database: another schema version, or damaged
+    ├── DatabaseUnusable     storage.database: damaged, or of a newer release
     ├── LogDamaged           storage.segment: acknowledged log data is missing or damaged
     ├── DamagedRecord        storage.record: the bytes are not a whole record
     ├── WriteFailed          storage.segment: a write or sync failed, which is final

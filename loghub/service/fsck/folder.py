@@ -16,7 +16,7 @@ from loghub.service.disk import OsDisk, OsFile
 from loghub.service.facts import ServiceFact
 from loghub.service.fsck.progress import Progress
 from loghub.service.storage.data_folder import DATABASE_NAME, write_state
-from loghub.service.storage.database import Database, DatabaseUnusable
+from loghub.service.storage.database import Database, DatabaseUnusable, NewerSchema
 from loghub.service.survey import Survey, survey_catalog, survey_log
 
 LOST_AND_FOUND = "lost-and-found"
@@ -34,7 +34,8 @@ class NoDataFolder(Exception):  # noqa: N818 - says what is wrong
 
 
 def read(data: str, progress: Progress) -> Survey:
-    """Read everything but the records of sealed segments. Raises NoDataFolder, OSError."""
+    """Read everything but the records of sealed segments. Raises NoDataFolder, OSError, and NewerSchema or
+    NewerFormat for a folder of a newer release."""
     if not os.path.isdir(data):
         raise NoDataFolder(f"{data} is not a folder")
     path = os.path.join(data, DATABASE_NAME)
@@ -48,6 +49,8 @@ def read(data: str, progress: Progress) -> Survey:
         try:
             database = _copy(path, folder)
             survey = survey_catalog(disk, data, database, has_wal=has_wal)
+        except NewerSchema:  # whatever its logs look like to this release
+            raise
         except DatabaseUnusable as error:
             survey = survey_catalog(disk, data, None, has_wal=has_wal)
             # The path in the message is that of the copy.

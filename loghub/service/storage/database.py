@@ -100,6 +100,10 @@ class DatabaseUnusable(ServiceFault):
     """The metadata file has another schema version or is damaged; the message says which."""
 
 
+class NewerSchema(DatabaseUnusable):
+    """A newer release has written the metadata: it is not damaged, and nothing may be repaired."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderHistory:
     """The data folder that the metadata belongs to, and how often the service has started on it.
@@ -164,10 +168,13 @@ class Database:
             with self._connection:
                 run("".join(_SCHEMAS[version:]))
                 run(f"PRAGMA user_version={SCHEMA_VERSION}")
-        elif version != SCHEMA_VERSION:
-            raise DatabaseUnusable(
-                f"the metadata has schema version {version}, but this release needs {SCHEMA_VERSION}"
+        elif version > SCHEMA_VERSION:
+            raise NewerSchema(
+                f"the metadata has schema version {version}, and this release knows {SCHEMA_VERSION}: use the"
+                " release that has written it, or a newer one"
             )
+        elif version < 0:
+            raise DatabaseUnusable(f"{self.path} has schema version {version}, which no release has written")
         # A kill may have left a commit in the page cache only, so sync it before it is read.
         self.merge_write_ahead_log()
 

@@ -14,7 +14,7 @@ from loghub.service.ports import Disk, File
 from loghub.service.storage import record
 from loghub.service.storage.description import DESCRIPTION_NAME
 from loghub.service.storage.footer import Totals
-from loghub.service.storage.record import DamagedRecord, Layout, SegmentHeader
+from loghub.service.storage.record import DamagedRecord, Layout, NewerFormat, SegmentHeader
 from loghub.service.storage.recovery import Inspection, Tail, inspect
 from loghub.service.storage.segment_files import read_end_block
 
@@ -89,7 +89,7 @@ def inspect_log(
     oldest_cursor: int | None = None,
     before_read: Callable[[], None] = lambda: None,
 ) -> LogInspection:
-    """Inspect a shard's folder. Raises OSError.
+    """Inspect a shard's folder. Raises OSError, NewerFormat.
 
     ``oldest_cursor``: what lies below it has expired; None if that is not known. ``before_read`` is called
     before all records of a segment are read, and may raise to end the inspection.
@@ -138,6 +138,8 @@ class _LogReader:
                 raise DamagedRecord(
                     f"the segment begins at cursor {header.first_cursor}, not as its name says"
                 )
+        except NewerFormat as error:
+            raise NewerFormat(f"{path}: {error}") from error
         except DamagedRecord as error:
             self._add(ProblemKind.DAMAGED_HEADER, path, 0, begin=first_cursor, text=str(error))
             self._end = None

@@ -19,6 +19,7 @@ may be compressed, and older releases refuse it because they would not know thes
 marks nor a footer. Formats 1 and 2 are only read.
 """
 
+import re
 import struct
 import zlib
 from dataclasses import dataclass
@@ -45,6 +46,10 @@ MAX_GROUP_BYTES = 64 << 20  # far above what the service accepts; a length beyon
 
 class DamagedRecord(ServiceFault):
     """The bytes are not a whole record, because of a torn tail or damage."""
+
+
+class NewerFormat(DamagedRecord):
+    """A newer release has written the segment: it is not damaged, and nothing may be repaired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,16 +117,32 @@ def pack_segment_header(header: SegmentHeader) -> bytes:
     return packed.ljust(SEGMENT_HEADER_BYTES, b"\0")
 
 
+def _is_newer(data: bytes) -> bool:
+    """Whether the number of the format is a greater one, and not one of ours in which a bit has flipped: then
+    the CRC still fits to ours."""
+    number = re.match(rb"LOGHUB(\d+)\n?", data[:8])
+    if number is None or int(number[1]) <= FORMAT:
+        return False
+    for version, magic in _MAGIC.items():
+        form, header = _SEGMENT[version], magic + data[8:]
+        if zlib.crc32(header[: form.size - _CRC_BYTES]) == form.unpack_from(header)[-1]:
+            return False
+    return True
+
+
 def unpack_segment_header(data: bytes) -> tuple[SegmentHeader, Layout]:
-    """Raises DamagedRecord if ``data`` does not begin with a valid segment header."""
+    """Raises DamagedRecord if ``data`` does not begin with a valid segment header, and NewerFormat if it
+    begins with that of a newer release."""
     if len(data) < SEGMENT_HEADER_BYTES:
         raise DamagedRecord("the segment header is truncated")
     version = _VERSION.get(data[:8])
     if version is None:
-        newer = data.startswith(b"LOGHUB")
-        raise DamagedRecord(
-            "this release does not know the segment's format" if newer else "the segment header is invalid"
-        )
+        if _is_newer(data):
+            raise NewerFormat(
+                "this release does not know the segment's format: use the release that has written it, or a"
+                " newer one"
+            )
+        raise DamagedRecord("the segment header is invalid")
     _, first_cursor, logs_before, received_us, *skipped, crc = _SEGMENT[version].unpack_from(data)
     if crc != zlib.crc32(data[: _SEGMENT[version].size - _CRC_BYTES]):
         raise DamagedRecord("the segment header is invalid")

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -11,7 +12,8 @@ import pytest
 from loghub.service.api import shards as api
 from loghub.service.diagnosis import DataRefused
 from loghub.service.engine import Engine
-from loghub.service.storage.database import DatabaseUnusable
+from loghub.service.faults import ServiceFault
+from loghub.service.storage.database import SCHEMA_VERSION, DatabaseUnusable
 from tests.loghub.service.engines import STORE_ID, ManualClock, live, request
 from tests.loghub.service.fsck_runs import (
     FIRST,
@@ -200,6 +202,40 @@ def test_a_damaged_catalog_is_named(fsck: Fsck, data: Path, damage: Callable[[Pa
     assert str(data / "metadata.sqlite") in listed.document["findings"][0]["text"]
     refused = fsck("--accept-catalog")
     assert (refused.status, "move it out of the folder" in refused.error) == (2, True)
+
+
+def newer_schema(data: Path) -> None:
+    with closing(apsw.Connection(str(data / "metadata.sqlite"))) as database:
+        database.pragma("user_version", SCHEMA_VERSION + 1)
+
+
+def newer_segments(data: Path) -> None:
+    for path in segments(data):
+        path.write_bytes(b"LOGHUB4\n" + path.read_bytes()[8:16] + bytes(48) + path.read_bytes()[64:])
+
+
+@pytest.mark.parametrize(
+    ("become", "words"),
+    [
+        (newer_schema, f"schema version {SCHEMA_VERSION + 1}, and this release knows {SCHEMA_VERSION}"),
+        (newer_segments, "does not know the segment's format"),
+    ],
+)
+@pytest.mark.parametrize(
+    "repair", [(), ("--check-data",), ("--accept-catalog",), ("--accept-loss", "all"), ("--drop", "1")]
+)
+def test_a_folder_of_a_newer_release_is_refused_and_stays_as_it_is(
+    fsck: Fsck, data: Path, become: Callable[[Path], None], words: str, repair: tuple[str, ...]
+) -> None:
+    become(data)
+    before = files(data)
+    refused = fsck(*repair)
+    assert (refused.status, refused.document) == (3, {})
+    assert words in refused.error
+    assert "use the release that has written it, or a newer one" in refused.error
+    assert files(data) == before
+    with pytest.raises(ServiceFault, match="use the release that has written it, or a newer one"):
+        live(data, ManualClock(), nothing)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"folder": "\xff"}', bytes(100)])

@@ -3,7 +3,7 @@
 import pytest
 
 from loghub.service.storage import record
-from loghub.service.storage.record import DamagedRecord, Layout, SegmentHeader
+from loghub.service.storage.record import DamagedRecord, Layout, NewerFormat, SegmentHeader
 
 MARK = b"\x11\x22\x33\x44"
 
@@ -106,8 +106,20 @@ def test_a_damaged_segment_header_is_detected(at: int) -> None:
 
 
 def test_a_format_of_a_newer_release_is_named() -> None:
-    with pytest.raises(DamagedRecord, match="does not know the segment's format"):
-        record.unpack_segment_header(b"LOGHUB4\n".ljust(64, b"\0"))
+    for number in (4, 9, 10):
+        with pytest.raises(NewerFormat, match="does not know the segment's format"):
+            record.unpack_segment_header((b"LOGHUB%d\n" % number).ljust(64, b"\0"))
+
+
+def test_a_flipped_bit_does_not_make_a_segment_that_of_a_newer_release() -> None:
+    """Otherwise fsck would refuse to repair it."""
+    packed = record.pack_segment_header(SegmentHeader(first_cursor=1, logs_before=2, received_us=3, salt=4))
+    for bit in range(64):
+        flipped = bytearray(packed)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(DamagedRecord) as raised:
+            record.unpack_segment_header(bytes(flipped))
+        assert not isinstance(raised.value, NewerFormat)
 
 
 def test_a_truncated_segment_header_is_detected() -> None:
