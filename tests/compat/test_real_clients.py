@@ -5,13 +5,14 @@ None may be lost, and none is consumed twice where nothing crashes; with ``-s`` 
 often that happened.
 """
 
+import time
 from collections import Counter
 
 import pytest
 
 from loghub.client.port import GroupInfo
 from loghub.wire.errors import LogHubError
-from tests.compat.consumers import CONSUMED_GUARD_S, LANGUAGES
+from tests.compat.consumers import CONSUMED_GUARD_S, HEARTBEAT_S, LANGUAGES
 from tests.compat.place import GUARD_S, Place
 from tests.compat.sdk import GROUP, LOGSTORE
 from tests.compat.spark_worker import SPARK_GUARD_S, SPARK_TIMEOUT_S, SparkWorker
@@ -179,3 +180,35 @@ def test_settings_of_the_group_change_while_it_is_consumed(place: Place, languag
     wait_until(lambda: set(place.holders().values()) == {fast}, "the new timeout", guard_s=GUARD_S)
     written |= place.write(10)
     place.consumers.wait_for(written)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_after_an_outage_longer_than_the_timeout_java_reads_only_once_it_is_started_again(
+    place: Place, language: str
+) -> None:
+    """The consumer has a batch of each shard until the service is back (docs/compatibility.md 4)."""
+    place.create(shards=2, groups=60)
+    consumer = place.consumers.start(language, "A")
+    place.wait_held(2)
+    written = place.write(20)
+    place.wait_consumed_once(written)
+    consumer.hold()
+    written |= place.write(20)
+    for _ in range(3):
+        place.wait_for_a_heartbeat("A")  # meanwhile it pulls
+    place.service.kill9()
+    back_s = time.monotonic() + place.consumers.timeout_s + 4 * HEARTBEAT_S
+    wait_until(lambda: time.monotonic() > back_s, "the end of the outage")
+    place.service.start()
+    place.wait_for_a_heartbeat("A")
+    consumer.let_go()
+    later = place.write(20)
+    if language == "java":
+        for _ in range(10):
+            place.wait_for_a_heartbeat("A")
+        assert place.held() == {"A": 2}
+        assert not consumer.seen.keys() & later
+        consumer.kill()
+        place.consumers.start(language, "A")
+    place.consumers.wait_for(written | later)
