@@ -17,6 +17,7 @@ import click
 import yaml
 
 from loghub.clock import SystemClock
+from loghub.progress_line import ProgressLine
 from loghub.service import datadir
 from loghub.service.diagnosis import LOSSES, Finding
 from loghub.service.faults import ServiceFault
@@ -211,7 +212,7 @@ def main(arguments: Sequence[str] | None = None, *, progress: Progress | None = 
             args=None if arguments is None else list(arguments),
             prog_name="loghub fsck",
             standalone_mode=False,
-            obj=progress or Progress(SystemClock()),
+            obj=progress or Progress(ProgressLine(SystemClock())),
         )
     except click.UsageError as error:
         error.show()

@@ -1,38 +1,23 @@
-"""One line on a terminal that says how far a long command is; nothing where standard error is no terminal."""
-
-import sys
+"""How many logs a long command has read or written, as one line on a terminal."""
 
 from loghub.clock import Clock
-
-_INTERVAL_S = 0.2
+from loghub.progress_line import ProgressLine
 
 
 class Progress:
-    """Call `show` as often as you like: it writes at most five times a second."""
+    """Call `show` as often as you like: few calls write."""
 
     def __init__(self, clock: Clock, *, enabled: bool | None = None) -> None:
-        self._clock = clock
-        self._enabled = sys.stderr.isatty() if enabled is None else enabled
-        self._began_s = clock.monotonic_s()
-        self._shown_s = self._began_s
-        self._is_on_screen = False
+        self._line = ProgressLine(clock, enabled=enabled)
 
     def show(self, logs: int, size: int, *, total: int | None = None) -> None:
         """``total``: bytes that there will be, if that is known."""
-        now = self._clock.monotonic_s()
-        if not self._enabled or now - self._shown_s < _INTERVAL_S:
-            return
-        self._shown_s = now
         share = f" of {total / 1e6:.1f}" if total else ""
-        speed = logs / max(now - self._began_s, 0.001)
-        self._write(f"\r{logs:,} logs, {size / 1e6:.1f}{share} MB, {speed:,.0f} logs/s\x1b[K")
-        self._is_on_screen = True
+        self._line.show(
+            lambda seconds: (
+                f"{logs:,} logs, {size / 1e6:.1f}{share} MB, {logs / max(seconds, 0.001):,.0f} logs/s"
+            )
+        )
 
     def clear(self) -> None:
-        if self._is_on_screen:
-            self._write("\r\x1b[K")
-            self._is_on_screen = False
-
-    def _write(self, text: str) -> None:
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        self._line.clear()

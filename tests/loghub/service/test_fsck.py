@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from loghub.kafka.broker.offsets import offset_of
+from loghub.progress_line import ProgressLine
 from loghub.service import datadir
 from loghub.service.disk import OsDisk
 from loghub.service.engine import Engine
@@ -261,7 +262,7 @@ class FastClock(ManualClock):
 
 def test_a_terminal_shows_how_far_it_is(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sealed = segments(data)[:-1]
-    progress = Progress(FastClock(), enabled=True)
+    progress = Progress(ProgressLine(FastClock(), enabled=True))
     assert main([str(data), "--check-data"], progress=progress) == 0
     lines = [line.removesuffix("\x1b[K") for line in capsys.readouterr().err.split("\r")]
     total = sum(path.stat().st_size for path in sealed) / 1e6
