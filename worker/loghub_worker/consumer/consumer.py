@@ -18,6 +18,7 @@ from loghub.clock import SystemClock
 from loghub.wire.errors import Code
 from loghub_worker.consumer.arrivals import ArrivalWatch
 from loghub_worker.consumer.connection import connect
+from loghub_worker.consumer.end_time import EndTime
 from loghub_worker.consumer.failure_sink import make_failure_sink
 from loghub_worker.consumer.fan_out import FanOutFactory
 from loghub_worker.consumer.group_assignment import GroupAssignment
@@ -103,6 +104,11 @@ class Consumer:
             self._table, self._client, logstore=settings.logstore, random=self._random
         )
         self._assignment = self._make_assignment(None if worker is None else worker.timeout_s)
+        self._end_time: EndTime | None = None
+        if settings.end_time_s is not None:
+            self._end_time = EndTime(
+                self._table, self._client, self._assignment, settings, self._clock, self.wakeup
+            )
         parts = RunParts(
             settings=settings, client=self._client, factory=factory, failure_sink=self._failure_sink
         )
@@ -125,9 +131,10 @@ class Consumer:
         )
 
     def run(self) -> None:
-        """Consume until `shutdown`, `wakeup` or Ctrl-C. Raises `LogHubException` if the group cannot be read
-        at the start, `OSError` if the dead letter is a folder that cannot be written to, and what the
-        listener, or a processor that ends its thread, raised."""
+        """Consume until `shutdown`, `wakeup` or Ctrl-C, or until all is processed up to
+        `ConsumerSettings.end_time_s`. Raises `LogHubException` if the group cannot be read at the start,
+        `OSError` if the dead letter is a folder that cannot be written to, and what the listener, or a
+        processor that ends its thread, raised."""
         if self._thread is not None:
             raise RuntimeError("a consumer runs only once; make another one")
         self._thread = threading.current_thread()
@@ -256,6 +263,8 @@ class Consumer:
         found: list[tuple[int | None, ReportedError]] = []
         of_retries = () if self._retries is None else self._retries.errors()
         found += [(None, error) for error in self._assignment.errors()]
+        if self._end_time is not None:
+            found.append((None, self._end_time.error))
         for shard, slot in self._table.working().items():
             found += [(shard, slot.pull_error), (shard, slot.user_error), (shard, slot.failure_error)]
         return tuple(
@@ -289,6 +298,8 @@ class Consumer:
         self.check()
         self._assignment.start()
         self._table.call_on_change(self._assignment.wake)
+        if self._end_time is not None:
+            self._end_time.start()
         self._puller.start()
         self._arrivals.start()
         self.has_started = True
@@ -352,6 +363,8 @@ class Consumer:
     def _end(self) -> None:
         if self._retries is not None:
             self._retries.join()
+        if self._end_time is not None:
+            self._end_time.stop()
         self._arrivals.stop()
         self._puller.stop()
         self._assignment.stop()

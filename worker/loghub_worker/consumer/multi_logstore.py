@@ -97,11 +97,14 @@ class MultiLogstoreConsumer:
         """`settings` are those of each logstore, after `change`, which gets them with its name in `logstore`;
         `max_buffered_bytes` is for all together. `factory` makes the factory of a logstore. `logstores` are
         names, or a pattern that matches whole names; every `look_up_interval_s` those that exist are looked
-        up. Raises `ValueError` for `ConsumerSettings.retry`, whose logstore belongs to one logstore only."""
+        up. Raises `ValueError` for `ConsumerSettings.retry`, whose logstore belongs to one logstore only, and
+        for `ConsumerSettings.end_time_s`, since logstores may still come."""
         if settings.logstore:
             raise ValueError("logstore is set; leave it out, since logstores names them")
         if settings.retry is not None:
             raise ValueError("retry is set; logs of several logstores cannot wait in the same one")
+        if settings.end_time_s is not None:
+            raise ValueError("end_time_s is set; run a Consumer for each logstore, which returns at its end")
         if look_up_interval_s <= 0:
             raise ValueError(f"look_up_interval_s is {look_up_interval_s}; it must be above 0")
         self._settings = settings
@@ -242,8 +245,8 @@ class MultiLogstoreConsumer:
 
     def _begin(self, logstore: str) -> None:
         settings = self._change(replace(self._settings, logstore=logstore))
-        if settings.logstore != logstore or settings.retry is not None:
-            raise ValueError("change must keep logstore, and set no retry")
+        if settings.logstore != logstore or settings.retry or settings.end_time_s is not None:
+            raise ValueError("change must keep logstore, and set neither retry nor end_time_s")
         listener = _LogstoreListener(logstore, self._listener, self._calling, self._fail)
         consumer = Consumer(settings, self._factory(logstore), listener, shared=self._shared)
         thread = threading.Thread(

@@ -33,6 +33,7 @@ def retry_settings(settings: ConsumerSettings) -> ConsumerSettings | None:
         retries_of=settings.origin,
         start_position="begin",
         last_initial_shard=None,
+        end_time_s=None,
         create_group=True,
         in_order=False,
     )

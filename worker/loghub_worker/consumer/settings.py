@@ -39,6 +39,9 @@ class ConsumerSettings:
     # Shards with higher numbers begin at their first log (docs/decisions/worker.md). None: so do those that
     # were split or merged from shards of which the group has a checkpoint.
     last_initial_shard: int | None = None
+    # Everything that was received before this time, in unix seconds, is processed; then `run` returns.
+    # None: it runs until it is stopped.
+    end_time_s: int | None = None
     create_group: bool = False  # if it does not exist; an existing one is never changed
     timeout_s: int = 60  # of a group that is created: a consumer that is silent for so long loses its shards
     in_order: bool = False  # of a group that is created: children of a split wait for their parent

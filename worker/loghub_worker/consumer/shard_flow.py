@@ -78,6 +78,7 @@ class ShardFlow(msgspec.Struct, frozen=True, kw_only=True):
     is_at_end: bool = False  # the last pull saw the end of the shard
     is_pulling: bool = False  # a request is in flight
     is_parked: bool = False  # at its end, and a poll tells when there is more
+    end: int | None = None  # nothing from there on is handed over
     pull_due_s: float = 0.0
     pull_failures: int = 0  # consecutive
     due_s: float = 0.0  # of the next attempt, in OPENING and ROLLING_BACK
@@ -123,10 +124,23 @@ def is_full(flow: ShardFlow, *, share_bytes: int) -> bool:
     return flow.memory_bytes > 0 and share_bytes - flow.memory_bytes < share_bytes * LEAST_ROOM
 
 
+def is_read(flow: ShardFlow) -> bool:
+    """Whether everything up to the end that the settings give was pulled."""
+    return flow.end is not None and flow.read_to >= flow.end
+
+
+def room_to_end(flow: ShardFlow, *, has_passed: bool) -> int | None:
+    """How many log groups may be handed over before the end that the settings give; None: any number.
+    `has_passed`: the time of the end has, so that nothing may before its cursor is known."""
+    if flow.end is None:
+        return 0 if has_passed else None
+    return max(0, flow.end - flow.position)
+
+
 def pull_due_s(flow: ShardFlow, *, share_bytes: int) -> float | None:
     """When to pull; None: not as things are. `share_bytes` is what the shard may hold."""
     cannot_pull = flow.is_pulling or flow.is_parked or flow.is_paused or not flow.is_initialized
-    if cannot_pull or flow.phase in ENDING:
+    if cannot_pull or flow.phase in ENDING or is_read(flow):
         return None
     if is_full(flow, share_bytes=share_bytes):
         return None
@@ -326,6 +340,11 @@ def _moved(flow: ShardFlow, *, to: int, now: float) -> ShardFlow:
         pull_due_s=now,
         pull_failures=0,
     )
+
+
+def bounded(flow: ShardFlow, *, end: int) -> ShardFlow:
+    """The time at which the shard ends has passed, and this is its cursor."""
+    return replace(flow, end=end)
 
 
 def paused(flow: ShardFlow) -> ShardFlow:

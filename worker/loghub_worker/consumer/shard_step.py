@@ -4,7 +4,7 @@ wait."""
 from dataclasses import dataclass
 from enum import Enum
 
-from loghub_worker.consumer.shard_flow import FlowPhase, ShardFlow
+from loghub_worker.consumer.shard_flow import FlowPhase, ShardFlow, is_read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ def has_backlog(flow: ShardFlow, step: Step) -> bool:
     would do next. A shard that waits, such as after a failure or for a batch to be complete, has none."""
     if flow.phase is FlowPhase.PROCESSING:
         return True
-    is_unread = not flow.is_at_end and not flow.pull_failures
+    is_unread = not flow.is_at_end and not flow.pull_failures and not is_read(flow)
     return flow.phase is FlowPhase.PULLING and (is_unread or step in (Step.PROCESS, Step.REDELIVER))
 
 

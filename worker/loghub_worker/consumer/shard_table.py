@@ -23,6 +23,7 @@ from loghub_worker.consumer.shard_flow import (
     is_full,
     next_pull,
     pull_due_s,
+    room_to_end,
 )
 from loghub_worker.consumer.shard_slot import Kept, ShardSlot, kept_again
 from loghub_worker.consumer.shard_step import Again, NextStep, ReceiveLimits, Step, has_backlog, next_step
@@ -60,6 +61,7 @@ class ShardTable:
         self._shared = shared
         self._priority = priority
         self._pauses_all = False
+        self.end_time_s: int | None = None  # from then on nothing is handed over of which the end is unknown
         self.lock = shared.lock
         self.is_short = False
         self._slots: dict[int, ShardSlot] = {}
@@ -94,14 +96,9 @@ class ShardTable:
 
     def add(self, shard: int, *, epoch: int, position: int) -> ShardSlot:
         with self.lock:
+            flow = ShardFlow(shard=shard, epoch=epoch, position=position, read_to=position)
             slot = ShardSlot(
-                flow=ShardFlow(
-                    shard=shard,
-                    epoch=epoch,
-                    position=position,
-                    read_to=position,
-                    is_paused=self._pauses_all,
-                ),
+                flow=shard_flow.paused(flow) if self._pauses_all else flow,
                 buffer=ShardBuffer(shard, self._limits),
                 unacknowledged=Unacknowledged(count_logs),
                 changed=threading.Condition(self.lock),
@@ -267,7 +264,11 @@ class ShardTable:
         return NextStep(Step.WAIT, retry.not_before_s) if must_wait else step
 
     def _room(self, slot: ShardSlot) -> int | None:
-        return self._redelivery.room(floor=slot.unacknowledged.floor, position=slot.flow.position)
+        floor, flow = slot.unacknowledged.floor, slot.flow
+        has_passed = self.end_time_s is not None and self.clock.unix_s() >= self.end_time_s
+        to_end = room_to_end(flow, has_passed=has_passed)
+        rooms = (self._redelivery.room(floor=floor, position=flow.position), to_end)
+        return min((room for room in rooms if room is not None), default=None)
 
     def _most(self, slot: ShardSlot) -> int | None:
         """The most log groups of the next batch; None: any number."""

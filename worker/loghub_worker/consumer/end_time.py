@@ -1,0 +1,134 @@
+"""Ends a consumer once everything that was received before a given time is processed.
+
+The time may lie ahead: what is received until then is processed as always. From then on no shard hands over
+anything behind the cursor of that time. A consumer does not end with its own shards alone, since those of
+another may become its own, such as after a crash, or as the children of a shard in an ordered group. It ends
+when the checkpoints of all others have reached that cursor, too.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from loghub.client.port import LogHub
+from loghub.clock import Clock
+from loghub.wire.errors import LogHubException
+from loghub.worker_contract import first_position
+from loghub_worker.consumer import shard_flow
+from loghub_worker.consumer.assignment import Assignment
+from loghub_worker.consumer.settings import ConsumerSettings
+from loghub_worker.consumer.shard_slot import ShardSlot
+from loghub_worker.consumer.shard_table import ShardTable
+from loghub_worker.log_service import ReportedError, decode_cursor, to_reported_error
+
+log = structlog.get_logger()
+
+INTERVAL_S = 0.5
+
+
+class EndTime:
+    """Of one consumer, in a thread."""
+
+    def __init__(
+        self,
+        table: ShardTable,
+        client: LogHub,
+        assignment: Assignment,
+        settings: ConsumerSettings,
+        clock: Clock,
+        on_reached: Callable[[], None],
+    ) -> None:
+        """`on_reached` is called once, when there is nothing left to process."""
+        assert settings.end_time_s is not None
+        self._table = table
+        self._client = client
+        self._assignment = assignment
+        self._settings = settings
+        self._end_time_s = settings.end_time_s
+        self._clock = clock
+        self._on_reached = on_reached
+        self._ends: dict[int, int] = {}  # the cursors of the time, which do not change once it has passed
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="end-time", daemon=True)
+        self.error = ReportedError()
+
+    def start(self) -> None:
+        """Before the first shard is begun."""
+        self._table.end_time_s = self._end_time_s
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.wait(INTERVAL_S):
+                if self._is_reached():
+                    log.info("everything before the end time is processed", logstore=self._settings.logstore)
+                    self._on_reached()
+                    return
+        except BaseException as failure:  # noqa: BLE001 - `run` raises it
+            self._table.fail(failure)
+
+    def _is_reached(self) -> bool:
+        if self._clock.unix_s() < self._end_time_s:
+            return False
+        try:
+            slots = self._table.working()
+            self._bound(slots)
+            is_reached = self._are_processed(slots) and self._are_others_saved(slots)
+        except LogHubException as error:
+            reported = to_reported_error(error)
+            if reported.reason != self.error.reason:
+                log.warning("end not known, will retry", reason=reported.reason, message=reported.message)
+            self.error = reported
+            return False
+        self.error = ReportedError()
+        return is_reached
+
+    def _bound(self, slots: Mapping[int, ShardSlot]) -> None:
+        for shard, slot in slots.items():
+            if slot.flow.end is None:
+                end = self._end_of(shard)
+                self._table.apply(slot, lambda flow, _, end=end: shard_flow.bounded(flow, end=end))  # type: ignore[misc]
+
+    def _end_of(self, shard: int) -> int:
+        if shard not in self._ends:
+            cursor = self._client.get_cursor(self._settings.logstore, shard, self._end_time_s)
+            self._ends[shard] = decode_cursor(cursor)
+        return self._ends[shard]
+
+    def _are_processed(self, slots: Mapping[int, ShardSlot]) -> bool:
+        """Whether this consumer has begun all its shards, and has nothing left to do in them."""
+        if {held.shard for held in self._assignment.held()} != set(slots):
+            return False
+        with self._table.lock:
+            return all(_is_processed(slot) for slot in slots.values())
+
+    def _are_others_saved(self, slots: Mapping[int, ShardSlot]) -> bool:
+        settings = self._settings
+        if settings.shards is not None:
+            return True
+        others = [info.shard for info in self._client.list_shards(settings.logstore)]
+        others = [shard for shard in others if shard not in slots]
+        if not others:
+            return True
+        saved = self._client.get_checkpoints(settings.logstore, settings.consumer_group)
+        cursors = {one.shard: one.cursor for one in saved if one.cursor}
+        return all(
+            decode_cursor(cursors.get(shard) or self._begin_of(shard)) >= self._end_of(shard)
+            for shard in others
+        )
+
+    def _begin_of(self, shard: int) -> str:
+        settings = self._settings
+        first = first_position(shard, settings.start_position, last_initial_shard=settings.last_initial_shard)
+        return self._client.get_cursor(settings.logstore, shard, first)
+
+
+def _is_processed(slot: ShardSlot) -> bool:
+    flow = slot.flow
+    if flow.end is None or flow.is_busy or flow.keeps_batch:
+        return False
+    return flow.position >= flow.end and not len(slot.unacknowledged)
