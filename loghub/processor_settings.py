@@ -38,5 +38,6 @@ class ProcessorPipeline(
     redelivery_delay_s: float = 1.0
     max_redelivery_delay_s: float = 60.0
     ack_timeout_s: float | None = None
+    max_ack_timeout_s: float | None = None
     max_unacknowledged: int = 10_000
     retry: RetryLogstore | None = None

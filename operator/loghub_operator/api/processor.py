@@ -1,5 +1,6 @@
 """``spec.pipeline.processor``: user code that consumes without Spark."""
 
+import math
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
@@ -48,6 +49,17 @@ class Redelivery(ApiModel):
             message="maxDelayMilliseconds must be at least delayMilliseconds",
             holds=lambda self: self.max_delay_milliseconds >= self.delay_milliseconds,
         ),
+        Rule(
+            cel=(
+                "!has(self.maxAckTimeoutSeconds) || (has(self.ackTimeoutSeconds)"
+                " && self.maxAckTimeoutSeconds >= self.ackTimeoutSeconds)"
+            ),
+            message="maxAckTimeoutSeconds needs ackTimeoutSeconds, and must be at least that",
+            holds=lambda self: (
+                self.max_ack_timeout_seconds is None
+                or self.max_ack_timeout_seconds >= (self.ack_timeout_seconds or math.inf)
+            ),
+        ),
     )
 
     delay_milliseconds: Annotated[int, Field(ge=50, le=3_600_000)] = Field(
@@ -65,6 +77,13 @@ class Redelivery(ApiModel):
         description=(
             "With acknowledge: Log, a log that was neither acknowledged nor refused for so long is handed"
             " over again. Default: never."
+        ),
+    )
+    max_ack_timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = Field(
+        default=None,
+        description=(
+            "A log that was not acknowledged within ackTimeoutSeconds has twice as long the next time, up to"
+            " this. Default: as long each time."
         ),
     )
     max_unacknowledged: Annotated[int, Field(ge=1, le=1_000_000)] = Field(

@@ -183,6 +183,7 @@ def _pipeline(resource: LogHubConsumerGroup, placement: Placement) -> Pipeline:
         redelivery_delay_s=processor.redelivery.delay_milliseconds / 1000,
         max_redelivery_delay_s=processor.redelivery.max_delay_milliseconds / 1000,
         ack_timeout_s=_seconds(processor.redelivery.ack_timeout_seconds),
+        max_ack_timeout_s=_seconds(processor.redelivery.max_ack_timeout_seconds),
         max_unacknowledged=processor.redelivery.max_unacknowledged,
         retry=_retry(processor.retry_logstore),
     )

@@ -57,6 +57,9 @@ DEPENDENCIES: dict[str, Document] = {
         "pipeline": {"processor": {"redelivery": {"delayMilliseconds": 50}}}
     },
     "pipeline.processor.redelivery.ackTimeoutSeconds": {"pipeline": {"processor": {"acknowledge": "Log"}}},
+    "pipeline.processor.redelivery.maxAckTimeoutSeconds": {
+        "pipeline": {"processor": {"acknowledge": "Log", "redelivery": {"ackTimeoutSeconds": 1}}}
+    },
     "pipeline.processor.retryLogstore": {"pipeline": {"onFailure": {"policy": "Skip"}}},
     "pipeline.sink.json": {"pipeline": {"sink": {"parquet": None}}},
     "pipeline.sink.json.path": {"pipeline": {"sink": {"json": {"volumeClaim": "a"}}}},

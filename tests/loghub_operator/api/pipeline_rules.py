@@ -83,6 +83,17 @@ PIPELINE_RULES: dict[str, tuple[Document, str, str]] = {
         "spec.pipeline.processor.redelivery",
         "ackTimeoutSeconds needs acknowledge: Log; with Batch, returning acknowledges",
     ),
+    "redelivery-with-a-longest-timeout-alone": (
+        {
+            "pipeline": {
+                "sql": None,
+                "sink": None,
+                "processor": {"factory": "a:b", "redelivery": {"maxAckTimeoutSeconds": 30}},
+            }
+        },
+        "spec.pipeline.processor.redelivery",
+        "maxAckTimeoutSeconds needs ackTimeoutSeconds, and must be at least that",
+    ),
     "redelivery-with-a-shorter-longest-delay": (
         {
             "pipeline": {

@@ -88,6 +88,11 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
         )
         for name in ("delayMilliseconds", "maxDelayMilliseconds", "ackTimeoutSeconds", "maxUnacknowledged")
     },
+    "pipeline.processor.redelivery.maxAckTimeoutSeconds": (
+        processor(redelivery={"ackTimeoutSeconds": 10, "maxAckTimeoutSeconds": 20}, acknowledge="Log"),
+        processor(PROCESSOR, redelivery={"ackTimeoutSeconds": 10}, acknowledge="Log"),
+        R,
+    ),
     "pipeline.processor.retryLogstore.name": (
         processor(retryLogstore={"name": "bb"}),
         processor(PROCESSOR | {"onFailure": {"policy": "Skip"}}, retryLogstore={"name": "aa"}),

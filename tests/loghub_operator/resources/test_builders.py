@@ -243,6 +243,7 @@ def test_how_a_processor_acknowledges_reaches_its_workers() -> None:
             "delayMilliseconds": 250,
             "maxDelayMilliseconds": 5000,
             "ackTimeoutSeconds": 30,
+            "maxAckTimeoutSeconds": 300,
             "maxUnacknowledged": 7,
         },
         "retryLogstore": {"name": "retries", "delaysSeconds": [5, 50]},
@@ -255,6 +256,7 @@ def test_how_a_processor_acknowledges_reaches_its_workers() -> None:
         redelivery_delay_s=0.25,
         max_redelivery_delay_s=5.0,
         ack_timeout_s=30.0,
+        max_ack_timeout_s=300.0,
         max_unacknowledged=7,
         retry=RetryLogstore(logstore="retries", delays_s=(5.0, 50.0)),
     )

@@ -347,6 +347,7 @@ def test_initialize_is_tried_again_and_a_listener_that_fails_ends_the_consumer(s
         ({"max_logs": 0}, "max_logs is 0; it must be at least 1, or None for no limit"),
         ({"heartbeat_interval_s": 0}, "heartbeat_interval_s is 0; it must be above 0"),
         ({"consumer": ""}, "consumer is empty"),
+        ({"max_ack_timeout_s": 1.0}, "must be at least ack_timeout_s, which it needs"),
         ({"shards": ()}, "shards is empty; name at least one shard"),
         ({"shards": (0,), "consumer_group": "", "checkpoint_store": object()}, "consumer_group is empty"),
         (

@@ -209,6 +209,31 @@ def test_by_log_what_is_not_acknowledged_in_time_comes_again(site: Site) -> None
     assert again == [(2, [ids[1]])]
 
 
+@pytest.mark.parametrize("acknowledge", ["batch", "log"])
+def test_all_logs_up_to_one_are_refused_but_for_what_is_acknowledged(site: Site, acknowledge: str) -> None:
+    site.prepare()
+    ids = site.put(4, logs=2)
+    again: list[str] = []
+
+    def process(logs: LogBatch, tracker: Tracker) -> None:
+        if logs.delivery > 1:
+            again.extend(ids_of(logs))
+        elif acknowledge == "log":
+            tracker.ack(logs.groups[1], logs_in(logs)[0])
+        if logs.delivery == 1:
+            tracker.nack_up_to(logs_in(logs)[4])
+        if acknowledge == "batch":
+            tracker.save()
+        else:
+            tracker.ack(*logs_in(logs)[5 if logs.delivery == 1 else 0 :])
+
+    whole = {"max_wait_s": 60.0, "max_logs": 8}
+    settings = site.settings(acknowledge=acknowledge, checkpoint_interval_s=0.0, **whole, **QUICK)
+    with running(Consumer(settings, Seen(process).factory)):
+        wait_for(lambda: site.saved() == site.ends(), "the end")
+    assert again == (ids[:5] if acknowledge == "batch" else [ids[1], ids[4]])
+
+
 @pytest.mark.long
 def test_by_log_an_exception_refuses_what_it_did_not_acknowledge(site: Site) -> None:
     site.prepare()

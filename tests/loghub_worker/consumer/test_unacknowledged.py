@@ -1,11 +1,13 @@
 """What is not acknowledged, against a plain model: sets of logs, and numbers as times."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loghub.client.port import Credentials
+from loghub_worker.api import ConsumerSettings
 from loghub_worker.backoff import Backoff, without_jitter
 from loghub_worker.consumer import shard_flow as sf
 from loghub_worker.consumer.shard_flow import ShardFlow
@@ -44,7 +46,7 @@ def logs_of(one: Unsettled) -> set[Log]:
 
 
 def taken(unacknowledged: Unacknowledged, now: float, *, max_bytes: int = 1000) -> list[set[Log]]:
-    return [logs_of(one) for one in unacknowledged.take_due(max_bytes=max_bytes, now=now, again_s=None)]
+    return [logs_of(one) for one in unacknowledged.take_due(max_bytes=max_bytes, now=now, again=None)]
 
 
 def test_the_floor_is_the_first_log_group_of_which_a_log_is_left() -> None:
@@ -74,7 +76,7 @@ def test_logs_with_the_same_number_of_deliveries_come_together_in_order_up_to_th
     assert taken(unacknowledged, 1) == [{(3, index) for index in range(LOGS)}]
     for cursor in (2, 3, 0, 1):
         unacknowledged.refuse(cursor, None, due=at(2))
-    batches = [unacknowledged.take_due(max_bytes=10, now=2, again_s=None) for _ in range(3)]
+    batches = [unacknowledged.take_due(max_bytes=10, now=2, again=None) for _ in range(3)]
     assert [sorted({one.delivery for one in batch}) for batch in batches] == [[2], [3], [2]]
     assert [[one.cursor for one in batch] for batch in batches] == [[0, 2], [3], [1]]
 
@@ -83,7 +85,7 @@ def test_what_is_neither_acknowledged_nor_refused_comes_again_after_the_timeout(
     unacknowledged = handed_out(range(3), due_s=30)
     unacknowledged.acknowledge(1)
     unacknowledged.refuse(2, None, due=at(99))
-    (again,) = unacknowledged.take_due(max_bytes=1000, now=30, again_s=60)
+    (again,) = unacknowledged.take_due(max_bytes=1000, now=30, again=at(60))
     assert (again.cursor, again.delivery, again.is_out) == (0, 2, True)
     assert unacknowledged.due_s == 60, "and again"
     assert unacknowledged.acknowledge(0), "an acknowledgement that comes late counts"
@@ -174,17 +176,37 @@ def test_nothing_is_forgotten_and_nothing_done_comes_again(
 RULES = Redelivery(
     by_log=False,
     backoff=Backoff(first_s=1, longest_s=8, random=without_jitter),
-    ack_timeout_s=None,
+    ack_timeouts=None,
     max_unacknowledged=100,
 )
+TIMEOUTS = Backoff(first_s=30, longest_s=30, random=without_jitter)
 
 
 def test_the_distance_from_the_first_that_is_left_to_the_last_that_was_handed_over_is_bounded() -> None:
     assert RULES.room(floor=None, position=7) is None, "returning acknowledges"
     assert [RULES.room(floor=7, position=at) for at in (8, 106, 107, 300)] == [99, 1, 0, 0]
-    by_log = Redelivery(by_log=True, backoff=RULES.backoff, ack_timeout_s=30, max_unacknowledged=100)
+    by_log = Redelivery(by_log=True, backoff=RULES.backoff, ack_timeouts=TIMEOUTS, max_unacknowledged=100)
     assert by_log.room(floor=None, position=7) == 100
-    assert (RULES.again_s(5), by_log.again_s(5)) == (None, 35)
+    assert RULES.again(5) is None
+
+
+def test_what_is_not_acknowledged_in_time_has_twice_as_long_each_time_up_to_the_longest() -> None:
+    key = Credentials(access_key_id="id", access_key_secret="secret")
+    names = {"project": "demo", "logstore": "access", "consumer_group": "readers", "consumer": "c-0"}
+    settings = ConsumerSettings(endpoint="http://loghub", credentials=key, acknowledge="log", **names)
+    for longest_s, timeouts in ((None, [10, 10, 10, 10]), (25.0, [10, 20, 25, 25])):
+        rules = replace(settings, ack_timeout_s=10.0, max_ack_timeout_s=longest_s).redelivery
+        first = rules.again(0)
+        assert first is not None
+        unacknowledged = handed_out(range(1), due_s=first(1))
+        waited: list[float] = []
+        now = 0.0
+        for _ in timeouts:
+            assert unacknowledged.due_s is not None
+            waited.append(unacknowledged.due_s - now)
+            now = unacknowledged.due_s
+            assert unacknowledged.take_due(max_bytes=1000, now=now, again=rules.again(now))
+        assert waited == timeouts
 
 
 def pulling() -> ShardFlow:

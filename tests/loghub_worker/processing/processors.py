@@ -103,7 +103,8 @@ class SavingAside(Recorder):
 
 
 class Refusing(Recorder):
-    """Refuses ``refuse-2-..`` in its first two deliveries, and rejects ``reject-..``."""
+    """Refuses ``refuse-2-..`` in its first two deliveries, rejects ``reject-..``, and refuses all up to
+    ``upto-..``."""
 
     def process(self, logs: LogBatch, tracker: Tracker) -> None:
         for group in logs.groups:
@@ -115,6 +116,8 @@ class Refusing(Recorder):
                     tracker.nack(log, reason=f"time {logs.delivery}")
                 elif command == "reject":
                     tracker.reject(log, reason="never")
+                elif command == "upto" and logs.delivery == 1:
+                    tracker.nack_up_to(log)
                 elif command == "exit" and logs.delivery == 1:
                     tracker.nack(log)
                 else:

@@ -46,7 +46,8 @@ class Acknowledgement:
         with self._table.lock:
             self._running, self._saved_to = kept, NO_SAVE
             if kept.generation == self._slot.flow.generation:
-                due_s = self._rules.again_s(self._table.clock.monotonic_s())
+                again = self._rules.again(self._table.clock.monotonic_s())
+                due_s = None if again is None else again(1)
                 for cursor, raw, _ in groups:
                     self._slot.unacknowledged.add(Unsettled(cursor, raw, None, 1, True, due_s))
             self._changed()
@@ -183,18 +184,39 @@ class Acknowledgement:
         """Hand these over again, after so long or after a pause that grows; without any, the running batch.
         `is_final`: settle them instead. Raises `ValueError` for what was acknowledged
         already."""
+        with self._table.lock:
+            self._refuse_all(self._places(logs), delay_s, reason, is_final=is_final)
+
+    def refuse_up_to(self, last: Logs, delay_s: float | None, reason: str) -> None:
+        """As `refuse`, for this and everything before it in the shard that is not acknowledged."""
+        with self._table.lock:
+            self._refuse_all(self._places_up_to(self._places((last,))[-1]), delay_s, reason)
+
+    def _places_up_to(self, last: LogPlace) -> list[LogPlace]:
+        places = [LogPlace(*place) for place in self._slot.unacknowledged.up_to(last.cursor, last.index)]
+        running = self._running
+        if running is None or running.again is not None or self._rules.by_log:
+            return places
+        begin = max(running.batch.begin, self._saved_to)
+        places = [place for place in places if place.cursor < begin]
+        cursors = [place.cursor for place in running.batch.places() if begin <= place.cursor <= last.cursor]
+        if last.index is None or last.cursor not in cursors:
+            return places + [LogPlace(cursor) for cursor in cursors]
+        places += [LogPlace(cursor) for cursor in cursors[:-1]]
+        return places + [LogPlace(last.cursor, index) for index in range(last.index + 1)]
+
+    def _refuse_all(
+        self, places: Iterable[LogPlace], delay_s: float | None, reason: str, *, is_final: bool = False
+    ) -> None:
         if delay_s is not None and not delay_s >= 0:
             raise ValueError(f"the delay is {delay_s}; it must be at least 0")
-        with self._table.lock:
-            now = self._table.clock.monotonic_s()
-            failure = Failure(cause=Cause.REJECTED, reason=FINAL if is_final else REFUSED, message=reason)
-            for place in self._places(logs):
-                self._refuse(
-                    place,
-                    lambda delivery: self._due_s(delivery, delay_s, now=now, is_final=is_final),
-                    failure,
-                )
-            self._changed()
+        now = self._table.clock.monotonic_s()
+        failure = Failure(cause=Cause.REJECTED, reason=FINAL if is_final else REFUSED, message=reason)
+        for place in places:
+            self._refuse(
+                place, lambda delivery: self._due_s(delivery, delay_s, now=now, is_final=is_final), failure
+            )
+        self._changed()
 
     def _due_s(self, delivery: int, delay_s: float | None, *, now: float, is_final: bool = False) -> float:
         if self._rules.is_settled(delivery, is_final=is_final):

@@ -52,6 +52,11 @@ class Tracker(Protocol):
         acknowledged already. After `ConsumerSettings.on_failure.max_attempts` deliveries, if its policy is
         not ``Retry``, they are settled instead; `reason` is a sentence for the dead letter."""
 
+    def nack_up_to(self, last: Logs, *, delay_s: float | None = None, reason: str = "") -> None:
+        """As `nack`, for this log, log group or batch and everything before it in the shard that is not
+        acknowledged, that of the batch that `process` has included. What was refused before comes again at
+        the time that is given now."""
+
     def transaction(self, logs: LogBatch) -> AbstractContextManager[Any]:
         """``with tracker.transaction(logs) as connection:`` A transaction of
         `ConsumerSettings.checkpoint_store` that saves the position after these logs as well: what is written

@@ -1,5 +1,6 @@
 """The settings of a consumer."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -64,8 +65,10 @@ class ConsumerSettings:
     # the second, unless `nack` says when.
     redelivery_delay_s: float = 1.0
     max_redelivery_delay_s: float = 60.0
-    # "log": what was neither acknowledged nor refused for so long comes again; None: never.
+    # "log": what was neither acknowledged nor refused for so long comes again; None: never. The next time it
+    # has twice as long, up to the second of these; None: as long each time.
     ack_timeout_s: float | None = None
+    max_ack_timeout_s: float | None = None
     # Log groups of a shard from the first that is not acknowledged to the last that was handed over; beyond,
     # nothing new is. So many are repeated, at most, after a crash or a move of the shard.
     max_unacknowledged: int = 10_000
@@ -109,6 +112,11 @@ class ConsumerSettings:
             raise ValueError(
                 f"ack_timeout_s is {self.ack_timeout_s}; it must be above 0, and needs acknowledge='log'"
             )
+        if self.max_ack_timeout_s is not None and self.max_ack_timeout_s < (self.ack_timeout_s or math.inf):
+            raise ValueError(
+                f"max_ack_timeout_s is {self.max_ack_timeout_s}; it must be at least ack_timeout_s, which it"
+                " needs"
+            )
         if self.max_logs is not None and self.max_logs < 1:
             raise ValueError(f"max_logs is {self.max_logs}; it must be at least 1, or None for no limit")
         if (self.on_failure.policy == "DeadLetter") != (self.on_failure.dead_letter is not None):
@@ -151,6 +159,13 @@ class ConsumerSettings:
         return ReceiveLimits(max_logs=self.max_logs, max_bytes=self.max_bytes, max_wait_s=self.max_wait_s)
 
     @property
+    def _ack_timeouts(self) -> Backoff | None:
+        if self.ack_timeout_s is None:
+            return None
+        longest_s = self.max_ack_timeout_s or self.ack_timeout_s
+        return Backoff(first_s=self.ack_timeout_s, longest_s=longest_s, random=without_jitter)
+
+    @property
     def redelivery(self) -> Redelivery:
         backoff = Backoff(
             first_s=self.redelivery_delay_s, longest_s=self.max_redelivery_delay_s, random=without_jitter
@@ -158,7 +173,7 @@ class ConsumerSettings:
         return Redelivery(
             by_log=self.acknowledge == "log",
             backoff=backoff,
-            ack_timeout_s=self.ack_timeout_s,
+            ack_timeouts=self._ack_timeouts,
             max_unacknowledged=self.max_unacknowledged,
             defers_for=None if self.retries_of is None else frozenset({self.retries_of, self.origin}),
             max_attempts=None if self.on_failure.policy == "Retry" else self.on_failure.max_attempts,

@@ -286,7 +286,7 @@ class ShardTable:
     def _take_again(self, slot: ShardSlot) -> Kept:
         now = self.clock.monotonic_s()
         taken = slot.unacknowledged.take_due(
-            max_bytes=self._limits.max_bytes, now=now, again_s=self._redelivery.again_s(now)
+            max_bytes=self._limits.max_bytes, now=now, again=self._redelivery.again(now)
         )
         return kept_again(slot.flow, taken)
 

@@ -80,6 +80,10 @@ class ShardTracker:
         self._require_order()
         self._acknowledgement.refuse(logs, delay_s, reason)
 
+    def nack_up_to(self, last: Logs, *, delay_s: float | None = None, reason: str = "") -> None:
+        self._require_order()
+        self._acknowledgement.refuse_up_to(last, delay_s, reason)
+
     def reject(self, *logs: Logs, reason: str = "") -> None:
         self._require_order()
         self._acknowledgement.refuse(logs, None, reason, is_final=True)

@@ -36,7 +36,7 @@ class Redelivery:
 
     by_log: bool  # and not by the return of `process`
     backoff: Backoff  # by the number of deliveries
-    ack_timeout_s: float | None  # None: what was handed over does not come again by itself
+    ack_timeouts: Backoff | None  # the same; None: what was handed over does not come again by itself
     max_unacknowledged: int  # log groups, from the first that is here to the last that was handed over
 
     # Every log is kept until its time, which is written with it, unless it is of none of these origins, which
@@ -53,9 +53,10 @@ class Redelivery:
         change nothing."""
         return self.max_attempts is not None and (is_final or delivery >= self.max_attempts)
 
-    def again_s(self, now: float) -> float | None:
-        """When logs that are handed over now come again unless something happens to them."""
-        return None if self.ack_timeout_s is None else now + self.ack_timeout_s
+    def again(self, now: float) -> Due | None:
+        """When logs that are handed over now come again unless something happens to them; None: never."""
+        timeouts = self.ack_timeouts
+        return None if timeouts is None else lambda delivery: now + timeouts.pause_s(delivery)
 
     def room(self, *, floor: int | None, position: int) -> int | None:
         """How many log groups may be handed over now; None: any number, since returning acknowledges them."""
@@ -215,9 +216,9 @@ class Unacknowledged:
         for cursor in cursors:
             self._remove(self._by_cursor[cursor])
 
-    def take_due(self, *, max_bytes: int, now: float, again_s: float | None) -> list[Unsettled]:
+    def take_due(self, *, max_bytes: int, now: float, again: Due | None) -> list[Unsettled]:
         """Hand over again what is due: logs with the same number of deliveries, in order, at least one. If
-        nothing happens to them, that is repeated at `again_s`."""
+        nothing happens to them, that is repeated at `again`."""
         taken: list[Unsettled] = []
         later: list[tuple[float, int, Unsettled]] = []
         size = 0
@@ -241,8 +242,18 @@ class Unacknowledged:
                 one.failure = TIMED_OUT
             one.delivery += 1
             one.is_out = True
-            self._set_due(one, again_s)
+            self._set_due(one, None if again is None else again(one.delivery))
         return sorted(taken, key=lambda one: (one.cursor, min(one.only or (0,))))
+
+    def up_to(self, cursor: int, index: int | None) -> list[tuple[int, int | None]]:
+        """The log groups, or logs of the last one, that are here up to a log; without an index, up to the end
+        of a log group."""
+        whole = [(one, None) for one in self._by_cursor if one < cursor or (one == cursor and index is None)]
+        if index is None:
+            return sorted(whole)
+        parts = self._by_cursor.get(cursor, ())
+        logs = sorted(number for one in parts for number in self._logs_of(one) if number <= index)
+        return [*sorted(whole), *((cursor, number) for number in logs)]
 
     # -- parts of a log group
 

@@ -82,6 +82,10 @@ class ChildTracker:
     def nack(self, *logs: Logs, delay_s: float | None = None, reason: str = "") -> None:
         self._refuse(logs, delay_s, reason, is_final=False)
 
+    def nack_up_to(self, last: Logs, *, delay_s: float | None = None, reason: str = "") -> None:
+        places = self._places((last,))[-1:]
+        self._ask(lambda number: Refuse(number, self._session, places, delay_s, reason, is_up_to=True))
+
     def reject(self, *logs: Logs, reason: str = "") -> None:
         self._refuse(logs, None, reason, is_final=True)
 

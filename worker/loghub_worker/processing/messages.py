@@ -130,14 +130,15 @@ Places: TypeAlias = list[tuple[int, int | None]]  # of `LogPlace`: the cursor, a
 
 
 class Refuse(msgspec.Struct, tag=True, frozen=True):
-    """`Tracker.nack` was called, or `Tracker.reject` if it is final."""
+    """`Tracker.nack` was called, `Tracker.reject` if it is final, or `Tracker.nack_up_to` with one place."""
 
     number: int
     session: int
     places: Places
     delay_s: float | None
     reason: str
-    is_final: bool
+    is_final: bool = False
+    is_up_to: bool = False
 
 
 class Acknowledge(msgspec.Struct, tag=True, frozen=True):

@@ -172,6 +172,7 @@ class ProcessorWorker:
             redelivery_delay_s=pipeline.redelivery_delay_s,
             max_redelivery_delay_s=pipeline.max_redelivery_delay_s,
             ack_timeout_s=pipeline.ack_timeout_s,
+            max_ack_timeout_s=pipeline.max_ack_timeout_s,
             max_unacknowledged=pipeline.max_unacknowledged,
             on_failure=config.on_failure,
             retry=pipeline.retry,

@@ -122,6 +122,9 @@ def _do(call: AnsweredCall, tracker: ShardTracker) -> None:
             tracker.save(persist=False, cursor=call.cursor)
         case Refuse(is_final=True):
             tracker.reject(*_places(call.places), reason=call.reason)
+        case Refuse(is_up_to=True):
+            (last,) = _places(call.places)
+            tracker.nack_up_to(last, delay_s=call.delay_s, reason=call.reason)
         case Refuse():
             tracker.nack(*_places(call.places), delay_s=call.delay_s, reason=call.reason)
         case Seek():
