@@ -194,9 +194,23 @@ class AliyunLogHub:
     def pull_logs(
         self, logstore: str, shard: int, *, cursor: str, count: int, end_cursor: str | None = None
     ) -> Pulled:
+        return self._pull(logstore, shard, cursor, count, end_cursor=end_cursor)
+
+    def _pull(
+        self,
+        logstore: str,
+        shard: int,
+        cursor: str,
+        count: int,
+        *,
+        end_cursor: str | None = None,
+        query: str | None = None,
+    ) -> Pulled:
         check_logstore(logstore)
         check_count(count)
-        answer = self._read(self._sdk.pull_logs, logstore, shard, cursor, count=count, end_cursor=end_cursor)
+        answer = self._read(
+            self._sdk.pull_logs, logstore, shard, cursor, count=count, end_cursor=end_cursor, query=query
+        )
         groups = answer.get_loggroup_count()
         next_cursor = answer.get_next_cursor() or cursor
         unchanged = groups == 0 and next_cursor == cursor and end_cursor is None
@@ -205,8 +219,10 @@ class AliyunLogHub:
             body=_body(answer), count=groups, next_cursor=next_cursor, end_of_shard=at_end or unchanged
         )
 
-    def pull_packed(self, logstore: str, shard: int, *, cursor: str, count: int) -> PackedPull:
-        return PackedPull.of(self.pull_logs(logstore, shard, cursor=cursor, count=count))
+    def pull_packed(
+        self, logstore: str, shard: int, *, cursor: str, count: int, query: str | None = None
+    ) -> PackedPull:
+        return PackedPull.of(self._pull(logstore, shard, cursor, count, query=query))
 
     # --- consumer groups ---------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ from loghub.wire.errors import Code, ExtensionMissing, LogHubError, MalformedInp
 
 EXTENSIONS = frozenset({"leave", "group_status"})
 POLLS = frozenset({"await_ends", "await_group", "save_checkpoints"})
+SCAN = "scan_on_stream"  # the mode of a pull with a query, as the vendor's SDKs send it
 _EXTENSION_PATH = "/_loghub/v1"
 _KAFKA_PATH = f"{_EXTENSION_PATH}/kafka/groups"
 
@@ -191,19 +192,23 @@ class HttpLogHub:
     def pull_logs(
         self, logstore: str, shard: int, *, cursor: str, count: int, end_cursor: str | None = None
     ) -> Pulled:
-        return self._pull(logstore, shard, cursor, count, end_cursor).unpacked()
+        more = {} if end_cursor is None else {"end_cursor": end_cursor}
+        return self._pull(logstore, shard, cursor, count, more).unpacked()
 
-    def pull_packed(self, logstore: str, shard: int, *, cursor: str, count: int) -> PackedPull:
-        return self._pull(logstore, shard, cursor, count, None)
+    def pull_packed(
+        self, logstore: str, shard: int, *, cursor: str, count: int, query: str | None = None
+    ) -> PackedPull:
+        more = {} if query is None else {"query": query, "pullMode": SCAN}
+        return self._pull(logstore, shard, cursor, count, more)
 
-    def _pull(self, logstore: str, shard: int, cursor: str, count: int, end_cursor: str | None) -> PackedPull:
-        query = {"type": "log", "cursor": cursor, "count": str(check_count(count))}
-        if end_cursor is not None:
-            query["end_cursor"] = end_cursor
+    def _pull(
+        self, logstore: str, shard: int, cursor: str, count: int, more: Mapping[str, str]
+    ) -> PackedPull:
+        query = {"type": "log", "cursor": cursor, "count": str(check_count(count)), **more}
         headers = {"Accept": PROTOBUF, "Accept-Encoding": Compression.LZ4.value}
         answer = self._get(_shard(logstore, shard), query, headers)
         try:
-            return _pulled(answer, cursor=cursor, bounded=end_cursor is not None)
+            return _pulled(answer, cursor=cursor, bounded="end_cursor" in more)
         except (MalformedInput, KeyError, ValueError) as error:
             raise LogHubError(Code.BAD_RESPONSE, 200, f"this is not an answer of SLS: {error}") from error
 

@@ -217,7 +217,11 @@ class MemoryLogHub(MemoryPolls):
                 end_of_shard=after >= data.end_cursor,
             )
 
-    def pull_packed(self, logstore: str, shard: int, *, cursor: str, count: int) -> PackedPull:
+    def pull_packed(
+        self, logstore: str, shard: int, *, cursor: str, count: int, query: str | None = None
+    ) -> PackedPull:
+        if query is not None:
+            raise LogHubError.of(Code.PARAMETER_INVALID, "this service does not support query")
         return PackedPull.of(self.pull_logs(logstore, shard, cursor=cursor, count=count))
 
     # --- consumer groups ---------------------------------------------------------------------

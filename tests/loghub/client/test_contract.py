@@ -234,6 +234,14 @@ def test_a_packed_pull_is_the_same_answer(client: LogHub) -> None:
             assert packed.body.size == len(packed.unpacked().body)
 
 
+def test_a_query_of_a_pull_is_refused_in_words(client: LogHub) -> None:
+    """It would filter at the real SLS, and must not be ignored elsewhere."""
+    begin = client.get_cursor(STORE, 0, "begin")
+    with pytest.raises(LogHubError, match="does not support query") as raised:
+        client.pull_packed(STORE, 0, cursor=begin, count=1, query="* | where a = 'b'")
+    assert raised.value.code == "ParameterInvalid"
+
+
 def test_values_need_not_be_text(client: LogHub) -> None:
     group = LogGroup(logs=(Log(time=1, contents=(("raw", bytes(range(256))),), time_ns=7),))
     client.put_logs(STORE, loggroup.encode(group), hash_key=LOW)

@@ -348,6 +348,7 @@ def test_initialize_is_tried_again_and_a_listener_that_fails_ends_the_consumer(s
         ({"heartbeat_interval_s": 0}, "heartbeat_interval_s is 0; it must be above 0"),
         ({"consumer": ""}, "consumer is empty"),
         ({"max_ack_timeout_s": 1.0}, "must be at least ack_timeout_s, which it needs"),
+        ({"query": "*", "on_failure": OnFailure(policy="Skip")}, "query needs on_failure 'Retry'"),
         ({"shards": ()}, "shards is empty; name at least one shard"),
         ({"shards": (0,), "consumer_group": "", "checkpoint_store": object()}, "consumer_group is empty"),
         (

@@ -128,10 +128,10 @@ def test_an_expired_cursor_that_the_log_service_calls_invalid_is_skipped_too(
     consumer = Consumer(site.settings(), seen.factory, listener)
     pull_packed, begin = consumer._client.pull_packed, decode(site.begin())
 
-    def strict(logstore: str, shard: int, *, cursor: str, count: int) -> object:
+    def strict(logstore: str, shard: int, *, cursor: str, count: int, query: str | None) -> object:
         if decode(cursor) < begin:
             raise LogHubError("InvalidCursor", 400, "it has expired")
-        return pull_packed(logstore, shard, cursor=cursor, count=count)
+        return pull_packed(logstore, shard, cursor=cursor, count=count, query=query)
 
     monkeypatch.setattr(consumer._client, "pull_packed", strict)
     with running(consumer):

@@ -40,7 +40,9 @@ class SlowClient:
         self.in_flight: list[int] = []
         self.may_answer = threading.Event()
 
-    def pull_packed(self, logstore: str, shard: int, *, cursor: str, count: int) -> PackedPull:
+    def pull_packed(
+        self, logstore: str, shard: int, *, cursor: str, count: int, query: str | None
+    ) -> PackedPull:
         self.in_flight.append(shard)
         self.may_answer.wait(60)
         return PackedPull.of(Pulled(body=b"", count=0, next_cursor=cursor, end_of_shard=True))

@@ -26,15 +26,19 @@ from loghub_worker.source.shard_reader import ShortReadError, require_count
 
 
 class PulledBody:
-    """The log groups of one answer: the first has the cursor `first`, and the others follow. Each form is
-    made when it is first used, and the decompressed one is the first of these."""
+    """The log groups of one answer: the first has the cursor `first`, and the others follow. `after` is the
+    cursor after the answer; with a query it is further than the log groups reach. Each form is made when it
+    is first used, and the decompressed one is the first of these."""
 
-    def __init__(self, packed: Packed, *, shard: int, first: int, count: int) -> None:
+    def __init__(
+        self, packed: Packed, *, shard: int, first: int, count: int, after: int | None = None
+    ) -> None:
         self.packed = packed
         self.size = packed.size
         self.shard = shard
         self.first = first
         self.count = count
+        self.after = first + count if after is None else after
 
     @cached_property
     def body(self) -> bytes:
@@ -106,6 +110,11 @@ class BodySlice:
     @property
     def groups(self) -> int:
         return self.end - self.begin
+
+    @property
+    def after(self) -> int:
+        """The cursor after these log groups."""
+        return self.body.after if self.end == self.body.count else self.body.first + self.end
 
     @property
     def bytes(self) -> int:
@@ -193,7 +202,7 @@ class LogBatch:
         self.delivery = delivery
         self._slices = slices
         self.begin = slices[0].body.first + slices[0].begin
-        self.end = slices[-1].body.first + slices[-1].end
+        self.end = slices[-1].after
         self.size_bytes = sum(part.bytes for part in slices)
         self.groups = LogGroups(slices)
 

@@ -26,6 +26,7 @@ class Puller:
         self._table = table
         self._client = client
         self._logstore = settings.logstore
+        self._query = settings.query or None
         self._interval_s = settings.fetch_interval_s
         self._max_bytes = settings.max_bytes
         self._counts_logs = settings.max_logs is not None
@@ -55,7 +56,11 @@ class Puller:
     def _pull(self, slot: ShardSlot, pull: Pull) -> None:
         try:
             pulled = self._client.pull_packed(
-                self._logstore, pull.shard, cursor=encode_cursor(pull.cursor), count=pull.count
+                self._logstore,
+                pull.shard,
+                cursor=encode_cursor(pull.cursor),
+                count=pull.count,
+                query=self._query,
             )
             self._received(slot, pull, pulled)
         except LogHubError as error:
@@ -67,11 +72,20 @@ class Puller:
     def _received(self, slot: ShardSlot, pull: Pull, pulled: PackedPull) -> None:
         after = decode_cursor(pulled.next_cursor) if pulled.next_cursor else pull.cursor
         first = after - pulled.count
+        is_expired = first > pull.cursor and self._query is None
         if first < pull.cursor:
             raise ShortReadError(
                 f"an answer at cursor {pull.cursor} has {pulled.count} log groups and ends at cursor {after}"
             )
-        body = PulledBody(pulled.body, shard=pull.shard, first=first, count=pulled.count)
+        # Which log groups a query has left out is not known. Those that it returned are numbered from the
+        # first cursor on, which none of them is before, so that a checkpoint between them passes no log.
+        body = PulledBody(
+            pulled.body,
+            shard=pull.shard,
+            first=first if self._query is None else pull.cursor,
+            count=pulled.count,
+            after=after,
+        )
         # Here, and not under the lock of the table.
         if self._counts_logs and pulled.count:
             _ = body.decoded
@@ -83,7 +97,7 @@ class Puller:
             after=after,
             is_end=pulled.end_of_shard or after == pull.cursor,
         )
-        if first > pull.cursor:
+        if is_expired:
             self._log_expired(pull, oldest=first)
         self._table.receive(slot, pull, result, body, interval_s=self._interval_s)
 

@@ -43,6 +43,9 @@ class ConsumerSettings:
     # Everything that was received before this time, in unix seconds, is processed; then `run` returns.
     # None: it runs until it is stopped.
     end_time_s: int | None = None
+    # The log service hands over only what this SPL query returns, such as "* | where status >= '500'". Of the
+    # real SLS only; the embedded service refuses it. Logs stay in order: `on_failure` must be "Retry".
+    query: str = ""
     create_group: bool = False  # if it does not exist; an existing one is never changed
     timeout_s: int = 60  # of a group that is created: a consumer that is silent for so long loses its shards
     in_order: bool = False  # of a group that is created: children of a split wait for their parent
@@ -128,6 +131,8 @@ class ConsumerSettings:
         keeps_order = self.acknowledge == "batch" and self.on_failure.policy in ("Retry", "Stop")
         if self.checkpoint_store is not None and not keeps_order:
             raise ValueError("checkpoint_store needs acknowledge='batch' and on_failure 'Retry' or 'Stop'")
+        if self.query and (self.on_failure.policy != "Retry" or self.end_time_s is not None):
+            raise ValueError("query needs on_failure 'Retry', and no end_time_s")
         self._check_names()
 
     def _check_names(self) -> None:

@@ -181,10 +181,13 @@ def batch_began(flow: ShardFlow) -> ShardFlow:
 
 
 def batch_done(flow: ShardFlow, *, end: int, size: int, generation: int) -> ShardFlow:
-    """`process` has returned. `generation` is that of the batch: a later one was sought meanwhile."""
+    """`process` has returned. `generation` is that of the batch: a later one was sought meanwhile. Once
+    nothing is left, everything that was read is processed; a query may have left out what follows."""
     flow = _after_batch(flow, size=size, generation=generation)
     flow = replace(flow, failures=0)
-    return replace(flow, position=end) if generation == flow.generation else flow
+    if generation != flow.generation:
+        return flow
+    return replace(flow, position=end if flow.held_bytes else max(end, flow.read_to))
 
 
 def batch_failed(flow: ShardFlow, *, size: int, generation: int, retries: Backoff, now: float) -> ShardFlow:

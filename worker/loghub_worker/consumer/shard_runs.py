@@ -100,6 +100,8 @@ class ShardRuns:
         for run in self._runs.values():
             with suppress(ShardLostError):
                 run.tracker.note_acknowledged()
+                if self._parts.settings.query:
+                    run.tracker.passed(run.slot.flow.position)
         plan = rebalance(self._table.flows(), self._assignment.held())
         for shard in plan.ended:
             self._release(shard)

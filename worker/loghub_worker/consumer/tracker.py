@@ -39,13 +39,21 @@ class ShardTracker:
         self._noting = threading.Lock()
         self._noted = position
         self._asked = position  # what was to be noted, also if something before it is not acknowledged
+        self._handed_over = position  # the end of the last batch
         self._done = position  # what `save` means without a cursor
         self._ahead: int | None = None  # noted while a batch is being processed
 
     def begin_batch(self, end: int) -> None:
         """`process` is called with a batch that ends there."""
         with self._noting:
-            self._done, self._ahead = end, None
+            self._done, self._ahead, self._handed_over = end, None, end
+
+    def passed(self, position: int) -> None:
+        """A query has left out what lies before, so no processor saves it: note it if all that was handed
+        over is saved. Raises `ShardLostError`."""
+        with self._noting:
+            if position > self._asked >= self._handed_over:
+                self._note(position)
 
     def end_batch(self, position: int) -> None:
         """No batch is being processed, and everything before `position` was."""
