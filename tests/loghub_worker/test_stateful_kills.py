@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from enum import StrEnum
-from itertools import count, cycle
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -35,7 +35,7 @@ from tests.loghub_worker.support import (
 from tests.loghub_worker.worker_kills import writing
 from tests.support import ServiceProcess, running_service, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.deep, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3600)]
 
 SHARDS, COPIES = 2, 3
 LATER = 40  # log groups between a log and its next copy
@@ -124,8 +124,16 @@ def producing(service: ServiceProcess) -> Iterator[Repeating]:
             yield producer
 
 
-@pytest.mark.parametrize("kills", [3, 30])
-def test_each_id_arrives_once_although_workers_with_state_are_killed(tmp_path: Path, kills: int) -> None:
+@pytest.mark.parametrize(
+    "moments",
+    [
+        pytest.param([Moment.PUBLISHED], id="1"),
+        *(pytest.param(list(Moment) * n, id=f"{3 * n}", marks=pytest.mark.deep) for n in (1, 10)),
+    ],
+)
+def test_each_id_arrives_once_although_workers_with_state_are_killed(
+    tmp_path: Path, moments: list[Moment]
+) -> None:
     with (
         running_service(tmp_path / "service") as service,
         worker_processes(tmp_path / "workers", service) as workers,
@@ -140,7 +148,7 @@ def test_each_id_arrives_once_although_workers_with_state_are_killed(tmp_path: P
             checkpoint_interval_s=2.0,
         )
         with producing(service) as producer:
-            for _, moment in zip(range(kills), cycle(Moment), strict=False):
+            for moment in moments:
                 kill_at(workers.start("w-0", config), moment)
             last = workers.start("w-0", config)
             wait_until(lambda: last.phase == "running", "the last worker to run", guard_s=GUARD_S)
@@ -149,7 +157,8 @@ def test_each_id_arrives_once_although_workers_with_state_are_killed(tmp_path: P
         assert last.end(signal.SIGTERM) == 0, last.log_tail()
     rows = delivered(tmp_path / "sink")
     print(
-        f"\n{kills} kills: {producer.sent.total()} logs in, {len(producer.sent)} ids, {rows.total()} rows out"
+        f"\n{len(moments)} kills: {producer.sent.total()} logs in, {len(producer.sent)} ids,"
+        f" {rows.total()} rows out"
     )
     assert rows == Counter(set(producer.sent))
     assert max(producer.sent.values()) == COPIES

@@ -13,7 +13,15 @@ from tests.loghub_worker.processing.worker_site import SHARDS, one_child, reason
 from tests.loghub_worker.support import GROUP, LOGSTORE, Producer, processes_of
 from tests.support import get, wait_until
 
+MOST_MIB = 150  # of a worker and one process without rows in Arrow (docs/performance.md 5)
+
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+
+def pss_mib(pid: int) -> float:
+    """The memory of a process, with its share of what several have in common."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
 def test_kills_of_the_worker_and_of_its_processes_lose_nothing(tmp_path: Path) -> None:
@@ -114,6 +122,11 @@ def test_the_pod_contract_holds(tmp_path: Path) -> None:
 
         again = on.start(processes=1)
         wait_until(lambda: again.phase == "running" and len(again.shards) == SHARDS, "its shards again")
+        on.producer.put(groups=40, logs=5)
+        on.wait_processed()
+        used = {pid: pss_mib(pid) for pid in (again.process.pid, one_child(again))}
+        print(f"\nworker and process of processors: {used} MiB")
+        assert sum(used.values()) < MOST_MIB
         again.drain_file.write_text(DRAIN_REQUESTED)
         wait_until(lambda: again.phase == "left", "the worker to leave")
         assert on.held() == {}
