@@ -55,7 +55,6 @@ from loghub.wire.errors import Code, ExtensionMissing, LogHubError, MalformedInp
 
 EXTENSIONS = frozenset({"leave", "group_status"})
 POLLS = frozenset({"await_ends", "await_group", "save_checkpoints"})
-SCAN = "scan_on_stream"  # the mode of a pull with a query, as the vendor's SDKs send it
 _EXTENSION_PATH = "/_loghub/v1"
 _KAFKA_PATH = f"{_EXTENSION_PATH}/kafka/groups"
 
@@ -186,24 +185,22 @@ class HttpLogHub:
         return decode(self._get(_shard(logstore, shard), query).body, CursorJson).cursor
 
     def get_cursor_time(self, logstore: str, shard: int, cursor: str) -> int:
-        query = {"type": "cursor_time", "cursor": cursor}
-        return decode(self._get(_shard(logstore, shard), query).body, CursorTimeJson).cursor_time
+        answer = self._get(_shard(logstore, shard), {"type": "cursor_time", "cursor": cursor})
+        return decode(answer.body, CursorTimeJson).cursor_time
 
     def pull_logs(
         self, logstore: str, shard: int, *, cursor: str, count: int, end_cursor: str | None = None
     ) -> Pulled:
-        more = {} if end_cursor is None else {"end_cursor": end_cursor}
-        return self._pull(logstore, shard, cursor, count, more).unpacked()
+        bound = {"end_cursor": end_cursor} if end_cursor is not None else {}
+        return self._pull(logstore, shard, cursor, count, bound).unpacked()
 
     def pull_packed(
         self, logstore: str, shard: int, *, cursor: str, count: int, query: str | None = None
     ) -> PackedPull:
-        more = {} if query is None else {"query": query, "pullMode": SCAN}
+        more = {} if query is None else {"query": query, "pullMode": "scan_on_stream"}
         return self._pull(logstore, shard, cursor, count, more)
 
-    def _pull(
-        self, logstore: str, shard: int, cursor: str, count: int, more: Mapping[str, str]
-    ) -> PackedPull:
+    def _pull(self, logstore: str, shard: int, cursor: str, count: int, more: dict[str, str]) -> PackedPull:
         query = {"type": "log", "cursor": cursor, "count": str(check_count(count)), **more}
         headers = {"Accept": PROTOBUF, "Accept-Encoding": Compression.LZ4.value}
         answer = self._get(_shard(logstore, shard), query, headers)
