@@ -223,9 +223,8 @@ class HttpLogHub:
     def update_group(self, logstore: str, group: GroupInfo) -> None:
         body = msgspec.json.encode({"order": group.order, "timeout": group.timeout_s})
         path = _group(logstore, group.name)
-        self._transport.send(
-            Call(method="PUT", path=path, headers={"Content-Type": JSON}, body=body, repeatable=True)
-        )
+        call = Call(method="PUT", path=path, headers={"Content-Type": JSON}, body=body, repeatable=True)
+        self._transport.send(call)
 
     def delete_group(self, logstore: str, group: str) -> None:
         self._transport.send(Call(method="DELETE", path=_group(logstore, group)))
@@ -329,9 +328,8 @@ class HttpLogHub:
     def _get(
         self, path: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        return self._transport.send(
-            Call(method="GET", path=path, query=query or {}, headers=headers or {}, repeatable=True)
-        )
+        call = Call(method="GET", path=path, query=query or {}, headers=headers or {}, repeatable=True)
+        return self._transport.send(call)
 
     def _post(
         self,
