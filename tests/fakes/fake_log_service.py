@@ -210,12 +210,9 @@ class MemoryLogHub(MemoryPolls):
             groups = data.between(start, bound, count) if start < bound else []
             # A cursor before the oldest group is clamped to it (docs/sls-protocol.md 7.8).
             after = max(start, data.first_cursor) + len(groups) if start < bound else start
-            return Pulled(
-                body=loggroup.wrap(groups),
-                count=len(groups),
-                next_cursor=wire_cursor.encode(after),
-                end_of_shard=after >= data.end_cursor,
-            )
+            body, is_end = loggroup.wrap(groups), after >= data.end_cursor
+            next_cursor = wire_cursor.encode(after)
+            return Pulled(body=body, count=len(groups), next_cursor=next_cursor, end_of_shard=is_end)
 
     def pull_packed(
         self, logstore: str, shard: int, *, cursor: str, count: int, query: str | None = None
