@@ -1,8 +1,9 @@
 """A real Kafka broker for the tests: one node that is its own controller, on free ports of the loopback.
 
 Its jars are named in ``locks/kafka-broker.txt`` and fetched once into the cache folder. The listeners:
-`plain` for everybody, `sasl` with a login, `tls` with a certificate of the broker's own authority. Everybody
-without a login and the user `alice` may do everything; other users have the rights that a test gives them.
+`plain` for everybody, `sasl` with a login, `tls` with a certificate of the broker's own authority,
+`sasl_tls` with both. Everybody without a login and the user `alice` may do everything; other users have the
+rights that a test gives them.
 
 ``python -m tests.kafka``  fetch the jars, the connector's too
 """
@@ -101,6 +102,10 @@ class Broker:
     def tls(self) -> str:
         return f"127.0.0.1:{self.ports['tls']}"
 
+    @property
+    def sasl_tls(self) -> str:
+        return f"127.0.0.1:{self.ports['sasl_tls']}"
+
     @cached_property
     def admin(self) -> AdminClient:
         return AdminClient(self._client)
@@ -172,7 +177,7 @@ class Broker:
 def running_broker(home: Path, *, java: tuple[str, ...] = _SMALL) -> Iterator[Broker]:
     """A new broker, ended with the body. ``java`` are options of its JVM."""
     home.mkdir(parents=True)
-    ports = dict(zip(("plain", "sasl", "tls", "controller"), runs.free_ports(4), strict=True))
+    ports = dict(zip(("plain", "sasl", "tls", "sasl_tls", "controller"), runs.free_ports(5), strict=True))
     authority, chain = _certificates()
     (home / "server.pem").write_text(chain)
     (home / "server.properties").write_text(_properties(home, ports))
@@ -214,9 +219,10 @@ Configuration:
 
 def _properties(home: Path, ports: dict[str, int]) -> str:
     users = " ".join(f"user_{name}={_quoted(password)}" for name, password in PASSWORDS.items())
-    listeners = {"PLAIN": "plain", "SASL": "sasl", "TLS": "tls"}
+    listeners = {"PLAIN": "plain", "SASL": "sasl", "TLS": "tls", "SASL_TLS": "sasl_tls"}
     addresses = [f"{name}://127.0.0.1:{ports[port]}" for name, port in listeners.items()]
     login = "org.apache.kafka.common.security"
+    by_password = f"{login}.plain.PlainLoginModule required {users};"
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -226,13 +232,15 @@ def _properties(home: Path, ports: dict[str, int]) -> str:
         "advertised.listeners": ",".join(addresses),
         "inter.broker.listener.name": "PLAIN",
         "listener.security.protocol.map": (
-            "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL"
+            "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL,SASL_TLS:SASL_SSL"
         ),
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
-        "listener.name.sasl.plain.sasl.jaas.config": f"{login}.plain.PlainLoginModule required {users};",
+        "listener.name.sasl.plain.sasl.jaas.config": by_password,
+        "listener.name.sasl_tls.plain.sasl.jaas.config": by_password,
         "listener.name.sasl.scram-sha-512.sasl.jaas.config": f"{login}.scram.ScramLoginModule required;",
-        "listener.name.tls.ssl.keystore.type": "PEM",
-        "listener.name.tls.ssl.keystore.location": str(home / "server.pem"),
+        "listener.name.sasl_tls.sasl.enabled.mechanisms": "PLAIN",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(home / "server.pem"),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": f"User:ANONYMOUS;User:alice;User:{SCRAM_USER}",
         "log.dirs": str(home / "data"),

@@ -101,7 +101,11 @@ class ServiceProcess:
 
     @property
     def endpoint(self) -> str:
-        return f"http://{self.host}:{self._port}"
+        return f"{'https' if self._has_tls else 'http'}://{self.host}:{self._port}"
+
+    @property
+    def _has_tls(self) -> bool:
+        return "--tls-cert" in self._extra
 
     @property
     def pid(self) -> int:
@@ -143,7 +147,7 @@ class ServiceProcess:
 
     def health(self) -> tuple[int, bytes]:
         """Status and body of ``/healthz``; 0 without an answer."""
-        return get(f"{self.host}:{self.port}", "/healthz", tls="--tls-cert" in self._extra)
+        return get(f"{self.host}:{self.port}", "/healthz", tls=self._has_tls)
 
     def _command(self, port_file: Path) -> list[str]:
         return [

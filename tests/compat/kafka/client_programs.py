@@ -108,6 +108,7 @@ class KafkaPlace(ABC):
     """Where Kafka clients are served, and the clients of a test."""
 
     is_real = False  # is it a Kafka broker?
+    authority = ""  # the file with the certificate that clients trust; without one they connect without TLS
     was_split = False  # from then on, what is sent to a read-only partition is stored in another one
 
     def __init__(self, folder: Path) -> None:
@@ -162,7 +163,7 @@ class KafkaPlace(ABC):
                 "servers": self.servers,
                 "user": user,
                 "password": password,
-                "ca": "",
+                "ca": self.authority,
                 "group": "",
                 "autoCommit": False,
                 "instance": "",
@@ -281,6 +282,7 @@ def _free_port() -> int:
 
 @contextmanager
 def a_kafka_place(folder: Path, *, extra: tuple[str, ...] = ()) -> Iterator[ServicePlace]:
+    """A service and its project ``demo``, ended with the body."""
     port_file = folder / "kafka-port"
     arguments = (
         *("--kafka", f"127.0.0.1:{_free_port()}"),

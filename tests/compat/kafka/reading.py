@@ -19,14 +19,17 @@ def faults(
     """What is wrong with the records that the members of a group printed.
 
     ``sent`` has the values of each producer in its order, ``read`` the records of each member in its order.
-    If a process has ``crashed``, records may be read again, and batches stored again. ``in_sent_order`` is
-    false where records of several partitions of the producer can end up in one partition.
+    If a process has ``crashed``, records may be read again. Nothing may be stored again, since every
+    producer is idempotent. ``in_sent_order`` is false where records of several partitions of the producer
+    can end up in one partition.
     """
     yield from _missing_or_unknown({value for values in sent for value in values}, read)
     values: dict[tuple[str, int, int], str | None] = {}
     for topic, partition, offset, _, value in (one for records in read for one in records):
         if values.setdefault((topic, partition, offset), value) != value:
             yield f"offset {offset} of {topic}/{partition} has {value} and {values[topic, partition, offset]}"
+    stored = Counter(values.values())
+    yield from (f"{value} is stored {count} times" for value, count in stored.items() if count > 1)
     if not crashed:
         times = Counter(value for records in read for *_, value in records)
         yield from (f"{value} was read {count} times" for value, count in times.items() if count > 1)
@@ -60,14 +63,12 @@ def _out_of_order(who: str, records: Sequence[Record]) -> Iterator[str]:
 def _not_as_sent(
     sent: Sequence[Sequence[str]], stored: Sequence[tuple[str, int, int, str | None]]
 ) -> Iterator[str]:
-    """In each partition the values of a producer have its order; a value stored again does not count."""
+    """In each partition the values of a producer have its order."""
     place = {value: (number, at) for number, values in enumerate(sent) for at, value in enumerate(values)}
     last: dict[tuple[str, int, int], int] = {}
-    seen: set[str] = set()
     for topic, partition, _, value in stored:
-        if value is None or value not in place or value in seen:
+        if value is None or value not in place:
             continue
-        seen.add(value)
         number, at = place[value]
         before = last.setdefault((topic, partition, number), at)
         if at < before:

@@ -21,7 +21,7 @@ class RealPlace(KafkaPlace):
 
     @property
     def servers(self) -> str:
-        return self.broker.sasl
+        return self.broker.sasl_tls if self.authority else self.broker.sasl
 
     @property
     def login(self) -> tuple[str, str]:

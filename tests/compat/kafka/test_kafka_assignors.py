@@ -4,6 +4,11 @@ The assignment is the leader's, a client; the service has to pass it on untouche
 generation together, and to choose an assignor that all of them have.
 """
 
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import pytest
@@ -31,6 +36,35 @@ def held(*members: ClientProgram) -> list[set[int]]:
 
 def wait_exact(assignor: str, *members: ClientProgram) -> None:
     wait_until(lambda: held(*members) == EXACT[assignor], f"{assignor} of four", guard_s=GUARD_S)
+
+
+@contextmanager
+def records_arrive(producer: ClientProgram, members: list[ClientProgram]) -> Iterator[Callable[[], None]]:
+    """The producer writes until the end of the body, which gets a function that waits until each of the
+    present members has read more than before."""
+    ended = threading.Event()
+
+    def write() -> None:
+        for number in count():
+            if ended.is_set():
+                return
+            producer.produce([f"value {number}.{part}" for part in range(50)])
+
+    def wait_read() -> None:
+        before = [len(one.records) for one in members]
+        wait_until(
+            lambda: all(len(one.records) > had for one, had in zip(members, before, strict=True)),
+            "each member to read",
+            guard_s=GUARD_S,
+        )
+
+    with ThreadPoolExecutor(1) as executor:
+        writing = executor.submit(write)
+        try:
+            yield wait_read
+        finally:
+            ended.set()
+        writing.result()
 
 
 @pytest.mark.parametrize(
@@ -101,22 +135,31 @@ def test_the_earlier_process_of_a_static_member_is_fenced(place: KafkaPlace) -> 
     assert "FencedInstanceId" in earlier.errors.read_text()
 
 
-def test_a_member_of_each_library_shares_by_range(place: KafkaPlace) -> None:
+def test_members_of_all_libraries_share_by_range_and_join_leave_and_split_while_records_arrive(
+    place: KafkaPlace,
+) -> None:
+    """Each commits by itself what it has read, also before its partitions go to another one."""
     place.create(shards=10)
-    members = [place.consumer(library, assignor="range") for library in LIBRARIES]
+    members = [place.consumer(library, assignor="range", autoCommit=True) for library in LIBRARIES]
     place.wait_shared(*members, total=10)
     assert held(*members) == [{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}]
-    values = [f"value {number}" for number in range(1000)]
-    place.producer("java").produce(values)
-    place.wait_for(set(values))
-    for one in members:
-        one.ask("commit")
-    place.split(0)
-    place.wait_shared(*members, total=12)
+    with records_arrive(place.producer("java"), members) as wait_read:
+        wait_read()
+        for library in LIBRARIES:
+            joined = place.consumer(library, assignor="range", autoCommit=True)
+            place.wait_shared(*members, joined, total=10)
+            wait_read()
+            members.append(joined)
+            members.pop(0).leave()
+            place.wait_shared(*members, total=10)
+            wait_read()
+        place.split(0)
+        place.wait_shared(*members, total=12)
+        wait_read()
     place.check_read(place.producer("franz-go"), partitions=range(1, 12))
 
 
-@pytest.mark.parametrize("library", ["java", "franz-go"])
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_a_paused_partition_gives_nothing_and_goes_on_where_it_was(place: KafkaPlace, library: str) -> None:
     place.create(shards=2)
     consumer, producer = place.consumer(library), place.producer("confluent")

@@ -12,6 +12,7 @@ from tests.support import wait_until
 
 pytestmark = pytest.mark.long
 STEP = 1 << 17  # from one log group to the next, in offsets
+LOAD = 20_000  # records that are being written when the service dies
 
 
 def numbered(first: int, last: int) -> list[str]:
@@ -46,6 +47,18 @@ def test_every_codec_of_every_producer_is_read_by_every_consumer(place: KafkaPla
         for partition in read:  # in order, and each once
             assert [value for _, at, *_, value in consumer.records if at == partition] == written[partition]
         consumer.leave()
+
+
+def test_every_client_writes_and_reads_over_tls(tls_place: KafkaPlace) -> None:
+    clients = [tls_place.start(library) for library in LIBRARIES]
+    for client in clients:
+        client.answer("open")
+        client.produce([client.library], partition=0)
+    for client in clients:
+        client.ask("assign", places=[[TOPIC, 0, -2]])
+    for client in clients:
+        tls_place.wait_for(set(LIBRARIES), client)
+        assert client.values == list(LIBRARIES)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -172,19 +185,22 @@ def test_a_split_is_noticed_and_nothing_is_missed(place: KafkaPlace, library: st
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_the_service_dies_under_load_and_nothing_acknowledged_is_lost(
-    place: KafkaPlace, library: str
+@pytest.mark.parametrize("kills", [1, pytest.param(8, marks=pytest.mark.deep)])
+def test_the_service_dies_under_load_and_nothing_is_lost_or_stored_twice(
+    place: KafkaPlace, library: str, kills: int
 ) -> None:
+    """The producers of all libraries are idempotent."""
     place.create(shards=3)
     consumer = place.consumer(library, autoCommit=True)
     place.wait_shared(consumer, total=3)
     producer = place.producer(library)
-    records = [[-1, value, value] for value in numbered(0, 20_000)]
-    producer.send("produce", topic=TOPIC, records=records)
-    place.wait_for({"value 0"})  # it has begun
-    place.kill()
-    place.start_again()
-    assert producer.answer("produce")["failed"] == 0  # the library has repeated what was not answered
+    for kill in range(kills):
+        values = numbered(kill * LOAD, (kill + 1) * LOAD)
+        producer.send("produce", topic=TOPIC, records=[[-1, value, value] for value in values])
+        place.wait_for({values[0]})  # it has begun
+        place.kill()
+        place.start_again()
+        assert producer.answer("produce")["failed"] == 0  # the library has repeated what was not answered
     place.check_read(producer, partitions=range(3), crashed=True)
 
 

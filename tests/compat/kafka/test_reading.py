@@ -33,6 +33,8 @@ def test_each_record_once_and_in_order_is_right(read: list[list[Record]]) -> Non
         ([[A, B, C, X], [record(1, "c")]], "offset 1 of topic/0 has c and b"),
         ([[A, C, B, X]], "member 0 read offset 1 of topic/0 after 2"),
         ([[record(0, "b"), record(1, "a"), C, X]], "a is stored in topic/0 after b, sent later"),
+        ([[A, B, C, X, record(3, "b")]], "b is stored 2 times"),
+        ([[A, B, C, X], [record(1, "b", partition=1)]], "b is stored 2 times"),
     ],
 )
 @pytest.mark.parametrize("crashed", [False, True])
@@ -47,7 +49,6 @@ def test_a_fault_is_found_whether_something_crashed_or_not(
     [
         [[A, B, A, B, C, X]],  # back to what was committed
         [[A, B], [B, C, X]],  # the next owner begins there
-        [[A, B, C, X, record(3, "b")]],  # a batch whose answer was lost is stored again
     ],
 )
 def test_records_are_repeated_only_after_a_crash(read: list[list[Record]]) -> None:

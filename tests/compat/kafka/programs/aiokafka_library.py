@@ -133,6 +133,18 @@ class AiokafkaLibrary:
     def seek(self, topic: str, partition: int, offset: int) -> None:
         self.consumer.seek(TopicPartition(topic, partition), offset)
 
+    def pause(self, places: list[list[Any]]) -> None:
+        self._run(self._pause([TopicPartition(t, p) for t, p in places]))
+
+    async def _pause(self, places: list[TopicPartition]) -> None:
+        self.consumer.pause(*places)
+
+    def resume(self, places: list[list[Any]]) -> None:
+        self._run(self._resume([TopicPartition(t, p) for t, p in places]))
+
+    async def _resume(self, places: list[TopicPartition]) -> None:
+        self.consumer.resume(*places)
+
     def times(self, places: list[list[Any]]) -> list[int]:
         asked = {TopicPartition(t, p): ms for t, p, ms in places}
         found = self._run(self.consumer.offsets_for_times(asked))

@@ -14,6 +14,8 @@ languages have the same commands, so that one scenario drives them all.
 ``{"do": "subscribe", "topics": [..]}``, ``{"do": "assign", "places": [[topic, partition, offset], ..]}``
     From then on prints ``{"records": [[topic, partition, offset, key, value], ..]}``, and
     ``{"assigned": [[topic, partition], ..]}`` whenever the assignment changes. An offset of -2 is the begin.
+``{"do": "pause", "places": [[topic, partition], ..]}``, ``{"do": "resume", "places": ..}``
+    Nothing of a paused partition is printed until it is resumed.
 ``{"do": "commit"}``, ``{"do": "committed", "places": [[topic, partition], ..]}``,
 ``{"do": "seek", "place": [topic, partition, offset]}``, ``{"do": "times", "places": [[t, p, ms], ..]}``,
 ``{"do": "ends", "places": [[topic, partition], ..]}``, ``{"do": "process", "seconds": ..}``,
@@ -44,6 +46,8 @@ class Library(Protocol):
     def commit(self) -> None: ...
     def committed(self, places: list[list[Any]]) -> list[int]: ...
     def seek(self, topic: str, partition: int, offset: int) -> None: ...
+    def pause(self, places: list[list[Any]]) -> None: ...
+    def resume(self, places: list[list[Any]]) -> None: ...
     def times(self, places: list[list[Any]]) -> list[int]: ...
     def ends(self, places: list[list[Any]]) -> list[list[int]]: ...
     def close(self) -> None: ...
@@ -101,6 +105,10 @@ def carry_out(library: Library, command: Command) -> dict[str, Any]:
             return {"offsets": library.committed(command["places"])}
         case "seek":
             library.seek(*command["place"])
+        case "pause":
+            library.pause(command["places"])
+        case "resume":
+            library.resume(command["places"])
         case "times":
             return {"offsets": library.times(command["places"])}
         case "ends":

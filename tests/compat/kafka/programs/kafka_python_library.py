@@ -119,6 +119,12 @@ class KafkaPythonLibrary:
     def seek(self, topic: str, partition: int, offset: int) -> None:
         self.consumer.seek(TopicPartition(topic, partition), offset)
 
+    def pause(self, places: list[list[Any]]) -> None:
+        self.consumer.pause(*(TopicPartition(t, p) for t, p in places))
+
+    def resume(self, places: list[list[Any]]) -> None:
+        self.consumer.resume(*(TopicPartition(t, p) for t, p in places))
+
     def times(self, places: list[list[Any]]) -> list[int]:
         found = self.consumer.offsets_for_times({TopicPartition(t, p): ms for t, p, ms in places})
         return [-1 if one is None else one.offset for one in found.values()]

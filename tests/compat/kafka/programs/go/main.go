@@ -244,11 +244,12 @@ func (c *client) subscribe(topics []string) {
 		kgo.SessionTimeout(time.Duration(c.settings.SessionS) * time.Second),
 		kgo.HeartbeatInterval(500 * time.Millisecond),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, more map[string][]int32) { c.holds(more, true) }),
-		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, less map[string][]int32) { c.holds(less, false) }),
+		kgo.OnPartitionsRevoked(c.handsOver),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, less map[string][]int32) { c.holds(less, false) }),
 	}
 	if c.settings.AutoCommit {
-		options = append(options, kgo.AutoCommitInterval(200*time.Millisecond))
+		// What was said is committed before another member has the partition.
+		options = append(options, kgo.AutoCommitInterval(200*time.Millisecond), kgo.AutoCommitMarks(), kgo.BlockRebalanceOnPoll())
 	} else {
 		options = append(options, kgo.DisableAutoCommit())
 	}
@@ -270,6 +271,13 @@ func (c *client) reset() kgo.Offset {
 		return kgo.NewOffset().AtEnd()
 	}
 	return kgo.NewOffset().AtStart()
+}
+
+func (c *client) handsOver(context context.Context, consumer *kgo.Client, less map[string][]int32) {
+	if c.settings.AutoCommit {
+		check(consumer.CommitMarkedOffsets(context))
+	}
+	c.holds(less, false)
 }
 
 func (c *client) holds(changed map[string][]int32, held bool) {
@@ -318,7 +326,9 @@ func (c *client) poll() {
 	})
 	if len(found) > 0 {
 		say(map[string]any{"records": found})
+		c.consumer.MarkCommitRecords(fetches.Records()...)
 	}
+	c.consumer.AllowRebalance()
 }
 
 func (c *client) sayAssigned() {
