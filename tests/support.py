@@ -68,7 +68,7 @@ class ServiceProcess:
     """One embedded LogHub service in a process of its own; `start` and `stop` it, any number of times.
 
     ``port`` 0 takes a free port at the first start and keeps it over restarts. ``extra`` are
-    further arguments, ``environment`` further variables of the process.
+    further arguments, ``environment`` further variables of the process. ``module`` is the program.
     """
 
     def __init__(
@@ -78,8 +78,10 @@ class ServiceProcess:
         port: int = 0,
         extra: tuple[str, ...] = (),
         environment: dict[str, str] | None = None,
+        module: str = "loghub.service",
     ) -> None:
         self.folder = folder
+        self._module = module
         self.data = folder / "data"
         self.log = folder / "service.log"
         self.credentials_dir = folder / "credentials"
@@ -151,7 +153,7 @@ class ServiceProcess:
 
     def _command(self, port_file: Path) -> list[str]:
         return [
-            *(sys.executable, "-m", "loghub.service"),
+            *(sys.executable, "-m", self._module),
             *("--data", str(self.data)),
             *("--listen", f"{self.host}:{self._port}"),
             *("--port-file", str(port_file)),

@@ -281,15 +281,16 @@ def _free_port() -> int:
 
 
 @contextmanager
-def a_kafka_place(folder: Path, *, extra: tuple[str, ...] = ()) -> Iterator[ServicePlace]:
-    """A service and its project ``demo``, ended with the body."""
+def a_kafka_place(folder: Path, *, extra: tuple[str, ...] = (), **program: Any) -> Iterator[ServicePlace]:
+    """A service and its project ``demo``, ended with the body. ``extra`` are arguments, ``program`` what else
+    `ServiceProcess` takes."""
     port_file = folder / "kafka-port"
     arguments = (
         *("--kafka", f"127.0.0.1:{_free_port()}"),
         *("--kafka-port-file", str(port_file)),
         *("--kafka-rebalance-delay", "0"),
     )
-    service = ServiceProcess(folder, extra=(*arguments, *extra))
+    service = ServiceProcess(folder, extra=(*arguments, *extra), **program)
     folder.mkdir(parents=True, exist_ok=True)
     service.start()
     place = ServicePlace(service, folder)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,10 +23,9 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[KafkaPlace
 
 
 @contextmanager
-def opened(which: str, folder: Path, *, extra: tuple[str, ...] = ()) -> Iterator[KafkaPlace]:
-    """``extra`` are arguments of the service."""
+def opened(which: str, folder: Path, **service_options: Any) -> Iterator[KafkaPlace]:
     if which == "service":
-        with a_kafka_place(folder, extra=extra) as service:
+        with a_kafka_place(folder, **service_options) as service:
             yield service
         return
     if reason := kafka.missing():
