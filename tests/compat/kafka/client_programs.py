@@ -177,10 +177,12 @@ class KafkaPlace(ABC):
         )
         return client
 
-    def consumer(self, library: str, *, group: str = GROUP, topic: str = TOPIC, **more: Any) -> ClientProgram:
+    def consumer(
+        self, library: str, *, group: str = GROUP, topics: Sequence[str] = (TOPIC,), **more: Any
+    ) -> ClientProgram:
         client = self.start(library, group=group, **more)
         client.answer("open")
-        client.ask("subscribe", topics=[topic])
+        client.ask("subscribe", topics=topics)
         return client
 
     def producer(self, library: str, **more: Any) -> ClientProgram:

@@ -109,6 +109,34 @@ def test_the_assignor_changes_once_every_member_prefers_the_new_one(place: Kafka
         wait_exact("range" if number < 2 else "roundrobin", *members)
 
 
+@pytest.mark.parametrize(
+    "library",
+    ["franz-go", pytest.param("java", marks=pytest.mark.deep)],
+)
+def test_the_assignor_changes_to_a_cooperative_one_in_two_rounds(place: KafkaPlace, library: str) -> None:
+    """In the first round each member can do both, and in the second it forgets the eager one. librdkafka and
+    kafka-python do not take both kinds, and aiokafka has no cooperative one."""
+    place.create(shards=4)
+    options: dict[str, Any] = {"sessionS": 30, "autoCommit": True}
+    members = [place.consumer(library, assignor="range", **options) for _ in range(2)]
+    place.wait_shared(*members, total=4)
+    with records_arrive(place.producer("confluent"), members) as wait_read:
+        for assignors in ("cooperative-sticky,range", "cooperative-sticky"):
+            for _ in range(2):
+                members.pop(0).leave()
+                members.append(place.consumer(library, assignor=assignors, **options))
+                place.wait_shared(*members, total=4)
+                wait_read()
+    before = [one.history[-1] for one in members]
+    third = place.consumer(library, assignor="cooperative-sticky", **options)
+    place.wait_shared(*members, third, total=4)
+    for one, had in zip(members, before, strict=True):  # what did not move was never revoked
+        since = one.history[one.history.index(had) :]
+        assert all(one.partitions & had <= step for step in since), since
+    # Java reads on while a cooperative rebalance runs, and does not commit that, at Kafka too.
+    place.check_read(place.producer("confluent"), partitions=range(4), crashed=library == "java")
+
+
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_static_member_is_killed_and_comes_back_to_its_partitions(place: KafkaPlace, library: str) -> None:
     place.create(shards=4)

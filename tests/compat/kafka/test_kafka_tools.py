@@ -13,6 +13,7 @@ from tests.compat.kafka.client_programs import GROUP, GUARD_S, TOPIC, KafkaPlace
 
 pytestmark = pytest.mark.long
 TOOL = "consumer.group.ConsumerGroupCommand"
+OTHER = "errors"  # another topic
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
@@ -41,35 +42,51 @@ def groups(place: KafkaPlace, *arguments: str) -> str:
 def rows(printed: str) -> list[list[str]]:
     """The rows of the partitions, in order: GROUP, TOPIC, PARTITION, .."""
     words = [line.split() for line in printed.splitlines()]
-    return sorted(row for row in words if row[:2] == [GROUP, TOPIC])
+    return sorted(row for row in words if row[:1] == [GROUP] and row[1:2] in ([TOPIC], [OTHER]))
 
 
 def test_an_inactive_group_is_listed_shown_reset_and_deleted(place: KafkaPlace) -> None:
+    """Of two topics at once; the other one has two partitions."""
+    places = [(TOPIC, 0), (OTHER, 0), (OTHER, 1)]
     place.create(shards=1)
-    producer, consumer = place.producer("confluent"), place.consumer("confluent")
-    producer.produce(["a", "b"])
-    place.wait_for({"a", "b"})
+    place.create(shards=2, topic=OTHER)
+    producer = place.producer("confluent")
+
+    def write(name: str) -> set[str]:
+        for topic, partition in places:
+            producer.produce([f"{name} of {topic} {partition}"], topic=topic, partition=partition)
+        return {f"{name} of {topic} {partition}" for topic, partition in places}
+
+    consumer = place.consumer("confluent", topics=[TOPIC, OTHER])
+    place.wait_for(write("a"))
     time.sleep(0.05)  # so that the next records have a later millisecond
     between = datetime.now(UTC)
-    producer.produce(["c", "d"])
-    place.wait_for({"c", "d"})
+    later = write("b")
+    place.wait_for(later)
     consumer.ask("commit")
-    last = consumer.records[-1][2] + 1
-    later = consumer.records[2][2]  # of the record c
+    ends = sorted(
+        (topic, partition, at + 1) for topic, partition, at, _, value in consumer.records if value in later
+    )
     consumer.leave()
 
     assert GROUP in groups(place, "--list").split()
     shown = groups(place, "--describe", "--group", GROUP)
     assert "has no active members" in shown
-    assert [row[2:6] for row in rows(shown)] == [["0", str(last), str(last), "0"]], shown  # no lag
+    assert [row[1:6] for row in rows(shown)] == [  # no lag
+        [topic, str(partition), str(end), str(end), "0"] for topic, partition, end in ends
+    ], shown
     moment = between.strftime("%Y-%m-%dT%H:%M:%S.") + f"{between.microsecond // 1000:03}"
-    reset = ("--reset-offsets", "--group", GROUP, "--topic", TOPIC, "--to-datetime", moment)
-    assert [row[2:4] for row in rows(groups(place, *reset, "--dry-run"))] == [["0", str(later)]]
-    assert [row[2:4] for row in rows(groups(place, *reset, "--execute"))] == [["0", str(later)]]
-    again = place.consumer("confluent")
-    place.wait_for({"c", "d"}, again)
-    assert again.values == ["c", "d"]
+    reset = ("--reset-offsets", "--group", GROUP, "--all-topics", "--to-datetime", moment)
+    expected = [[topic, str(partition), str(end - 1)] for topic, partition, end in ends]
+    assert [row[1:4] for row in rows(groups(place, *reset, "--dry-run"))] == expected
+    assert [row[1:4] for row in rows(groups(place, *reset, "--execute"))] == expected
+    again = place.consumer("confluent", topics=[TOPIC, OTHER])
+    place.wait_for(later, again)
+    assert sorted(map(str, again.values)) == sorted(later)
     again.leave()
+    some = ("--topic", TOPIC, "--topic", f"{OTHER}:1")  # and not its partition 0
+    shown = groups(place, "--reset-offsets", "--group", GROUP, *some, "--to-earliest", "--execute")
+    assert [row[1:4] for row in rows(shown)] == [[TOPIC, "0", "0"], [OTHER, "1", "0"]], shown
     assert "successful" in groups(place, "--delete", "--group", GROUP)
     assert GROUP not in groups(place, "--list").split()
 
