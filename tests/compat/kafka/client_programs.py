@@ -125,6 +125,18 @@ class KafkaPlace(ABC):
     def login(self) -> tuple[str, str]:
         """User and password."""
 
+    @property
+    def librdkafka(self) -> dict[str, Any]:
+        """How a client of librdkafka connects without TLS."""
+        user, password = self.login
+        return {
+            "bootstrap.servers": self.servers,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanisms": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": password,
+        }
+
     @abstractmethod
     def create(self, *, shards: int, topic: str = TOPIC) -> None:
         """A topic with so many partitions."""

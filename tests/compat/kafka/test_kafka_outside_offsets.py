@@ -105,13 +105,8 @@ class Writers:
         self.running: dict[str, Writer] = {}
 
     def start(self, name: str) -> Writer:
-        user, password = self._place.login
         consumer = {
-            "bootstrap.servers": self._place.servers,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanisms": "PLAIN",
-            "sasl.username": user,
-            "sasl.password": password,
+            **self._place.librdkafka,
             "group.id": GROUP,
             "group.instance.id": name,
             "session.timeout.ms": SESSION_S * 1000,

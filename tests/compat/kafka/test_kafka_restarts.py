@@ -74,16 +74,7 @@ class Story:
     def wait_state(self, state: ConsumerGroupState, *, members: int) -> None:
         """Until what is durable says so. librdkafka 2.16 does not find a coordinator again that was away, so
         each wait has a client of its own."""
-        user, password = self.place.login
-        admin = AdminClient(
-            {
-                "bootstrap.servers": self.place.servers,
-                "security.protocol": "SASL_PLAINTEXT",
-                "sasl.mechanisms": "PLAIN",
-                "sasl.username": user,
-                "sasl.password": password,
-            }
-        )
+        admin = AdminClient(self.place.librdkafka)
 
         def is_so() -> bool:
             found = admin.describe_consumer_groups([GROUP])[GROUP].result(GUARD_S)
