@@ -185,7 +185,7 @@ def test_a_split_is_noticed_and_nothing_is_missed(place: KafkaPlace, library: st
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("kills", [1, pytest.param(8, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.deep)])
 def test_the_service_dies_under_load_and_nothing_is_lost_or_stored_twice(
     place: KafkaPlace, library: str, kills: int
 ) -> None:
