@@ -3,7 +3,8 @@
 ``python -m tests.loghub.bench_service [ROW ..]`` prints one table: durable PutLogs with 64 requests in flight
 next to bare writes with `fdatasync` on the same disk and, if it is installed (``python -m tests.kafka``), to
 a Kafka broker that flushes each append; small requests; PullLogs; and the sync of 32 shards. Every round
-measures all rows, so that those of a round share what else the machine does; the median of the rounds counts.
+measures all rows, so that those of a round share what else the machine does, and ratios are those of a round;
+the median of the rounds counts.
 """
 
 import os
@@ -33,6 +34,8 @@ ROUNDS = 3
 GROUP_LOGS, IN_FLIGHT, SHARDS = 48, 64, 32
 PUTS, SMALL, PULLS, SYNCS = 4000, 3000, 40, 30
 MB = 1e6
+PUT, BROKER = "PutLogs, MB/s", "Kafka that flushes each append, MB/s"
+RATIO = "PutLogs / Kafka that flushes each append"
 Rows = dict[str, float]
 
 
@@ -64,7 +67,7 @@ def put_large(service: ServiceProcess) -> Rows:
     requests = [put_request(service, group) for group in groups]
     cost = run(service, requests, total=PUTS, in_flight=IN_FLIGHT)
     sent_mb = PUTS * sum(map(len, groups)) / len(groups) / MB
-    return {"PutLogs, MB/s per core": sent_mb / cost.cpu_s, "PutLogs, MB/s": sent_mb / cost.wall_s}
+    return {"PutLogs, MB/s per core": sent_mb / cost.cpu_s, PUT: sent_mb / cost.wall_s}
 
 
 def small_requests(service: ServiceProcess) -> Rows:
@@ -150,11 +153,16 @@ def many_shards(folder: Path) -> Rows:
 
 
 def kafka(folder: Path) -> Rows:
-    """The same groups as records of a broker that flushes each append, with 64 requests of one in flight."""
+    """The same groups as records of a broker that flushes each append, with 64 requests of one in flight.
+
+    It has Kafka's own options of the JVM, apart from its memory."""
     if broker_of_tests.missing():
         return {}
     data, count = log_group(GROUP_LOGS), PUTS // 4
-    with broker_of_tests.running_broker(folder / "kafka") as broker:
+    with (
+        tempfile.TemporaryDirectory(dir=folder) as home,
+        broker_of_tests.running_broker(Path(home, "broker"), java=("-Xmx1g",)) as broker,
+    ):
         topic = NewTopic("flushed", 2, 1, config={"flush.messages": "1"})
         broker.admin.create_topics([topic])["flushed"].result(60)
         producer = Producer(
@@ -175,11 +183,12 @@ def kafka(folder: Path) -> Rows:
                 producer.poll(0)
             assert producer.flush(120) == 0
             rate = count * len(data) / MB / (time.monotonic() - begin_s)
-    return {"Kafka that flushes each append, MB/s": rate}
+    return {BROKER: rate}
 
 
 GOALS = {
     "PutLogs, MB/s per core": ">= 100",
+    RATIO: ">= 5",
     "small PutLogs, ms CPU": "<= 0.4",
     "heartbeat, ms CPU": "<= 0.25",
     "GetCursor, ms CPU": "<= 0.25",
@@ -210,10 +219,14 @@ def measure(folder: Path, only: list[str]) -> list[Rows]:
             for name, of in of_service.items():
                 rows |= of(service) if not only or name in only else {}
         for name, work in of_disk.items():
-            if (not only or name in only) and (name != "kafka" or not number):
-                rows |= work(folder)
-        rounds.append(rows)
+            rows |= work(folder) if not only or name in only else {}
+        rounds.append(with_ratio(rows))
     return rounds
+
+
+def with_ratio(rows: Rows) -> Rows:
+    """The rows of a round, and how many times the broker's speed the service has if both were measured."""
+    return rows | {RATIO: rows[PUT] / rows[BROKER]} if rows.keys() >= {PUT, BROKER} else rows
 
 
 def main(only: list[str]) -> None:
