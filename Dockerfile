@@ -10,6 +10,9 @@
 # their own, built from hash-locked lists before the source is copied: a change to the source rebuilds
 # only the last layers. An image has only what it imports; tests/house/test_images.py compares the two.
 ARG BASE_IMAGE=debian:bookworm-slim
+# Compiles the native part of the service. An image without cargo, such as the base image, leaves it out: then the
+# service does the same in Python.
+ARG RUST_IMAGE=rust:1.95-slim-bookworm
 
 FROM ${BASE_IMAGE} AS base
 RUN if ! command -v python3 || ! command -v tini; then \
@@ -40,11 +43,27 @@ RUN python3 -m venv /opt/loghub
 ARG PIP_INDEX_URL
 ARG PIP_CERT
 
+FROM ${RUST_IMAGE} AS native
+ARG PIP_INDEX_URL
+ARG PIP_CERT
+COPY locks/native.txt /locks/
+COPY native /native
+RUN mkdir /wheels && if command -v cargo; then \
+      if ! python3 -c 'import ensurepip'; then \
+        apt-get update && apt-get install -y --no-install-recommends python3-venv; \
+      fi \
+      && python3 -m venv /maturin \
+      && /maturin/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /locks/native.txt \
+      && /maturin/bin/maturin build --release --locked --manifest-path /native/Cargo.toml --out /wheels; \
+    fi
+
 FROM tooling AS service-packages
 ARG PIP_INDEX_URL
 ARG PIP_CERT
 COPY locks/service.txt /locks/
-RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /locks/service.txt \
+RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /locks/service.txt
+COPY --from=native /wheels /wheels
+RUN find /wheels -name '*.whl' -exec pip install --no-cache-dir --disable-pip-version-check --no-index {} + \
     && pip uninstall --yes --disable-pip-version-check setuptools pip
 
 FROM tooling AS operator-packages

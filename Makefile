@@ -7,6 +7,10 @@ READY := $(VENV)/.ready
 # The archive halves the CPU time of Spark's start; without it, workers start more slowly.
 ARCHIVE := $(VENV)/spark.jsa
 export LOGHUB_CLASS_ARCHIVE := $(abspath $(ARCHIVE))
+# The native part of the service is built where there is a cargo, and nothing needs it.
+CARGO := $(or $(shell command -v cargo),$(wildcard $(HOME)/.cargo/bin/cargo))
+NATIVE := native/Cargo.toml native/Cargo.lock native/pyproject.toml $(wildcard native/src/*.rs)
+WHEELS := build/wheels
 # Tests and demo start hundreds of processes, so keep compiled bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 LOCKS := locks/bootstrap.txt locks/dev.txt
@@ -22,14 +26,14 @@ PYTEST = LOGHUB_TEST_TOTALS=$(TOTALS)/$(1).json $(PY) -m pytest
 # Installs Debian packages as root; LOGHUB_INSTALL=no declines.
 DEBIAN := sh operator/loghub_operator/demo/debian.sh
 
-.PHONY: help setup jars demo test test-parts test-cluster check check-deep bench lock crds clean
+.PHONY: help setup native jars demo test test-parts test-cluster check check-deep bench lock crds clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(READY) ## create .venv with the locked packages
 
-$(READY): $(LOCKS) pyproject.toml
+$(READY): $(LOCKS) pyproject.toml locks/native.txt $(NATIVE)
 	@echo "setting up $(VENV) with the locked packages"
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 ...")'
 	@test -x $(PY) || $(PYTHON) -c 'import ensurepip' 2>/dev/null || $(DEBIAN) python3-venv || \
@@ -41,7 +45,22 @@ $(READY): $(LOCKS) pyproject.toml
 	@# Without them Spark's Python processes import the compiled pyspark (see the Dockerfile).
 	@rm -f $(VENV)/lib/python3*/site-packages/pyspark/python/lib/*.zip
 	@rm -f $(ARCHIVE)
+	@$(if $(CARGO),{ $(BUILD_NATIVE); } || echo "the native part was not built (make native says more); Python does the same")
 	@touch $@
+
+# Without --verbose cargo says what it compiles only if that fails. What it compiled of other crates is kept for
+# every checkout.
+define BUILD_NATIVE
+rm -rf $(WHEELS) \
+	&& $(UV) pip install --quiet --python $(PY) --require-hashes -r locks/native.txt \
+	&& PATH="$(dir $(CARGO)):$$PATH" CARGO_TARGET_DIR="$${XDG_CACHE_HOME:-$$HOME/.cache}/loghub-operator/cargo" \
+		$(VENV)/bin/maturin build --quiet --release --locked --manifest-path native/Cargo.toml --out $(WHEELS) \
+	&& $(UV) pip install --quiet --python $(PY) --no-deps --reinstall $(WHEELS)/*.whl
+endef
+
+native: $(READY) ## build the wheel of the service's native part and install it; needs cargo, Rust 1.83 or newer
+	@test -n "$(CARGO)" || { echo "cargo is not on PATH: install Rust 1.83 or newer"; exit 1; }
+	@$(BUILD_NATIVE)
 
 jars: $(READY) ## fetch Spark's connector to Kafka for the workers of `loghub up`; the worker's image has it
 	@sh operator/loghub_operator/demo/ensure_java.sh

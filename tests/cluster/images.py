@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from tests.cluster import dockerfile, mounts, paths, runs
@@ -91,7 +92,9 @@ def build_command(*, recipe: Path, context: Path, image: str, target: str = "", 
         image,
     ]
     if target:
-        command += ["--target", target, "--build-arg", f"BASE_IMAGE={base}"]
+        # There is no cargo in the base, so the images of the tests are without the native part.
+        images = [f"{name}={base}" for name in ("BASE_IMAGE", "RUST_IMAGE")]
+        command += ["--target", target, *chain.from_iterable(("--build-arg", image) for image in images)]
     for setting in PASSED_ON:
         if value := os.environ.get(setting):
             command += ["--build-arg", f"{setting}={value}"]

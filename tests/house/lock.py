@@ -39,6 +39,7 @@ def tested(*, without: Iterable[str]) -> str:
 def main() -> None:
     compile_lock("bootstrap", ["locks/bootstrap.in"])
     compile_lock("go", ["locks/go.in"])
+    compile_lock("native", ["locks/native.in"])
     every_extra = [f"--extra={extra}" for extra in ("service", "worker", "operator", "local", "spark")]
     compile_lock("dev", ["pyproject.toml", *every_extra, "--group=dev"])
     for part in ("service", "worker", "operator"):

@@ -46,6 +46,8 @@ COMMAND = (
 PARTS = {"pydantic_core": "pydantic", "py4j": "pyspark"}
 # Imported by a package that does not require it: uvicorn's HTTP parser.
 INDIRECT = {"service": {"httptools"}}
+# A wheel of our own, built from the folder `native`, that no program needs.
+NATIVE = {"loghub_native"}
 
 
 @cache
@@ -158,7 +160,7 @@ def required(*extras: str) -> set[str]:
 
 def distributions(modules: set[str]) -> set[str]:
     """The distributions that the third-party imports among ``modules`` come from."""
-    names = {module.split(".")[0] for module in modules - ours(modules)} - sys.stdlib_module_names
+    names = {module.split(".")[0] for module in modules - ours(modules)} - sys.stdlib_module_names - NATIVE
     known = packages_distributions()
     return {known[PARTS.get(name, name)][0].lower().replace("_", "-") for name in names}
 

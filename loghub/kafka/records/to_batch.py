@@ -1,9 +1,14 @@
-"""A stored log group as a record batch: one record for each log (docs/kafka-protocol.md 5)."""
+"""A stored log group as a record batch: one record for each log (docs/kafka-protocol.md 5).
+
+`batch_of` takes the native part if there is one, for groups that it knows to be valid, and `batch_in_python`
+for all others; both make the same bytes.
+"""
 
 from collections.abc import Sequence
 
 from loghub.kafka.records.log_runs import MOST_WINDOW_BYTES, Run, find_run
 from loghub.kafka.records.log_shape import LogShape, shape_of
+from loghub.kafka.records.native import records_of
 from loghub.kafka.wire.record_batch import MAX_RECORDS, finish_batch
 from loghub.kafka.wire.varint import TABLE_SIZE, zigzag, zigzag_table
 from loghub.wire.protobuf import fields, read_field, read_varint
@@ -24,6 +29,17 @@ def batch_of(group: bytes, *, raw: bool, base_offset: int = 0) -> bytes:
     Logs after the first MAX_RECORDS are left out, since no offset could number them. A group without logs is
     no batch: the result is empty. Raises MalformedLogGroup.
     """
+    found = None if records_of is None else records_of(group, raw, MAX_RECORDS)
+    if found is None:
+        return batch_in_python(group, raw=raw, base_offset=base_offset)
+    records, count, first_ms, youngest_ms = found
+    if not count:
+        return b""
+    return finish_batch([b"", records], base_offset=base_offset, times=(first_ms, youngest_ms), count=count)
+
+
+def batch_in_python(group: bytes, *, raw: bool, base_offset: int = 0) -> bytes:
+    """The same, without the native part."""
     records = _Records()
     shape = shape_of((), raw=raw)
     at, end = 0, len(group)

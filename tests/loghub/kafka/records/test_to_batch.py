@@ -1,16 +1,22 @@
-"""Stored log groups as batches, read by aiokafka and compared with a plain reading of what SLS documents."""
+"""Stored log groups as batches, read by aiokafka and compared with a plain reading of what SLS documents.
 
+The tests run with the implementation in Python, and with the native part where that is built.
+"""
+
+import importlib
 import json
+import sys
 import time
+from typing import Protocol
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loghub.kafka.records import to_batch
+from loghub.kafka.records import native, to_batch
 from loghub.kafka.records.log_runs import Run, find_run
-from loghub.kafka.records.to_batch import batch_of
+from loghub.kafka.records.to_batch import batch_in_python, batch_of
 from loghub.kafka.wire.record_batch import MAX_RECORDS, Record
 from loghub.wire.errors import MalformedLogGroup
 from loghub.wire.loggroup import Log, LogGroup, decode, encode
@@ -33,6 +39,16 @@ LOGS = st.builds(
     contents=st.lists(st.tuples(NAMES, VALUES), max_size=4).map(tuple),
 )
 SHAPES = st.lists(NAMES, min_size=1, max_size=5)
+
+
+class BatchOf(Protocol):
+    def __call__(self, group: bytes, *, raw: bool, base_offset: int = 0) -> bytes: ...
+
+
+IMPLEMENTATIONS: dict[str, BatchOf] = {"python": batch_in_python}
+if native.records_of is not None:
+    IMPLEMENTATIONS["native"] = batch_of
+with_each = pytest.mark.parametrize("to_records", IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS)
 
 
 @st.composite
@@ -86,18 +102,20 @@ def comparable(record: Record) -> Record:
 @pytest.mark.long
 @given(group=groups())
 @settings(max_examples=400, deadline=None)
-def test_a_log_is_the_record_that_sls_documents(group: LogGroup) -> None:
+@with_each
+def test_a_log_is_the_record_that_sls_documents(to_records: BatchOf, group: LogGroup) -> None:
     body = encode(group)
-    records = read(batch_of(body, raw=False))
+    records = read(to_records(body, raw=False))
     assert list(map(comparable, records)) == [comparable(expected(log)) for log in decode(body).logs]
 
 
 @pytest.mark.long
 @given(group=st.lists(LOGS, min_size=1, max_size=12).map(lambda logs: LogGroup(logs=tuple(logs))))
 @settings(deadline=None)
-def test_logs_of_any_shapes_are_read(group: LogGroup) -> None:
+@with_each
+def test_logs_of_any_shapes_are_read(to_records: BatchOf, group: LogGroup) -> None:
     body = encode(group)
-    records = read(batch_of(body, raw=False))
+    records = read(to_records(body, raw=False))
     assert list(map(comparable, records)) == [comparable(expected(log)) for log in decode(body).logs]
 
 
@@ -119,13 +137,17 @@ def log(*fields: tuple[str, str | bytes]) -> Log:
     ],
 )
 @pytest.mark.parametrize("times", [1, 30])
-def test_examples(fields: list[tuple[str, str | bytes]], key: bytes | None, value: bytes, times: int) -> None:
+@with_each
+def test_examples(
+    to_records: BatchOf, fields: list[tuple[str, str | bytes]], key: bytes | None, value: bytes, times: int
+) -> None:
     """The thirtieth log is recognized, the first is read field by field."""
-    batch = batch_of(encode(LogGroup(logs=(log(*fields),) * times)), raw=False)
+    batch = to_records(encode(LogGroup(logs=(log(*fields),) * times)), raw=False)
     assert read(batch) == [Record(key, value, (), 1_700_000_000_005)] * times
 
 
-def test_other_writers_may_order_the_fields_as_they_like() -> None:
+@with_each
+def test_other_writers_may_order_the_fields_as_they_like(to_records: BatchOf) -> None:
     """Nanoseconds, contents, an unknown field, then the time; twice a value, of which the last counts."""
     pair = (
         delimited(tag(2, BYTES), b"old") + delimited(tag(1, BYTES), b"k") + delimited(tag(2, BYTES), b"new")
@@ -140,12 +162,13 @@ def test_other_writers_may_order_the_fields_as_they_like() -> None:
         + varint(5),
     )
     usual = encode(LogGroup(logs=(log(("k", "v")),) * 9, topic="t"))
-    records = read(batch_of(usual + body + usual, raw=False))
+    records = read(to_records(usual + body + usual, raw=False))
     assert records[9] == Record(b"k", b"new", (), 5007)
     assert {record.value for record in records[:9] + records[10:]} == {b"v"}
 
 
-def test_what_looks_like_a_field_of_a_log_is_none() -> None:
+@with_each
+def test_what_looks_like_a_field_of_a_log_is_none(to_records: BatchOf) -> None:
     """A second value inside a field, and a category of the group between two logs, have the same tag."""
     pair_a, pair_b = (
         delimited(tag(1, BYTES), name) + delimited(tag(2, BYTES), value)
@@ -163,64 +186,73 @@ def test_what_looks_like_a_field_of_a_log_is_none() -> None:
     )
     for odd, value in ((repeated, pair_b), (category, b"1")):
         assert len(odd) == len(usual)
-        records = read(batch_of(usual * 20 + odd * 20 + usual, raw=False))
+        records = read(to_records(usual * 20 + odd * 20 + usual, raw=False))
         assert records[20:40] == [Record(b"a", value, (), 1_700_000_000_000)] * 20
         assert {record.value for record in records[:20] + records[40:]} == {b'{"a":"1","b":"2"}'}
 
 
-def test_a_value_that_contains_the_next_field_is_not_cut() -> None:
+@with_each
+def test_a_value_that_contains_the_next_field_is_not_cut(to_records: BatchOf) -> None:
     """The lure is as long as what follows it, so that the log ends where it should in either case."""
     usual = log(("a", b"1"), ("b", b"2"))
     lure = delimited(tag(2, BYTES), delimited(tag(1, BYTES), b"b") + delimited(tag(2, BYTES), bytes(8)))[:-8]
     odd = log(("a", b"x" + lure), ("b", b"2"))
-    records = read(batch_of(encode(LogGroup(logs=(usual,) * 20 + (odd,) * 20 + (usual,) * 20)), raw=False))
+    records = read(to_records(encode(LogGroup(logs=(usual,) * 20 + (odd,) * 20 + (usual,) * 20)), raw=False))
     assert list(map(comparable, records)) == [
         comparable(expected(each)) for each in (usual,) * 20 + (odd,) * 20 + (usual,) * 20
     ]
 
 
-def test_a_group_without_logs_is_no_batch() -> None:
-    assert batch_of(b"", raw=False) == b""
-    assert batch_of(encode(LogGroup(logs=(), topic="t")), raw=False) == b""
+@with_each
+def test_a_group_without_logs_is_no_batch(to_records: BatchOf) -> None:
+    assert to_records(b"", raw=False) == b""
+    assert to_records(encode(LogGroup(logs=(), topic="t")), raw=False) == b""
 
 
-def test_no_more_logs_than_offsets_are_read() -> None:
+@with_each
+def test_no_more_logs_than_offsets_are_read(to_records: BatchOf) -> None:
     one = encode(LogGroup(logs=(log(("k", "v")),)))
-    batch = batch_of(one * (MAX_RECORDS + 5), raw=False, base_offset=7 << 17)
+    batch = to_records(one * (MAX_RECORDS + 5), raw=False, base_offset=7 << 17)
     found = DefaultRecordBatch(batch)
     assert (found.base_offset, found.last_offset_delta) == (7 << 17, MAX_RECORDS - 1)
 
 
-def test_values_made_to_confuse_take_no_longer() -> None:
+@with_each
+def test_values_made_to_confuse_take_no_longer(to_records: BatchOf) -> None:
     """A search that tries again from each place would need hours for these values."""
     names = [f"f{n}" for n in range(20)]
     usual = encode(LogGroup(logs=(log(*((name, "x") for name in names)),) * 20))
     lures = b"".join(encode(LogGroup(logs=(log((name, "")),)))[13:] for name in names) * 2000
     odd = encode(LogGroup(logs=(log(*((name, lures) for name in names[:-1]), ("other", "x")),)))
     started = time.process_time()
-    assert len(read(batch_of(usual + odd, raw=False))) == 21
+    assert len(read(to_records(usual + odd, raw=False))) == 21
     assert time.process_time() - started < 20
 
 
 @pytest.mark.long
 @given(st.data())
 @settings(max_examples=300, deadline=None)
-def test_damaged_groups_raise_nothing_but_their_error(data: st.DataObject) -> None:
+@with_each
+def test_damaged_groups_raise_nothing_but_their_error(to_records: BatchOf, data: st.DataObject) -> None:
     """Stored groups are validated; a file that was damaged since is another matter."""
     body = bytearray(encode(LogGroup(logs=(log(("a", "1"), ("b", "x" * 200)),) * 12)))
     for _ in range(data.draw(st.integers(1, 5))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     damaged = bytes(body[: data.draw(st.integers(0, len(body)))])
     try:
-        batch_of(damaged, raw=False)
+        batch = to_records(damaged, raw=False)
     except MalformedLogGroup:
         return
+    assert batch == batch_in_python(damaged, raw=False)
 
 
 @pytest.mark.parametrize(
     "names", [("value",), ("key",), ("key", "value"), ("value", "key"), ("key", "header.a")]
 )
-def test_records_of_the_form_raw_are_read_alike_in_runs_and_alone(names: tuple[str, ...]) -> None:
+@with_each
+def test_records_of_the_form_raw_are_read_alike_in_runs_and_alone(
+    to_records: BatchOf, names: tuple[str, ...]
+) -> None:
     """The third byte of the nanoseconds is the tag of a field in some of the logs."""
     logs = [
         Log(
@@ -230,17 +262,18 @@ def test_records_of_the_form_raw_are_read_alike_in_runs_and_alone(names: tuple[s
         )
         for number in range(100)
     ]
-    alone = [read(batch_of(encode(LogGroup(logs=(each,))), raw=True))[0] for each in logs]
-    assert read(batch_of(encode(LogGroup(logs=tuple(logs), topic="t")), raw=True)) == alone
+    alone = [read(to_records(encode(LogGroup(logs=(each,))), raw=True))[0] for each in logs]
+    assert read(to_records(encode(LogGroup(logs=tuple(logs), topic="t")), raw=True)) == alone
 
 
-def test_a_log_with_something_after_its_last_field_ends_a_run() -> None:
+@with_each
+def test_a_log_with_something_after_its_last_field_ends_a_run(to_records: BatchOf) -> None:
     """Its size and that of a log before, after which something else stands, make up for each other."""
     usual = encode(LogGroup(logs=(log(("a", "1"), ("b", "2")),)))
     unknown = delimited(tag(9, BYTES), b"12345")
     odd = delimited(tag(1, BYTES), usual[2:] + unknown)
     for group in (usual * 20 + odd, usual * 20 + odd + unknown, usual * 9 + unknown + usual * 9 + odd):
-        records = read(batch_of(group, raw=False))
+        records = read(to_records(group, raw=False))
         assert {record.value for record in records} == {b'{"a":"1","b":"2"}'}
         assert len(records) == len(decode(group).logs)
 
@@ -260,5 +293,34 @@ def test_runs_that_end_soon_are_not_searched_far_behind_their_end(
     monkeypatch.setattr(to_batch, "find_run", counted)
     two = (log(("a", "")), log(("b", "")))
     group = encode(LogGroup(logs=tuple(two[number // length % 2] for number in range(6000))))
-    assert len(read(batch_of(group, raw=False))) == 6000
+    assert len(read(batch_in_python(group, raw=False))) == 6000
     assert sum(searched) < 20 * len(group)
+
+
+@pytest.mark.long
+@given(group=groups(), raw=st.booleans())
+@settings(deadline=None)
+def test_the_native_part_makes_the_same_bytes(group: LogGroup, raw: bool) -> None:
+    body = encode(group)
+    assert batch_of(body, raw=raw) == batch_in_python(body, raw=raw)
+    assert native.records_of is None or native.records_of(body, raw, MAX_RECORDS) is not None
+
+
+@pytest.mark.parametrize(
+    "value", [*map(chr, range(0x20)), '"', "\\", "\x7f", "\u2028", b"\xe2\x28\xa1\xf0\x90"]
+)
+def test_the_native_part_escapes_alike(value: str | bytes) -> None:
+    body = encode(LogGroup(logs=(log(("a", value), ("b", "c")),)))
+    assert batch_of(body, raw=False) == batch_in_python(body, raw=False)
+
+
+def test_without_its_wheel_there_is_no_native_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`batch_of` looks up what the module had when it was imported first."""
+    before = native.records_of
+    monkeypatch.setitem(sys.modules, "loghub_native", None)
+    try:
+        assert importlib.reload(native).records_of is None
+    finally:
+        native.records_of = before
+    monkeypatch.setattr(to_batch, "records_of", None)
+    assert read(batch_of(encode(LogGroup(logs=(log(("k", "v")),))), raw=False))

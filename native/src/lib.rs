@@ -1,0 +1,32 @@
+//! Native parts of the embedded service (docs/decisions/kafka.md). Each does what a module in Python does, for
+//! what is usual and valid; everything else it leaves to that module, which also has the messages of errors.
+
+mod protobuf;
+mod records;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+/// The records of the first `most` logs of a group, their number, and the times of the first and of the youngest
+/// in ms; None for a group that only the Python implementation can judge.
+#[pyfunction]
+fn records_of<'py>(
+    py: Python<'py>,
+    group: &[u8],
+    raw: bool,
+    most: usize,
+) -> Option<(Bound<'py, PyBytes>, usize, i64, i64)> {
+    let found = records::records_of(group, raw, most)?;
+    Some((
+        PyBytes::new(py, &found.bytes),
+        found.count,
+        found.base_ms,
+        found.top_ms,
+    ))
+}
+
+#[pymodule]
+mod loghub_native {
+    #[pymodule_export]
+    use super::records_of;
+}
