@@ -23,7 +23,7 @@ from loghub.service.http import routes
 from loghub.service.http.auth import FindKey, authenticate, authorize
 from loghub.service.http.body import BodyLimits, ClientGone, Receive, read_body
 from loghub.service.http.metrics import UNAUTHENTICATED, RequestMetrics
-from loghub.service.http.protocol import AUTHENTICATED, GONE, PARKED
+from loghub.service.http.protocol import ARRIVED, AUTHENTICATED, GONE, PARKED
 from loghub.service.http.send import ResponsesInFlight, Send
 from loghub.service.memory import MemoryBudget
 from loghub.service.messages import Head, Request, ServiceResponse, error_response
@@ -128,6 +128,7 @@ class Application:
                 head.headers,
                 limits=self._log_limits if large else self._json_limits,
                 memory=memory,
+                has_arrived=connection.get(ARRIVED, lambda: False)(),
             )
             self._metrics.received(len(body))
             request = Request(

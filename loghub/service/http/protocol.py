@@ -20,6 +20,7 @@ from loghub.service.settings import Limits
 
 AUTHENTICATED = "loghub.authenticated"  # in the state of an ASGI scope: call it with the key's id
 GONE = "loghub.gone"  # likewise: a call says whether the client has closed the connection
+ARRIVED = "loghub.arrived"  # likewise: a call says whether all of the request has arrived
 PARKED = "loghub.parked"  # likewise: a context manager around the time in which the request waits for news
 _HEADER_FRAMING = len(": \r\n")
 _MAX_PIPELINED = 8  # requests sent before the response to the first; SLS clients send one
@@ -42,7 +43,12 @@ class BoundedProtocol(HttpToolsProtocol):
         connection: Connection,
         limits: Limits,
     ) -> None:
-        app_state = {AUTHENTICATED: self.authenticated, GONE: self.is_gone, PARKED: self.parked}
+        app_state = {
+            AUTHENTICATED: self.authenticated,
+            GONE: self.is_gone,
+            ARRIVED: self.has_arrived,
+            PARKED: self.parked,
+        }
         super().__init__(config, state, app_state, asyncio.get_running_loop())
         self._connections = connections
         self._connection = connection
@@ -72,6 +78,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def is_gone(self) -> bool:
         return bool(self.transport.is_closing())
+
+    def has_arrived(self) -> bool:
+        """Of pipelined requests the last one may be incomplete; then this is false for those before, too."""
+        return not self._in_body
 
     @contextmanager
     def parked(self) -> Iterator[None]:

@@ -4,9 +4,11 @@ import http.client
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from loghub.service.http.protocol import ARRIVED
 from loghub.service.settings import MIB, Limits
 from tests.loghub.service.http.served import GUARD_S, Served, answering, is_closed, receiving, serving
 from tests.support import wait_until
@@ -233,3 +235,27 @@ def test_a_stopped_server_accepts_nothing() -> None:
         address = served.address
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address, GUARD_S)
+
+
+@pytest.mark.parametrize(
+    "framing", [b"content-length: 1\r\n\r\n|y", b"transfer-encoding: chunked\r\n\r\n1\r\ny\r\n|0\r\n\r\n"]
+)
+def test_a_request_has_arrived_with_the_last_byte_of_its_body(framing: bytes) -> None:
+    found: list[bool] = []
+    receive_all = receiving()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        found.append(scope["state"][ARRIVED]())
+        await receive_all(scope, receive, send)
+        found.append(scope["state"][ARRIVED]())
+
+    first, last = (b"POST /known HTTP/1.1\r\nhost: x\r\n" + framing).split(b"|")
+    with serving(application) as served, served.connect() as client:
+        client.sendall(first)
+        wait_until(lambda: bool(found), "the request")
+        client.sendall(last)
+        assert client.recv(65536).startswith(b"HTTP/1.1 200")
+        client.sendall(first + last)
+        assert client.recv(65536).startswith(b"HTTP/1.1 200")
+        wait_until(lambda: len(found) == 4, "both requests")
+    assert found == [False, True, True, True]
