@@ -1,9 +1,9 @@
 """The validation of a LogGroup before it is stored, without building any object from it.
 
 PutLogs stores the bytes unchanged, and a log group that a client cannot read blocks that client at it
-forever, so every byte is checked before the 200. This is the hot path: `loggroup_fast_check` knows a group as
-clients usually write one. Everything else is walked here, where a few index operations recognize the usual
-layouts, and all others are parsed field by field.
+forever, so every byte is checked before the 200. This is the hot path: the native part, or without it
+`loggroup_fast_check`, knows a group as clients usually write one. Everything else is walked here, where a
+few index operations recognize the usual layouts, and all others are parsed field by field.
 
 Rejected with MalformedLogGroup: truncated or overlong lengths, wire types other than the field's own, a
 Log without Time, a Content or LogTag without Key or Value, and text that is not UTF-8 (keys, topic,
@@ -11,7 +11,7 @@ source and tags, which both implementations of Python's reader decode as text). 
 be any bytes (docs/sls-protocol.md 3). Unknown fields are accepted.
 """
 
-from loghub.wire import loggroup_fast_check
+from loghub.wire import loggroup_fast_check, native
 from loghub.wire.errors import MalformedLogGroup, TooLarge
 from loghub.wire.protobuf import BYTES, FIXED32, fields, read_field, read_varint
 
@@ -27,13 +27,15 @@ _TIME, _CONTENTS, _TIME_NS = 1, 2, 4
 _KEY, _VALUE = 1, 2
 _LOGS_TAG, _TIME_TAG, _CONTENTS_TAG, _KEY_TAG, _VALUE_TAG = 0x0A, 0x08, 0x12, 0x0A, 0x12
 
+_count_logs = native.count_logs or loggroup_fast_check.count_logs
+
 
 def scan(body: bytes, *, max_logs: int = MAX_LOGS) -> int:
     """Validate one serialized LogGroup and return the number of its logs.
 
     Raises MalformedLogGroup, or TooLarge beyond ``max_logs``.
     """
-    logs = loggroup_fast_check.count_logs(body)
+    logs = _count_logs(body)
     if logs is None:
         return walk(body, max_logs=max_logs)
     if logs > max_logs:
@@ -42,7 +44,7 @@ def scan(body: bytes, *, max_logs: int = MAX_LOGS) -> int:
 
 
 def walk(body: bytes, *, max_logs: int = MAX_LOGS) -> int:
-    """As `scan`, without the protobuf library."""
+    """As `scan`, without the native part and the protobuf library."""
     # The padding lets the index operations below read ahead without a bounds check each time; a read
     # past the end is detected by the single comparison of where a message stops.
     return _scan(body + _PADDING, len(body), max_logs)

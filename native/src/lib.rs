@@ -1,6 +1,7 @@
 //! Native parts of the embedded service (docs/decisions/kafka.md). Each does what a module in Python does, for
 //! what is usual and valid; everything else it leaves to that module, which also has the messages of errors.
 
+mod loggroup;
 mod protobuf;
 mod records;
 
@@ -25,8 +26,14 @@ fn records_of<'py>(
     ))
 }
 
+/// The number of logs in a valid group; None for one that only the Python implementation can judge.
+#[pyfunction]
+fn count_logs(group: &[u8]) -> Option<usize> {
+    loggroup::count_logs(group)
+}
+
 #[pymodule]
 mod loghub_native {
     #[pymodule_export]
-    use super::records_of;
+    use super::{count_logs, records_of};
 }

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from loghub.kafka.records.log_runs import MOST_WINDOW_BYTES, Run, find_run
 from loghub.kafka.records.log_shape import LogShape, shape_of
-from loghub.kafka.records.native import records_of
 from loghub.kafka.wire.record_batch import MAX_RECORDS, finish_batch
 from loghub.kafka.wire.varint import TABLE_SIZE, zigzag, zigzag_table
+from loghub.wire.native import records_of
 from loghub.wire.protobuf import fields, read_field, read_varint
 
 _LOGS = 1

@@ -9,7 +9,6 @@ time to encode a Fetch answer. The shortest of many runs counts, since other pro
 import time
 from collections.abc import Callable
 
-from loghub.kafka.records import native
 from loghub.kafka.records.record_form import RecordForm
 from loghub.kafka.records.to_batch import batch_in_python, batch_of
 from loghub.kafka.records.to_log_group import log_group_of
@@ -18,6 +17,7 @@ from loghub.kafka.wire.fetch import FetchableTopicResponse, FetchResponse, Parti
 from loghub.kafka.wire.frames import RequestHeader, encode_response, response_buffers
 from loghub.kafka.wire.record_batch import Record, build_batch
 from loghub.kafka.wire.record_batch_reader import read_produced
+from loghub.wire import native
 from loghub.wire.loggroup import Log, LogGroup, encode
 
 RUNS, LOGS, CONTENT_BYTES = 100, 200, 200

@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from loghub.wire import loggroup, loggroup_fast_check
+from loghub.wire import loggroup, loggroup_fast_check, native
 from loghub.wire.errors import MalformedLogGroup, TooLarge
 from loghub.wire.loggroup import Log, LogGroup
 from loghub.wire.loggroup_validation import scan, walk
@@ -29,6 +29,10 @@ def group_field(number: int, value: bytes) -> bytes:
 
 TIME = b"\x08\x05"
 PAIR = group_field(2, group_field(1, b"k") + group_field(2, b"v"))
+FAST_CHECKS = {"protobuf": loggroup_fast_check.count_logs}
+if native.count_logs is not None:
+    FAST_CHECKS["native"] = native.count_logs
+with_each = pytest.mark.parametrize("count_logs", FAST_CHECKS.values(), ids=FAST_CHECKS)
 
 
 @given(groups)
@@ -36,9 +40,10 @@ def test_a_valid_group_has_as_many_logs_as_were_encoded(group: LogGroup) -> None
     assert scan(loggroup.encode(group)) == walk(loggroup.encode(group)) == len(group.logs)
 
 
+@with_each
 @given(groups)
-def test_the_fast_check_knows_what_clients_write(group: LogGroup) -> None:
-    assert loggroup_fast_check.count_logs(loggroup.encode(group)) == len(group.logs)
+def test_a_fast_check_knows_what_clients_write(count_logs: native.CountLogs, group: LogGroup) -> None:
+    assert count_logs(loggroup.encode(group)) == len(group.logs)
 
 
 def test_a_large_group_is_walked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,9 +79,12 @@ def damaged(draw: st.DrawFn) -> bytes:
     return bytes(body)
 
 
+@with_each
 @given(damaged() | st.binary(max_size=80))
-def test_the_fast_check_accepts_nothing_that_the_walk_refuses(body: bytes) -> None:
-    found = loggroup_fast_check.count_logs(body)
+def test_a_fast_check_accepts_nothing_that_the_walk_refuses(
+    count_logs: native.CountLogs, body: bytes
+) -> None:
+    found = count_logs(body)
     assert found is None or found == walk(body)
 
 

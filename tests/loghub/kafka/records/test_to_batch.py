@@ -14,10 +14,11 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loghub.kafka.records import native, to_batch
+from loghub.kafka.records import to_batch
 from loghub.kafka.records.log_runs import Run, find_run
 from loghub.kafka.records.to_batch import batch_in_python, batch_of
 from loghub.kafka.wire.record_batch import MAX_RECORDS, Record
+from loghub.wire import native
 from loghub.wire.errors import MalformedLogGroup
 from loghub.wire.loggroup import Log, LogGroup, decode, encode
 from loghub.wire.protobuf import BYTES, FIXED32, VARINT, delimited, tag, varint
