@@ -48,8 +48,7 @@ $(READY): $(LOCKS) pyproject.toml locks/native.txt $(NATIVE)
 	@$(if $(CARGO),{ $(BUILD_NATIVE); } || echo "the native part was not built (make native says more); Python does the same")
 	@touch $@
 
-# Without --verbose cargo says what it compiles only if that fails. What it compiled of other crates is kept for
-# every checkout.
+# What cargo compiles of other crates is kept for every checkout.
 define BUILD_NATIVE
 rm -rf $(WHEELS) \
 	&& $(UV) pip install --quiet --python $(PY) --require-hashes -r locks/native.txt \
