@@ -1,5 +1,7 @@
 //! Log groups as the records of a Kafka batch: what `loghub/kafka/records/to_batch.py` does.
 
+use std::collections::{HashMap, HashSet};
+
 use crate::protobuf::{read_varint, split_field, BYTES, FIXED32, VARINT};
 
 const KEY: &[u8] = b"key";
@@ -171,11 +173,18 @@ fn shape_of(names: &[&[u8]], raw: bool) -> Option<Shape> {
     if names.len() == 1 {
         return Some(Shape::Single);
     }
+    // A log may have as many fields as its bytes allow, so no name is looked for among all others.
+    let last: HashMap<&[u8], usize> = names
+        .iter()
+        .enumerate()
+        .map(|(at, name)| (*name, at))
+        .collect();
+    let mut seen = HashSet::with_capacity(names.len());
     let mut around = Vec::with_capacity(names.len());
     let mut counts = Vec::with_capacity(names.len());
     for (index, name) in names.iter().enumerate() {
         std::str::from_utf8(name).ok()?;
-        if place(name) != Some(index) {
+        if !seen.insert(*name) {
             continue; // its value takes the place of the first one
         }
         let mut text = if index == 0 {
@@ -186,7 +195,7 @@ fn shape_of(names: &[&[u8]], raw: bool) -> Option<Shape> {
         put_escaped(&mut text, name);
         text.extend_from_slice(b"\":\"");
         around.push(text);
-        counts.push(names.iter().rposition(|other| other == name)?);
+        counts.push(last[name]);
     }
     if around.len() < names.len() || names.is_empty() {
         return Some(Shape::Repeated { around, counts });
