@@ -1,13 +1,25 @@
 """Consumers that end at a time, which is that of receipt in whole seconds."""
 
+import threading
 import time
 from typing import Any
 
 import pytest
 
 from loghub.client.port import CheckpointInfo
+from loghub.clock import SystemClock
 from loghub_worker.api import Consumer, LogBatch, MultiLogstoreConsumer, Tracker
-from tests.loghub_worker.consumer.support import Running, Seen, Site, running, wait_for
+from loghub_worker.consumer import consumer as consumer_module
+from loghub_worker.consumer import end_time
+from tests.loghub_worker.consumer.support import (
+    RecordingListener,
+    Running,
+    Seen,
+    Site,
+    released,
+    running,
+    wait_for,
+)
 from tests.loghub_worker.consumer.test_static_assignment import nothing, settings_of
 
 pytestmark = pytest.mark.long
@@ -89,3 +101,87 @@ def test_several_logstores_have_no_end_time(site: Site) -> None:
     settings = site.settings(logstore="", end_time_s=1)
     with pytest.raises(ValueError, match="end_time_s is set; run a Consumer for each"):
         MultiLogstoreConsumer(settings, lambda _: Seen().factory, ["access"])
+
+
+def test_the_children_of_a_split_before_the_end_are_read_although_the_group_begins_at_the_end(
+    site: Site,
+) -> None:
+    site.prepare(order=True)
+    seen = Seen(lambda _, tracker: tracker.save(persist=False))
+    end = int(time.time()) + 2
+    settings = site.settings(end_time_s=end, start_position="end", checkpoint_interval_s=3.0)
+    run = Running(Consumer(settings, seen.factory))
+    wait_for(lambda: "initialize 0" in seen.calls, "the shard")
+    ids = site.put(1)
+    site.client.split_shard(site.logstore, 0)
+    ids += site.put(1, shard=1) + site.put(1, shard=2)
+    assert time.time() < end
+    run.join()
+    assert (run.error, sorted(seen.ids())) == (None, sorted(ids))
+
+
+class ShiftedClock(SystemClock):
+    """The wall clock of a machine that is wrong."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def unix_s(self) -> float:
+        return super().unix_s() + self.ahead_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ShiftedClock:
+    clock = ShiftedClock()
+    monkeypatch.setattr(consumer_module, "SystemClock", lambda: clock)
+    return clock
+
+
+def test_what_is_written_just_after_the_end_time_has_passed_here_is_read(
+    site: Site, clock: ShiftedClock
+) -> None:
+    site.prepare()
+    end = int(time.time()) + 2
+    clock.ahead_s = end - time.time()
+    seen = Seen()
+    run = Running(Consumer(site.settings(end_time_s=end), seen.factory))
+    wait_for(lambda: "initialize 0" in seen.calls, "the shard")
+    ids = site.put(1)
+    assert time.time() < end <= clock.unix_s()
+    run.join()
+    assert seen.ids() == ids
+
+
+def test_a_clock_that_was_ahead_for_a_while_does_not_move_the_end(site: Site, clock: ShiftedClock) -> None:
+    site.prepare()
+    ids = site.put(1)
+    end, may_end = int(time.time()) + 3, threading.Event()
+
+    def process(_: LogBatch, tracker: Tracker) -> None:
+        may_end.wait()
+        tracker.save()
+
+    seen = Seen(process)
+    with released(may_end):
+        run = Running(Consumer(site.settings(end_time_s=end), seen.factory))
+        wait_for(lambda: seen.ids() == ids, "the first batch")
+        clock.ahead_s = 3600
+        wait_for(lambda: run.consumer._table.slot(0).flow.end is not None, "an end")
+        clock.ahead_s = 0
+        ids += site.put(1)
+        assert time.time() < end
+    run.join()
+    assert seen.ids() == ids
+
+
+def test_a_listener_may_go_back_although_the_group_has_read_everything(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(end_time, "INTERVAL_S", 0.001)  # before the first heartbeat is answered
+    site.prepare()
+    ids, end, seen = site.put(1), next_second(), Seen()
+    Running(Consumer(site.settings(end_time_s=end), seen.factory)).join()
+    listener = RecordingListener(lambda shards: again.seek(shards[0], "begin"))
+    again = Consumer(site.settings(end_time_s=end), seen.factory, listener)
+    Running(again).join()
+    assert seen.ids() == ids + ids

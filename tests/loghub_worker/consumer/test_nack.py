@@ -321,3 +321,33 @@ def test_after_kills_whatever_was_not_acknowledged_comes_again(site: Site) -> No
         seen += last.ids()
     assert acknowledged == set(site.sent), "nothing is passed that was not acknowledged"
     print(f"sent {len(site.sent)}, delivered {seen.total()}, repeated {seen.total() - len(site.sent)}")
+
+
+def test_what_was_refused_before_a_save_is_refused_again_with_all_up_to_a_log(site: Site) -> None:
+    site.prepare()
+    ids = site.put(4, logs=1)
+    refused: list[str] = []
+
+    def process(logs: LogBatch, tracker: Tracker) -> None:
+        if len(logs.groups) == 4 and not refused:
+            tracker.nack(logs.groups[1], delay_s=1000)
+            tracker.save(cursor=logs.groups[2].cursor)
+            tracker.nack_up_to(logs.groups[3], delay_s=0.05)
+            refused.extend(ids[1:])
+        tracker.save()
+
+    seen = Seen(process)
+    with running(Consumer(site.settings(max_wait_s=0.3, max_logs=4), seen.factory)) as run:
+        wait_for(lambda: site.saved() == site.ends(), "all to be acknowledged")
+        assert run.consumer.errors() == ()
+    assert seen.ids() == ids + refused
+
+
+def test_a_time_that_is_far_away_does_not_end_the_consumer(site: Site) -> None:
+    site.prepare()
+    ids = site.put(2, logs=1)
+    seen = Seen(lambda logs, tracker: tracker.nack(logs.groups[0], delay_s=1e10))
+    with running(Consumer(site.settings(max_bytes=1), seen.factory)):
+        wait_for(lambda: seen.ids() == ids, "both")
+        ids += site.put(1, logs=1)
+        wait_for(lambda: seen.ids() == ids, "what follows")

@@ -1,5 +1,6 @@
 """What is not acknowledged, against a plain model: sets of logs, and numbers as times."""
 
+import math
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -35,6 +36,27 @@ def handed_out(cursors: range, *, due_s: float | None = None) -> Unacknowledged:
     for cursor in cursors:
         unacknowledged.add(Unsettled(cursor, b"12345", None, 1, True, due_s))
     return unacknowledged
+
+
+def test_what_is_refused_twice_for_the_same_time_comes_once() -> None:
+    unacknowledged = handed_out(range(5, 6))
+    for _ in range(2):
+        assert unacknowledged.refuse(5, None, due=at(1.0))
+    assert taken(unacknowledged, 2.0) == [{(5, index) for index in range(LOGS)}]
+    (one,) = unacknowledged
+    assert one.delivery == 2
+
+
+def test_what_is_refused_may_have_no_time_that_comes() -> None:
+    unacknowledged = handed_out(range(5, 6))
+    assert unacknowledged.refuse(5, None, due=at(math.inf))
+    assert (unacknowledged.due_s, taken(unacknowledged, 1e300)) == (math.inf, [])
+
+
+def test_all_up_to_a_log_is_without_what_waits_for_its_first_delivery() -> None:
+    unacknowledged = handed_out(range(5, 7))
+    unacknowledged.add(Unsettled(4, b"12345", None, 1, False, 100.0))
+    assert unacknowledged.up_to(6, 0) == [(5, None), (6, 0)]
 
 
 def at(due_s: float):  # type: ignore[no-untyped-def]

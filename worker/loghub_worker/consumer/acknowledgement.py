@@ -8,6 +8,7 @@ of logs with the same number of deliveries, while new logs go on.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import structlog
 
@@ -192,7 +193,7 @@ class Acknowledgement:
         with self._table.lock:
             self._refuse_all(self._places_up_to(self._places((last,))[-1]), delay_s, reason)
 
-    def _places_up_to(self, last: LogPlace) -> list[LogPlace]:
+    def _places_up_to(self, last: LogPlace) -> Iterable[LogPlace]:
         places = [LogPlace(*place) for place in self._slot.unacknowledged.up_to(last.cursor, last.index)]
         running = self._running
         if running is None or running.again is not None or self._rules.by_log:
@@ -203,7 +204,7 @@ class Acknowledgement:
         if last.index is None or last.cursor not in cursors:
             return places + [LogPlace(cursor) for cursor in cursors]
         places += [LogPlace(cursor) for cursor in cursors[:-1]]
-        return places + [LogPlace(last.cursor, index) for index in range(last.index + 1)]
+        return chain(places, (LogPlace(last.cursor, index) for index in range(last.index + 1)))
 
     def _refuse_all(
         self, places: Iterable[LogPlace], delay_s: float | None, reason: str, *, is_final: bool = False
@@ -226,6 +227,8 @@ class Acknowledgement:
     def _refuse(self, place: LogPlace, due: Due, failure: Failure) -> None:
         unacknowledged = self._slot.unacknowledged
         if place.cursor < self._saved_to:
+            if unacknowledged.refuse(place.cursor, place.index, due=due, failure=failure):
+                return  # it was refused before, so that the save stopped there
             raise ValueError(
                 f"{place} was saved by this batch already; call nack before save, or save(cursor=..) with the"
                 " cursor of the first log that is not done"

@@ -50,6 +50,10 @@ class Assignment(Protocol):
         """Every shard is lost, whatever its processor still does."""
 
     @property
+    def has_joined(self) -> bool:
+        """Whether it is known which shards this consumer has."""
+
+    @property
     def is_drained(self) -> bool:
         """Whether every shard is given up and its checkpoint saved."""
 

@@ -112,6 +112,11 @@ class BodySlice:
         return self.end - self.begin
 
     @property
+    def first(self) -> int:
+        """The cursor of the first of these log groups."""
+        return self.body.first + self.begin
+
+    @property
     def after(self) -> int:
         """The cursor after these log groups."""
         return self.body.after if self.end == self.body.count else self.body.first + self.end
@@ -201,7 +206,7 @@ class LogBatch:
         self.shard = shard
         self.delivery = delivery
         self._slices = slices
-        self.begin = slices[0].body.first + slices[0].begin
+        self.begin = slices[0].first
         self.end = slices[-1].after
         self.size_bytes = sum(part.bytes for part in slices)
         self.groups = LogGroups(slices)

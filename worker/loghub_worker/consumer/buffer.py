@@ -30,8 +30,14 @@ class ShardBuffer:
         self._slices.clear()
         self._sum_up()
 
-    def take(self, *, max_groups: int | None = None) -> LogBatch:
-        """Remove and return the next batch: as much as the limits allow, at least one log group."""
+    @property
+    def first(self) -> int | None:
+        """The cursor of the first log group."""
+        return self._slices[0][0].first if self._slices else None
+
+    def take(self, *, max_groups: int | None = None, end: int | None = None) -> LogBatch:
+        """Remove and return the next batch: as much as the limits allow, at least one log group. `end` is the
+        cursor before which it ends; the first log group lies before."""
         parts: list[BodySlice] = []
         size = logs = groups = 0
         while self._slices:
@@ -39,6 +45,8 @@ class ShardBuffer:
             fits = _fitting(part, self._limits, size=size, logs=logs, is_first=not parts)
             if max_groups is not None:
                 fits = min(fits, max(max_groups - groups, 0 if parts else 1))
+            if end is not None:
+                fits = min(fits, max(0, end - part.first))  # there may be gaps, where log groups expired
             if not fits:
                 break
             taken = BodySlice(part.body, part.begin, part.begin + fits)

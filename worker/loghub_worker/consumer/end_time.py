@@ -14,7 +14,6 @@ import structlog
 from loghub.client.port import LogHub
 from loghub.clock import Clock
 from loghub.wire.errors import LogHubException
-from loghub.worker_contract import first_position
 from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.assignment import Assignment
 from loghub_worker.consumer.settings import ConsumerSettings
@@ -25,6 +24,9 @@ from loghub_worker.log_service import ReportedError, decode_cursor, to_reported_
 log = structlog.get_logger()
 
 INTERVAL_S = 0.5
+# A log group gets its time before it is written, and the clocks of machines differ. So long after the time,
+# its cursor is final.
+SETTLE_S = 2.0
 
 
 class EndTime:
@@ -48,7 +50,7 @@ class EndTime:
         self._end_time_s = settings.end_time_s
         self._clock = clock
         self._on_reached = on_reached
-        self._ends: dict[int, int] = {}  # the cursors of the time, which do not change once it has passed
+        self._ends: dict[int, int] = {}  # the cursors of the time, which do not change while it has passed
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="end-time", daemon=True)
         self.error = ReportedError()
@@ -72,10 +74,13 @@ class EndTime:
             self._table.fail(failure)
 
     def _is_reached(self) -> bool:
-        if self._clock.unix_s() < self._end_time_s:
+        passed_s = self._clock.unix_s() - self._end_time_s
+        slots = self._table.working()
+        if passed_s < 0:
+            self._unbind(slots)
+        if passed_s < SETTLE_S:
             return False
         try:
-            slots = self._table.working()
             self._bound(slots)
             is_reached = self._are_processed(slots) and self._are_others_saved(slots)
         except LogHubException as error:
@@ -86,6 +91,12 @@ class EndTime:
             return False
         self.error = ReportedError()
         return is_reached
+
+    def _unbind(self, slots: Mapping[int, ShardSlot]) -> None:
+        """The clock was wrong when the time seemed to have passed."""
+        self._ends.clear()
+        for slot in slots.values():
+            self._table.apply(slot, lambda flow, _: shard_flow.bounded(flow, end=None))
 
     def _bound(self, slots: Mapping[int, ShardSlot]) -> None:
         for shard, slot in slots.items():
@@ -101,7 +112,8 @@ class EndTime:
 
     def _are_processed(self, slots: Mapping[int, ShardSlot]) -> bool:
         """Whether this consumer has begun all its shards, and has nothing left to do in them."""
-        if {held.shard for held in self._assignment.held()} != set(slots):
+        is_known = self._assignment.has_joined
+        if not is_known or {held.shard for held in self._assignment.held()} != set(slots):
             return False
         with self._table.lock:
             return all(_is_processed(slot) for slot in slots.values())
@@ -116,19 +128,18 @@ class EndTime:
             return True
         saved = self._client.get_checkpoints(settings.logstore, settings.consumer_group)
         cursors = {one.shard: one.cursor for one in saved if one.cursor}
-        return all(
-            decode_cursor(cursors.get(shard) or self._begin_of(shard)) >= self._end_of(shard)
-            for shard in others
-        )
+        return all(self._is_saved(shard, cursors.get(shard)) for shard in others)
 
-    def _begin_of(self, shard: int) -> str:
-        settings = self._settings
-        first = first_position(shard, settings.start_position, last_initial_shard=settings.last_initial_shard)
-        return self._client.get_cursor(settings.logstore, shard, first)
+    def _is_saved(self, shard: int, cursor: str | None) -> bool:
+        """Without a checkpoint nobody has begun the shard yet, wherever that will be."""
+        end = self._end_of(shard)
+        if cursor is not None and decode_cursor(cursor) >= end:
+            return True
+        return decode_cursor(self._client.get_cursor(self._settings.logstore, shard, "begin")) >= end
 
 
 def _is_processed(slot: ShardSlot) -> bool:
     flow = slot.flow
-    if flow.end is None or flow.is_busy or flow.keeps_batch:
+    if flow.end is None or not flow.is_initialized or flow.is_busy or flow.keeps_batch:
         return False
-    return flow.position >= flow.end and not len(slot.unacknowledged)
+    return slot.next_cursor >= flow.end and not len(slot.unacknowledged)

@@ -152,6 +152,11 @@ class GroupAssignment:
             membership.abandon()
 
     @property
+    def has_joined(self) -> bool:
+        with self._shared_state.use() as (membership, _):
+            return membership.state is MemberState.MEMBER
+
+    @property
     def is_drained(self) -> bool:
         with self._shared_state.use() as (membership, _):
             return membership.drained

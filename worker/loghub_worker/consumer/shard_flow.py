@@ -129,12 +129,12 @@ def is_read(flow: ShardFlow) -> bool:
     return flow.end is not None and flow.read_to >= flow.end
 
 
-def room_to_end(flow: ShardFlow, *, has_passed: bool) -> int | None:
-    """How many log groups may be handed over before the end that the settings give; None: any number.
+def room_to_end(flow: ShardFlow, *, first: int, has_passed: bool) -> int | None:
+    """How many log groups from `first` on may be handed over before the end of the settings; None: any.
     `has_passed`: the time of the end has, so that nothing may before its cursor is known."""
     if flow.end is None:
         return 0 if has_passed else None
-    return max(0, flow.end - flow.position)
+    return max(0, flow.end - first)
 
 
 def pull_due_s(flow: ShardFlow, *, share_bytes: int) -> float | None:
@@ -345,8 +345,8 @@ def _moved(flow: ShardFlow, *, to: int, now: float) -> ShardFlow:
     )
 
 
-def bounded(flow: ShardFlow, *, end: int) -> ShardFlow:
-    """The time at which the shard ends has passed, and this is its cursor."""
+def bounded(flow: ShardFlow, *, end: int | None) -> ShardFlow:
+    """The time at which the shard ends has passed, and this is its cursor; None: it lies ahead after all."""
     return replace(flow, end=end)
 
 

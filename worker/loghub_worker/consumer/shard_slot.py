@@ -46,6 +46,11 @@ class ShardSlot:
     failure_error: ReportedError = field(default_factory=ReportedError)  # while logs cannot be settled
     waiting: Waiting | None = None  # the last that were found
 
+    @property
+    def next_cursor(self) -> int:
+        """Of the next log group to hand over. Those between the position and what was pulled have expired."""
+        return max(self.flow.position, self.buffer.first or 0)
+
 
 def kept_again(flow: ShardFlow, taken: Sequence[Unsettled]) -> Kept:
     """What is handed over again, as a batch."""

@@ -34,6 +34,7 @@ from loghub_worker.failure.failure_policy import FailurePolicy
 from loghub_worker.log_service import ReportedError
 
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.2, 10.0
+LONGEST_WAIT_S = 86_400.0  # a time that the user gave may be further away than a lock can wait
 Event = Callable[[ShardFlow, float], ShardFlow]
 
 
@@ -241,7 +242,9 @@ class ShardTable:
                 if step.step is not Step.WAIT:
                     self._begin(slot, step.step)
                     return step.step
-                slot.changed.wait(None if step.at_s is None else max(0.0, step.at_s - now))
+                slot.changed.wait(
+                    None if step.at_s is None else min(LONGEST_WAIT_S, max(0.0, step.at_s - now))
+                )
 
     def _next_step(self, slot: ShardSlot, now: float) -> NextStep:
         step = self._ready_step(slot, now)
@@ -266,7 +269,7 @@ class ShardTable:
     def _room(self, slot: ShardSlot) -> int | None:
         floor, flow = slot.unacknowledged.floor, slot.flow
         has_passed = self.end_time_s is not None and self.clock.unix_s() >= self.end_time_s
-        to_end = room_to_end(flow, has_passed=has_passed)
+        to_end = room_to_end(flow, first=slot.next_cursor, has_passed=has_passed)
         rooms = (self._redelivery.room(floor=floor, position=flow.position), to_end)
         return min((room for room in rooms if room is not None), default=None)
 
@@ -296,7 +299,8 @@ class ShardTable:
             self.apply_locked(slot, lambda flow, _: shard_flow.batch_began(flow))
         elif step is Step.PROCESS:
             if slot.kept is None or not slot.flow.keeps_batch:
-                slot.kept = Kept(slot.buffer.take(max_groups=self._most(slot)), slot.flow.generation)
+                batch = slot.buffer.take(max_groups=self._most(slot), end=slot.flow.end)
+                slot.kept = Kept(batch, slot.flow.generation)
             self.apply_locked(slot, lambda flow, _: shard_flow.batch_began(flow))
         elif step in (Step.INITIALIZE, Step.SHUT_DOWN):
             self.apply_locked(slot, lambda flow, _: shard_flow.user_code_began(flow))

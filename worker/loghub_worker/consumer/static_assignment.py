@@ -102,6 +102,10 @@ class StaticAssignment:
         self.wake()
 
     @property
+    def has_joined(self) -> bool:
+        return True
+
+    @property
     def is_drained(self) -> bool:
         return True  # nothing is saved
 

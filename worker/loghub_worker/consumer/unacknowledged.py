@@ -129,7 +129,7 @@ class Unacknowledged:
             heapq.heappush(self._cursors, one.cursor)
         parts.append(one)
         self.bytes += len(one.raw) + ENTRY_BYTES
-        self._set_due(one, one.due_s)
+        self._enqueue(one)
 
     def acknowledge(self, cursor: int, index: int | None = None) -> bool:
         """A log, or all of a log group, is done. False if it was not here."""
@@ -241,19 +241,20 @@ class Unacknowledged:
             if one.is_out:
                 one.failure = TIMED_OUT
             one.delivery += 1
-            one.is_out = True
+            one.is_out, one.due_s = True, None
             self._set_due(one, None if again is None else again(one.delivery))
         return sorted(taken, key=lambda one: (one.cursor, min(one.only or (0,))))
 
     def up_to(self, cursor: int, index: int | None) -> list[tuple[int, int | None]]:
         """The log groups, or logs of the last one, that are here up to a log; without an index, up to the end
-        of a log group."""
-        whole = [(one, None) for one in self._by_cursor if one < cursor or (one == cursor and index is None)]
-        if index is None:
-            return sorted(whole)
-        parts = self._by_cursor.get(cursor, ())
+        of a log group. Those that still wait for their first delivery are left out."""
+        came = [at for at, parts in self._by_cursor.items() if at <= cursor and any(map(_has_come, parts))]
+        whole = [(at, None) for at in sorted(came) if at < cursor or index is None]
+        if index is None or cursor not in came:
+            return [*whole]
+        parts = self._by_cursor[cursor]
         logs = sorted(number for one in parts for number in self._logs_of(one) if number <= index)
-        return [*sorted(whole), *((cursor, number) for number in logs)]
+        return [*whole, *((cursor, number) for number in logs)]
 
     # -- parts of a log group
 
@@ -278,18 +279,27 @@ class Unacknowledged:
         return bool(found)
 
     def _set_due(self, one: Unsettled, due_s: float | None) -> None:
-        one.due_s = due_s
-        if due_s is not None:
-            heapq.heappush(self._due, (due_s, next(self._numbers), one))
+        if due_s != one.due_s:  # a second entry with the same time would hand it over twice
+            one.due_s = due_s
+            self._enqueue(one)
+
+    def _enqueue(self, one: Unsettled) -> None:
+        if one.due_s is not None:
+            heapq.heappush(self._due, (one.due_s, next(self._numbers), one))
 
 
 def _alike(one: Unsettled, other: Unsettled) -> bool:
     return (one.delivery, one.due_s, one.failure) == (other.delivery, other.due_s, other.failure)
 
 
+def _has_come(one: Unsettled) -> bool:
+    return one.is_out or one.failure is not None
+
+
 def _on_grid(due_s: float) -> float:
     """Logs that are refused one after the other come again together."""
-    return math.ceil(due_s / GRID_S) * GRID_S
+    grids = due_s / GRID_S
+    return due_s if math.isinf(grids) else math.ceil(grids) * GRID_S
 
 
 def _holds(due_s: float, _: int, one: Unsettled) -> bool:
