@@ -138,8 +138,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ShiftedClock:
 
 
 def test_what_is_written_just_after_the_end_time_has_passed_here_is_read(
-    site: Site, clock: ShiftedClock
+    site: Site, clock: ShiftedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(end_time, "INTERVAL_S", 0.001)  # before it is written
     site.prepare()
     end = int(time.time()) + 2
     clock.ahead_s = end - time.time()

@@ -131,7 +131,7 @@ class EndTime:
         return all(self._is_saved(shard, cursors.get(shard)) for shard in others)
 
     def _is_saved(self, shard: int, cursor: str | None) -> bool:
-        """Without a checkpoint nobody has begun the shard yet, wherever that will be."""
+        """Without a checkpoint no consumer has begun the shard yet, wherever that will be."""
         end = self._end_of(shard)
         if cursor is not None and decode_cursor(cursor) >= end:
             return True
