@@ -3,10 +3,10 @@
 A frame is a length of four bytes and a request. A length costs a client nothing, so memory is used only as
 bytes arrive. Of the requests that a connection has sent and that are not answered, some KiB are free; a frame
 beyond them begins only once its whole length is taken from the budget that all connections share, so that one
-that has begun can always be completed. While that budget is used up, the connection whose frame began first
-and is not complete is closed, after some seconds. Reading stops while requests wait for their turn, or for
-memory. One deadline is always set while the client has to do something: to log in, to complete a frame, to
-send the next request, to read an answer.
+that has begun can always be completed. While that budget is used up, the connection that has held a part of
+it for longest, in the middle of a frame or waiting for news or for its client, is closed, after some seconds.
+Reading stops while requests wait for their turn, or for memory. One deadline is always set while the client
+has to do something: to log in, to complete a frame, to send the next request, to read an answer.
 
 Requests are carried out one after the other, as Kafka does; only Produce requests overlap: the next one is
 ordered while the one before becomes durable, so that one connection is not bound to one disk sync at a time.
@@ -24,7 +24,7 @@ import structlog
 from loghub.kafka.broker.answer import Answer, Complete, Disconnect
 from loghub.kafka.broker.counts import BrokerCounts
 from loghub.kafka.broker.limits import BrokerLimits
-from loghub.kafka.broker.stalled import StalledClients
+from loghub.kafka.broker.stalled import RequestMemory, StalledClients
 from loghub.kafka.broker.store import Budget
 
 _log = structlog.get_logger("loghub.kafka")
@@ -72,11 +72,11 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What all connections share; ``budget`` is for large requests, ``senders`` are in the middle of one."""
+    """What all connections share; ``budget`` is for large requests, and ``holders`` have a part of it."""
 
     limits: BrokerLimits
     budget: Budget
-    senders: StalledClients
+    holders: StalledClients
     stalled: StalledClients
     counts: BrokerCounts
     # What one read has, which is copied at once. A view, since asyncio's TLS writes into slices of it.
@@ -97,8 +97,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.admitted = admitted
         self.transport: asyncio.Transport
         self._limits = resources.limits
-        self._budget = resources.budget
-        self._senders = resources.senders
+        self.memory = RequestMemory(resources.budget, resources.holders, self.abort)
         self._stalled = resources.stalled
         self._counts = resources.counts
         self._make_session = make_session
@@ -158,8 +157,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         for task in self._tasks:
             task.cancel()
         self._stalled.remove(self.abort)
-        self._senders.remove(self.abort)
-        self._budget.used -= self._taken + sum(frame.taken for frame in self._frames)
+        self.memory.close()
+        self.memory.release(self._taken + sum(frame.taken for frame in self._frames))
         while not self._answers.empty():
             self._release(self._answers.get_nowait()[1])
         self._taken = 0
@@ -169,6 +168,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._writable.clear()
         self._stalled.add(self.abort)
+        self.memory.begin_waiting()
         self.admitted.waiting = True
         if self._answer_deadline is None:
             self._answer_deadline = self._loop.call_later(self._limits.answer_s, self.transport.abort)
@@ -176,6 +176,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._writable.set()
         self._stalled.remove(self.abort)
+        self.memory.end_waiting()
         self.admitted.waiting = False
         if self._answer_deadline is not None and not self._ending:
             self._answer_deadline.cancel()
@@ -216,7 +217,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             del self._buffer[:end]
             self._free_bytes += 0 if frame.taken else self._size
             self._size, self._taken = None, 0
-            self._senders.remove(self.abort)
+            self.memory.arrived()
             self._frames.append(frame)
             self._unanswered += 1
             if self._deadline_of is _Step.COMPLETE_FRAME:
@@ -238,18 +239,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return False
         if self._free_bytes + size > limits.free_bytes and not self._take(size):
             return False
-        self._size = size
+        self._size, self._wait_until_s = size, None
         return True
 
     def _take(self, size: int) -> bool:
         """Whether memory for a frame is available; otherwise stop reading, and try again later."""
-        if self._budget.used + size <= self._budget.limit:
-            self._budget.used += size
+        if self.memory.take(size):
             self._taken = size
-            self._wait_until_s = None
-            self._senders.add(self.abort)
             return True
-        self._senders.end_oldest()
         now_s = self._loop.time()
         if self._wait_until_s is None:
             self._wait_until_s = now_s + self._limits.memory_wait_s
@@ -374,7 +371,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._close()
 
     def _release(self, frame: _Frame) -> None:
-        self._budget.used -= frame.taken
+        self.memory.release(frame.taken)
         if not frame.taken:
             self._free_bytes -= len(frame.data)
 

@@ -18,6 +18,7 @@ from loghub.kafka.broker.calls import Address, Broker, Call
 from loghub.kafka.broker.connection import Admitted
 from loghub.kafka.broker.handlers import HANDLERS
 from loghub.kafka.broker.reply import Finish, nothing
+from loghub.kafka.broker.stalled import RequestMemory
 from loghub.kafka.broker.store import Login
 from loghub.kafka.wire.apis import ApiKey, api_versions_response
 from loghub.kafka.wire.error_codes import ErrorCode
@@ -39,7 +40,7 @@ _PRODUCE_PREFIX = int(ApiKey.PRODUCE).to_bytes(2, "big")
 
 class ClientSession:
     """The session of one connection. ``admit`` is called with the key's id at the login, and says whether
-    the key may have another connection."""
+    the key may have another connection; ``memory`` is of the connection's requests."""
 
     def __init__(
         self,
@@ -49,12 +50,14 @@ class ClientSession:
         address: Address,
         client_host: str,
         admit: Callable[[str], bool],
+        memory: RequestMemory,
     ) -> None:
         self._broker = broker
         self._admitted = admitted
         self._address = address
         self._client_host = client_host
         self._admit = admit
+        self._memory = memory
         self._login: Login | None = None
         self._mechanism_chosen = False
         self._bare_tokens = False  # after a SaslHandshake of version 0
@@ -108,7 +111,8 @@ class ClientSession:
         """The service does nothing for the connection meanwhile, so it may be closed for another one."""
         self._admitted.waiting = True
         try:
-            yield
+            with self._memory.waiting():
+                yield
         finally:
             self._admitted.waiting = False
 

@@ -49,7 +49,7 @@ class KafkaEndpoint:
         self._resources = Resources(
             limits=broker.limits,
             budget=budgets[0],
-            senders=StalledClients(broker.clock, grace_s=broker.limits.send_grace_s),
+            holders=StalledClients(broker.clock, grace_s=broker.limits.send_grace_s),
             stalled=broker.stalled,
             counts=broker.counts,
         )
@@ -113,6 +113,7 @@ class KafkaEndpoint:
             address=self._port.advertised or Address(here[0].removeprefix(_MAPPED), here[1]),
             client_host=there[0].removeprefix(_MAPPED),
             admit=lambda key_id: self.connections.authenticated(admitted, key_id),
+            memory=connection.memory,
         )
 
     def _closed(self, connection: KafkaConnection, admitted: Connection) -> None:

@@ -187,20 +187,14 @@ class Client:
         max_wait_ms: int = 0,
         min_bytes: int = 1,
     ) -> PartitionData:
-        body = FetchRequest(
+        body = fetch_request(
+            offset,
+            partition=partition,
+            topic=topic,
+            max_bytes=max_bytes,
+            partition_max_bytes=partition_max_bytes,
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
-            max_bytes=max_bytes,
-            topics=(
-                FetchTopic(
-                    topic=topic,
-                    partitions=(
-                        FetchPartition(
-                            partition=partition, fetch_offset=offset, partition_max_bytes=partition_max_bytes
-                        ),
-                    ),
-                ),
-            ),
         )
         answer = await self.call(ApiKey.FETCH, body)
         return answer.responses[0].partitions[0]
@@ -212,6 +206,25 @@ class Client:
         body = ListOffsetsRequest(topics=(ListOffsetsTopic(name=topic, partitions=(asked,)),))
         answer = await self.call(ApiKey.LIST_OFFSETS, body)
         return answer.topics[0].partitions[0]
+
+
+def fetch_request(
+    offset: int,
+    *,
+    partition: int = 0,
+    topic: str = TOPIC,
+    max_bytes: int = 1 << 20,
+    partition_max_bytes: int = 1 << 20,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+) -> FetchRequest:
+    asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=partition_max_bytes)
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        topics=(FetchTopic(topic=topic, partitions=(asked,)),),
+    )
 
 
 def produce_request(

@@ -4,15 +4,18 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from loghub.kafka.broker.limits import BrokerLimits
 from loghub.kafka.wire.apis import ApiKey
+from loghub.kafka.wire.fetch import ForgottenTopic
 from loghub.kafka.wire.frames import RequestHeader, encode_request
 from loghub.kafka.wire.metadata import MetadataRequest, MetadataRequestTopic
 from tests.loghub.kafka.broker.broker_place import (
     Client,
     Closed,
     Place,
+    fetch_request,
     produce_request,
     run,
     values_of,
@@ -61,6 +64,31 @@ def test_a_client_that_stalls_in_a_request_is_closed_whatever_it_drips(tmp_path:
         assert await is_served(other)
 
     run(scenario, tmp_path / "d", limits=BrokerLimits(frame_s=0.2))
+
+
+@pytest.mark.parametrize("where", ["in the request that waits", "behind it"])
+def test_a_client_that_waits_for_news_gives_way_to_one_that_needs_its_memory(
+    tmp_path: Path, where: str
+) -> None:
+    """A request that waits may have what nobody reads, or others after it."""
+
+    async def scenario(place: Place) -> None:
+        holder, client = await place.client(), await place.client()
+        fat = tuple(ForgottenTopic(topic="x" * 30_000, partitions=()) for _ in range(30))
+        first = fetch_request(0, max_wait_ms=60_000)
+        if where == "behind it":
+            holder.send(ApiKey.FETCH, first)
+        holder.send(ApiKey.FETCH, structs.replace(first, forgotten_topics_data=fat))
+        while place.budgets[0].used < 900_000:
+            await asyncio.sleep(0.01)
+        stored = asyncio.create_task(client.produce("y" * 400_000, partition=1))
+        done, _ = await asyncio.wait({stored}, timeout=0.2)
+        assert not done, "it has some seconds"
+        place.clock.ahead_s += 6
+        assert (await stored).error_code == 0
+        assert await holder.is_closed()
+
+    run(scenario, tmp_path / "d", memory=1_000_000, shards=2)
 
 
 @pytest.mark.long

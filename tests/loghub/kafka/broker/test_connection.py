@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from loghub.clock import SystemClock
 from loghub.kafka.broker.answer import NO_ANSWER, Answer, Complete
 from loghub.kafka.broker.connection import KafkaConnection, Resources
 from loghub.kafka.broker.counts import BrokerCounts
 from loghub.kafka.broker.limits import BrokerLimits
 from loghub.kafka.broker.stalled import StalledClients
 from loghub.service.memory import MemoryBudget
+from tests.loghub.kafka.broker.broker_place import ShiftedClock
 
 LIMITS = BrokerLimits(free_bytes=1000, frame_bytes=100_000, queued_requests=8)
 OVERLAPPING = b"o"
@@ -64,7 +64,7 @@ class WaitingSession:
         return NO_ANSWER
 
 
-class CountingSenders(StalledClients):
+class CountingHolders(StalledClients):
     """How often a request has found no memory."""
 
     refusals = 0
@@ -78,7 +78,8 @@ class Stage:
     """A connection that is open, and its parts."""
 
     def __init__(self, *, memory: int) -> None:
-        self.senders = CountingSenders(SystemClock(), grace_s=1)
+        self.clock = ShiftedClock()
+        self.holders = CountingHolders(self.clock, grace_s=1)
         self.budget = MemoryBudget("requests", limit=memory)
         self.session = WaitingSession()
         self.transport = FakeTransport()
@@ -87,8 +88,8 @@ class Stage:
             resources=Resources(
                 limits=LIMITS,
                 budget=self.budget,
-                senders=self.senders,
-                stalled=StalledClients(SystemClock(), grace_s=1),
+                holders=self.holders,
+                stalled=StalledClients(self.clock, grace_s=1),
                 counts=BrokerCounts(),
             ),
             make_session=lambda _: self.session,
@@ -179,11 +180,11 @@ def test_a_request_that_waits_for_memory_asks_again_by_one_timer_only() -> None:
     async def story(stage: Stage) -> None:
         stage.budget.used = 45_000  # by others
         stage.receive(5 * frame(10) + frame(20_000)[:100])
-        assert stage.senders.refusals == 1
+        assert stage.holders.refusals == 1
         stage.session.go_on.set()
         await stage.settle()
         assert stage.session.begun == 5
-        assert stage.senders.refusals == 1
+        assert stage.holders.refusals == 1
         stage.budget.used = 0
         while not stage.transport.reads:
             await asyncio.sleep(0.01)
@@ -191,6 +192,43 @@ def test_a_request_that_waits_for_memory_asks_again_by_one_timer_only() -> None:
         stage.receive(frame(20_000)[100:])
         await stage.settle()
         assert stage.session.begun == 6
+
+    run(story)
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_memory_of_requests_behind_an_answer_that_is_not_read_is_there_for_others(is_read: bool) -> None:
+    """As long as the client reads, the requests wait for the service, and are no reason to end it."""
+
+    async def story(stage: Stage) -> None:
+        stage.receive(frame(20_000))
+        if not is_read:
+            stage.connection.pause_writing()
+        stage.clock.ahead_s += 2
+        stage.holders.end_oldest()
+        assert stage.transport.closing is not is_read
+
+    run(story)
+
+
+def test_each_request_may_wait_for_memory_for_the_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was free in the end, since those before it were answered, takes none from the next one."""
+
+    async def story(stage: Stage) -> None:
+        stage.budget.used = 50_000  # by others
+        stage.receive(frame(900) + frame(500)[:100])
+        await stage.settle()
+        assert stage.holders.refusals == 1
+        stage.session.go_on.set()
+        while not stage.transport.reads:
+            await asyncio.sleep(0.01)
+        loop = asyncio.get_running_loop()
+        later_s = loop.time() + LIMITS.memory_wait_s
+        monkeypatch.setattr(loop, "time", lambda: later_s)
+        stage.receive(frame(500)[100:] + frame(20_000)[:100])
+        assert stage.holders.refusals == 2
+        assert not stage.transport.closing
+        stage.budget.used = 0
 
     run(story)
 
