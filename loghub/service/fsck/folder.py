@@ -17,6 +17,7 @@ from loghub.service.facts import ServiceFact
 from loghub.service.fsck.progress import Progress
 from loghub.service.storage.data_folder import DATABASE_NAME, write_state
 from loghub.service.storage.database import Database, DatabaseUnusable, NewerSchema
+from loghub.service.storage.log_inspection import inspect_log
 from loghub.service.survey import Survey, survey_catalog, survey_log
 
 LOST_AND_FOUND = "lost-and-found"
@@ -55,15 +56,24 @@ def read(data: str, progress: Progress) -> Survey:
             survey = survey_catalog(disk, data, None, has_wal=has_wal)
             # The path in the message is that of the copy.
             survey.catalog = replace(survey.catalog, unusable=str(error).replace(folder, data))
-            return survey
         finally:
             if database is not None:
                 database.close()
+    _refuse_newer(disk, survey)
     shards = survey.catalog.shards.values()
     for number, shard in enumerate(shards, start=1):
         progress.shard(number, len(shards))
         survey_log(disk, survey, shard)
     return survey
+
+
+def _refuse_newer(disk: ReadOnlyDisk, survey: Survey) -> None:
+    """Logs that the catalog lacks, or all of them if there is none, may be of a newer release as well: then
+    none of the repairs that would be proposed is right. Raises OSError, NewerFormat."""
+    known = survey.catalog.shards.keys() | survey.catalog.deletions
+    for found in survey.folders.shards:
+        if (found.logstore, found.shard) not in known:
+            inspect_log(disk, found.path)
 
 
 def _copy(path: str, folder: str) -> Database | None:

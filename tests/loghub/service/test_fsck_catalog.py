@@ -238,6 +238,29 @@ def test_a_folder_of_a_newer_release_is_refused_and_stays_as_it_is(
         live(data, ManualClock(), nothing)
 
 
+def no_catalog(data: Path) -> None:
+    for path in data.glob("metadata.sqlite*"):
+        path.unlink()
+
+
+def damaged_catalog(data: Path) -> None:
+    (data / "metadata.sqlite").write_bytes(bytes(5000))
+
+
+@pytest.mark.parametrize("become", [no_catalog, damaged_catalog])
+@pytest.mark.parametrize("repair", [(), ("--accept-catalog",), ("--drop", str(STORE_ID))])
+def test_logs_of_a_newer_release_are_refused_without_a_catalog_that_knows_them_too(
+    fsck: Fsck, data: Path, become: Callable[[Path], None], repair: tuple[str, ...]
+) -> None:
+    become(data)
+    newer_segments(data)
+    before = files(data)
+    refused = fsck(*repair)
+    assert (refused.status, refused.document) == (3, {})
+    assert "use the release that has written it, or a newer one" in refused.error
+    assert files(data) == before
+
+
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"folder": "\xff"}', bytes(100)])
 def test_a_damaged_state_of_the_folder_is_named_and_replaced_on_request(
     fsck: Fsck, data: Path, clock: ManualClock, content: bytes
