@@ -224,25 +224,33 @@ class Producers:
 
 
 class LaterBatches:
-    """The newest batches that the logs have besides what was ``saved``, of at most ``most`` producers: the
-    one unused for longest is forgotten first, with what was saved of it, since that is too old to go on from.
+    """The newest batches that the logs have besides what was ``saved``, of at most ``most`` producers: those
+    unused for longest are forgotten first, with what was saved of them, since that is too old to go on from.
     """
 
     def __init__(self, saved: Iterable[SavedProducer], most: int) -> None:
         self._saved = {one.key: one for one in saved}
         self._most = most
-        self._found: OrderedDict[ProducerKey, deque[StoredBatch]] = OrderedDict()
+        self._found: dict[ProducerKey, deque[StoredBatch]] = {}
+        self._used: dict[ProducerKey, int] = {}  # the time of the newest batch
         self._forgotten: dict[ProducerKey, None] = {}  # of the saved ones
         self._damaged: set[int] = set()
 
-    def add(self, key: ProducerKey, batch: StoredBatch) -> None:
-        """The next one of a log."""
+    def add(self, key: ProducerKey, batch: StoredBatch, at: int) -> None:
+        """The next one of a log, with the time of its arrival. Logs are read one after the other, so only the
+        time says which producers were used last."""
         if key.topic in self._damaged:
             return
         self._found.setdefault(key, deque(maxlen=REMEMBERED_BATCHES)).append(batch)
-        self._found.move_to_end(key)
-        if len(self._found) > self._most:
-            self._forget(self._found.popitem(last=False)[0])
+        self._used[key] = max(at, self._used.get(key, at))
+        if len(self._found) > 2 * self._most:  # sorted now and then only
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        oldest = sorted(self._found, key=lambda key: self._used[key])[: -self._most]
+        for key in oldest:
+            del self._found[key], self._used[key]
+            self._forget(key)
 
     def forget(self, topic: int) -> None:
         """A log of the topic is damaged: what is known of its producers is old, and whatever they send would
@@ -250,6 +258,7 @@ class LaterBatches:
         self._damaged.add(topic)
         for key in [key for key in (*self._found, *self._saved) if key.topic == topic]:
             self._found.pop(key, None)
+            self._used.pop(key, None)
             self._forget(key)
 
     def _forget(self, key: ProducerKey) -> None:
@@ -259,8 +268,10 @@ class LaterBatches:
     def result(self) -> tuple[tuple[SavedProducer, ...], tuple[SavedProducer, ...]]:
         """For `Producers.restore`: what was saved and is still of use, and what came later. Those that are
         forgotten are in the second, without batches."""
+        self._forget_oldest()
         forgotten = [SavedProducer(key, ()) for key in self._forgotten if key not in self._found]
-        found = [SavedProducer(key, tuple(batches)) for key, batches in self._found.items()]
+        last_used = sorted(self._found, key=lambda key: self._used[key])
+        found = [SavedProducer(key, tuple(self._found[key])) for key in last_used]
         return tuple(self._saved.values()), (*forgotten, *found)
 
 

@@ -124,7 +124,8 @@ def read_later(log: ShardLog, logstore: int, cursor: int, later: LaterBatches) -
                 if origin is not None:
                     key = ProducerKey(origin.producer_id, logstore, origin.partition)
                     sequence = Sequence(epoch=origin.epoch, first=origin.first, count=entry.logs)
-                    later.add(key, StoredBatch(sequence, offset_of(entry.cursor - first)))
+                    stored = StoredBatch(sequence, offset_of(entry.cursor - first))
+                    later.add(key, stored, entry.received_us)
             if not read.entries:
                 break
             cursor = read.next_cursor

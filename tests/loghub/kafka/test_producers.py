@@ -83,26 +83,37 @@ def test_one_that_is_forgotten_before_it_was_saved_leaves_nothing_to_persist() -
 
 
 def test_of_the_batches_in_the_logs_those_of_the_newest_producers_are_found() -> None:
-    keys = [ProducerKey(number, 1, 0) for number in range(5)]
-    later = LaterBatches([SavedProducer(key, (batch(0),)) for key in keys[:3]], most=2)
-    for key in (keys[1], keys[2], keys[3], keys[1], keys[4]):
-        later.add(key, batch(1))
+    keys = [ProducerKey(number, 1, 0) for number in range(7)]
+    later = LaterBatches([SavedProducer(key, (batch(0),)) for key in keys[:4]], most=2)
+    for at, number in enumerate((1, 2, 3, 4, 5, 1, 6)):
+        later.add(keys[number], batch(1), at)
     saved, found = later.result()
     assert saved == (SavedProducer(keys[0], (batch(0),)),)
-    # The second was forgotten and has come again; of the third only old batches are known.
+    # The second was forgotten and has come again; of the third and the fourth only old batches are known.
     assert found == (
         SavedProducer(keys[2], ()),
+        SavedProducer(keys[3], ()),
         SavedProducer(keys[1], (batch(1),)),
-        SavedProducer(keys[4], (batch(1),)),
+        SavedProducer(keys[6], (batch(1),)),
     )
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_the_newest_producers_are_those_of_all_logs_whichever_is_read_first(most: int) -> None:
+    """The last producer of the first log was used later than those of the second."""
+    keys = [ProducerKey(number, 1, 0) for number in range(6)]
+    later = LaterBatches((), most)
+    for number, at in ((0, 1), (5, 90), (1, 10), (2, 20), (3, 30), (4, 40)):
+        later.add(keys[number], batch(0), at)
+    assert [one.key.producer_id for one in later.result()[1]] == [*range(5 - most + 1, 5), 5]
 
 
 def test_where_a_log_is_damaged_no_producer_of_its_topic_is_known() -> None:
     damaged, other = ProducerKey(1, 1, 0), ProducerKey(1, 2, 0)
     later = LaterBatches([SavedProducer(damaged, (batch(0),)), SavedProducer(other, (batch(0),))], most=9)
-    later.add(damaged, batch(1))
+    later.add(damaged, batch(1), 1)
     later.forget(1)
-    later.add(damaged, batch(2))
+    later.add(damaged, batch(2), 2)
     assert later.result() == ((SavedProducer(other, (batch(0),)),), (SavedProducer(damaged, ()),))
 
 
