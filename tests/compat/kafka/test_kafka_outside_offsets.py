@@ -30,7 +30,7 @@ from tests.support import wait_until
 
 pytestmark = pytest.mark.long
 PROGRAM = Path(__file__).with_name("programs") / "table_writer.py"
-PARTITIONS, CHUNK = 4, 200
+PARTITIONS, CHUNK, KILLS = 4, 200, 50
 CREATE = (
     "CREATE TABLE results (number {serial}, part INTEGER, place BIGINT, value TEXT)",
     "CREATE TABLE positions (part INTEGER PRIMARY KEY, next BIGINT)",
@@ -159,17 +159,16 @@ def check(database: Database, place: KafkaPlace, sent: list[str]) -> None:
     assert database.rows("SELECT next FROM positions ORDER BY part") == [(end,) for end in ends]
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=[pytest.mark.deep, pytest.mark.timeout(1800)])])
 def test_consumers_that_are_killed_leave_no_gap_and_write_nothing_twice(
-    place: KafkaPlace, database: Database, writers: Writers, kills: int
+    place: KafkaPlace, database: Database, writers: Writers
 ) -> None:
     place.create(shards=PARTITIONS)
-    choose = random.Random(kills)
+    choose = random.Random(KILLS)
     producer = place.producer("confluent")
     sent: list[str] = []
     for name in ("a", "b"):
         writers.start(name)
-    for _ in range(kills):
+    for _ in range(KILLS):
         before = len(sent)
         chunk = [f"value {number}" for number in range(before, before + CHUNK)]
         producer.send("produce", topic=TOPIC, records=[[-1, value, value] for value in chunk])
