@@ -176,26 +176,9 @@ class Client:
         answer = await self.call(ApiKey.PRODUCE, body, version=version)
         return answer.responses[0].partition_responses[0]
 
-    async def fetch(
-        self,
-        offset: int,
-        *,
-        partition: int = 0,
-        topic: str = TOPIC,
-        max_bytes: int = 1 << 20,
-        partition_max_bytes: int = 1 << 20,
-        max_wait_ms: int = 0,
-        min_bytes: int = 1,
-    ) -> PartitionData:
-        body = fetch_request(
-            offset,
-            partition=partition,
-            topic=topic,
-            max_bytes=max_bytes,
-            partition_max_bytes=partition_max_bytes,
-            max_wait_ms=max_wait_ms,
-            min_bytes=min_bytes,
-        )
+    async def fetch(self, offset: int, **options: Any) -> PartitionData:
+        """With the options of `fetch_request`."""
+        body = fetch_request(offset, **options)
         answer = await self.call(ApiKey.FETCH, body)
         return answer.responses[0].partitions[0]
 
