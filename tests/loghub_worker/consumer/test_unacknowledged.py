@@ -38,10 +38,11 @@ def handed_out(cursors: range, *, due_s: float | None = None) -> Unacknowledged:
     return unacknowledged
 
 
-def test_what_is_refused_twice_for_the_same_time_comes_once() -> None:
+@pytest.mark.parametrize("times", [(1.0, 1.0), (1.0, 3.0, 1.0)])
+def test_what_is_refused_twice_for_the_same_time_comes_once(times: tuple[float, ...]) -> None:
     unacknowledged = handed_out(range(5, 6))
-    for _ in range(2):
-        assert unacknowledged.refuse(5, None, due=at(1.0))
+    for time in times:
+        assert unacknowledged.refuse(5, None, due=at(time))
     assert taken(unacknowledged, 2.0) == [{(5, index) for index in range(LOGS)}]
     (one,) = unacknowledged
     assert one.delivery == 2

@@ -232,6 +232,7 @@ class Unacknowledged:
                     break
                 continue
             taken.append(one)
+            one.due_s = None  # another entry of it, of a time that it had before and has again, is void
             size += len(one.raw)
             if one.is_alone:
                 break
@@ -241,7 +242,7 @@ class Unacknowledged:
             if one.is_out:
                 one.failure = TIMED_OUT
             one.delivery += 1
-            one.is_out, one.due_s = True, None
+            one.is_out = True
             self._set_due(one, None if again is None else again(one.delivery))
         return sorted(taken, key=lambda one: (one.cursor, min(one.only or (0,))))
 
