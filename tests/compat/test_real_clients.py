@@ -13,7 +13,7 @@ import pytest
 from loghub.client.port import GroupInfo
 from loghub.wire.errors import LogHubError
 from tests.compat.consumers import CONSUMED_GUARD_S, HEARTBEAT_S, LANGUAGES
-from tests.compat.place import GUARD_S, Place
+from tests.compat.place import GUARD_S, MORE_GROUPS, Place
 from tests.compat.sdk import GROUP, LOGSTORE
 from tests.compat.spark_worker import SPARK_GUARD_S, SPARK_TIMEOUT_S, SparkWorker
 from tests.support import wait_until
@@ -148,7 +148,7 @@ def test_settings_of_the_group_change_while_it_is_consumed(place: Place, languag
     """Once the group is ordered, the children of a split wait; once it is not, a consumer reads them although
     the other one has not read their parent. A consumer that is killed keeps its shards beyond the timeout
     with which the library made the group, and loses them after the next one."""
-    place.create(shards=2, groups=60)
+    place.create(shards=2, groups=50 + MORE_GROUPS)
     consumers = {name: place.consumers.start(language, name) for name in "AB"}
     place.wait_held(1, 1)
     written = place.write(20)
@@ -159,7 +159,7 @@ def test_settings_of_the_group_change_while_it_is_consumed(place: Place, languag
     place.change_group(timeout_s=30, order=True)
     written |= place.write(10)
     place.client.split_shard(LOGSTORE, 0)
-    written |= place.write(10)
+    written |= place.write(MORE_GROUPS)
     for name in "AB":
         place.wait_for_a_heartbeat(name)
         place.wait_for_a_heartbeat(name)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,31 @@ def test_less_severe_messages_are_left_out(
 
 def unexpected(event: str, message: str) -> None:
     raise AssertionError(f"{event}: {message}")
+
+
+@pytest.mark.usefixtures("as_before")
+def test_the_file_has_the_lines_of_all_threads_in_the_order_of_standard_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", on_stderr := io.StringIO())
+    path = tmp_path / "log"
+    file = LogFile(path, max_bytes=1 << 20, max_backups=1, compress=False, report=unexpected)
+    configure_log(LogSettings(format="JSON"), file)
+
+    def log_lines(thread: int) -> None:
+        for number in range(500):
+            structlog.get_logger().info("line", thread=thread, number=number)
+
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(log_lines, range(4)))
+    finally:
+        sys.setswitchinterval(before_s)
+    assert file.close()
+    assert path.read_text() == on_stderr.getvalue()
+    assert path.read_text().count("\n") == 2000
 
 
 class Full(io.StringIO):

@@ -8,6 +8,7 @@ they are (docs/worker-log.md).
 import contextlib
 import logging
 import sys
+import threading
 from pathlib import Path
 
 import structlog
@@ -24,10 +25,11 @@ MIB = 1 << 20
 
 def configure_log(settings: LogSettings, file: LogFile | None = None) -> None:
     """Log with this level and in this format from now on, to standard error and to the file."""
+    output = _Output(file)
     structlog.configure(
         processors=_processors(settings),
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[settings.level]),
-        logger_factory=lambda *_: _Output(file),
+        logger_factory=lambda *_: output,
     )
 
 
@@ -57,17 +59,20 @@ def open_log_file(settings: WorkerSettings) -> LogFile | None:
 
 
 class _Output:
-    """What structlog writes rendered lines to."""
+    """What structlog writes rendered lines to. The file has them in the order of standard error, whichever
+    threads log at once."""
 
     def __init__(self, file: LogFile | None) -> None:
         self._stderr = structlog.PrintLogger(sys.stderr)
         self._file = file
+        self._in_order = threading.Lock()
 
     def msg(self, message: str) -> None:
-        if self._file is not None:
-            self._file.write(message)
-        with contextlib.suppress(OSError):  # with `loghub up` it is a file, whose disk may be full
-            self._stderr.msg(message)
+        with self._in_order:
+            if self._file is not None:
+                self._file.write(message)
+            with contextlib.suppress(OSError):  # with `loghub up` it is a file, whose disk may be full
+                self._stderr.msg(message)
 
     debug = info = warning = error = critical = msg
 
