@@ -10,8 +10,8 @@
 # their own, built from hash-locked lists before the source is copied: a change to the source rebuilds
 # only the last layers. An image has only what it imports; tests/house/test_images.py compares the two.
 ARG BASE_IMAGE=debian:bookworm-slim
-# Compiles the native part of the service. An image without cargo, such as the base image, leaves it out: then the
-# service does the same in Python.
+# Compiles the native part of service and worker. An image without cargo, such as the base image, leaves it out:
+# then both do the same in Python.
 ARG RUST_IMAGE=rust:1.95-slim-bookworm
 
 FROM ${BASE_IMAGE} AS base
@@ -81,6 +81,8 @@ COPY locks/worker.txt /locks/
 # the archives first, and each process would compile what it imports from them.
 RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /locks/worker.txt \
     && rm /opt/loghub/lib/python3*/site-packages/pyspark/python/lib/*.zip
+COPY --from=native /wheels /wheels
+RUN find /wheels -name '*.whl' -exec pip install --no-cache-dir --disable-pip-version-check --no-index {} +
 
 FROM base AS service
 RUN mkdir --mode=0770 /data && chown 10001:0 /data

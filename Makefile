@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # The archive halves the CPU time of Spark's start; without it, workers start more slowly.
 ARCHIVE := $(VENV)/spark.jsa
 export LOGHUB_CLASS_ARCHIVE := $(abspath $(ARCHIVE))
-# The native part of the service is built where there is a cargo, and nothing needs it.
+# The native part of service and worker is built where there is a cargo, and nothing needs it.
 CARGO := $(or $(shell command -v cargo),$(wildcard $(HOME)/.cargo/bin/cargo))
 NATIVE := native/Cargo.toml native/Cargo.lock native/pyproject.toml $(wildcard native/src/*.rs)
 WHEELS := build/wheels
@@ -57,7 +57,7 @@ rm -rf $(WHEELS) \
 	&& $(UV) pip install --quiet --python $(PY) --no-deps --reinstall $(WHEELS)/*.whl
 endef
 
-native: $(READY) ## build the wheel of the service's native part and install it; needs cargo, Rust 1.83 or newer
+native: $(READY) ## build the wheel of the native part of service and worker and install it; needs cargo, Rust 1.83 or newer
 	@test -n "$(CARGO)" || { echo "cargo is not on PATH: install Rust 1.83 or newer"; exit 1; }
 	@$(BUILD_NATIVE)
 

@@ -1,21 +1,29 @@
-"""The native part of the service, if its wheel is installed: much faster than Python, and never needed.
+"""The native part of service and worker, if its wheel is installed: much faster than Python, never needed.
 
-Both functions are None without it. Its source is in the folder ``native``, what it may do and how it is built
-in docs/decisions/kafka.md.
+All its functions are None without it. Its source is in the folder ``native``, what it may do and how it is
+built in docs/decisions/kafka.md.
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from loghub_native import DecodedLists
 
 # A log group, whether its form is raw, and the most logs -> their records, the number of them, the times of
 # the first and of the youngest in ms; None for a group that only the implementation in Python can judge.
 RecordsOf = Callable[[bytes, bool, int], tuple[bytes, int, int, int] | None]
 # The number of logs in a group that is certainly valid; None likewise.
 CountLogs = Callable[[bytes], int | None]
+# Some LogGroupLists, keys, and whether the contents are wanted -> their columns; None likewise.
+DecodeLists = Callable[[list[bytes], list[str], bool], "DecodedLists | None"]
 
 try:
     import loghub_native
 except ImportError:
     records_of: RecordsOf | None = None
     count_logs: CountLogs | None = None
+    decode_lists: DecodeLists | None = None
 else:
     records_of, count_logs = loghub_native.records_of, loghub_native.count_logs
+    decode_lists = loghub_native.decode_lists

@@ -1,12 +1,17 @@
-//! Native parts of the embedded service (docs/decisions/kafka.md). Each does what a module in Python does, for
-//! what is usual and valid; everything else it leaves to that module, which also has the messages of errors.
+//! Native parts of the embedded service (docs/decisions/kafka.md) and of the worker (docs/decisions/worker.md).
+//! Each does what a module in Python does, for what is usual and valid; everything else it leaves to that module,
+//! which also has the messages of errors.
 
+mod buffer;
+mod columns;
+mod decoded;
+mod lists;
 mod loggroup;
 mod protobuf;
 mod records;
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyString};
 
 /// The records of the first `most` logs of a group, their number, and the times of the first and of the youngest
 /// in ms; None for a group that only the Python implementation can judge.
@@ -32,8 +37,27 @@ fn count_logs(group: &[u8]) -> Option<usize> {
     loggroup::count_logs(group)
 }
 
+/// The columns of some LogGroupLists; None for lists that only the Python implementation can judge.
+#[pyfunction]
+fn decode_lists(
+    py: Python<'_>,
+    bodies: Vec<Bound<'_, PyBytes>>,
+    keys: Vec<Bound<'_, PyString>>,
+    contents: bool,
+) -> PyResult<Option<decoded::DecodedLists>> {
+    let bodies: Vec<&[u8]> = bodies.iter().map(|body| body.as_bytes()).collect();
+    let keys = keys
+        .iter()
+        .map(|key| key.to_cow())
+        .collect::<PyResult<Vec<_>>>()?;
+    let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+    py.detach(|| lists::decode(&bodies, &keys, contents))
+        .map(|lists| decoded::DecodedLists::new(py, lists))
+        .transpose()
+}
+
 #[pymodule]
 mod loghub_native {
     #[pymodule_export]
-    use super::{count_logs, records_of};
+    use super::{count_logs, decode_lists, records_of};
 }

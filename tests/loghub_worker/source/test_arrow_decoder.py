@@ -1,4 +1,7 @@
-"""Rows from pulled bytes, against the wire's own decoder, on real log lines."""
+"""Rows from pulled bytes, against the wire's own decoder, on real log lines.
+
+The tests run with the implementation in Python, and with the native part where that is built.
+"""
 
 import datetime
 from typing import Any
@@ -6,10 +9,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from loghub.wire import loggroup
+from loghub.wire import loggroup, native
 from loghub.wire.loggroup import Log, LogGroup
-from loghub_worker.source.arrow_decoder import SCHEMA, Body, Decoded, Selection, decode, same_keys
+from loghub_worker.source.arrow_decoder import SCHEMA, Body, Decoded, Selection, decode
+from loghub_worker.source.parsed_lists import same_keys
 from tests.loghub_worker.support import real_lines
+
+IMPLEMENTATIONS = ("Python", "native") if native.decode_lists else ("Python",)
+
+
+@pytest.fixture(autouse=True, params=IMPLEMENTATIONS)
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "Python":
+        monkeypatch.setattr(native, "decode_lists", None)
 
 
 def expected(groups: list[LogGroup], *, shard: int, first_cursor: int) -> list[dict[str, Any]]:
@@ -178,3 +190,9 @@ def test_a_selected_column_is_that_of_all_columns() -> None:
         only = decode([Body(9, body(groups))], shard=4, selection=Selection(view=(name,))).rows
         assert only.schema.names == [name]
         assert only.column(name).equals(everything.column(name))
+
+
+def test_a_key_that_is_selected_twice_is_two_columns() -> None:
+    one = body([LogGroup(logs=(Log(time=5, contents=(("a", "1"),)),))])
+    rows = decode([Body(1, one)], shard=0, selection=Selection(view=(), keys=("a", "a"))).rows
+    assert [column.to_pylist() for column in rows.columns] == [["1"], ["1"]]
