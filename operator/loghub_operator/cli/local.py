@@ -33,6 +33,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 MAX_SHARDS = 256
 KAFKA_ADDRESS = "127.0.0.1:9092"  # the port that Kafka clients expect
 
+# Of the service, but `loghub serve` gives them.
+_OWN_FLAGS = {"--data", "--port-file", "--log-format", "--listen", "--tls-cert", "--tls-key"} | {
+    f"--kafka{rest}" for rest in ("", "-advertise", "-plaintext", "-port-file")
+}
+
 _state_dir = click.option(
     "--state-dir",
     type=FOLDER,
@@ -182,8 +187,12 @@ def status(name: str | None, state_dir: Path | None, output: str, as_json: bool)
     "SSL_CERT_FILE makes the commands trust its authority.",
 )
 @click.option("--tls-key", type=EXISTING_FILE, metavar="FILE", help="The certificate's key (PEM).")
+@click.argument("more", nargs=-1, metavar="[-- FLAGS]")
 def serve(state_dir: Path | None, listen: str, **values: Any) -> int:
-    """Run the embedded LogHub service in the foreground."""
+    """Run the embedded LogHub service in the foreground.
+
+    FLAGS are those of the service itself, such as its limits: `loghub serve -- --max-shards 100`. The command
+    `python -m loghub.service --help` lists them."""
     for name in ("tls_cert", "tls_key"):
         if values[name] is not None:
             values[name] = str(values[name].absolute())
@@ -194,6 +203,11 @@ def serve(state_dir: Path | None, listen: str, **values: Any) -> int:
 
 
 def _reject_contradictions(options: ServiceOptions) -> None:
+    if options.more and not options.more[0].startswith("-"):
+        raise click.UsageError(f"{options.more[0]!r} is no flag of the service; write its flags after --")
+    for flag in options.more:
+        if flag.partition("=")[0] in _OWN_FLAGS:
+            raise click.UsageError(f"{flag}: write it before --, or leave it to `loghub serve`")
     if (options.tls_cert is None) != (options.tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key belong together")
     if options.kafka is None:

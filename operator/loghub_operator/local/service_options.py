@@ -22,13 +22,15 @@ class AddressInUse(Exception):  # noqa: N818 - says what happened
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions:
-    """Addresses are ``HOST:PORT``, and files are absolute paths. None: not given."""
+    """Addresses are ``HOST:PORT``, and files are absolute paths. None: not given. ``more`` are flags of the
+    service itself, as they were given."""
 
     kafka: str | None = None
     kafka_advertise: str | None = None
     kafka_plaintext: bool = False
     tls_cert: str | None = None
     tls_key: str | None = None
+    more: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, folder: Path) -> "ServiceOptions":
@@ -55,7 +57,7 @@ class ServiceOptions:
             "--tls-key": self.tls_key,
         }
         given = [text for name, value in named.items() if value is not None for text in (name, value)]
-        return [*given, *(["--kafka-plaintext"] if self.kafka_plaintext else [])]
+        return [*given, *(["--kafka-plaintext"] if self.kafka_plaintext else []), *self.more]
 
 
 def address_file(folder: Path) -> Path:

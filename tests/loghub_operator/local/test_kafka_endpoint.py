@@ -144,6 +144,8 @@ def test_a_port_that_is_taken_is_reported_with_what_to_do(
         (("serve", "--kafka-plaintext"), "need --kafka"),
         (("serve", "--tls-cert", __file__), "--tls-cert and --tls-key belong together"),
         (("serve", "--tls-cert", "missing", "--tls-key", __file__), "'missing' does not exist"),
+        (("serve", "--", "--data=/x"), "--data=/x: write it before --, or leave it to `loghub serve`"),
+        (("serve", "9092"), "'9092' is no flag of the service; write its flags after --"),
         (("up", "-f", "cr.yaml", "--kafka", "0.0.0.0:9092"), "of this machine only"),
     ],
 )
@@ -219,10 +221,12 @@ def serving(folder: Path, *more: str) -> Iterator[Serve]:
 def test_a_real_client_writes_and_reads_at_serve_and_lag_and_status_show_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with serving(tmp_path, "--kafka", FREE) as serve:
+    limits = ("--", "--max-shards=1", "--max-shards-at-creation", "1")
+    with serving(tmp_path, "--kafka", FREE, *limits) as serve:
         address = serve.kafka_address()
         here = [*serve.where, "--project", PROJECT]
         assert main(["project", "create", PROJECT, *serve.where]) == 0
+        assert main(["logstore", "create", TOPIC, "--shards", "2", *here]) == 1
         assert main(["logstore", "create", TOPIC, "--shards", "1", *here]) == 0
         settings = login(serve.root, address)
         write_and_read(settings)
