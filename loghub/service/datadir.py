@@ -1,15 +1,18 @@
-"""A lock that gives one process exclusive ownership of the data directory.
+"""A lock that gives one process exclusive ownership of the data directory, for as long as it has its name.
 
-Two services that write to the same files would corrupt them, so the second one fails at startup.
+Two services that write to the same files would corrupt them, so the second one fails at startup. The lock
+moves with the directory: once it has another name, a second service may use a new directory of the old one.
+So `OwnedDisk` changes nothing by a name that is not that of the locked directory any more.
 """
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from loghub.service.faults import ServiceFault
-from loghub.service.ports import Disk
+from loghub.service.ports import Disk, File
 
 LOCK_NAME = "lock"
 
@@ -18,8 +21,60 @@ class DataDirInUse(ServiceFault):
     """Another process holds the lock; the message names the folder and that process."""
 
 
+class OwnedDisk:
+    """The disk of the process that holds the lock of ``data``.
+
+    What creates, renames or removes something raises OSError if the directory was moved or removed meanwhile;
+    ``directory`` is its open descriptor.
+    """
+
+    def __init__(self, disk: Disk, data: str, directory: int) -> None:
+        self._disk, self._data, self._directory = disk, data, directory
+        self.open = disk.open
+        self.list_names = disk.list_names
+        self.list_tree = disk.list_tree
+        self.free_bytes = disk.free_bytes
+        self.sync_dir = disk.sync_dir
+
+    def check(self) -> None:
+        """Raises OSError if the path is not that of the locked directory any more."""
+        try:
+            if os.path.samestat(os.stat(self._data), os.fstat(self._directory)):
+                return
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError:
+            return  # says nothing about the directory
+        raise OSError(
+            errno.ESTALE,
+            "the data directory was moved, removed or replaced while it was in use; what was acknowledged is "
+            "where it was moved to",
+            self._data,
+        )
+
+    def create(self, path: str) -> File:
+        self.check()
+        return self._disk.create(path)
+
+    def rename(self, old: str, new: str) -> None:
+        self.check()
+        self._disk.rename(old, new)
+
+    def remove(self, path: str) -> None:
+        self.check()
+        self._disk.remove(path)
+
+    def remove_dir(self, path: str) -> None:
+        self.check()
+        self._disk.remove_dir(path)
+
+    def make_dirs(self, path: str) -> None:
+        self.check()
+        self._disk.make_dirs(path)
+
+
 @contextmanager
-def owned(disk: Disk, data: str) -> Iterator[None]:
+def owned(disk: Disk, data: str) -> Iterator[OwnedDisk]:
     """Hold the lock for the duration of the block. Raises DataDirInUse.
 
     The kernel releases the lock when the process ends, even if it crashes.
@@ -30,7 +85,11 @@ def owned(disk: Disk, data: str) -> Iterator[None]:
         _lock(fd, data)
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-        yield
+        directory = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield OwnedDisk(disk, data, directory)
+        finally:
+            os.close(directory)
     finally:
         os.close(fd)
 

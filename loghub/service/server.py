@@ -52,7 +52,7 @@ async def serve(settings: ServiceSettings, platform: Platform) -> None:
     stop = _stop_on_signals()
     # Their number bounds how many responses are built at once, on a machine of any size.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS))
-    with datadir.owned(platform.disk, settings.data), ExitStack() as stack:
+    with datadir.owned(platform.disk, settings.data) as disk, ExitStack() as stack:
         folder = settings.credentials_dir or own_folder(settings.data, platform.dice)
         files = _Files(credentials=CredentialsFolder(folder), tls=_tls(settings))
         _log.info("access keys read", folder=folder, generated=settings.credentials_dir is None)
@@ -65,7 +65,7 @@ async def serve(settings: ServiceSettings, platform: Platform) -> None:
             address = (settings.kafka.host, settings.kafka.port)
             kafka_listener = stack.enter_context(contextlib.closing(_listen(address)))
         listeners = _Listeners(api=listener, admin=admin_listener, kafka=kafka_listener)
-        await _run(settings, platform, files, listeners, stop)
+        await _run(settings, replace(platform, disk=disk), files, listeners, stop, disk.check)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,12 @@ class _Listeners:
 
 
 async def _run(
-    settings: ServiceSettings, platform: Platform, files: _Files, listeners: _Listeners, stop: asyncio.Event
+    settings: ServiceSettings,
+    platform: Platform,
+    files: _Files,
+    listeners: _Listeners,
+    stop: asyncio.Event,
+    check_owned: Callable[[], None],
 ) -> None:
     failed: list[BaseException] = []
 
@@ -98,6 +103,13 @@ async def _run(
         _log.critical("storage failed, the service stops", error=str(error))
         failed.append(error)
         stop.set()
+
+    async def check_folder() -> None:
+        try:
+            await asyncio.to_thread(check_owned)
+        except OSError as error:
+            if not failed:
+                on_failed(error)
 
     progress = Progress()
     ports = _ports(settings, platform, files, listeners, progress)
@@ -116,7 +128,8 @@ async def _run(
                 ports.exposition.kafka = endpoint
                 _announce_kafka(settings.kafka, listeners.kafka)
             _log.info("serving", shards=progress.shards)
-            await _serve_until_the_end(engine, files, serving, stop)
+            upkeep = [*_upkeep(engine, files), _every(_REFRESH_S, check_folder)]
+            await _serve_until_the_end(engine, upkeep, serving, stop)
     except StartCancelled:
         pass  # by the signal, which also ends the servers
     finally:
@@ -130,17 +143,20 @@ async def _run(
 
 
 async def _serve_until_the_end(
-    engine: Engine, files: _Files, serving: "asyncio.Future[list[None]]", stop: asyncio.Event
+    engine: Engine,
+    upkeep: Iterable[Coroutine[None, None, None]],
+    serving: "asyncio.Future[list[None]]",
+    stop: asyncio.Event,
 ) -> None:
     async def end_polls() -> None:
         await stop.wait()
         engine.polls.close()  # the servers wait for requests in progress
 
     async with asyncio.TaskGroup() as tasks:
-        upkeep = [tasks.create_task(loop) for loop in (*_upkeep(engine, files), end_polls())]
+        loops = [tasks.create_task(loop) for loop in (*upkeep, end_polls())]
         await serving
-        for task in upkeep:
-            task.cancel()
+        for loop in loops:
+            loop.cancel()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

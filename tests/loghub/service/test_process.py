@@ -61,6 +61,21 @@ def test_a_second_service_on_the_same_folder_is_refused(tmp_path: Path) -> None:
             client.create()
 
 
+def test_a_folder_that_is_moved_away_ends_its_service(tmp_path: Path) -> None:
+    with running_service(tmp_path) as service:
+        with RawClient(service) as client:
+            client.create()
+            client.put(group_of("kept"))
+        moved = service.data.rename(tmp_path / "moved")
+        assert service.wait() == 1
+        assert "moved, removed or replaced while it was in use" in service.log_tail()
+        assert not service.data.exists()
+        service.data = moved
+        service.start()
+        with RawClient(service) as client:
+            assert client.pull_all() == [group_of("kept")]
+
+
 def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     with running_service(tmp_path) as service:
         second = _run("--data", str(tmp_path / "other"), "--listen", f"127.0.0.1:{service.port}")
