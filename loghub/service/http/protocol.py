@@ -8,11 +8,12 @@ request.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from loghub.service.http.connections import Connection, Connections
@@ -29,6 +30,28 @@ _MAX_PIPELINED = 8  # requests sent before the response to the first; SLS client
 class TooMuch(Exception):  # noqa: N818 - the name states the problem
     """A longer head, more headers, or more requests at once, than accepted. uvicorn answers with 400 and
     disconnects."""
+
+
+class _OpenTransport(asyncio.Transport):
+    """What a response is written to: the transport while it is open.
+
+    uvloop raises an error for a write to a transport that has just been closed, and reports only afterwards
+    that the connection is lost.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__()
+        self._transport = transport
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -61,11 +84,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._response_deadline: asyncio.TimerHandle | None = None
         self._response_complete = True
+        self._unanswered: deque[RequestResponseCycle] = deque()  # in the order of the requests
 
     # Connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._open_transport = _OpenTransport(transport)
         self._connection.abort = transport.abort
         if self._connection.evicted:  # while it was being opened
             transport.abort()
@@ -96,6 +121,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._end_deadline()
         self._end_response()
         self._connections.forget(self._connection)
+        for cycle in self._unanswered:  # uvicorn lets only the last one know
+            cycle.disconnected = True
+            cycle.message_event.set()
         super().connection_lost(exc)
 
     def _expect(self, seconds: float) -> None:
@@ -158,6 +186,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_body = True
         self._connection.busy = True
         super().on_headers_complete()
+        self.cycle.transport = self._open_transport
+        self._unanswered.append(self.cycle)
         self._note_waiting()
 
     def on_body(self, body: bytes) -> None:
@@ -196,6 +226,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Everything is written. The timer continues while the client has not read the last part."""
         more = bool(self.pipeline)
+        self._unanswered.popleft()
         super().on_response_complete()
         self._response_complete = True
         if not self.flow.write_paused:

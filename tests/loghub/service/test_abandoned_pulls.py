@@ -1,8 +1,14 @@
-"""Pulls that wait for their turn while their clients leave: they must not delay those of other clients."""
+"""Requests whose clients have left: pulls that wait for their turn must not delay those of other clients, and
+nobody answers them."""
 
 import asyncio
+import logging
+import socket
+import threading
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from loghub.service.http.protocol import GONE
 from tests.loghub.service.http.served import GUARD_S, serving
@@ -53,3 +59,36 @@ def test_the_listener_says_when_a_client_has_left() -> None:
         assert not gone[0]()
         connection.close()
         wait_until(gone[0], "the service to notice")
+
+
+def test_every_request_of_a_client_that_has_left_learns_it() -> None:
+    begun, left = threading.Event(), threading.Event()
+
+    async def application(_scope: Any, receive: Any, _send: Any) -> None:
+        assert (await receive())["type"] == "http.request"
+        begun.set()
+        assert (await receive())["type"] == "http.disconnect"
+        left.set()
+
+    with serving(application) as served, served.connect() as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n\r\n" * 2)  # the second one waits for its turn
+        assert begun.wait(GUARD_S)
+        connection.close()
+        assert left.wait(GUARD_S)
+
+
+def test_an_answer_to_a_client_that_has_just_left_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    answered = threading.Event()
+
+    async def application(scope: Any, _receive: Any, send: Any) -> None:
+        while not scope["state"][GONE]():
+            await asyncio.sleep(0)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body"})
+        answered.set()
+
+    with serving(application) as served, served.connect() as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        assert answered.wait(GUARD_S)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
