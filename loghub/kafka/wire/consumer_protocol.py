@@ -13,7 +13,7 @@ from msgspec import Struct
 from loghub.kafka.wire.codec import coder_of
 from loghub.kafka.wire.errors import MalformedFrame
 from loghub.kafka.wire.fields import Int16, Int32, Records, String
-from loghub.kafka.wire.reader import Buffer, Reader
+from loghub.kafka.wire.reader import MAX_REQUEST_ELEMENTS, Buffer, Reader
 
 # The protocol type of groups whose members write these messages.
 CONSUMER_PROTOCOL_TYPE = "consumer"
@@ -55,7 +55,7 @@ def decode_assignment(assignment: Buffer) -> ConsumerAssignment:
 
 
 def _decode(message: type[Struct], content: Buffer) -> Any:
-    value = coder_of(message, 0).decode(Reader(content))
+    value = coder_of(message, 0).decode(Reader(content, max_elements=MAX_REQUEST_ELEMENTS))
     if value.version < 0:
         raise MalformedFrame(f"version {value.version} of the consumer protocol")
     return value

@@ -14,7 +14,7 @@ from loghub.kafka.wire.codec import coder_of
 from loghub.kafka.wire.errors import MalformedFrame, UnencodableValue, UnsupportedRequest
 from loghub.kafka.wire.fields import Int16, Int32, NullableString
 from loghub.kafka.wire.metadata import ApiVersionsRequest
-from loghub.kafka.wire.reader import Buffer, Reader
+from loghub.kafka.wire.reader import MAX_REQUEST_ELEMENTS, Buffer, Reader
 
 LENGTH_BYTES = 4
 # Kafka's defaults: `socket.request.max.bytes`, and `sasl.server.max.receive.size` before the login.
@@ -52,7 +52,7 @@ def decode_request(frame: Buffer) -> tuple[RequestHeader, Struct]:
     version that is not offered, and MalformedFrame. Records are views of ``frame``, everything else is
     copied.
     """
-    reader = Reader(frame)
+    reader = Reader(frame, max_elements=MAX_REQUEST_ELEMENTS)
     header: RequestHeader = coder_of(RequestHeader, 0).decode(reader)
     api = APIS.get(header.api_key)
     if api is None or not api.offers(header.api_version):

@@ -23,7 +23,7 @@ from loghub.kafka.wire.frames import (
 )
 from loghub.kafka.wire.groups import HeartbeatRequest, HeartbeatResponse, JoinGroupResponse
 from loghub.kafka.wire.metadata import ApiVersionsRequest, MetadataRequest
-from loghub.kafka.wire.reader import MAX_ELEMENTS
+from loghub.kafka.wire.reader import MAX_ELEMENTS, MAX_REQUEST_ELEMENTS
 from loghub.kafka.wire.sasl import PlainCredentials, decode_plain
 from tests.loghub.kafka.wire.messages import every_version, ids, messages
 
@@ -100,10 +100,17 @@ def test_a_claimed_length_takes_no_memory(count: int) -> None:
 
 
 def test_the_elements_of_a_frame_are_bounded() -> None:
-    body = struct.pack(">i", MAX_ELEMENTS + 1) + bytes(2 * (MAX_ELEMENTS + 1))
-    frame = encode_request(header_of(ApiKey.METADATA, 1), MetadataRequest(topics=()))[4:-4] + body
-    with pytest.raises(MalformedFrame, match="array elements"):
-        decode_request(frame)
+    header = header_of(ApiKey.METADATA, 1)
+    prefix = encode_request(header, MetadataRequest(topics=()))[4:-4]
+    most = prefix + struct.pack(">i", MAX_REQUEST_ELEMENTS) + bytes(2 * MAX_REQUEST_ELEMENTS)
+    assert decode_request(most)[0] == header
+    more = prefix + struct.pack(">i", MAX_REQUEST_ELEMENTS + 1) + bytes(2 * (MAX_REQUEST_ELEMENTS + 1))
+    with pytest.raises(MalformedFrame, match=f"more than {MAX_REQUEST_ELEMENTS} array elements"):
+        decode_request(more)
+    # A broker's answer may have more, and what a client believes is bounded as well.
+    brokers = struct.pack(">ii", header.correlation_id, MAX_ELEMENTS + 1) + bytes(13 * (MAX_ELEMENTS + 1))
+    with pytest.raises(MalformedFrame, match=f"more than {MAX_ELEMENTS} array elements"):
+        decode_response(header, brokers)
 
 
 @pytest.mark.parametrize(
