@@ -57,6 +57,7 @@ from loghub.kafka.coordinator.group import (
     next_deadline,
 )
 from loghub.kafka.coordinator.states import GroupState
+from loghub.kafka.group_memory import DEFAULT_GROUP_BYTES, GroupMemory
 from loghub.kafka.timer_heap import TimerHeap
 
 _log = structlog.get_logger("loghub.kafka.groups")
@@ -109,14 +110,16 @@ class KafkaGroups:
         new_id: Callable[[], str],
         limits: Limits = coordinator.DEFAULT_LIMITS,
         max_groups: int = DEFAULT_MAX_GROUPS,
+        max_bytes: int = DEFAULT_GROUP_BYTES,
     ) -> None:
-        """``new_id`` makes the part of a member id that is never used twice."""
+        """``new_id`` makes the part of a member id that is never used twice. ``max_bytes``: of all groups."""
         self.availability = Availability.LOADING
         self._clock = clock
         self._persist = persist
         self._new_id = new_id
         self._limits = limits
         self._max_groups = max_groups
+        self.memory = GroupMemory(max_bytes)
         self._groups: dict[GroupKey, Group] = {}
         self._saved: dict[GroupKey, asyncio.Future[object]] = {}
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
@@ -131,6 +134,7 @@ class KafkaGroups:
         group = durable_facts.restore(key.group_id, facts, now=self._clock.monotonic_s())
         if group.state is not GroupState.DEAD:
             self._groups[key] = group
+            self.memory.hold(key, group)
             self._timers.set(key, next_deadline(group))
 
     def open(self) -> None:
@@ -171,7 +175,7 @@ class KafkaGroups:
 
     async def join(self, key: GroupKey, event: JoinGroup) -> JoinAnswer:
         """JoinGroup; returns when the rebalance has its members. ``new_member_id`` is set here."""
-        error = self._error(key, creates=not event.member_id)
+        error = self._error(key, event, creates=not event.member_id)
         if error is not ErrorCode.NONE:
             return JoinAnswer(error=error, member_id=event.member_id)
         name = event.group_instance_id or event.client_id
@@ -180,7 +184,7 @@ class KafkaGroups:
 
     async def sync(self, key: GroupKey, event: SyncGroup) -> SyncAnswer:
         """SyncGroup; returns when the leader has assigned."""
-        error = self._error(key)
+        error = self._error(key, event)
         if error is not ErrorCode.NONE:
             return SyncAnswer(error=error)
         return await self._ask(key, event, SyncAnswer)
@@ -198,7 +202,7 @@ class KafkaGroups:
         return await self._ask(key, event, LeaveAnswer)
 
     async def commit(self, key: GroupKey, event: OffsetCommit) -> PartitionsAnswer:
-        error = self._error(key, creates=True)
+        error = self._error(key, event, creates=True)
         if error is not ErrorCode.NONE:
             return PartitionsAnswer(error=error, partitions=tuple((p, error) for p, _, _ in event.offsets))
         return await self._ask(key, event, PartitionsAnswer)
@@ -239,13 +243,15 @@ class KafkaGroups:
             return ListAnswer(error=self.availability.error)
         return ListAnswer(error=ErrorCode.NONE, groups=listed)
 
-    def _error(self, key: GroupKey, *, creates: bool = False) -> ErrorCode:
+    def _error(self, key: GroupKey, event: Event | None = None, *, creates: bool = False) -> ErrorCode:
         """Why no request about this group can be applied; NONE if one can."""
         if self.availability is not Availability.READY:
             return self.availability.error
         if not 0 < len(key.group_id.encode()) <= self._limits.max_name_bytes:
             return ErrorCode.INVALID_GROUP_ID
         if creates and key not in self._groups and len(self._groups) >= self._max_groups:
+            return ErrorCode.POLICY_VIOLATION
+        if event is not None and not self.memory.fits(self._group(key), event):
             return ErrorCode.POLICY_VIOLATION
         return ErrorCode.NONE
 
@@ -287,6 +293,7 @@ class KafkaGroups:
         for key, _ in list(self.of(project)):
             self._answer_waiting(key)
             del self._groups[key]
+            self.memory.hold(key, None)
 
     def _answer_waiting(self, key: GroupKey) -> None:
         """Answer what waits in a group with COORDINATOR_NOT_AVAILABLE."""
@@ -313,8 +320,11 @@ class KafkaGroups:
             saved.add_done_callback(lambda done: self._forget_saved(key, done))
         if outcome.group.state is GroupState.DEAD:
             self._groups.pop(key, None)
+            self.memory.hold(key, None)
         else:
             self._groups[key] = outcome.group
+            if not isinstance(event, Heartbeat):  # changes nothing that counts, and is frequent
+                self.memory.hold(key, outcome.group)
             self._timers.set(key, outcome.next_deadline_s)
         for number, answer in outcome.answers:
             self._deliver(key, number, answer)

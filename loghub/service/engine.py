@@ -109,6 +109,7 @@ class Engine:
             new_id=partial(platform.dice.hex, _MEMBER_ID_DIGITS),
             limits=settings.kafka_groups,
             max_groups=settings.kafka_limits.groups,
+            max_bytes=settings.kafka_limits.group_bytes,
         )
         self.producers = ProducerJournal(settings.kafka_limits.producers, self.submit, self.logs)
         self._file_batches: Batches[Task] = start_batches(

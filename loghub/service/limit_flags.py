@@ -174,6 +174,16 @@ KAFKA_LIMIT_FLAGS = (
         help="consumer groups of Kafka clients, in all projects together",
     ),
     LimitFlag(
+        name="--max-kafka-group-memory-mib",
+        owner=KafkaLimits,
+        fields=("group_bytes",),
+        least=1,
+        most=65_536,
+        unit=MIB,
+        help="total of the metadata and assignments of members and of the committed offsets of all those "
+        "groups, in MiB, in memory and in the database",
+    ),
+    LimitFlag(
         name="--max-kafka-members",
         owner=KafkaGroupLimits,
         fields=("max_members",),

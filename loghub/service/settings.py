@@ -7,6 +7,7 @@ code paths.
 from dataclasses import dataclass, field
 
 from loghub.kafka.coordinator.group import Limits as KafkaGroupLimits
+from loghub.kafka.group_memory import DEFAULT_GROUP_BYTES
 from loghub.kafka.groups import DEFAULT_MAX_GROUPS
 from loghub.kafka.producers import DEFAULT_MOST_PRODUCERS
 
@@ -70,6 +71,7 @@ class KafkaLimits:
     answer_bytes: int = 64 * MIB  # total of the answers to Fetch that are not sent yet
     fetch_bytes: int = 16 * MIB  # of one of them; its first batch may exceed it
     groups: int = DEFAULT_MAX_GROUPS
+    group_bytes: int = DEFAULT_GROUP_BYTES  # of all of them: metadata, assignments and offsets
     producers: int = DEFAULT_MOST_PRODUCERS
 
 

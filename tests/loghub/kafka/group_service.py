@@ -12,6 +12,7 @@ from loghub.kafka.coordinator.events import (
 )
 from loghub.kafka.coordinator.facts import Fact
 from loghub.kafka.coordinator.group import ErrorCode, Limits, Protocol
+from loghub.kafka.group_memory import DEFAULT_GROUP_BYTES
 from loghub.kafka.groups import GroupKey, KafkaGroups
 from tests.loghub.kafka.coordinator.driver import NONE, P0, subscription
 from tests.loghub.service.engines import ManualClock
@@ -60,7 +61,14 @@ class Disk:
 class Service:
     """Kafka groups, their disk and their clock."""
 
-    def __init__(self, *, clock: Clock | None = None, delay_ms: int = 0, max_groups: int = 10) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        delay_ms: int = 0,
+        max_groups: int = 10,
+        max_bytes: int = DEFAULT_GROUP_BYTES,
+    ) -> None:
         self.disk = Disk()
         self.manual = ManualClock()
         self._ids = iter(range(1000))
@@ -70,6 +78,7 @@ class Service:
             new_id=lambda: str(next(self._ids)),
             limits=Limits(initial_rebalance_delay_ms=delay_ms),
             max_groups=max_groups,
+            max_bytes=max_bytes,
         )
         self.groups.open()
 
