@@ -102,7 +102,7 @@ def unused(data: str) -> Iterator[None]:
     """
     try:
         fd = os.open(os.path.join(data, LOCK_NAME), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         yield  # no service was ever started on it
         return
     try:

@@ -80,6 +80,9 @@ def root() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status; raises SystemExit for an invalid command line."""
+    if sys.stdout is None:  # so says Python if it was started with a closed one
+        message = "standard output is closed: redirect it to a file, or to /dev/null"
+        return _complain(f"{PROGRAM}: {message}", FAILED)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # logs may have what the terminal's encoding lacks
     try:

@@ -230,6 +230,8 @@ def test_a_folder_that_is_none_of_a_service_is_refused(
 ) -> None:
     assert main([str(tmp_path)]) == 2
     assert main([str(tmp_path / "absent")]) == 2
+    (tmp_path / "file").touch()
+    assert main([str(tmp_path / "file")]) == 2
     assert "not a data folder" in capsys.readouterr().err
 
 

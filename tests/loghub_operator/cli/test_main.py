@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -135,3 +136,13 @@ def test_the_script_of_a_shell_is_valid(cli: Cli, shell: str) -> None:
 def test_the_module_is_a_program_of_its_own(cli: Cli) -> None:
     done = subprocess.run([*COMMAND, "--version"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("loghub, version ")
+
+
+def test_a_closed_standard_output_is_one_line_and_a_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)  # as after `loghub ... >&-`
+    assert main(["project", "list"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "loghub: standard output is closed: redirect it to a file, or to /dev/null"
+    ]
