@@ -95,7 +95,7 @@ class _Texts:
 
 
 class _Parsed:
-    """The columns of what ptars has parsed, each made when it is asked for."""
+    """The columns of what ptars has parsed, each made when it is used."""
 
     def __init__(self, parsed: pa.RecordBatch) -> None:
         lists = parsed.column("LogGroups")
