@@ -90,7 +90,7 @@ COPY --from=service-packages /opt/loghub /opt/loghub
 EXPOSE 8080
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub.service"]
 CMD ["--data", "/data", "--listen", ":8080"]
-COPY loghub/__init__.py loghub/atomic_file.py loghub/clock.py loghub/listening.py loghub/progress_line.py loghub/refused_logins.py /app/loghub/
+COPY loghub/__init__.py loghub/atomic_file.py loghub/clock.py loghub/freed_memory.py loghub/listening.py loghub/progress_line.py loghub/refused_logins.py /app/loghub/
 COPY loghub/domain /app/loghub/domain
 COPY loghub/kafka /app/loghub/kafka
 COPY loghub/service /app/loghub/service
@@ -130,7 +130,7 @@ COPY worker/loghub_worker/cds_archive.py /opt/loghub/
 RUN python /opt/loghub/cds_archive.py /opt/loghub/spark.jsa
 ENV LOGHUB_CLASS_ARCHIVE=/opt/loghub/spark.jsa
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub_worker"]
-COPY loghub/__init__.py loghub/atomic_file.py loghub/clock.py loghub/listening.py loghub/worker_contract.py /app/loghub/
+COPY loghub/__init__.py loghub/atomic_file.py loghub/clock.py loghub/freed_memory.py loghub/listening.py loghub/worker_contract.py /app/loghub/
 COPY loghub/executor_settings.py loghub/incomplete_state.py loghub/log_settings.py loghub/processor_settings.py loghub/sink_settings.py /app/loghub/
 COPY loghub/client /app/loghub/client
 COPY loghub/domain /app/loghub/domain

@@ -14,6 +14,7 @@ from dataclasses import replace
 import uvloop
 
 from loghub.clock import SystemClock
+from loghub.freed_memory import limit_freed_memory
 from loghub.kafka.coordinator.group import Limits as KafkaGroupLimits
 from loghub.service.disk import OsDice, OsDisk
 from loghub.service.faults import ServiceFault
@@ -29,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the service. Returns 0 after a clean stop, otherwise 1 with one line on stderr."""
     settings = parse(arguments)
     configure(settings.log_format)
+    limit_freed_memory()
     settings = bounded_by(_raise_open_files(), settings)
     os.umask(0o077)  # only the service may read log data and keys
     try:

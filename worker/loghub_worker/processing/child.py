@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loghub.freed_memory import limit_freed_memory
 from loghub.wire.compression import Packed
 from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
 from loghub_worker.consumer.processor import (
@@ -31,7 +32,6 @@ from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import decode_cursor
 from loghub_worker.processing.child_shards import ProcessShards
 from loghub_worker.processing.child_tracker import ChildTracker, TrackerCalls
-from loghub_worker.processing.freed_memory import limit_freed_memory
 from loghub_worker.processing.load import load_factory, load_listener
 from loghub_worker.processing.messages import (
     Answer,

@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from loghub.clock import Clock
+from loghub.freed_memory import limit_freed_memory
 from loghub.processor_settings import ProcessorPipeline
 from loghub.wire.errors import LogHubException
 from loghub.worker_contract import WorkerReason, WorkerStatus
@@ -36,7 +37,6 @@ from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.metrics import Counter
 from loghub_worker.processing.child_process import ProcessSettings
 from loghub_worker.processing.cores import available_cores
-from loghub_worker.processing.freed_memory import limit_freed_memory
 from loghub_worker.processing.messages import Load
 from loghub_worker.processing.process_pool import ProcessPool
 from loghub_worker.processing.processor_counters import ProcessorCounts, processor_counters

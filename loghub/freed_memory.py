@@ -1,9 +1,9 @@
 """How much freed memory a process keeps for the next buffers.
 
 Each thread that allocates gets an arena of its own from glibc, and each arena keeps what was freed there, so
-a worker with many shards would keep many times what it uses. To map each buffer by itself keeps nothing, but
-the pages of new mappings are a third of what it costs to pull logs and to pass them on (docs/performance.md
-5.1). So there is one arena, which keeps no more than was in use at once.
+a worker with many shards, or a service with many clients, would keep many times what it uses. To map each
+buffer by itself keeps nothing, but the pages of new mappings are a third of what it costs to pull logs and to
+pass them on (docs/performance.md 5.1). So there is one arena, which keeps no more than was in use at once.
 """
 
 import contextlib

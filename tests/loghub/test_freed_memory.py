@@ -10,7 +10,7 @@ import pytest
 # Prints the number of arenas.
 PROGRAM = """
 import ctypes, sys, threading
-from loghub_worker.processing.freed_memory import limit_freed_memory
+from loghub.freed_memory import limit_freed_memory
 limit_freed_memory()
 libc = ctypes.CDLL(None)
 libc.fopen.restype = ctypes.c_void_p
