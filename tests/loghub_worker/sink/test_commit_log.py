@@ -40,6 +40,7 @@ from tests.loghub_worker.sink.commit_log_child import (
     date_back,
     delivered,
     everything,
+    storage_in,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -310,6 +311,26 @@ def test_the_staged_files_are_removed_if_the_disk_is_full_at_the_claim(
     assert not commit_log.stage("full").exists()
     commit_log.stage("next").mkdir()
     commit_log.publish("next", ranges, may_commit=lambda: True)
+
+
+def test_a_sink_that_is_away_when_files_are_moved_does_not_have_them(tmp_path: Path) -> None:
+    """Their batch is committed, so the next worker that resumes the shard moves them."""
+    sink, away = tmp_path / "sink", tmp_path / "away"
+    steps = {"decided": lambda: sink.rename(away)}
+    commit_log = CommitLog(storage_in(tmp_path, "first"), at_step=lambda step: steps.pop(step, int)())
+    shard = ShardIncarnation(shard=0, created=1)
+    commit_log.open_shard(shard)
+    commit_log.stage("batch").mkdir()
+    (commit_log.stage("batch") / "part").write_text("rows")
+    with pytest.raises(OSError, match="bring it back"):
+        commit_log.publish("batch", [(shard, Range(0, BEGIN, END))], may_commit=lambda: True)
+    with pytest.raises(OSError, match="bring it back"):
+        commit_log.open_shard(shard)
+    assert not sink.exists()
+    away.rename(sink)
+    commit_log.open_shard(shard)
+    assert commit_log.resume(shard, BEGIN, confirm=lambda: None) == END
+    assert (sink / "part-batch").read_text() == "rows"
 
 
 def commit_log_with(folder: Path, record: str, content: bytes) -> CommitLog:

@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from loghub.sink_settings import ConsoleSink, JsonSink, ParquetSink, S3Settings, Sink
+from loghub.sink_settings import ConsoleSink, DeltaSink, JsonSink, ParquetSink, S3Settings, Sink
 from loghub_worker.batch_plan import Range
 from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.commit_log import RangeTakenError, ShardIncarnation
@@ -116,6 +117,23 @@ def test_a_batch_whose_staged_file_was_removed_does_not_count(frame: DataFrame, 
     sink.write(frame, "w-0-again")
     sink.publish("w-0-again", (Range(0, 10, 20),), lambda: True)
     assert contents(tmp_path / "out") == ROWS
+
+
+@pytest.mark.parametrize("kind", [JsonSink, DeltaSink])
+@pytest.mark.parametrize("replace", [lambda _: None, Path.mkdir], ids=["gone", "empty"])
+def test_a_folder_that_is_away_is_not_created_again(
+    kind: Any, replace: Callable[[Path], None], frame: DataFrame, tmp_path: Path
+) -> None:
+    """A volume could not be mounted there again, or would hide what was written in its place."""
+    out = tmp_path / "out"
+    sink = sink_of(kind(path=str(out)), tmp_path)
+    sink.check(frame.limit(0))
+    out.rename(tmp_path / "away")
+    replace(out)
+    with pytest.raises(FileNotFoundError, match=r"gone; bring it back, or, .* restart the workers"):
+        sink.write(frame, "w-0-a")
+    sink.abort("w-0-a")
+    assert not out.exists() or not list(out.iterdir())
 
 
 def test_files_are_not_written_into_a_delta_table(tmp_path: Path, s3: S3Server) -> None:

@@ -1,6 +1,7 @@
 """Who is at fault for an error of Spark: the volume of the target, or anything else."""
 
 import errno
+import secrets
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,14 @@ def test_it_becomes_the_error_of_a_volume_that_cannot(tmp_path: Path, place: str
         raise FAILED
     assert raised.value.errno == number
     assert raised.value.__context__ is FAILED
+
+
+def test_what_a_full_disk_has_no_room_for_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "token_hex", lambda _: "part")
+    (tmp_path / "part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=str(tmp_path / "part")) as raised, writing_to(tmp_path):
+        raise FAILED
+    assert raised.value.errno == errno.ENOSPC
 
 
 def test_a_jvm_that_exited_and_a_target_elsewhere_are_no_matter_of_a_volume(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from loghub_worker.sink.delta_schema import (
 )
 from loghub_worker.sink.delta_statistics import rows_and_statistics
 from loghub_worker.sink.delta_table import AddedFile, Table
+from loghub_worker.sink.exclusive_files import require_folder
 from loghub_worker.sink.log_storage import FOLDER
 from loghub_worker.sink.partition_columns import partitioning
 from loghub_worker.sink.range_claims import ShardIncarnation
@@ -184,6 +185,8 @@ class DeltaSink:
         return total
 
     def _write(self, result: DataFrame, batch: str) -> None:
+        if self._table.folder is not None:
+            require_folder(self._table.folder / "_delta_log", "the Delta table")
         result.sparkSession.conf.set(*TIMESTAMPS)
         columns = self._fitting.partition_columns if self._fitting is not None else self._wanted
         writer = result.write.mode("overwrite").format("parquet").partitionBy(*columns)

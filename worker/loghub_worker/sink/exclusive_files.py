@@ -26,7 +26,8 @@ def unlinked_file(folder: Path, content: bytes, *, sync_too: Collection[Path] = 
     `link_exclusively`. It is removed afterwards."""
     part = folder / secrets.token_hex(16)  # several machines use the folder at the same time
     try:
-        part.write_bytes(content)
+        with _named(part):
+            part.write_bytes(content)
         sync_all([part, *sync_too])
         yield part
     finally:
@@ -54,9 +55,35 @@ def sync(path: Path) -> None:
     """Flush a file, or the names in a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        with _named(path):
+            os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def require_folder(folder: Path, what: str) -> None:
+    """Raises `OSError` unless the folder is there; `what` is gone then. A sink creates its folders when a
+    worker starts, and not while it runs: a volume may be away, and what is written in its place would be out
+    of sight once it is back. Spark would create them."""
+    try:
+        os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
+    except FileNotFoundError as error:
+        message = (
+            f"{what} is gone; bring it back, or, if it was removed on purpose, restart the workers, which"
+            " create it again"
+        )
+        raise FileNotFoundError(errno.ENOENT, message, str(folder)) from error
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Python does not say which file a full disk has no room for."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def sync_all(paths: Iterable[Path]) -> None:

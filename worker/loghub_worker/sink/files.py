@@ -14,9 +14,10 @@ from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError, S
 from loghub_worker.sink.bucket import SCHEME, Bucket
 from loghub_worker.sink.bucket_storage import BucketStorage
 from loghub_worker.sink.commit_log import CommitLog, ShardIncarnation
+from loghub_worker.sink.exclusive_files import require_folder
 from loghub_worker.sink.file_formats import JSON, PARQUET, FileFormat
 from loghub_worker.sink.file_sizes import DEFAULT_TARGET_BYTES, RowSize, files_to_join
-from loghub_worker.sink.folder_storage import EarlierLayoutError, FolderStorage
+from loghub_worker.sink.folder_storage import RECORDS, EarlierLayoutError, FolderStorage
 from loghub_worker.sink.log_storage import LogStorage, data_files
 from loghub_worker.sink.partition_columns import partitioning
 from loghub_worker.sink.sink_credentials import SinkCredentials
@@ -108,6 +109,8 @@ class FilesSink:
         return first
 
     def _write(self, result: DataFrame, stage: Path) -> None:
+        if self._volume is not None:
+            require_folder(self._volume, RECORDS)
         writer = (
             result.write.mode("overwrite").format(self._file_format.name).partitionBy(*self._partition_by)
         )

@@ -15,10 +15,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from loghub_worker.sink.exclusive_files import age_s, link_exclusively, sync, sync_all, unlinked_file
+from loghub_worker.sink.exclusive_files import (
+    age_s,
+    link_exclusively,
+    require_folder,
+    sync,
+    sync_all,
+    unlinked_file,
+)
 from loghub_worker.sink.log_storage import FOLDER, CreateRecords, create, data_files
 
 PLACE_ATTEMPTS = 5  # to move a file into the folder of a partition, which others may remove while it is empty
+RECORDS = "the folder of the sink, or its folder _loghub,"
 _TOKEN_BYTES = 16  # all tokens have the same length, so that one write replaces another
 
 
@@ -112,6 +120,7 @@ class FolderStorage:
 
     def open(self, name: str) -> str:
         token = secrets.token_hex(_TOKEN_BYTES)
+        require_folder(self._openings, RECORDS)
         handle = os.open(self._openings / name, os.O_WRONLY | os.O_CREAT, 0o666)
         try:
             os.pwrite(handle, token.encode(), 0)
@@ -147,6 +156,7 @@ class FolderStorage:
                 staged.rename(path)
             except FileNotFoundError:
                 if not staged.exists():
+                    require_folder(self._stage, RECORDS)  # it may be away, with the file in it
                     return path.exists()
                 path.parent.mkdir(parents=True, exist_ok=True)  # of a partition
             else:
