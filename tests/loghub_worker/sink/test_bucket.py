@@ -122,6 +122,10 @@ def test_a_storage_with_a_late_listing_is_refused(
     [
         ("s3://", S3Settings(), "s3://bucket/prefix"),
         ("s3://b", S3Settings(endpoint="http://x:1"), "allowHttp"),
+        ("s3://b", S3Settings(endpoint="https://x:99999"), "no valid host and port"),
+        ("s3://b", S3Settings(endpoint="https://[::::]"), "no valid host and port"),
+        ("s3://b", S3Settings(endpoint="https://x.256.0.0.1"), "no valid host and port"),
+        ("s3://b", S3Settings(endpoint="https://127.0.0.1", virtual_hosted=True), "host .* is an address"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(path: str, settings: S3Settings, message: str) -> None:

@@ -6,12 +6,13 @@ each request, so that a rotated one takes effect at once.
 """
 
 import contextlib
+import ipaddress
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -28,6 +29,7 @@ ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN = "accessKeyId", "secretAccessKe
 PART_BYTES, PARALLEL_PARTS = 8 << 20, 4
 MAX_RETRIES, RETRY_TIMEOUT_S, REQUEST_TIMEOUT_S = 4, 30, 30
 _STATUS = re.compile(r"status code: (\d{3})")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
 _CODE, _MESSAGE = re.compile(r"<Code>(\w+)</Code>"), re.compile(r"<Message>([^<]{1,300})</Message>")
 _ADVICE = {
     "NoSuchBucket": "create the bucket, or correct spec.pipeline.sink",
@@ -205,11 +207,33 @@ def read_keys(credentials: SinkCredentials) -> Mapping[str, str]:
 def _endpoint(bucket: str, settings: S3Settings) -> str | None:
     if settings.endpoint is None:
         return None
-    parts = urlsplit(settings.endpoint.rstrip("/"))
+    parts = _parts(settings.endpoint)
     if parts.scheme == "http" and not settings.allow_http:
         raise InvalidSinkError(f"{settings.endpoint} is used only with s3.allowHttp: true")
+    if settings.virtual_hosted and _is_address(parts.hostname or ""):
+        raise InvalidSinkError(
+            "s3.virtualHosted puts the bucket into the host name, and the host of"
+            f" {settings.endpoint} is an address: leave it out, or give a name"
+        )
     host = f"{bucket}.{parts.netloc}" if settings.virtual_hosted else parts.netloc
     return urlunsplit((parts.scheme, host, "", "", ""))
+
+
+def _parts(endpoint: str) -> SplitResult:
+    """The parts of an endpoint. Raises `InvalidSinkError` where the library would end the process."""
+    try:
+        parts = urlsplit(endpoint.rstrip("/"))
+        host, _ = parts.hostname or "", parts.port
+        if _is_address(host):
+            ipaddress.ip_address(host)
+    except ValueError as error:
+        raise InvalidSinkError(f"s3.endpoint {endpoint} has no valid host and port: {error}") from error
+    return parts
+
+
+def _is_address(host: str) -> bool:
+    """As for any client of HTTP: a host that ends in a number is an IPv4 address, or invalid."""
+    return ":" in host or _NUMBER.fullmatch(host.rpartition(".")[2]) is not None
 
 
 def plainly(text: str) -> str:

@@ -284,6 +284,7 @@ def test_a_full_disk_loses_nothing(worker: Callable[..., LineWorker], server: Po
 
 UNAVAILABLE: dict[str, tuple[dict[str, object], str]] = {
     "no host of this name": ({"host": "no-such-host.invalid"}, "no-such-host.invalid"),
+    "no host name": ({"host": "a..b"}, "label empty or too long"),
     "another password": ({"password": "wrong"}, "password authentication failed"),
     "no database": ({"database": "absent"}, 'database "absent" does not exist'),
     "no TLS on the server": ({"ssl_mode": "verify-full"}, "server does not support SSL"),

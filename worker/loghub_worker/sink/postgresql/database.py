@@ -80,7 +80,7 @@ class Database:
             connection = psycopg.connect(**self._parameters())
         except InvalidSinkError as error:  # the Secret was changed, and may be again
             raise SinkUnreachableError(str(error)) from error
-        except psycopg.Error as error:
+        except (psycopg.Error, UnicodeError) as error:  # the latter of a host that is no name
             raise SinkUnreachableError(f"{self}: {_one_line(str(error))}") from error
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         connection.prepare_threshold = None  # a pooler between may give each transaction another session
