@@ -153,6 +153,24 @@ def test_the_methods_of_a_processor_may_be_async(site: Site) -> None:
     assert len(processor.loops) == 1, "one event loop for the whole shard"
 
 
+class CancelledOnce(AsyncProcessor):
+    async def process(self, logs: LogBatch, tracker: Tracker) -> str | None:
+        task = asyncio.current_task()
+        if task is not None and not self.ids:
+            self.ids.append("cancelled")
+            task.cancel()
+        return await super().process(logs, tracker)
+
+
+def test_a_task_that_is_cancelled_is_an_error_as_others_and_ends_no_consumer(site: Site) -> None:
+    site.prepare()
+    ids = site.put()
+    processor = CancelledOnce()
+    with running(Consumer(site.settings(), lambda: processor)):
+        wait_for(lambda: site.saved() == site.ends(), "the end")
+    assert processor.ids == ["cancelled", *ids]
+
+
 @pytest.mark.long
 def test_a_batch_is_received_by_count_or_time_whichever_comes_first(site: Site) -> None:
     site.prepare()

@@ -57,6 +57,35 @@ def raising_for(*bad: str) -> Callable[[LogBatch, Tracker], None]:
     return process
 
 
+class TextlessError(Exception):
+    """Nobody can read it."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["an error without a text", "a reason that is none"])
+def test_an_error_without_a_text_or_reason_does_not_end_the_consumer(site: Site, how: str) -> None:
+    site.prepare()
+    site.client.create_logstore(f"{site.logstore}-rejected", shards=1)
+    bad, last = site.put(2, logs=1)
+
+    def process(logs: LogBatch, tracker: Tracker) -> None:
+        if bad in ids_of(logs):
+            if how == "a reason that is none":
+                tracker.nack(reason=None)  # type: ignore[arg-type]
+            else:
+                raise TextlessError
+        tracker.save()
+
+    seen = Seen(process)
+    settings = site.settings(on_failure=to_logstore(site, max_attempts=1), **QUICK)
+    with running(Consumer(settings, seen.factory)):
+        wait_for(lambda: site.saved() == site.ends(), "the end")
+    assert (texts(rejected(site)), seen.ids()[-1]) == ([bad], last)
+
+
 @pytest.mark.long
 def test_one_log_group_for_which_process_raises_is_found_and_dead_lettered_in_order(site: Site) -> None:
     site.prepare()

@@ -5,6 +5,7 @@ interpreter's lock as C code may), or ``outage``; ``slow`` takes a while. A batc
 saved.
 """
 
+import asyncio
 import ctypes
 import os
 import queue
@@ -13,10 +14,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from loghub_worker.api import (
     Listener,
     LogBatch,
+    LogPlace,
     Processor,
     ReceivedLog,
     ReceivedLogGroup,
@@ -72,6 +75,56 @@ def _carry_out(name: str) -> None:
             time.sleep(0.3)
         case "hang":
             ctypes.PyDLL(None).sleep(1000)  # without giving up the interpreter's lock
+
+
+class TextlessError(Exception):
+    """Nobody can read it."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+class Odd(Recorder):
+    """Does what the first word of a log says, and no processor should do."""
+
+    def process(self, logs: LogBatch, tracker: Tracker) -> Any:
+        word = str(next(iter(logs.groups[0].logs)).get("id")).partition("-")[0]
+        odd: dict[str, Callable[[], Any]] = {
+            "cancelled": lambda: self._raise(asyncio.CancelledError()),
+            "interrupted": lambda: self._raise(KeyboardInterrupt()),
+            "undecoded": lambda: self._raise(ValueError("\udcff")),
+            "textless": lambda: self._raise(TextlessError()),
+            "bytes": lambda: b"MTA=",
+            "delay": lambda: tracker.nack(delay_s="5"),  # type: ignore[arg-type]
+            "reason": lambda: tracker.nack(reason=None),  # type: ignore[arg-type]
+            "place": lambda: tracker.ack(LogPlace(1.5)),  # type: ignore[arg-type]
+        }
+        if word in odd and len(logs.groups) == 1:
+            return odd[word]()
+        super().process(logs, tracker)
+        return None
+
+    @staticmethod
+    def _raise(error: BaseException) -> None:
+        raise error
+
+
+class Unreachable(Recorder):
+    """Does once, in one way or another, what takes the channel to the worker away."""
+
+    def process(self, logs: LogBatch, tracker: Tracker) -> None:
+        done = Path(os.environ[OUTPUT]).with_name("done")
+        word = str(next(iter(logs.groups[0].logs)).get("id")).partition("-")[0]
+        if not done.exists():
+            done.touch()
+            channel = int(sys.argv[1])
+            if word == "close":
+                os.close(channel)
+            elif word == "write":
+                os.write(channel, bytes([0, 0, 0, 1, 0, 0, 0, 0, 1]))  # a frame with a number
+            elif word == "fork" and os.fork() == 0:
+                return  # as if it were the process
+        super().process(logs, tracker)
 
 
 class Late(Recorder):

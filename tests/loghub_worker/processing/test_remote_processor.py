@@ -74,6 +74,35 @@ def test_one_rejected_log_group_is_skipped_and_all_others_are_processed(tmp_path
         assert on.failing() == []
 
 
+def test_whatever_a_processor_raises_or_returns_its_process_goes_on(tmp_path: Path, site: Site) -> None:
+    """No call waits for its timeout."""
+    odd = ["cancelled", "interrupted", "undecoded", "textless", "bytes", "delay", "reason", "place"]
+    site.prepare()
+    with rig(tmp_path, "Odd") as on, running(on.consumer(site, "Skip")):
+        for number, word in enumerate(odd):
+            put(site, f"{word}-1")
+            wait_until(lambda done=number + 1: on.skipped() == {0: done}, word, guard_s=30)  # type: ignore[misc]
+            put(site, f"good-{number}")
+            wait_until(lambda: site.saved() == site.ends(), "the end")
+        assert on.ids() == [f"good-{number}" for number in range(len(odd))]
+        assert [one.starts for one in on.pool.progress()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("word", "starts"), [("close", 2), pytest.param("write", 2, marks=pytest.mark.deep), ("fork", 1)]
+)
+def test_a_process_that_loses_the_worker_is_replaced_at_once(
+    tmp_path: Path, site: Site, word: str, starts: int
+) -> None:
+    """And its forks are not taken for it."""
+    site.prepare()
+    put(site, f"{word}-1", "a")
+    with rig(tmp_path, "Unreachable") as on, running(on.consumer(site)):
+        wait_until(lambda: site.saved() == site.ends(), "the end")
+        assert on.ids()[-2:] == [f"{word}-1", "a"]
+        assert ([one.starts for one in on.pool.progress()], on.counts.timed_out) == ([starts], 0)
+
+
 def test_the_limit_of_skips_in_a_row_counts_from_the_last_success(tmp_path: Path, site: Site) -> None:
     site.prepare()
     put(site, "raise-1", "a", "raise-2", "b")

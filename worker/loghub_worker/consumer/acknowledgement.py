@@ -211,6 +211,8 @@ class Acknowledgement:
     ) -> None:
         if delay_s is not None and not delay_s >= 0:
             raise ValueError(f"the delay is {delay_s}; it must be at least 0")
+        if not isinstance(reason, str):
+            raise TypeError(f"the reason is {type(reason).__name__}; it must be a text")
         now = self._table.clock.monotonic_s()
         failure = Failure(cause=Cause.REJECTED, reason=FINAL if is_final else REFUSED, message=reason)
         for place in places:

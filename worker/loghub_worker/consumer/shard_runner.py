@@ -26,6 +26,7 @@ from loghub_worker.consumer.shard_table import ShardTable
 from loghub_worker.consumer.stored_position import StoredPosition
 from loghub_worker.consumer.tracker import ShardTracker
 from loghub_worker.consumer.user_code import RemoteError, UserCode
+from loghub_worker.error_text import text_of
 from loghub_worker.failure.skip_limits import Cause, Failure
 from loghub_worker.log_service import ReportedError, decode_cursor, rejects_content
 from loghub_worker.source.shard_reader import ShortReadError
@@ -256,7 +257,7 @@ class ShardRunner:
     def _report(self, method: str, error: Exception) -> None:
         is_remote = isinstance(error, RemoteError)
         what = "failed" if is_remote else f"raised {type(error).__name__}"
-        message = f"{method} of shard {self._tracker.shard} {what}: {error}"
+        message = f"{method} of shard {self._tracker.shard} {what}: {text_of(error)}"
         failure = error.failure if isinstance(error, RemoteError) else None
         if self._slot.user_error.message != message:
             about = {"message": str(error)} if is_remote else {"exc_info": error}
@@ -282,7 +283,7 @@ def _failure_of(error: Exception) -> Failure:
         isinstance(error, LogHubException) and rejects_content(error)
     )
     cause = Cause.UNAVAILABLE if is_outage else Cause.REJECTED
-    return Failure(cause=cause, reason=PROCESSOR_FAILED, message=f"{type(error).__name__}: {error}")
+    return Failure(cause=cause, reason=PROCESSOR_FAILED, message=f"{type(error).__name__}: {text_of(error)}")
 
 
 def _held_bytes(kept: Kept) -> int:

@@ -30,7 +30,10 @@ class UserCode:
             return result
         if self._loop is None:
             self._loop = asyncio.Runner()
-        return self._loop.run(_await(result))
+        try:
+            return self._loop.run(_await(result))
+        except asyncio.CancelledError as error:  # no Exception, and would end the consumer
+            raise RuntimeError(f"a task of {method.__name__} was cancelled") from error
 
     def close(self) -> None:
         if self._loop is not None:

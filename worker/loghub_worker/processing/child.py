@@ -13,9 +13,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from loghub.freed_memory import limit_freed_memory
 from loghub.wire.compression import Packed
@@ -57,6 +58,7 @@ def main(descriptor: int) -> None:
     limit_freed_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the worker drains first
     channel = Channel(socket.socket(fileno=descriptor), ToChild)
+    os.register_at_fork(after_in_child=channel.drop)  # a fork neither answers nor keeps it open
     received = channel.receive()
     if received is None:
         return
@@ -134,6 +136,14 @@ class Session:
         threading.Thread(target=self._run, name=f"shard-{begin.shard}", daemon=True).start()
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except OSError:  # the worker is gone, or user code has closed the channel, or this is a fork
+            os._exit(1)
+        except BaseException:  # noqa: BLE001 - a call without an answer would last until its timeout
+            _end(1)
+
+    def _serve(self) -> None:
         while True:
             request, bodies = self.requests.get()
             self._child.channel.send(self._answer(request, bodies))
@@ -151,15 +161,16 @@ class Session:
                     return self._process(request, bodies)
                 case ShutDown():
                     self._shut_down(request)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
+        except BaseException as error:  # noqa: BLE001 - user code; SystemExit and CancelledError, too
             return self._failed(request, error)
         return Answer(request.call)
 
     def _failed(self, request: Request, error: BaseException) -> Answer:
         message = user_message(error, self._child.folder)
         if message != self._last_error:  # it comes again with each attempt
-            traceback.print_exception(error)
-            sys.stderr.flush()
+            with suppress(OSError, ValueError):  # user code may have closed it
+                traceback.print_exception(error)
+                sys.stderr.flush()
         self._last_error = message
         # An error of the operating system or of the log service, such as ConnectionError.
         is_outage = isinstance(error, (*OUTAGES, OSError, ShardLostError))
@@ -207,13 +218,27 @@ class Session:
         batch = LogBatch(self._shard, tuple(slices), delivery=request.delivery)
         with self._tracker.running(batch):
             cursor = self._code.call(self._processor.process, batch, self._tracker)
+        if not isinstance(cursor, str | None):
+            raise TypeError(f"process returned {type(cursor).__name__}; return None, or a cursor as a text")
         if cursor is not None:
             decode_cursor(cursor)
         return Answer(request.call, cursor=cursor, logs=sum(one.decoded_logs for one in slices))
 
 
+def _end(status: int) -> NoReturn:
+    """End the process, whatever threads of the user still run. An exception that is being handled is
+    printed."""
+    with suppress(OSError, ValueError):  # user code may have closed them
+        if sys.exc_info()[1] is not None:
+            traceback.print_exc()
+        sys.stderr.flush()
+        sys.stdout.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # whatever threads of the user still run
+    try:
+        main(int(sys.argv[1]))
+    except BaseException:  # noqa: BLE001 - the end of the process
+        _end(1)
+    _end(0)

@@ -286,6 +286,20 @@ class ChildProcess:
         return ProcessUnavailableError(f"{place} was killed because of another shard")
 
     def _read(self, channel: Channel) -> None:
+        try:
+            self._read_messages(channel)
+        except Exception as error:  # noqa: BLE001 - user code may have written into the channel
+            log.error(
+                "a process sent what is no message; it is ended", process=self.number, message=str(error)
+            )
+            with self._changed:
+                if self._channel is channel and self._process is not None:
+                    self._process.kill()
+        with self._changed:
+            self._is_cut = True
+            self._changed.notify_all()
+
+    def _read_messages(self, channel: Channel) -> None:
         while (received := channel.receive()) is not None:
             message, _ = received
             match message:
@@ -306,9 +320,6 @@ class ChildProcess:
                         self._changed.notify_all()
                 case LoadFailed():
                     self._fail(FatalError(WorkerReason.INVALID_PIPELINE.value, message.message))
-        with self._changed:
-            self._is_cut = True
-            self._changed.notify_all()
 
     def _begin(self, channel: Channel, call: Save | Seek) -> None:
         """Carry out what may block in a thread of its own, which may come later than the next messages."""

@@ -23,6 +23,7 @@ from loghub_worker.processing.messages import (
     Seek,
     TrackerAnswer,
     TrackerError,
+    checked,
 )
 
 
@@ -37,13 +38,14 @@ class TrackerCalls:
     def ask(self, make: Callable[[int], AnsweredCall]) -> TrackerAnswer:
         """`make` returns the call with this number."""
         number = next(self._numbers)
+        call = checked(make(number))
         answers: queue.SimpleQueue[TrackerAnswer] = queue.SimpleQueue()
         self._waiting[number] = answers
-        self._channel.send(make(number))
+        self._channel.send(call)
         return answers.get()
 
     def tell(self, message: Acknowledge) -> None:
-        self._channel.send(message)
+        self._channel.send(checked(message))
 
     def answered(self, answer: TrackerAnswer) -> None:
         self._waiting.pop(answer.number).put(answer)

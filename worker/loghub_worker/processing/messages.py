@@ -6,11 +6,12 @@ of other shards may be in between.
 """
 
 import contextlib
+import os
 import socket
 import struct
 import threading
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -167,7 +168,18 @@ class Pause(msgspec.Struct, tag=True, frozen=True):
 AnsweredCall = Save | Get | Refuse | Seek | Pause
 TrackerCall = AnsweredCall | Acknowledge
 ToChild = Load | Initialize | Process | ShutDown | TrackerAnswer
+Message = TypeVar("Message", bound=msgspec.Struct)
 FromChild = Loaded | LoadFailed | Answer | TrackerCall
+
+
+def checked(message: Message) -> Message:
+    """The same. Raises `TypeError` or `ValueError` if the other end could not read it, since user code gave
+    something else than the types say."""
+    try:
+        msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=type(message))
+    except msgspec.ValidationError as error:
+        raise TypeError(str(error)) from None
+    return message
 
 
 class Channel:
@@ -205,6 +217,11 @@ class Channel:
         if len(content) < size:
             raise EOFError
         return content
+
+    def drop(self) -> None:
+        """Close this process's copy, which another process uses, too."""
+        with contextlib.suppress(OSError):
+            os.close(self._connection.detach())
 
     def close(self) -> None:
         """End both directions, also if another process has a copy of the connection."""
