@@ -17,6 +17,7 @@ from loghub_worker.batch_plan import Range
 from loghub_worker.exchange_files import ExchangeFiles, Positions
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.query.batch_ranges import plan_of_batch
+from loghub_worker.query.spark_session import register_source
 from loghub_worker.query.transform import SqlTransform, empty_logs
 from loghub_worker.sink.commit_log import ShardIncarnation
 from loghub_worker.sink.logstore import FORMAT
@@ -58,6 +59,20 @@ def test_invalid_sql_is_fatal_with_sparks_own_message(spark: SparkSession, sql: 
         SqlTransform(sql).check(empty_logs(spark))
     assert raised.value.reason == "InvalidPipeline"
     assert "JVM" not in raised.value.message
+
+
+def test_a_setting_of_sql_without_a_valid_value_is_fatal_and_named(spark: SparkSession) -> None:
+    setting = "spark.sql.shuffle.partitions"
+    assert spark.sparkContext._jsc is not None
+    conf = spark.sparkContext._jsc.sc().conf()
+    before = conf.getOption(setting)
+    conf.set(setting, "many")
+    try:
+        with pytest.raises(FatalError, match=f"'many' in the config \"{setting}\"") as raised:
+            register_source(spark.newSession())
+    finally:
+        conf.set(setting, before.get()) if before.isDefined() else conf.remove(setting)
+    assert raised.value.reason == "SparkNotStarted"
 
 
 class Reading:

@@ -33,7 +33,7 @@ from loghub_worker.query.spark_master import (
     refused,
 )
 from loghub_worker.source.datasource import LogHubDataSource
-from loghub_worker.spark_errors import SPARK_ERRORS
+from loghub_worker.spark_errors import SPARK_ERRORS, java_causes
 
 log = structlog.get_logger()
 
@@ -91,8 +91,18 @@ def start_spark(
         signal.signal(signal.SIGINT, interrupted)
     with _cluster_failures():
         join_cluster(session, config, code, pods=pods)
-    session.dataSource.register(LogHubDataSource)
+    register_source(session)
     return session
+
+
+def register_source(session: SparkSession) -> None:
+    """Register the data source. That is the first use of the session, which reads the settings of SQL. Raises
+    `FatalError` ``SparkNotStarted`` if one of them has no valid value."""
+    try:
+        session.dataSource.register(LogHubDataSource)
+    except SPARK_ERRORS as error:
+        texts = [text for _, text in java_causes(error) if text]
+        raise FatalError("SparkNotStarted", texts[-1] if texts else first_lines(error)) from error
 
 
 def _executor_pods(config: WorkerConfig, pod: str) -> ExecutorPods | None:
