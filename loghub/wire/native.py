@@ -20,10 +20,9 @@ DecodeLists = Callable[[list[bytes], list[str], bool], "DecodedLists | None"]
 
 try:
     import loghub_native
-except ImportError:
-    records_of: RecordsOf | None = None
-    count_logs: CountLogs | None = None
-    decode_lists: DecodeLists | None = None
-else:
-    records_of, count_logs = loghub_native.records_of, loghub_native.count_logs
-    decode_lists = loghub_native.decode_lists
+
+    records_of: RecordsOf | None = loghub_native.records_of
+    count_logs: CountLogs | None = loghub_native.count_logs
+    decode_lists: DecodeLists | None = loghub_native.decode_lists
+except (ImportError, AttributeError):  # there is none, or that of an older checkout, which lacks something
+    records_of = count_logs = decode_lists = None

@@ -11,6 +11,8 @@ from loghub_operator.api.fields import LogstoreName
 from loghub_operator.api.user_code import EntryName, UserCode
 from loghub_operator.api.validation import ApiModel, Rule
 
+MAX_PROCESSES = 64
+
 
 class Batch(ApiModel):
     """When a batch is complete: whichever is reached first. A log group is never divided."""
@@ -149,14 +151,14 @@ class ProcessorPipeline(UserCode):
             " makes one, with the shards of the process as its argument, which it may seek, pause and resume."
         ),
     )
-    processes: Annotated[int, Field(ge=0, le=64)] = Field(
+    processes: Annotated[int, Field(ge=0, le=MAX_PROCESSES)] = Field(
         default=1,
         description=(
             "Number of processes for processors; a shard stays in one of them. 0: one for each core that the"
-            " worker may use, see worker.resources. A process is started when its first shard comes. The"
-            " memory request of a worker is 128 MiB plus 160 MiB for each process, and the limit 256 MiB plus"
-            " 384 MiB for each, unless worker.resources sets them; with 0 and without a limit of cpu, the"
-            " request is that of one process, and there is no limit of memory."
+            f" worker may use, see worker.resources, and at most {MAX_PROCESSES}. A process starts when its"
+            " first shard comes. The memory request of a worker is 128 MiB plus 160 MiB for each process, the"
+            " limit 256 MiB plus 384 MiB for each, unless worker.resources sets them; with 0 and without a"
+            " limit of cpu, the request is that of one process, and there is no limit of memory."
         ),
     )
     batch: Batch = Field(default=Batch(), description="How many logs a processor gets at a time.")

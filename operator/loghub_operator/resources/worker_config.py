@@ -103,7 +103,9 @@ def processes_of(resource: LogHubConsumerGroup) -> int:
     processor = resource.spec.pipeline.processor
     assert processor is not None
     limit = resource.spec.worker.resources.limits.get("cpu")
-    return processor.processes or (0 if limit is None else max(1, math.ceil(patterns.amount(limit))))
+    if processor.processes or limit is None:
+        return processor.processes
+    return min(api.MAX_PROCESSES, max(1, math.ceil(patterns.amount(limit))))
 
 
 def config_hash(config: WorkerConfig) -> str:

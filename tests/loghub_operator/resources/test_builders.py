@@ -207,6 +207,7 @@ PROCESSOR = {"sql": None, "sink": None, "processor": {"factory": "counts:Count"}
         (1, None, 1, ("288Mi", "640Mi")),
         (4, None, 4, ("768Mi", "1792Mi")),
         (0, "2500m", 3, ("608Mi", "1408Mi")),
+        (0, "1M", 64, ("10368Mi", "24832Mi")),
         (0, None, 0, ("288Mi", None)),
     ],
 )
