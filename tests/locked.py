@@ -45,20 +45,23 @@ def folder(lock: str, *, without: str = "") -> Path:
 
 
 def environment(lock: str) -> Path:
-    """The Python of a virtual environment that has just the packages of the lock.
+    """The Python of a virtual environment that has just the packages of the lock, all of them compiled.
 
     Raises `RuntimeError` if it cannot be made.
     """
     source = LOCKS / f"{lock}.txt"
-    key = hashlib.sha256(f"{sys.version}{source.read_text()}".encode()).hexdigest()[:16]
+    key = hashlib.sha256(f"compiled{sys.version}{source.read_text()}".encode()).hexdigest()[:16]
     made = paths.cache_folder() / "packages" / f"{lock}-environment-{key}"
     ready = made / "ready"
     with runs.locked(made.with_suffix(".lock"), guard_s=GUARD_S, what=f"installing locks/{lock}.txt"):
         if not ready.exists():
             shutil.rmtree(made, ignore_errors=True)
             _uv("venv", "--quiet", "--python", sys.executable, made)
-            options = ["--quiet", "--python", made, "--require-hashes"]
+            options = ["--quiet", "--compile-bytecode", "--python", made, "--require-hashes"]
             _uv("pip", "sync", *options, source)
+            # Without them Spark's Python processes import the compiled pyspark (see the Dockerfile).
+            for archive in made.glob("lib/python3*/site-packages/pyspark/python/lib/*.zip"):
+                archive.unlink()
             ready.touch()
     return made / "bin" / "python"
 
