@@ -23,6 +23,7 @@ from unittest.mock import patch
 import structlog
 
 from loghub.service import start
+from loghub_worker.sink import exclusive_files, folder_storage
 from tests.simulator.consumer import ConsumerSimulation
 from tests.simulator.faults import Dice, Fault
 from tests.simulator.library import LibrarySimulation
@@ -30,6 +31,11 @@ from tests.simulator.simulation import Simulation
 
 # A memory file system, where there is one: nothing of it has to survive.
 SHARED_MEMORY = Path("/dev/shm")
+
+
+def _sync_in_this_thread(paths: Iterable[Path]) -> None:
+    for path in paths:
+        exclusive_files.sync(path)
 
 
 async def _in_this_thread(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -83,6 +89,8 @@ def run_schedule(kind: str, seed: int) -> Counter[Fault]:
             patch.object(secrets, "token_hex", simulation.dice.token_hex),
             patch.object(asyncio, "to_thread", _in_this_thread),
             patch.object(os, "link", _lying_link(simulation.dice)),
+            patch.object(exclusive_files, "sync_all", _sync_in_this_thread),
+            patch.object(folder_storage, "sync_all", _sync_in_this_thread),
         ):
             try:
                 simulation.run()
