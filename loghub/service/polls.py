@@ -86,7 +86,9 @@ async def wait_for_news(
     request: Request, poll: Poll, woken: asyncio.Event, *, wait_s: float, is_news: Callable[[], bool]
 ) -> None:
     """Return once there is news or the poll ends. `woken` is set whenever `is_news` may have changed; that
-    may raise LogHubError, for what no longer exists."""
+    may raise LogHubError, for what no longer exists. A poll that does not wait asks for no news."""
+    if wait_s <= 0:
+        return
     gone = asyncio.ensure_future(request.gone())
     gone.add_done_callback(lambda _: woken.set())
     try:

@@ -6,7 +6,6 @@ of the disk and before and after each commit, which are all the places where the
 `tests.simulator.damage` is what may happen to the data while the service is down.
 """
 
-import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +28,7 @@ from loghub.wire.errors import LogHubError
 from tests.loghub.service.simdisk import SimDisk
 from tests.simulator.damage import Copy, Damage, flip_a_bit, log_data, lose_a_tail
 from tests.simulator.faults import Dice, Fault, ServiceCrashed
+from tests.simulator.loop import SimLoop
 
 T = TypeVar("T")
 PROJECT = "proj"
@@ -99,7 +99,7 @@ class SimService:
         self.damage: Damage | None = None
         self._database: CrashableDatabase | None = None
         self._metadata_before: Copy = {}  # as it was before the last start
-        self._loop = asyncio.new_event_loop()
+        self._loop = SimLoop()
         self._ticked_s = self._ends_saved_s = clock.now_s
         self._settings = ServiceSettings(
             data=str(folder), host="", port=0, segment_bytes=2048, tick_interval_s=TICK_S
@@ -108,7 +108,6 @@ class SimService:
     def close(self) -> None:
         if self._database is not None:
             self._database.close()
-        self._loop.close()
 
     def open_database(self, path: str) -> CrashableDatabase:
         """Instead of `Database` in `loghub.service.start`."""
@@ -252,7 +251,7 @@ class SimService:
             return await target.serve(engine, Request(head=head, key=KEY, body=call.body, memory=memory))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._loop.run_until_complete(work)
+        return self._loop.run(work)
 
     def _failed(self, error: BaseException) -> None:
         raise AssertionError("storage failed") from error
