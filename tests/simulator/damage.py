@@ -64,7 +64,7 @@ def lose_a_tail(disk: SimDisk, data: str, metadata: Copy, dice: random.Random) -
 
     None if there is no such shard.
     """
-    known = _known_ends(metadata, beside=data)
+    known = _known_ends(metadata, scratch=data)
     found = [
         (last, known[shard])
         for shard, last in _last_segments(disk, data)
@@ -115,9 +115,9 @@ def _replace(disk: SimDisk, path: str, content: bytes) -> None:
     disk.live[path].durable[:] = content
 
 
-def _known_ends(metadata: Copy, *, beside: str) -> dict[tuple[int, int], int]:
-    """The highest cursor of each shard that the metadata knows; ``beside`` is a folder that may have more."""
-    with tempfile.TemporaryDirectory(dir=beside) as folder:
+def _known_ends(metadata: Copy, *, scratch: str) -> dict[tuple[int, int], int]:
+    """The highest cursor of each shard that the metadata knows; ``scratch`` is a folder."""
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
         for name, content in metadata.items():
             (Path(folder) / name).write_bytes(content)
         database = Database(f"{folder}/{DATABASE_NAME}")
