@@ -27,7 +27,7 @@ def locked(
     path.parent.mkdir(parents=True, exist_ok=True)
     started = said = time.monotonic()
     with path.open("a") as handle:
-        while not _try_lock(handle.fileno()):
+        while not try_lock(handle.fileno()):
             now = time.monotonic()
             if now - started > guard_s:
                 raise TimeoutError(f"{path} is held by another process: {what}")
@@ -38,7 +38,8 @@ def locked(
         yield
 
 
-def _try_lock(handle: int) -> bool:
+def try_lock(handle: int) -> bool:
+    """Whether the open file is locked now, for as long as it is open."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -72,7 +73,7 @@ def clean_dead(prefix: str) -> list[Path]:
         if not lock.exists():
             continue  # being made right now
         with lock.open("a") as handle:
-            if _try_lock(handle.fileno()):
+            if try_lock(handle.fileno()):
                 Processes(folder).stop()
                 shutil.rmtree(folder, ignore_errors=True)
                 cleaned.append(folder)
