@@ -10,13 +10,14 @@ import importlib.util
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 # No rule: a picture for the README, and the text of an error.
 SKIPPED = {"mermaid", "IllegalTransition"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Subject:
     """The rules that are changed, and what is changed in them besides conditions, comparisons and calls.
 
@@ -136,8 +137,9 @@ def source_of(subject: Subject, module: str) -> str:
     return Path(spec.origin).read_text(encoding="utf-8")
 
 
-def mutants(subject: Subject = DOMAIN) -> list[Mutant]:
-    return [mutant for module in subject.modules for mutant in _of_module(subject, module)]
+@cache
+def mutants(subject: Subject = DOMAIN) -> tuple[Mutant, ...]:
+    return tuple(mutant for module in subject.modules for mutant in _of_module(subject, module))
 
 
 def _of_module(subject: Subject, module: str) -> Iterator[Mutant]:
