@@ -56,8 +56,9 @@ class ParquetSink(FileSink):
     once.
 
     Each micro-batch is one file, unless roll or partitionBy divide it; a file appears complete and in one
-    step. A volume must support hard links, an object storage create-only writes. The subfolder `_loghub`
-    holds files that are not part of the data yet: read `*.parquet` outside of it."""
+    step. With spark.master each task writes files of its own to a bucket. A volume must support hard links,
+    an object storage create-only writes. The subfolder `_loghub` holds files that are not part of the data
+    yet: read `*.parquet` outside of it."""
 
 
 class JsonSink(FileSink):
@@ -65,5 +66,6 @@ class JsonSink(FileSink):
     once.
 
     Each micro-batch is one file, unless roll or partitionBy divide it; a file appears complete and in one
-    step. A volume must support hard links, an object storage create-only writes. The subfolder `_loghub`
-    holds files that are not part of the data yet: read `*.json` outside of it."""
+    step. With spark.master each task writes files of its own to a bucket. A volume must support hard links,
+    an object storage create-only writes. The subfolder `_loghub` holds files that are not part of the data
+    yet: read `*.json` outside of it."""

@@ -6,25 +6,6 @@ from loghub_operator.api.validation import Rule
 SPARK_MASTER_RULES = (
     Rule(
         field="spark.master",
-        cel=(
-            f"self.spark.master == '{LOCAL_MASTER}' || !has(self.pipeline.sink) || "
-            "!((has(self.pipeline.sink.parquet) && has(self.pipeline.sink.parquet.url)) || "
-            "(has(self.pipeline.sink.json) && has(self.pipeline.sink.json.url)) || "
-            "(has(self.pipeline.sink.delta) && has(self.pipeline.sink.delta.url)))"
-        ),
-        message=(
-            f"a sink in a bucket needs {LOCAL_MASTER}: its files are written on the worker's own disk"
-            " first, which executors elsewhere do not have"
-        ),
-        holds=lambda self: (
-            self.spark.master == LOCAL_MASTER
-            or self.pipeline.sink is None
-            or self.pipeline.sink.location is None
-            or self.pipeline.sink.location.url is None
-        ),
-    ),
-    Rule(
-        field="spark.master",
         cel=f"self.spark.master != '{KUBERNETES}' || !has(self.pipeline.processor)",
         message="a processor runs without Spark, so its workers need no executors: leave it out",
         holds=lambda self: not self.spark.makes_pods or self.pipeline.processor is None,

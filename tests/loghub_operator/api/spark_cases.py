@@ -52,21 +52,6 @@ RULES: dict[str, tuple[Document, str, str]] = {
         "spec.spark.master",
         "a processor runs without Spark, so its workers need no executors: leave it out",
     ),
-    **{
-        f"{kind}-in-a-bucket-from-a-cluster": (
-            {
-                "spark": {"master": "spark://master:7077"},
-                "pipeline": {"sink": {"parquet": None} | {kind: where}},
-            },
-            "spec.spark.master",
-            "a sink in a bucket needs local[*]",
-        )
-        for kind, where in {
-            "parquet": {"path": None, "volumeClaim": None, "url": "s3://bucket/a"},
-            "json": {"url": "s3://bucket/a"},
-            "delta": {"url": "s3://bucket/a"},
-        }.items()
-    },
     # The worker's own settings of Spark, each by itself.
     **{
         f"worker's-own-{name}": (
@@ -79,6 +64,17 @@ RULES: dict[str, tuple[Document, str, str]] = {
 }
 
 ACCEPTED: dict[str, Document] = {
+    **{
+        f"{kind}-in-a-bucket-from-a-cluster": {
+            "spark": {"master": "spark://master:7077"},
+            "pipeline": {"sink": {"parquet": None} | {kind: where}},
+        }
+        for kind, where in {
+            "parquet": {"path": None, "volumeClaim": None, "url": "s3://bucket/a"},
+            "json": {"url": "s3://bucket/a"},
+            "delta": {"url": "s3://bucket/a"},
+        }.items()
+    },
     "a-master-for-a-processor": {
         "spark": {"master": "spark://a:7077"},
         "pipeline": {"sql": None, "sink": None, "processor": {"factory": "counts:Count"}},

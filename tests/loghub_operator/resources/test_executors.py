@@ -125,6 +125,15 @@ def test_the_pod_is_like_the_workers_without_what_only_a_worker_needs() -> None:
     }
 
 
+def test_the_keys_of_a_bucket_are_where_the_worker_has_them() -> None:
+    """Executors write files there themselves."""
+    pod = executors({"pipeline": {"sink": {"credentialsSecret": {"name": "keys"}}}}).pod["spec"]
+    mount = {"name": "sink-credentials", "mountPath": "/etc/loghub/sink-credentials", "readOnly": True}
+    assert mount in pod["containers"][0]["volumeMounts"]
+    volume = {"name": "sink-credentials", "secret": {"secretName": "keys", "defaultMode": 0o440}}
+    assert volume in pod["volumes"]
+
+
 def test_an_executor_is_selected_as_a_worker_by_nothing() -> None:
     labels = executors().pod["metadata"]["labels"]
     assert not worker_selector("access").items() <= labels.items()

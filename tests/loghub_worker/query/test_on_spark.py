@@ -17,7 +17,7 @@ from loghub_worker.batch_plan import Range
 from loghub_worker.exchange_files import ExchangeFiles, Positions
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.query.batch_ranges import plan_of_batch
-from loghub_worker.query.spark_session import register_source
+from loghub_worker.query.spark_session import register_sources
 from loghub_worker.query.transform import SqlTransform, empty_logs
 from loghub_worker.sink.commit_log import ShardIncarnation
 from loghub_worker.sink.logstore import FORMAT
@@ -69,7 +69,7 @@ def test_a_setting_of_sql_without_a_valid_value_is_fatal_and_named(spark: SparkS
     conf.set(setting, "many")
     try:
         with pytest.raises(FatalError, match=f"'many' in the config \"{setting}\"") as raised:
-            register_source(spark.newSession())
+            register_sources(spark.newSession())
     finally:
         conf.set(setting, before.get()) if before.isDefined() else conf.remove(setting)
     assert raised.value.reason == "SparkNotStarted"

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from loghub.sink_settings import DeltaSink, JsonSink, ParquetSink, Sink
+from loghub.sink_settings import ParquetSink
 from loghub.worker_contract import LOCAL_MASTER, PythonPipeline, WorkerConfig
 from loghub_worker.query import spark_master
 from loghub_worker.query.spark_master import ClusterError, cluster_settings, driver_address, join_cluster
 from loghub_worker.query.spark_session import FatalError, spark_settings, start_spark
-from loghub_worker.sink.batch_sink import InvalidSinkError, require_rows
-from loghub_worker.sink.sinks import make_sink
+from loghub_worker.sink.batch_sink import require_rows
 from tests.loghub_worker.support import worker_config
 
 CLUSTER = "spark://master:7077"
@@ -116,17 +115,6 @@ def test_the_files_of_the_pipeline_are_sent_and_a_folder_of_a_volume_is_not(tmp_
         session: Any = FakeSession(1)
         join_cluster(session, config_of(CLUSTER, pipeline=pipeline), tmp_path)
         assert session.sent == expected
-
-
-@pytest.mark.parametrize(
-    "sink", [ParquetSink(path="s3://b/a"), JsonSink(path="s3://b/a"), DeltaSink(path="s3://b/a")]
-)
-def test_files_for_a_bucket_are_refused_because_executors_lack_the_disk_of_the_worker(
-    sink: Sink, tmp_path: Path
-) -> None:
-    config = worker_config("http://x", sink, spark_master=CLUSTER)
-    with pytest.raises(InvalidSinkError, match=r"spec\.spark\.master"):
-        make_sink(config, consumer="w-0", credentials_dir="/k", scratch=tmp_path)
 
 
 def test_rows_that_the_sink_does_not_find_are_an_error_of_its_volume() -> None:

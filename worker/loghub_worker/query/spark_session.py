@@ -32,6 +32,7 @@ from loghub_worker.query.spark_master import (
     join_cluster,
     refused,
 )
+from loghub_worker.sink.executor_files import FilesDataSource
 from loghub_worker.source.datasource import LogHubDataSource
 from loghub_worker.spark_errors import SPARK_ERRORS, java_causes
 
@@ -57,7 +58,7 @@ def start_spark(
     code: Path | None = None,
     pod: str = "",
 ) -> SparkSession:
-    """Start the session and register the data source. `code` is a folder with the user's modules, and `pod`
+    """Start the session and register the data sources. `code` is a folder with the user's modules, and `pod`
     the worker's, for executors in pods. Raises `FatalError` ``JavaMissing``, ``SparkNotStarted``, or for a
     cluster ``SparkMasterUnavailable`` or ``NoExecutors``."""
     _require_java()
@@ -91,15 +92,16 @@ def start_spark(
         signal.signal(signal.SIGINT, interrupted)
     with _cluster_failures():
         join_cluster(session, config, code, pods=pods)
-    register_source(session)
+    register_sources(session)
     return session
 
 
-def register_source(session: SparkSession) -> None:
-    """Register the data source. That is the first use of the session, which reads the settings of SQL. Raises
+def register_sources(session: SparkSession) -> None:
+    """Register the data sources. That is the first use of the session, which reads the settings of SQL. Raises
     `FatalError` ``SparkNotStarted`` if one of them has no valid value."""
     try:
         session.dataSource.register(LogHubDataSource)
+        session.dataSource.register(FilesDataSource)
     except SPARK_ERRORS as error:
         texts = [text for _, text in java_causes(error) if text]
         raise FatalError("SparkNotStarted", texts[-1] if texts else first_lines(error)) from error

@@ -35,6 +35,7 @@ class SinkOwner:
     group_path: tuple[str, str, str]  # project, logstore, group: where the sink's own records are
     consumer: str  # part of the name of each batch; what an earlier process of that name left is removed
     scratch: Path  # a folder of this worker alone
+    has_executors: bool = False  # elsewhere, without its disk
 
 
 def require_rows(computed: int, written: int) -> None:

@@ -1,8 +1,8 @@
 """The storage of a commit log under a prefix of a bucket.
 
-Spark writes a batch into a local folder. `seal` uploads its files below ``_loghub/``, where readers do not
-look, and `place` copies each to its name within the storage, so that a reader finds a file whole or not at
-all.
+Spark writes a batch into a local folder, and its files are uploaded below ``_loghub/``, where readers do not
+look; or executors write them there (`loghub_worker.sink.executor_files`). `place` copies each to its name
+within the storage, so that a reader finds a file whole or not at all.
 
 A record is created by a PUT that succeeds only if the key does not exist (If-None-Match), and then read,
 since a PUT that was repeated after a lost answer reports its own object as existing. Nothing is ever
@@ -46,6 +46,7 @@ class BucketStorage:
         self._bucket = bucket
         self._home = "/".join((FOLDER, *group_path))
         self._local = local
+        self._uploaded: dict[str, Mapping[str, int]] = {}  # by executors, of batches not yet discarded
         self._pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="bucket")  # starts threads when needed
         shutil.rmtree(local, ignore_errors=True)
         local.mkdir(parents=True)
@@ -200,13 +201,24 @@ class BucketStorage:
     def stage(self, batch: str) -> Path:
         return self._local / batch
 
+    def stage_key(self, batch: str) -> str:
+        """Of what is staged of a batch in the bucket, the part of the keys before the names."""
+        return self._key(f"stage/{batch}")
+
+    def uploaded(self, batch: str, sizes: Mapping[str, int]) -> None:
+        """Executors have staged these files of a batch in the bucket: their names, and their bytes. Whatever
+        else is there of the batch does not count."""
+        self._uploaded[batch] = sizes
+
     def staged_files(self, batch: str) -> list[str]:
         stage = self.stage(batch)
-        return [str(path.relative_to(stage)) for path in data_files(stage)]
+        here = [str(path.relative_to(stage)) for path in data_files(stage)]
+        return sorted([*here, *self._uploaded.get(batch, ())])
 
     def _upload_all(self, batch: str) -> None:
         """Large files one after another: an upload has parts of its file in memory."""
-        sizes = {name: (self.stage(batch) / name).stat().st_size for name in self.staged_files(batch)}
+        stage = self.stage(batch)
+        sizes = {str(path.relative_to(stage)): path.stat().st_size for path in data_files(stage)}
         self._all(partial(self._upload, batch), [name for name in sizes if sizes[name] <= SMALL_BYTES])
         for name in sizes:
             if sizes[name] > SMALL_BYTES:
@@ -218,10 +230,11 @@ class BucketStorage:
         file.unlink()
 
     def _staged(self, batch: str, name: str) -> str:
-        return self._key(f"stage/{batch}/{name}")
+        return f"{self.stage_key(batch)}/{name}"
 
-    def obstacle(self, file: Path, target: str) -> str | None:
-        size = file.stat().st_size
+    def obstacle(self, batch: str, name: str, target: str) -> str | None:
+        sizes = self._uploaded.get(batch, {})
+        size = sizes[name] if name in sizes else (self.stage(batch) / name).stat().st_size
         if size > LARGEST_COPY_BYTES:
             return (
                 f"a file of {size} bytes, of which an object storage copies at most {LARGEST_COPY_BYTES} in"
@@ -252,6 +265,7 @@ class BucketStorage:
         """A copy is durable once it is answered."""
 
     def discard(self, batch: str) -> None:
+        self._uploaded.pop(batch, None)
         shutil.rmtree(self.stage(batch), ignore_errors=True)
         try:
             self._remove_keys(self._staged(batch, name) for name in self.names(f"stage/{batch}"))

@@ -96,9 +96,8 @@ class CommitLog:
 
     def obstacle(self, batch: str) -> str | None:
         """Why a staged file of `batch` could never become part of the sink; None if all could."""
-        stage = self.stage(batch)
         found = (
-            self._storage.obstacle(stage / name, _target(batch, name))
+            self._storage.obstacle(batch, name, _target(batch, name))
             for name in self._storage.staged_files(batch)
         )
         return next((one for one in found if one is not None), None)

@@ -2,11 +2,12 @@
 
 Spark writes a batch as Parquet files into a staging folder. They get their final names in the table, where
 no reader sees them, and one commit adds them together with the positions of the batch's shards
-(`loghub_worker.sink.delta_positions`). No row passes through the driver.
+(`loghub_worker.sink.delta_positions`). No row passes through the driver. Executors elsewhere write the files
+for a bucket under their final names (`loghub_worker.sink.executor_files`).
 """
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,11 +19,11 @@ from pyspark.sql import DataFrame
 from loghub.sink_settings import DeltaSink as DeltaSettings
 from loghub.sink_settings import S3Settings
 from loghub_worker.batch_plan import Range
-from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError, SinkOwner
+from loghub_worker.sink.batch_sink import InvalidSinkError, SinkOwner
 from loghub_worker.sink.bucket import SCHEME, Bucket
 from loghub_worker.sink.bucket_storage import BucketStorage
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
-from loghub_worker.sink.delta_files import BucketFiles, FolderFiles, TableFiles
+from loghub_worker.sink.delta_files import BucketFiles, FolderFiles, TableFiles, folder_of
 from loghub_worker.sink.delta_options import s3_options
 from loghub_worker.sink.delta_positions import Move, TablePosition, delivered, resumption
 from loghub_worker.sink.delta_schema import (
@@ -31,11 +32,12 @@ from loghub_worker.sink.delta_schema import (
     missing_columns,
     query_fields,
 )
-from loghub_worker.sink.delta_statistics import rows_and_statistics
+from loghub_worker.sink.delta_statistics import file_statistics
 from loghub_worker.sink.delta_table import AddedFile, Table
 from loghub_worker.sink.exclusive_files import require_folder
+from loghub_worker.sink.executor_files import ExecutorFiles
 from loghub_worker.sink.log_storage import FOLDER
-from loghub_worker.sink.partition_columns import partitioning
+from loghub_worker.sink.partition_columns import NULL_PARTITION, partitioning
 from loghub_worker.sink.range_claims import ShardIncarnation
 from loghub_worker.sink.sink_credentials import SinkCredentials
 from loghub_worker.sink.volume import writing_to
@@ -43,7 +45,6 @@ from loghub_worker.sink.volume import writing_to
 # Without it Spark writes timestamps in a form without statistics.
 TIMESTAMPS = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 UNUSABLE_IN_PATHS = frozenset("%\\")  # delta-rs takes them as parts of an escape, and as a slash
-NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # as Spark names the folder of a null, or of an empty text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +57,12 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFile:
-    """A file that Spark has written, and what the table will say of it."""
+    """A file that is written, and what the table will say of it."""
 
-    path: Path
+    path: Path | None  # in the staging folder; None if executors have given the file its name in the table
+    name: str
+    size: int
+    modified_ms: int
     partition_values: Mapping[str, str | None]
     stats: str
 
@@ -67,11 +71,18 @@ class DeltaSink:
     """The rows in a Delta table, each batch and range exactly once."""
 
     def __init__(
-        self, table: Table, files: TableFiles, *, partition_by: Sequence[str], add_columns: bool
+        self,
+        table: Table,
+        files: TableFiles,
+        *,
+        partition_by: Sequence[str],
+        add_columns: bool,
+        executors: ExecutorFiles | None = None,
     ) -> None:
         """`add_columns`: the table gets the columns of the query that it lacks."""
         self._table = table
         self._files = files
+        self._executors = executors
         self._volume = files.stage("any").parent if isinstance(files, FolderFiles) else None
         self._wanted = tuple(partition_by)
         self._add_columns = add_columns
@@ -97,7 +108,10 @@ class DeltaSink:
         self._require_fit(table)
         trial = f"check-{secrets.token_hex(8)}"  # other workers may start at the same time
         try:
-            self._write(empty, trial)
+            if self._executors is None:
+                self._write(empty, trial)
+            else:
+                self._write_by_executors(self._executors, empty, trial, is_trial=True)
         finally:
             self._files.discard(trial)
 
@@ -163,24 +177,30 @@ class DeltaSink:
     # -- batches
 
     def write(self, result: DataFrame, batch: str) -> int:
+        if self._executors is not None:
+            self._staged[batch], rows = self._write_by_executors(self._executors, result, batch)
+            return rows
         self._write(result, batch)
         stage = self._files.stage(batch)
-        staged, total = [], 0
+        staged: list[StagedFile] = []
+        total = 0
         for path in sorted(stage.rglob("*.parquet")):
-            inside = path.relative_to(stage).parts
             if path.name.startswith(("_", ".")):
                 continue  # Spark's own
-            try:
-                rows, stats = rows_and_statistics(path)
-            except UnicodeDecodeError as error:
-                raise RowsRejectedError(
-                    f"a text is not valid UTF-8 ({error}), so other readers could not read the table: use"
-                    " make_valid_utf8(column) in the query"
-                ) from None
-            if rows:
-                values = dict(_partition_value(folder) for folder in inside[:-1])
-                staged.append(StagedFile(path=path, partition_values=values, stats=stats))
+            rows, stats = file_statistics(path)
             total += rows
+            if rows:
+                found = path.stat()
+                staged.append(
+                    StagedFile(
+                        path=path,
+                        name=f"part-{len(staged):05}-{_token(batch)}.parquet",
+                        size=found.st_size,
+                        modified_ms=int(found.st_mtime * 1000),
+                        partition_values=_partition_values(path.relative_to(stage).parts[:-1]),
+                        stats=stats,
+                    )
+                )
         self._staged[batch] = staged
         return total
 
@@ -188,10 +208,33 @@ class DeltaSink:
         if self._table.folder is not None:
             require_folder(self._table.folder / "_delta_log", "the Delta table")
         result.sparkSession.conf.set(*TIMESTAMPS)
-        columns = self._fitting.partition_columns if self._fitting is not None else self._wanted
-        writer = result.write.mode("overwrite").format("parquet").partitionBy(*columns)
+        writer = result.write.mode("overwrite").format("parquet").partitionBy(*self._partition_columns)
         with writing_to(self._volume):
             writer.save(self._files.stage(batch).as_uri())
+
+    @property
+    def _partition_columns(self) -> Sequence[str]:
+        return self._fitting.partition_columns if self._fitting is not None else self._wanted
+
+    def _write_by_executors(
+        self, executors: ExecutorFiles, result: DataFrame, batch: str, *, is_trial: bool = False
+    ) -> tuple[list[StagedFile], int]:
+        """The files, and how many rows they have."""
+        result.sparkSession.conf.set(*TIMESTAMPS)
+        folder = folder_of(batch)
+        files = executors.write(result, folder, partition_by=self._partition_columns, is_trial=is_trial)
+        staged = [
+            StagedFile(
+                path=None,
+                name=f"{folder}/{file.name}",
+                size=file.bytes,
+                modified_ms=file.modified_ms,
+                partition_values=_partition_values(file.folder.split("/") if file.folder else ()),
+                stats=file.statistics,
+            )
+            for file in files
+        ]
+        return staged, sum(file.rows for file in files)
 
     def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
         staged = self._staged.pop(batch, None)
@@ -220,8 +263,6 @@ class DeltaSink:
     def _publish(
         self, batch: str, staged: list[StagedFile], moves: list[Move], may_commit: Callable[[], bool]
     ) -> None:
-        token = batch.rpartition("-")[2]  # a path in the log would need quoting, if a consumer's name does
-        names = [f"part-{number:05}-{token}.parquet" for number in range(len(staged))]
         is_tried = False
 
         def try_to_commit() -> bool:
@@ -230,24 +271,23 @@ class DeltaSink:
             return is_tried
 
         try:
-            added = [self._place(file, name) for file, name in zip(staged, names, strict=True)]
+            added = [self._place(file) for file in staged]
             self._files.placed()
             self._table.commit(batch, moves, added, may_commit=try_to_commit, check=self._require_fit)
         except Exception as error:
             # After other errors of a commit it may have been made, or may yet be.
             if not is_tried or isinstance(error, RangeTakenError | SessionLostError | InvalidSinkError):
-                for name in names:
-                    self._files.remove(name)
+                for file in staged:
+                    self._files.remove(file.name)
             raise
 
-    def _place(self, file: StagedFile, name: str) -> AddedFile:
-        found = file.path.stat()
-        self._files.place(file.path, name)
+    def _place(self, file: StagedFile) -> AddedFile:
+        self._files.place(file.path, file.name)
         self._table.at_step("file placed")
         return AddedFile(
-            path=name,
-            size=found.st_size,
-            modified_ms=int(found.st_mtime * 1000),
+            path=file.name,
+            size=file.size,
+            modified_ms=file.modified_ms,
             partition_values=file.partition_values,
             stats=file.stats,
         )
@@ -257,20 +297,34 @@ class DeltaSink:
         self._files.discard(batch)
 
 
-def _partition_value(folder: str) -> tuple[str, str | None]:
-    """A partition column and its value, from the name of a folder of Spark: ``column=value``, escaped."""
-    name, _, value = folder.partition("=")
-    return unquote(name), None if value == NULL_PARTITION else unquote(value)
+def _token(batch: str) -> str:
+    """A path in the log would need quoting if it had the consumer's name, and that does."""
+    return batch.rpartition("-")[2]
+
+
+def _partition_values(folders: Iterable[str]) -> dict[str, str | None]:
+    """The values of the partition columns, from the names of Spark's folders: ``column=value``, escaped."""
+    pairs = (folder.partition("=") for folder in folders)
+    return {unquote(name): None if value == NULL_PARTITION else unquote(value) for name, _, value in pairs}
 
 
 def make_delta_sink(sink: DeltaSettings, credentials: SinkCredentials, owner: SinkOwner) -> DeltaSink:
     """The sink of these settings. Raises `InvalidSinkError`, or `OSError` if its place cannot be used."""
     settings = sink.s3 or S3Settings()
     files: TableFiles
+    executors = None
     if sink.path.startswith(SCHEME):
         bucket = Bucket(sink.path, settings, credentials)
         BucketStorage(bucket, owner.scratch / "sink-trial", group_path=owner.group_path).try_out()
-        files = BucketFiles(bucket, owner.scratch / "sink-stage")
+        files = BucketFiles(bucket, owner.scratch / "sink-stage", has_executors=owner.has_executors)
+        if owner.has_executors:
+            executors = ExecutorFiles(
+                url=sink.path,
+                s3=settings,
+                credentials=credentials,
+                scratch=owner.scratch,
+                for_delta=True,
+            )
     elif not Path(sink.path).is_absolute():
         raise InvalidSinkError(f"a Delta table needs an absolute path or an s3:// URL, not {sink.path!r}")
     elif unusable := sorted(UNUSABLE_IN_PATHS & set(sink.path)):
@@ -287,4 +341,6 @@ def make_delta_sink(sink: DeltaSettings, credentials: SinkCredentials, owner: Si
         options=partial(s3_options, settings, credentials),
         read=files.read,
     )
-    return DeltaSink(table, files, partition_by=sink.partition_by, add_columns=sink.add_columns)
+    return DeltaSink(
+        table, files, partition_by=sink.partition_by, add_columns=sink.add_columns, executors=executors
+    )

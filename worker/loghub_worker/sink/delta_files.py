@@ -6,6 +6,7 @@ nobody else can know whether that process goes on.
 """
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -32,8 +33,9 @@ class TableFiles(Protocol):
     def stage(self, batch: str) -> Path:
         """Where the files of a batch are written first. Spark creates the folder."""
 
-    def place(self, file: Path, name: str) -> None:
-        """Give a staged file its name in the table, and make it durable. Raises `OSError`."""
+    def place(self, file: Path | None, name: str) -> None:
+        """Give a staged file its name in the table, and make it durable; None if executors have done so
+        already. Raises `OSError`."""
 
     def placed(self) -> None:
         """Make the names durable. Raises `OSError`."""
@@ -42,7 +44,7 @@ class TableFiles(Protocol):
         """Remove a file that no commit has. What cannot be removed is left."""
 
     def discard(self, batch: str) -> None:
-        """Remove the staging folder of a batch."""
+        """Remove what is staged of a batch, and has no name in the table."""
 
 
 class FolderFiles:
@@ -83,7 +85,8 @@ class FolderFiles:
     def stage(self, batch: str) -> Path:
         return self._stage / batch
 
-    def place(self, file: Path, name: str) -> None:
+    def place(self, file: Path | None, name: str) -> None:
+        assert file is not None  # executors write to the stage, too
         sync(file)
         file.rename(self._folder / name)
 
@@ -102,11 +105,13 @@ class FolderFiles:
 
 class BucketFiles:
     """Under a prefix of a bucket. Files are staged in a folder of this worker, which is empty when it
-    starts."""
+    starts; or executors write those of a batch into a folder of the table, where no commit has them yet."""
 
-    def __init__(self, bucket: Bucket, stage: Path) -> None:
+    def __init__(self, bucket: Bucket, stage: Path, *, has_executors: bool = False) -> None:
         self._bucket = bucket
         self._stage = stage
+        self._has_executors = has_executors
+        self._placed: set[str] = set()  # of the files that executors have written
 
     def any_file(self) -> str | None:
         return self._bucket.any_key(lambda key: not key.startswith(HIDDEN))
@@ -117,7 +122,10 @@ class BucketFiles:
     def stage(self, batch: str) -> Path:
         return self._stage / batch
 
-    def place(self, file: Path, name: str) -> None:
+    def place(self, file: Path | None, name: str) -> None:
+        if file is None:
+            self._placed.add(name)
+            return
         self._bucket.upload(name, file)
         file.unlink()
 
@@ -125,10 +133,30 @@ class BucketFiles:
         """An object is durable once it is written."""
 
     def remove(self, name: str) -> None:
+        self._placed.discard(name)
+        self._remove([name])
+
+    def _remove(self, names: Iterable[str]) -> None:
         try:
-            self._bucket.remove([name])
+            self._bucket.remove(names)
         except OSError as error:
             log.warning("a file that is not part of the table is left", message=str(error))
 
     def discard(self, batch: str) -> None:
         shutil.rmtree(self.stage(batch), ignore_errors=True)
+        if not self._has_executors:
+            return
+        folder = folder_of(batch)
+        try:
+            names = [f"{folder}/{name}" for name in self._bucket.times(folder)]
+        except OSError as error:
+            log.warning("files that are not part of the table may be left", message=str(error))
+            return
+        self._remove(name for name in names if name not in self._placed)
+        self._placed = {name for name in self._placed if not name.startswith(f"{folder}/")}
+
+
+def folder_of(batch: str) -> str:
+    """The folder of the table into which executors write the files of a batch. A path in the log would need
+    quoting if it had the consumer's name."""
+    return f"batch-{batch.rpartition('-')[2]}"

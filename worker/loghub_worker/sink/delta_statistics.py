@@ -7,12 +7,14 @@ written; what it does not say is left out.
 import datetime
 import decimal
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow.parquet as pq
+
+from loghub_worker.sink.batch_sink import RowsRejectedError
 
 INDEXED_COLUMNS = 32  # the Delta default; more would only make the log longer
 MAX_TEXT = 32  # characters of a bound, as other writers have it
@@ -20,8 +22,19 @@ _LAST_CHARACTER = "\U0010ffff"
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
-def rows_and_statistics(file: Path) -> tuple[int, str]:
-    """The number of rows of a file, and its statistics as JSON."""
+def file_statistics(file: Path, *, without_bounds: Collection[str] = ()) -> tuple[int, str]:
+    """The number of rows of a file, and its statistics as JSON, without the bounds of some columns. Raises
+    `RowsRejectedError` if they show a text that is no valid UTF-8."""
+    try:
+        return _rows_and_statistics(file, without_bounds)
+    except UnicodeDecodeError as error:
+        raise RowsRejectedError(
+            f"a text is not valid UTF-8 ({error}), so other readers could not read the table: use"
+            " make_valid_utf8(column) in the query"
+        ) from None
+
+
+def _rows_and_statistics(file: Path, without_bounds: Collection[str]) -> tuple[int, str]:
     metadata = pq.read_metadata(file)
     rows = int(metadata.num_rows)
     nulls: dict[str, int] = {}
@@ -35,7 +48,7 @@ def rows_and_statistics(file: Path) -> tuple[int, str]:
             continue
         nulls[name] = sum(one.null_count for one in found)
         with_values = [one for one in found if one.null_count < one.num_values + one.null_count]
-        if not with_values or not all(one.has_min_max for one in with_values):
+        if name in without_bounds or not with_values or not all(one.has_min_max for one in with_values):
             continue
         try:
             low, high = (

@@ -15,16 +15,40 @@ from loghub_worker.sink.bucket import SCHEME, Bucket
 from loghub_worker.sink.bucket_storage import BucketStorage
 from loghub_worker.sink.commit_log import CommitLog, ShardIncarnation
 from loghub_worker.sink.exclusive_files import require_folder
+from loghub_worker.sink.executor_files import ExecutorFiles
 from loghub_worker.sink.file_formats import JSON, PARQUET, FileFormat
 from loghub_worker.sink.file_sizes import DEFAULT_TARGET_BYTES, RowSize, files_to_join
 from loghub_worker.sink.folder_storage import RECORDS, EarlierLayoutError, FolderStorage
 from loghub_worker.sink.log_storage import LogStorage, data_files
-from loghub_worker.sink.partition_columns import partitioning
+from loghub_worker.sink.partition_columns import partitioning, require_few_partitions
 from loghub_worker.sink.sink_credentials import SinkCredentials
+from loghub_worker.sink.task_files import WrittenFile
 from loghub_worker.sink.volume import writing_to
 
 MAX_PARTITIONS = 1000  # of a batch: each is at least one file
 DELTA_LOG = "_delta_log"  # the folder that makes a place a Delta table
+
+
+class StagedByExecutors:
+    """Lets executors stage the files of batches in a bucket."""
+
+    def __init__(self, files: ExecutorFiles, storage: BucketStorage) -> None:
+        self._files = files
+        self._storage = storage
+
+    def write(
+        self, result: DataFrame, batch: str, partition_by: Sequence[str], *, is_trial: bool = False
+    ) -> list[WrittenFile]:
+        """As `ExecutorFiles.write`. What it returns is staged; nothing else of the batch is."""
+        files = self._files.write(
+            result,
+            self._storage.stage_key(batch),
+            partition_by=partition_by,
+            most_partitions=MAX_PARTITIONS,
+            is_trial=is_trial,
+        )
+        self._storage.uploaded(batch, {file.name: file.bytes for file in files})
+        return files
 
 
 class FilesSink:
@@ -41,13 +65,16 @@ class FilesSink:
         partition_by: Sequence[str] = (),
         target_bytes: int = DEFAULT_TARGET_BYTES,
         on_volume: bool = True,
+        executors: StagedByExecutors | None = None,
     ) -> None:
-        """`on_volume`: the staging folders are on the target's volume, not on the worker's disk."""
+        """`on_volume`: the staging folders are on the target's volume, not on the worker's disk. With
+        `executors`, these stage the files of a batch: each task its own, which are not joined."""
         self._commit_log = commit_log
         self._file_format = file_format
         self._partition_by = tuple(partition_by)
         self._target_bytes = target_bytes
         self._volume = commit_log.stage("any").parent if on_volume else None
+        self._executors = executors
         self._row_size = RowSize()
         self.file_bytes = 0
         self._created: dict[int, int] = {}
@@ -57,7 +84,10 @@ class FilesSink:
         partitioning(msgspec.json.decode(empty.schema.json())["fields"], self._partition_by)
         trial = f"check-{secrets.token_hex(8)}"  # other workers may start at the same time
         try:
-            self._write(empty, self._commit_log.stage(trial))
+            if self._executors is None:
+                self._write(empty, self._commit_log.stage(trial))
+            else:
+                self._executors.write(empty, trial, self._partition_by, is_trial=True)
         finally:
             self._commit_log.discard(trial)
 
@@ -71,6 +101,22 @@ class FilesSink:
         return self._commit_log.resume(shard, checkpoint, confirm=confirm, moved=moved)
 
     def write(self, result: DataFrame, batch: str) -> int:
+        if self._executors is None:
+            rows, sizes = self._stage(result, batch)
+        else:
+            files = self._executors.write(result, batch, self._partition_by)
+            rows, sizes = sum(file.rows for file in files), {file.name: file.bytes for file in files}
+            self._require_few_partitions(len({file.folder for file in files}))
+        if (obstacle := self._commit_log.obstacle(batch)) is not None:
+            raise RowsRejectedError(f"the rows make {obstacle}")
+        self._written[batch] = list(sizes)
+        self.file_bytes = sum(sizes.values())
+        self._row_size = self._row_size.after(file_bytes=self.file_bytes, rows=rows)
+        return rows
+
+    def _stage(self, result: DataFrame, batch: str) -> tuple[int, dict[str, int]]:
+        """Let Spark write the files of a batch, and join them. Return how many rows there are, and the names
+        and bytes of the files."""
         stage = self._commit_log.stage(batch)
         self._write(result, stage)
         rows = {path: self._file_format.count_rows(path) for path in data_files(stage)}
@@ -78,23 +124,16 @@ class FilesSink:
             path.unlink()
         sizes = {path: path.stat().st_size for path in rows if rows[path]}
         folders = sorted({path.parent for path in sizes})
-        if len(folders) > MAX_PARTITIONS:
-            raise RowsRejectedError(
-                f"the rows have {len(folders)} different values of {', '.join(self._partition_by)}, and a"
-                f" micro-batch may have at most {MAX_PARTITIONS}: choose columns with fewer values for"
-                " partitionBy, such as a date"
-            )
+        self._require_few_partitions(len(folders))
         files = []
         for folder in folders:
             inside = {path: size for path, size in sizes.items() if path.parent == folder}
             joined = files_to_join(inside, self._target_bytes)
             files += [self._join(result.sparkSession, together) for together in joined]
-        if (obstacle := self._commit_log.obstacle(batch)) is not None:
-            raise RowsRejectedError(f"the rows make {obstacle}")
-        self._written[batch] = [str(path.relative_to(stage)) for path in files]
-        self.file_bytes = sum(path.stat().st_size for path in files)
-        self._row_size = self._row_size.after(file_bytes=self.file_bytes, rows=sum(rows.values()))
-        return sum(rows.values())
+        return sum(rows.values()), {str(path.relative_to(stage)): path.stat().st_size for path in files}
+
+    def _require_few_partitions(self, partitions: int) -> None:
+        require_few_partitions(partitions, self._partition_by, most=MAX_PARTITIONS)
 
     def _join(self, spark: SparkSession, files: Sequence[Path]) -> Path:
         """Make one file of several, under the name of the first."""
@@ -142,14 +181,27 @@ def make_files_sink(
     `InvalidSinkError`, or `OSError` if the place cannot be used."""
     storage = _storage_of(sink, credentials, owner)
     storage.try_out()
+    target_bytes = DEFAULT_TARGET_BYTES if sink.roll is None else sink.roll.target_bytes
+    executors = None
+    if owner.has_executors and isinstance(storage, BucketStorage):
+        files = ExecutorFiles(
+            url=sink.path,
+            s3=sink.s3 or S3Settings(),
+            credentials=credentials,
+            scratch=owner.scratch,
+            is_parquet=isinstance(sink, ParquetSink),
+            target_bytes=target_bytes,
+        )
+        executors = StagedByExecutors(files, storage)
     commit_log = CommitLog(storage)
     commit_log.prune(owner=owner.consumer)
     return FilesSink(
         commit_log,
         JSON if isinstance(sink, JsonSink) else PARQUET,
         partition_by=sink.partition_by,
-        target_bytes=DEFAULT_TARGET_BYTES if sink.roll is None else sink.roll.target_bytes,
+        target_bytes=target_bytes,
         on_volume=not sink.path.startswith(SCHEME),
+        executors=executors,
     )
 
 

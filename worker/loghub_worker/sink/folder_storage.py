@@ -140,7 +140,7 @@ class FolderStorage:
         stage = self.stage(batch)
         return [str(path.relative_to(stage)) for path in data_files(stage)]
 
-    def obstacle(self, file: Path, target: str) -> str | None:  # noqa: ARG002 - Spark has written it
+    def obstacle(self, batch: str, name: str, target: str) -> str | None:  # noqa: ARG002 - Spark has written it
         return None
 
     def staged(self) -> frozenset[str]:

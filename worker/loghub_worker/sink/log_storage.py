@@ -89,8 +89,8 @@ class LogStorage(Protocol):
     def staged_files(self, batch: str) -> list[str]:
         """The names of the files that are staged of a batch, with their folders."""
 
-    def obstacle(self, file: Path, target: str) -> str | None:
-        """Why a file in `stage` can never be placed under this name; None if it can."""
+    def obstacle(self, batch: str, name: str, target: str) -> str | None:
+        """Why a staged file can never be placed as `target`; None if it can."""
 
     def staged(self) -> frozenset[str]:
         """The batches of which something is staged."""

@@ -151,13 +151,13 @@ def wire_columns(schema: StructType, *, keep_order: bool) -> list[Column]:
         if name not in RESERVED | POSITION or (name == CONTENTS and not _is_map_of_texts(kind))
     ]
     columns += [
-        _column(name).cast("string").alias(name) for name in (TOPIC, SOURCE, HASH_KEY) if name in types
+        column_named(name).cast("string").alias(name) for name in (TOPIC, SOURCE, HASH_KEY) if name in types
     ]
     columns += _time_columns(types)
     if TAGS in types and not _is_map_of_texts(types[TAGS]):
         raise ValueError(f"the column {TAGS} must be a map of strings, not {types[TAGS].simpleString()}")
     columns += [
-        _column(name).cast(TEXTS).alias(name)
+        column_named(name).cast(TEXTS).alias(name)
         for name in (TAGS, CONTENTS)
         if _is_map_of_texts(types.get(name))
     ]
@@ -167,7 +167,7 @@ def wire_columns(schema: StructType, *, keep_order: bool) -> list[Column]:
                 f"the group consumes in order, so the query must return the column {SHARD}, whose shard's"
                 f" order is then kept, or {HASH_KEY}"
             )
-        columns.append(_column(SHARD))
+        columns.append(column_named(SHARD))
     return columns
 
 
@@ -175,8 +175,8 @@ def _time_columns(types: dict[str, DataType]) -> list[Column]:
     """Unix seconds, and the nanoseconds below a second if anything tells them."""
     if TIME not in types:
         return []
-    kind, time = types[TIME], _column(TIME)
-    given = [_column(TIME_NS).cast("int")] if TIME_NS in types else []
+    kind, time = types[TIME], column_named(TIME)
+    given = [column_named(TIME_NS).cast("int")] if TIME_NS in types else []
     if isinstance(kind, NumericType):
         return [time.cast("bigint").alias(TIME), *(column.alias(TIME_NS) for column in given)]
     if isinstance(kind, TimestampType | DateType):
@@ -197,12 +197,13 @@ def _is_map_of_texts(kind: DataType | None) -> bool:
 
 
 def _text(name: str, kind: DataType) -> Column:
-    column = _column(name)
+    column = column_named(name)
     text = F.to_json(column) if isinstance(kind, MapType | StructType | ArrayType) else column.cast("string")
     return text.alias(name)
 
 
-def _column(name: str) -> Column:
+def column_named(name: str) -> Column:
+    """The column of exactly this name."""
     return F.col(f"`{name.replace('`', '``')}`")
 
 

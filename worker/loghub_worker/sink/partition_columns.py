@@ -1,12 +1,16 @@
 """Columns whose values are the folders that the files of a sink are in, such as ``date=2026-01-31``. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loghub_worker.sink.batch_sink import InvalidSinkError
+from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError
 
 # The names of folders are texts; of other types Spark writes texts that readers do not agree about.
 TYPES = frozenset({"string", "long", "integer", "short", "byte", "date", "boolean"})
+
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # as Spark names the folder of a null, or of an empty text
+_ESCAPED = re.compile(r"""[\x01-\x1f\x7f"#%'*/:=?\\{[\]^]""")  # by Spark
 
 
 def partitioning(fields: Sequence[Mapping[str, Any]], partition_by: Sequence[str]) -> None:
@@ -25,3 +29,22 @@ def partitioning(fields: Sequence[Mapping[str, Any]], partition_by: Sequence[str
         )
     if partition_by and len(partition_by) == len(fields):
         raise InvalidSinkError("partitionBy names every column of the query; leave one for the rows")
+
+
+def partition_folder(partition_by: Sequence[str], values: Sequence[str | None]) -> str:
+    """The folder of the rows with these values, as Spark names it."""
+    texts = (_escaped(value) if value else NULL_PARTITION for value in values)
+    return "/".join(f"{_escaped(column)}={text}" for column, text in zip(partition_by, texts, strict=True))
+
+
+def _escaped(text: str) -> str:
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
+
+
+def require_few_partitions(partitions: int, partition_by: Sequence[str], *, most: int) -> None:
+    """Raises `RowsRejectedError` if a batch has too many of them."""
+    if partitions > most:
+        raise RowsRejectedError(
+            f"the rows have {partitions} different values of {', '.join(partition_by)}, and a micro-batch may"
+            f" have at most {most}: choose columns with fewer values for partitionBy, such as a date"
+        )

@@ -23,6 +23,11 @@ class SinkCredentials:
         """Whether there is a folder, so that only its values are used."""
         return self._folder is not None
 
+    @property
+    def folder(self) -> Path | None:
+        """The folder; None if there is none."""
+        return self._folder
+
     def get(self, name: str) -> str | None:
         """A value, without a line break at its end; None if it is absent. Raises `OSError` if it cannot be
         read."""

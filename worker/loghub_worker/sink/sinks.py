@@ -14,17 +14,15 @@ from pyspark.sql import DataFrame
 from loghub.sink_settings import (
     ConsoleSink,
     DeltaSink,
-    JsonSink,
     KafkaSink,
     LogstoreSink,
     NoSink,
-    ParquetSink,
     PostgresqlSink,
     SparkSink,
 )
 from loghub.worker_contract import LOCAL_MASTER, CopyPipeline, WorkerConfig
 from loghub_worker.log_service import Address
-from loghub_worker.sink.batch_sink import AtLeastOnceSink, BatchSink, InvalidSinkError, SinkOwner
+from loghub_worker.sink.batch_sink import AtLeastOnceSink, BatchSink, SinkOwner
 from loghub_worker.sink.console import Console
 from loghub_worker.sink.files import make_files_sink
 from loghub_worker.sink.kafka import KafkaTopic
@@ -71,7 +69,6 @@ def make_sink(
     """The sink of a worker's settings. Raises `InvalidSinkError`, or `OSError` if its folder cannot be
     used."""
     sink = config.sink
-    _require_shared_stage(config)
     if isinstance(sink, LogstoreSink):
         if isinstance(config.pipeline, CopyPipeline):
             return LogGroupCopies()
@@ -96,7 +93,12 @@ def make_sink(
             owner=consumer,
             batch_timeout_s=config.batch_timeout_s,
         )
-    owner = SinkOwner(group_path=group_path, consumer=consumer, scratch=scratch)
+    owner = SinkOwner(
+        group_path=group_path,
+        consumer=consumer,
+        scratch=scratch,
+        has_executors=config.spark_master != LOCAL_MASTER,
+    )
     if isinstance(sink, DeltaSink):
         # Only here: it loads a large library.
         from loghub_worker.sink.delta import make_delta_sink
@@ -104,18 +106,6 @@ def make_sink(
         return make_delta_sink(sink, sink_credentials, owner)
     assert not isinstance(sink, NoSink)  # of a processor, which runs without Spark
     return make_files_sink(sink, sink_credentials, owner)
-
-
-def _require_shared_stage(config: WorkerConfig) -> None:
-    """Files for a bucket are staged on the disk of the worker, which executors elsewhere do not have."""
-    sink = config.sink
-    if config.spark_master == LOCAL_MASTER or not isinstance(sink, ParquetSink | JsonSink | DeltaSink):
-        return
-    if "://" in sink.path:
-        raise InvalidSinkError(
-            "files for a bucket are written on the worker's own disk first, which the executors of"
-            " spec.spark.master do not have: use a path on a volume that they mount too, or local[*]"
-        )
 
 
 def _rows_to_logstore(
