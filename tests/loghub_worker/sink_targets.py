@@ -129,9 +129,20 @@ def partitions_of_a_folder(place: Place) -> Iterator[Target]:
         partition_by=("part",),
         roll=FileRoll(target_bytes=10_000, max_delay_s=0.5),
     )
-    yield replace(
-        _files(sink, place.folder / "sink"),
-        ids=lambda: sum(map(delivered, (place.folder / "sink").glob("part=*")), Counter()),
+    yield _partitions(_files(sink, place.folder / "sink"), place.folder / "sink")
+
+
+@contextmanager
+def partitions_of_a_bucket(place: Place) -> Iterator[Target]:
+    url, settings, objects, variables = _bucket(place)
+    sink = ParquetSink(path=url, s3=settings, partition_by=("part",))
+    yield _partitions(_files(sink, objects, variables), objects)
+
+
+def _partitions(target: Target, folder: Path) -> Target:
+    return replace(
+        target,
+        ids=lambda: sum(map(delivered, folder.glob("part=*")), Counter()),
         config={"pipeline": SqlPipeline(text=PARTS)},
     )
 
@@ -243,9 +254,14 @@ AT_LEAST_ONCE: Sequence[Any] = [
     pytest.param(logstore_copy, id="copy"),
     pytest.param(files_of_spark, id="spark"),
 ]
-# What executors can write to; the first one is fast. A bucket is refused (docs/scaling.md 4).
+# What executors can write to; the first ones are fast.
 IN_A_CLUSTER: Sequence[Any] = [
     pytest.param(postgresql, id="postgresql"),
+    pytest.param(partitions_of_a_bucket, id="bucket", marks=pytest.mark.tools),
+    *(
+        pytest.param(make, id=name, marks=[pytest.mark.tools, pytest.mark.deep])
+        for name, make in {"json-bucket": lines_in_a_bucket, "delta-bucket": delta_table_in_a_bucket}.items()
+    ),
     *(
         pytest.param(make, id=name, marks=pytest.mark.deep)
         for name, make in {

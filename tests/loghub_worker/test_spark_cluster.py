@@ -8,15 +8,20 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from loghub.sink_settings import ParquetSink
-from loghub.worker_contract import OnFailure, PythonPipeline, WorkerConfig
+from loghub.sink_settings import DeltaSink, JsonSink, ParquetSink, S3Settings, Sink
+from loghub.worker_contract import ENV_SINK_CREDENTIALS_DIR, OnFailure, PythonPipeline, WorkerConfig
+from tests.cluster.s3_server import S3Server, running_s3_server
 from tests.loghub_worker.query.poison import LOWER, UPPER, ids, put, put_around_a_poison
+from tests.loghub_worker.sink.delta_tables import DeltaView
+from tests.loghub_worker.sink_views import FilesView, LinesView
 from tests.loghub_worker.support import (
     GROUP,
     GUARD_S,
@@ -63,8 +68,21 @@ def service(tmp_path: Path) -> Iterator[ServiceProcess]:
         yield process
 
 
-def config_of(service: ServiceProcess, sink: Path, **changes: Any) -> WorkerConfig:
-    return worker_config(service.endpoint, ParquetSink(path=str(sink)), cores=2, spark_conf=SMALL, **changes)
+@pytest.fixture
+def server(versitygw: Path, tmp_path: Path) -> Iterator[S3Server]:
+    """One that a test may stop."""
+    with running_s3_server(versitygw, tmp_path / "s3") as running:
+        running.bucket("rows")
+        yield running
+
+
+def config_of(service: ServiceProcess, sink: Path | Sink, **changes: Any) -> WorkerConfig:
+    settings = ParquetSink(path=str(sink)) if isinstance(sink, Path) else sink
+    return worker_config(service.endpoint, settings, cores=2, spark_conf=SMALL, **changes)
+
+
+def in_bucket(kind: Any, server: S3Server) -> Any:
+    return kind(path="s3://rows/a", s3=S3Settings(endpoint=server.endpoint, allow_http=True))
 
 
 def logs_of(worker: WorkerProcess) -> dict[int, int]:
@@ -196,3 +214,82 @@ def test_a_worker_that_gets_no_executor_ends_with_the_reason(
         message = (worker.folder / "termination").read_text()
     assert message.startswith("NoExecutors: ")
     assert "spark.executor.memory" in message
+
+
+@pytest.mark.tools
+@pytest.mark.parametrize("kind", [JsonSink, DeltaSink])
+def test_an_executor_that_is_killed_while_it_uploads_leaves_each_log_once(
+    kind: Any, cluster: Cluster, service: ServiceProcess, server: S3Server, driver_disk: Path, tmp_path: Path
+) -> None:
+    """The storage answers nothing meanwhile. What it has got of the attempt then is in no batch, and gone."""
+    client = prepare(service, shards=2, timeout_s=60)
+    variables = {ENV_SINK_CREDENTIALS_DIR: str(server.credentials(tmp_path / "keys"))}
+    objects = server.bucket("rows") / "a"
+    sent: Counter[str] = Counter()
+    with worker_processes(driver_disk / tmp_path.name, service, variables) as workers:
+        worker = workers.start("w-0", config_of(service, in_bucket(kind, server), spark_master=cluster.url))
+        wait_until(lambda: logs_of(worker).keys() == {0, 1}, "the shards", guard_s=GUARD_S)
+        server.signal(signal.SIGSTOP)
+        for number in range(20):
+            for key in (LOWER, UPPER):
+                put(client, f"{number}-{key[0]}", hash_key=key)
+                sent[f"{number}-{key[0]}"] += 1
+        uploads: list[int] = []
+
+        def is_uploading() -> bool:
+            assert worker.phase != "failed", worker.log_tail()
+            uploads[:] = processes_with("/loghub-*/rows")
+            return bool(uploads)
+
+        wait_until(is_uploading, "an upload", guard_s=GUARD_S)
+        os.kill(cluster.executor_of(uploads[0]), signal.SIGKILL)
+        server.signal(signal.SIGCONT)
+        wait_until(lambda: all_saved(client), "the checkpoints", guard_s=GUARD_S)
+        wait_until(lambda: logs_of(worker) == {0: 20, 1: 20}, "the logs to be counted", guard_s=GUARD_S)
+        assert worker.status is not None
+        assert worker.status.rows_written == sent.total()
+        assert worker.end(signal.SIGTERM) == 0, worker.log_tail()
+    if kind is DeltaSink:
+        assert DeltaView(objects).rows() == sent
+    else:
+        assert Counter(row["id"] for row in LinesView(objects).rows()) == sent
+        left = FilesView(objects).records.glob("stage/**/*")
+        assert [path for path in left if path.is_file()] == []
+
+
+def processes_with(pattern: str) -> list[int]:
+    """The processes that have a file open whose path ends so."""
+    found = []
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if fnmatch(os.readlink(link), f"*{pattern}"):
+                found.append(int(link.parts[2]))
+    return found
+
+
+@pytest.mark.tools
+def test_executors_without_the_keys_of_a_bucket_are_the_reason_why_a_worker_does_not_join(
+    cluster: Cluster, service: ServiceProcess, server: S3Server, driver_disk: Path, tmp_path: Path
+) -> None:
+    client = prepare(service, shards=2, timeout_s=10)
+    put(client, "first")
+    keys = server.credentials(driver_disk / f"keys-{tmp_path.name}")
+    with worker_processes(
+        driver_disk / tmp_path.name, service, {ENV_SINK_CREDENTIALS_DIR: str(keys)}
+    ) as workers:
+        config = config_of(service, in_bucket(ParquetSink, server), spark_master=cluster.url)
+        worker = workers.start("w-0", config)
+
+        def is_reported() -> bool:
+            assert worker.phase != "failed", worker.log_tail()
+            return worker.status is not None and worker.status.reason == "SinkUnavailable"
+
+        wait_until(is_reported, "the reason", guard_s=GUARD_S)
+        status = worker.status
+        assert status is not None
+        assert f"no folder {keys} " in status.message
+        assert "credentialsSecret" in status.message
+        said = worker.log_tail() + status.message
+        assert not any(word in said for word in (server.access_key_id, server.secret_access_key))
+        worker.kill_all()
+    assert delivered(server.bucket("rows") / "a") == Counter()

@@ -32,7 +32,7 @@ COLUMNS = [
     "id", "CAST(id AS BYTE) AS b", "CAST(id AS SHORT) AS s", "CAST(-id AS INT) AS i", "id = 1 AS even",
     "CAST(id / 3 AS FLOAT) AS f", "IF(id = 3, DOUBLE('NaN'), id / 7) AS e", "CAST('é' AS BINARY) AS bin",
     "DATE'2026-01-31' + CAST(id AS INT) AS day", f"{MOMENT} + MAKE_INTERVAL(0, 0, 0, id) AS moment",
-    "CAST(id AS DECIMAL(5, 2)) AS d5", "CAST(id AS DECIMAL(15, 2)) AS d15", "CAST(-id AS DECIMAL(38, 3)) AS d",
+    "CAST(id AS DECIMAL(5, 2)) AS d5", "CAST(id AS DECIMAL(15, 2)) AS d9", "CAST(-id AS DECIMAL(38, 3)) AS g",
     "ARRAY(id, NULL) AS list", "MAP('a', id) AS map", "NAMED_STRUCT('a', id, 'b.c', NULLIF(id, 1)) AS st",
     "IF(id = 1, NULL, ARRAY(NAMED_STRUCT('q', MAP('k', ARRAY(1))))) AS deep", "CAST(NULL AS STRING) AS n",
     "IF(id = 2, NULL, CONCAT('\u00fc\n\"', REPEAT('x', CAST(id AS INT) * 9))) AS `a text.`",
