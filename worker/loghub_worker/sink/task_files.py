@@ -2,7 +2,7 @@
 
 A file is complete on the executor's own disk before it is uploaded, and each attempt at a task gives its
 files names of its own. So whatever executors end, repeat or do twice, an object is the whole file of one
-attempt, and the worker, which is told of those that succeeded, decides which of them count.
+attempt, and the worker, which knows those that succeeded, decides which of them count.
 """
 
 import secrets
@@ -34,7 +34,7 @@ class ParquetOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task is told. Spark shows it in plans: it names the folder of the keys, and has none."""
+    """What a task needs to know. Spark shows it in plans: it names the folder of the keys, and has none."""
 
     url: str
     s3: S3Settings
@@ -57,7 +57,7 @@ class WrittenFile(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     bytes: int
     modified_ms: int  # unix, of the executor's clock
-    statistics: str  # as a Delta table has them; empty if they were not asked for
+    statistics: str  # as a Delta table has them; empty for other sinks
 
 
 class _File(Protocol):
