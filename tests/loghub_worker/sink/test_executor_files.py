@@ -6,6 +6,7 @@ The tasks run in the session of the tests; `test_spark_masters.py` has real exec
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from loghub.sink_settings import DeltaSink, JsonSink, ParquetSink, S3Settings
+from loghub.sink_settings import DeltaSink, FileRoll, JsonSink, ParquetSink, S3Settings
 from loghub.worker_contract import LOCAL_MASTER
 from loghub_worker.batch_plan import Range
 from loghub_worker.sink.batch_sink import RowsRejectedError
@@ -220,16 +221,17 @@ def test_executors_without_the_keys_say_which_folder_they_lack(
     make: Make, spark: SparkSession, tmp_path: Path
 ) -> None:
     """And nothing that Spark shows has the keys."""
-    sink = make(JsonSink, "keys")
+    sink = make(JsonSink, "keys", roll=FileRoll(target_bytes=1 << 20, max_delay_s=60))
     keys = tmp_path / "keys"
     executors = sink._executors._files
-    object.__setattr__(executors, "credentials", SinkCredentials(tmp_path / "absent"))
+    sink._executors._files = replace(executors, credentials=SinkCredentials(tmp_path / "absent"))
     with pytest.raises(OSError, match=r"executor on .*no folder .*/absent .*credentialsSecret"):
         sink.check(spark.range(0))
-    object.__setattr__(executors, "credentials", SinkCredentials(keys))
+    sink._executors._files = executors
     (keys / "secretAccessKey").write_text("wrongSecret")
     with pytest.raises(OSError, match="secretAccessKey is not that of accessKeyId") as refused:
-        sink.write(spark.range(3), "w-0-aa")
+        # Many more rows than the task has taken when it ends.
+        sink.write(spark.range(3_000_000).selectExpr("id", "id + 1 AS next"), "w-0-aa")
     assert not any(word in str(refused.value) for word in ("wrongSecret", S3Server.access_key_id))
 
 

@@ -21,7 +21,7 @@ from loghub_worker.sink.file_sizes import PARTS
 from loghub_worker.sink.parquet_settings import INT96, MILLIS
 from loghub_worker.sink.partition_columns import partition_folder, require_few_partitions
 
-# Rows of a row group in memory; in the file, they are a third of it or less.
+# Of the rows of a row group, in memory. Spark's have up to 128 MiB in the file.
 ROW_GROUP_BYTES = 64 << 20
 
 
