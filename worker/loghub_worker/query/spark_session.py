@@ -97,8 +97,8 @@ def start_spark(
 
 
 def register_sources(session: SparkSession) -> None:
-    """Register the data sources. That is the first use of the session, which reads the settings of SQL. Raises
-    `FatalError` ``SparkNotStarted`` if one of them has no valid value."""
+    """Register the data sources. That is the first use of the session, which reads the settings of SQL.
+    Raises `FatalError` ``SparkNotStarted`` if one of them has no valid value."""
     try:
         session.dataSource.register(LogHubDataSource)
         session.dataSource.register(FilesDataSource)
