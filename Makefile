@@ -14,9 +14,9 @@ WHEELS := build/wheels
 # Tests and demo start hundreds of processes, so keep compiled bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 LOCKS := locks/bootstrap.txt locks/dev.txt
-# Tests are independent of each other, and many of the fast ones wait for processes and timeouts: one process
-# more than cores. Most stories wait, so they have two more; tests/spark_slots.py bounds those with Spark.
-parallel = --dist=worksteal --numprocesses=$(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + $(1)))')
+# Tests are independent of each other, and many of them wait for processes and timeouts: one process more than
+# cores. With two more, real clients missed their sessions; tests/spark_slots.py bounds the tests with Spark.
+PARALLEL := --dist=worksteal --numprocesses=$(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 1))')
 FAST := not (long or spark or cluster or apiserver or tools or node or deep)
 # Tests with an API server mostly wait, so tests that compute run next to them, Spark included.
 STORIES := (long or cluster or apiserver or tools or spark) and not (node or deep)
@@ -73,7 +73,7 @@ demo: $(READY) ## run the demo on this machine and verify its output; LOGS=file,
 	@$(PY) -m loghub_operator.demo $(if $(LOGS),--logs "$(LOGS)") $(ARGS)
 
 check: $(READY) ## run the fast tests: no long tests, no Spark, no Kubernetes
-	$(PY) -m pytest $(call parallel,1) -m "$(FAST)"
+	$(PY) -m pytest $(PARALLEL) -m "$(FAST)"
 
 test: $(READY) ## run all tests; those that cannot run on this machine are skipped with a reason
 	@rm -rf $(TOTALS)
@@ -82,13 +82,13 @@ test: $(READY) ## run all tests; those that cannot run on this machine are skipp
 
 test-parts:
 	@$(PY) -m tests.cluster.prepare --background
-	$(call PYTEST,fast) $(call parallel,1) -m "$(FAST)"
+	$(call PYTEST,fast) $(PARALLEL) -m "$(FAST)"
 	@# Timing-sensitive tests wait until the compilation has finished.
 	@# If it failed, the tests that need its output are skipped, or fail if LOGHUB_TEST_REQUIRE=all.
 	@$(PY) -m tests.cluster.prepare || true
 	@# Both parts wait a lot, so they run at the same time.
 	$(PY) -m tests.side_by_side $(TOTALS) \
-		stories='$(call PYTEST,stories) $(call parallel,2) -m "$(STORIES)"' \
+		stories='$(call PYTEST,stories) $(PARALLEL) -m "$(STORIES)"' \
 		cluster='$(call PYTEST,cluster) -m "node and not deep" tests/cluster'
 
 test-cluster: $(READY) ## run the tests on a real Kubernetes; uses kind if a Docker engine is available

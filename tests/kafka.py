@@ -29,7 +29,8 @@ from cryptography.x509.oid import NameOID
 
 from loghub.worker_contract import ENV_CLASS_ARCHIVE
 from loghub_worker import spark_jars
-from tests.cluster import paths, runs
+from tests.cluster import paths
+from tests.ports import free_ports
 from tests.support import ROOT, wait_until
 
 BROKER_LOCK, CONNECTOR_LOCK = ROOT / "locks" / "kafka-broker.txt", ROOT / "locks" / "jars.txt"
@@ -177,7 +178,7 @@ class Broker:
 def running_broker(home: Path, *, java: tuple[str, ...] = _SMALL) -> Iterator[Broker]:
     """A new broker, ended with the body. ``java`` are options of its JVM."""
     home.mkdir(parents=True)
-    ports = dict(zip(("plain", "sasl", "tls", "sasl_tls", "controller"), runs.free_ports(5), strict=True))
+    ports = dict(zip(("plain", "sasl", "tls", "sasl_tls", "controller"), free_ports(5), strict=True))
     authority, chain = _certificates()
     (home / "server.pem").write_text(chain)
     (home / "server.properties").write_text(_properties(home, ports))

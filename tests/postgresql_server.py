@@ -10,7 +10,6 @@ import pwd
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -21,6 +20,7 @@ import psycopg
 import pytest
 
 from tests.cluster import packages
+from tests.ports import free_port
 from tests.support import START_GUARD_S, STOP_GUARD_S, wait_until
 
 PROGRAMS = Path("/usr/lib/postgresql")  # has a folder for each major version
@@ -46,7 +46,7 @@ class PostgresqlServer:
         self._folder = folder
         self._programs = programs
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
+        self.port = free_port()
         self.data = folder / "data"
         self.settings = {
             "port": str(self.port),
@@ -154,12 +154,6 @@ def _as_server() -> dict[str, object]:
         return {}
     nobody = pwd.getpwnam("nobody")
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
-
-
-def _free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

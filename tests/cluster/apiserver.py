@@ -14,13 +14,14 @@ from tests.cluster import control_plane, runs
 from tests.cluster.control_plane import Plan
 from tests.cluster.ip_family import IPV4
 from tests.cluster.processes import Processes, wait_until
+from tests.ports import free_ports
 
 READY_GUARD_S = 120.0
 PREFIX = "apiserver"
 
 
 def plan(binaries: Path, folder: Path) -> Plan:
-    api, etcd, peer = runs.free_ports(3)
+    api, etcd, peer = free_ports(3)
     return Plan(
         binaries=binaries,
         folder=folder,

@@ -6,11 +6,10 @@ lock of a dead one), so that a later run can distinguish leftovers from a runnin
 
 import fcntl
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cluster import paths
@@ -78,13 +77,3 @@ def clean_dead(prefix: str) -> list[Path]:
                 shutil.rmtree(folder, ignore_errors=True)
                 cleaned.append(folder)
     return cleaned
-
-
-def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
-    """Ports that are free now, all different."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket(family)) for _ in range(count)]
-        for one in sockets:
-            one.bind((address, 0))
-        return [one.getsockname()[1] for one in sockets]

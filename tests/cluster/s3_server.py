@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cluster import compiling, paths, runs
+from tests.cluster import compiling, paths
 from tests.cluster.compiling import Recipe
+from tests.ports import free_ports
 from tests.support import wait_until
 
 VERSITYGW = Recipe(
@@ -43,7 +44,7 @@ class S3Server:
         self.buckets.mkdir(parents=True)
         self._program = program
         self._folder = folder
-        [self.port] = runs.free_ports(1)
+        [self.port] = free_ports(1)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

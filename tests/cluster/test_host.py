@@ -15,8 +15,9 @@ ISOLATED = ("unshare", "--map-root-user", "--net")
 _STORY = """
 import json, socket, subprocess, sys
 from pathlib import Path
-from tests.cluster import host, runs
+from tests.cluster import host
 from tests.cluster.ip_family import FAMILIES
+from tests.ports import free_ports
 
 def hardware_address():
     return json.loads(subprocess.check_output(["ip", "-j", "link", "show", host.BRIDGE]))[0]["address"]
@@ -25,7 +26,7 @@ folder, family = Path(sys.argv[1]), FAMILIES[sys.argv[2]]
 before, found = family.forwarding.read_text(), {"conflict": host.conflict(family)}
 host.make_bridge(folder, family)
 found["forwarding"] = family.forwarding.read_text().strip()
-found["free"] = len(runs.free_ports(2, family.bridge))
+found["free"] = len(free_ports(2, family.bridge))
 first = hardware_address()
 pod = ["ip", "link", "add", "pod", "address", "00:00:00:00:00:02", "type", "veth", "peer", "name", "inside"]
 subprocess.run(pod, check=True)

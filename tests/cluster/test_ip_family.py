@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import control_plane, ip_family, kind, node, paths, provider, runs
+from tests.cluster import control_plane, ip_family, kind, node, paths, provider
 from tests.cluster.control_plane import Plan
 from tests.cluster.ip_family import FAMILIES, IPV4, IPV6, IpFamily
+from tests.ports import free_ports
 
 OTHER = {IPV4: IPV6, IPV6: IPV4}
 of_both_families = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
@@ -75,7 +76,7 @@ def test_an_address_of_ipv6_is_in_brackets_in_a_url() -> None:
 
 @of_both_families
 def test_free_ports_are_of_the_address(family: IpFamily) -> None:
-    (port,) = runs.free_ports(1, family.loopback)
+    (port,) = free_ports(1, family.loopback)
     socket_family = socket.AF_INET6 if family is IPV6 else socket.AF_INET
     socket.create_server((family.loopback, port), family=socket_family).close()
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.cluster import paths, runs
 from tests.cluster.processes import Processes, start_ticks, wait_until
+from tests.ports import free_ports
 
 SLEEP = ["sleep", "600"]
 
@@ -104,7 +105,7 @@ def test_a_wait_that_times_out_names_its_condition() -> None:
 
 
 def test_free_ports_differ() -> None:
-    assert len(set(runs.free_ports(20))) == 20
+    assert len(set(free_ports(20))) == 20
 
 
 def test_a_process_that_ended_has_no_start_time() -> None:

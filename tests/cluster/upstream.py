@@ -16,11 +16,12 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from tests.cluster import apiserver, build, control_plane, host, images, ip_family, mounts, node, paths, runs
+from tests.cluster import apiserver, build, control_plane, host, images, ip_family, mounts, node, paths
 from tests.cluster.containerd import Ctr
 from tests.cluster.control_plane import Plan
 from tests.cluster.processes import Processes, wait_until
 from tests.cluster.provider import PARTS, Cluster, ClusterUnavailableError
+from tests.ports import free_ports
 
 NODE_GUARD_S = 180.0
 _OURS = "localhost/loghub-"
@@ -100,8 +101,8 @@ class Upstream:
         volumes = self.folder / "volumes"
         volumes.mkdir()
         host.make_bridge(self.folder, self.family)
-        api, kubelet = runs.free_ports(2, self.family.bridge)
-        etcd, peer, controllers, scheduler, proxy = runs.free_ports(5, self.family.loopback)
+        api, kubelet = free_ports(2, self.family.bridge)
+        etcd, peer, controllers, scheduler, proxy = free_ports(5, self.family.loopback)
         plan = Plan(
             binaries=programs,
             folder=self.folder,

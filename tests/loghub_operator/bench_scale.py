@@ -43,7 +43,7 @@ from tests.loghub_operator.bench_workers import Worked, beating, consuming, star
 from tests.loghub_operator.latency import distant
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.examples import Document, document
-from tests.loghub_operator.support.subprocesses import free_port
+from tests.ports import free_port
 from tests.support import ServiceProcess, running_service
 
 METRICS = f"127.0.0.1:{free_port()}"

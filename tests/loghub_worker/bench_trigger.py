@@ -19,11 +19,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from loghub.client.http import HttpLogHub
 from loghub.sink_settings import ParquetSink
 from loghub.worker_contract import ENV_METRICS_ADDRESS, SqlPipeline
-from tests.cluster import runs
 from tests.loghub_worker.bench_logs import fill
 from tests.loghub_worker.bench_pipeline import FIELDS, SHARDS, begin_again
 from tests.loghub_worker.bench_rounds import ROUNDS, in_turn, spread
 from tests.loghub_worker.support import GUARD_S, prepare, worker_config, worker_processes
+from tests.ports import free_ports
 from tests.support import ServiceProcess, get, running_service, wait_until
 
 LOGS_OF_A_BATCH, LOGS_PER_GROUP = 20_000, 200
@@ -71,7 +71,7 @@ def counted(address: str) -> Counted | None:
 def pace(service: ServiceProcess, client: HttpLogHub, batches: int, trigger_s: float) -> Pace:
     begin_again(client)
     with tempfile.TemporaryDirectory() as name:
-        (port,) = runs.free_ports(1)
+        (port,) = free_ports(1)
         address = f"127.0.0.1:{port}"
         config = worker_config(
             service.endpoint,

@@ -2,7 +2,6 @@
 
 import json
 import queue
-import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ from loghub.client.http import HttpLogHub
 from tests.cluster import require
 from tests.compat.kafka import other_languages
 from tests.compat.kafka.reading import Record, faults
+from tests.ports import free_port
 from tests.support import ROOT, ServiceProcess, wait_until
 
 PYTHON_LIBRARIES = ("confluent", "kafka-python", "aiokafka")
@@ -287,20 +287,13 @@ class ServicePlace(KafkaPlace):
         return super().explain() + self.service.log_tail()
 
 
-def _free_port() -> int:
-    """One that stays the same when the service is started again."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
-
-
 @contextmanager
 def a_kafka_place(folder: Path, *, extra: tuple[str, ...] = (), **program: Any) -> Iterator[ServicePlace]:
     """A service and its project ``demo``, ended with the body. ``extra`` are arguments, ``program`` what else
     `ServiceProcess` takes."""
     port_file = folder / "kafka-port"
     arguments = (
-        *("--kafka", f"127.0.0.1:{_free_port()}"),
+        *("--kafka", f"127.0.0.1:{free_port()}"),
         *("--kafka-port-file", str(port_file)),
         *("--kafka-rebalance-delay", "0"),
     )

@@ -14,7 +14,7 @@ from loghub_operator.clients import worker_status as module
 from loghub_operator.clients.worker_status import MOST_AT_ONCE, MOST_BYTES, read_statuses
 from tests.loghub.client.scripted import refused_endpoint
 from tests.loghub_operator.support.status_server import Handler, returning, served, worker_status
-from tests.loghub_operator.support.subprocesses import free_port
+from tests.ports import free_port
 
 LONG_S = 60.0  # a bound that no test waits for
 STATUS = worker_status()

@@ -26,7 +26,7 @@ from tests.loghub_operator.autoscaling.keda.test_scaler import NO, YES, once, re
 from tests.loghub_operator.metrics.test_collector import samples
 from tests.loghub_operator.support.apiserver import ROOT, Apiserver
 from tests.loghub_operator.support.harness import GROUP, GUARD_S, LOGSTORE, Stage, stage
-from tests.loghub_operator.support.subprocesses import free_port
+from tests.ports import free_port
 
 API = "v1beta1.external.metrics.k8s.io"
 MANIFEST = ROOT / "deploy" / "external-metrics" / "external-metrics.yaml"

@@ -35,11 +35,11 @@ from tests.loghub_operator.support.harness import Stage, stage
 from tests.loghub_operator.support.subprocesses import (
     GUARD_S,
     Operator,
-    free_port,
     health,
     make_namespace,
     until,
 )
+from tests.ports import free_port
 
 pytestmark = pytest.mark.cluster
 

@@ -5,7 +5,6 @@ For tests of the real programs over a real apiserver; there are no nodes, so no 
 
 import base64
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from loghub.client.port import Credentials
 from tests.loghub_operator.support.apiserver import ROOT, Apiserver
+from tests.ports import free_port
 
 GUARD_S = 180.0
 KEY = Credentials(access_key_id="an-id", access_key_secret="a-secret-that-is-never-shown")
@@ -30,12 +30,6 @@ def until(what: str, holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < end, f"not seen: {what}"
         time.sleep(0.1)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

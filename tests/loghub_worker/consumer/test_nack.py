@@ -282,7 +282,7 @@ def test_a_seek_or_a_returned_cursor_discards_what_is_read_again_and_keeps_what_
         last = ids[-1] in ids_of(logs)
         for group in logs.groups:
             if group.place.cursor in (begin + 1, begin + 4) and not moved.is_set():
-                tracker.nack(group, delay_s=1.5)
+                tracker.nack(group, delay_s=1.5 if group.place.cursor == begin + 1 else 10)
         if last and not moved.is_set():
             moved.set()
             if how == "return":
@@ -296,7 +296,9 @@ def test_a_seek_or_a_returned_cursor_discards_what_is_read_again_and_keeps_what_
     consumer = Consumer(site.settings(max_bytes=1), seen.factory)
     with running(consumer):
         wait_for(lambda: site.saved() == site.ends(), "the end")
-    assert seen.ids() == [*ids, *ids[3:], ids[1]]
+    again = ids[1]  # on a busy machine, also before the others are read
+    assert [one for one in seen.ids() if one != again] == [one for one in [*ids, *ids[3:]] if one != again]
+    assert seen.ids().count(again) >= 2
 
 
 @pytest.mark.long

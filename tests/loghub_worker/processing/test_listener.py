@@ -55,8 +55,9 @@ def test_a_shard_that_was_never_initialized_is_given_back(tmp_path: Path, site: 
     site.prepare()
     with rig(tmp_path, "NeverReady", listener="FromTheBegin") as on:
         with running(consumer := on.consumer(site)):
-            wait_until(lambda: consumer.errors() != (), "the error")
-            assert "nothing answers for shard 0" in consumer.errors()[0].message
+            # On a busy machine the process may miss its time before it has even begun.
+            said = "nothing answers for shard 0"
+            wait_until(lambda: any(said in error.message for error in consumer.errors()), said)
             assert on.pool.progress()[0].shards == [0]
         assert heard(on) == [("assigned", "0", "0"), ("revoked", "0", "0")]
         assert on.pool.progress()[0].shards == []

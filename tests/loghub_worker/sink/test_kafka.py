@@ -28,8 +28,8 @@ from loghub_worker.sink.kafka import KafkaTopic, outage
 from loghub_worker.sink.sink_credentials import NO_CREDENTIALS, SinkCredentials
 from loghub_worker.spark_errors import SPARK_ERRORS
 from tests import kafka
-from tests.cluster import runs
 from tests.kafka import Broker, running_broker
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.spark
 
@@ -242,7 +242,7 @@ def test_tls_trusts_the_authority_of_the_secret_and_nothing_else(
 def test_without_an_answer_the_sink_is_unavailable(
     spark: SparkSession, broker: Broker, listener: str
 ) -> None:
-    (free,) = runs.free_ports(1)
+    (free,) = free_ports(1)
     address = f"127.0.0.1:{broker.ports.get(listener, free)}"
     silent = sink(broker, "t", bootstrap_servers=address, timeout_s=8.0)
     with pytest.raises(ConnectionError, match=r"Timeout.*expects TLS"):

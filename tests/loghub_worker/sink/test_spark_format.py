@@ -14,8 +14,8 @@ from loghub_worker.query.batch_errors import failure_of, is_outage
 from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.sink_credentials import NO_CREDENTIALS, SinkCredentials
 from loghub_worker.sink.spark_format import REDACT_OPTIONS, RejectedRowsError, SparkFormat, masked
-from tests.cluster import runs
 from tests.loghub_worker.sink.commit_log_child import date_back
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.spark
 DERBY = "org.apache.derby.iapi.jdbc.AutoloadedDriver"
@@ -131,7 +131,7 @@ def test_wrong_options_are_found_without_rows(
 
 
 def test_a_target_that_does_not_answer_is_unavailable(rows: DataFrame) -> None:
-    (free,) = runs.free_ports(1)
+    (free,) = free_ports(1)
     options = {"url": f"jdbc:hive2://127.0.0.1:{free}/x", "dbtable": "t"}
     target = sink("jdbc", **options, driver="org.apache.hive.jdbc.HiveDriver")
     with pytest.raises(ConnectionError, match="Could not open client transport"):
