@@ -28,6 +28,7 @@ ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN = "accessKeyId", "secretAccessKe
 # An upload holds so much in memory: PART_BYTES for each of PARALLEL_PARTS.
 PART_BYTES, PARALLEL_PARTS = 8 << 20, 4
 MAX_RETRIES, RETRY_TIMEOUT_S, REQUEST_TIMEOUT_S = 4, 30, 30
+LONGEST_KEY_BYTES = 1024  # of S3
 _STATUS = re.compile(r"status code: (\d{3})")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
 _CODE, _MESSAGE = re.compile(r"<Code>(\w+)</Code>"), re.compile(r"<Message>([^<]{1,300})</Message>")
@@ -70,6 +71,20 @@ class Bucket:
     def key(self, key: str) -> str:
         """The key in the bucket."""
         return "/".join(filter(None, (self._prefix, key)))
+
+    def obstacle(self, key: str) -> str | None:
+        """Why no object can have this key, which has values of partitions; None if one can."""
+        whole = self.key(key)
+        if "\0" in whole:
+            return (
+                f"a key with the character U+0000, {whole[:200]!r}: replace it in the columns of partitionBy"
+            )
+        if len(whole.encode()) > LONGEST_KEY_BYTES:
+            return (
+                f"a key of more than {LONGEST_KEY_BYTES} bytes, {whole[:200]}..: the values of the columns in"
+                " partitionBy are too long"
+            )
+        return None
 
     def create(self, key: str, content: bytes) -> bool:
         """Create an object unless it exists; returns whether the storage says that this call did."""

@@ -31,7 +31,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 PARALLEL = 32  # requests that are sent at the same time, for records and small files
 SMALL_BYTES = 1 << 20
-LARGEST_COPY_BYTES, LONGEST_KEY_BYTES = 5 * 10**9, 1024  # of S3
+LARGEST_COPY_BYTES = 5 * 10**9  # of S3
 
 RACES, RACERS = 5, 8  # how often `try_out` lets so many writers create one key
 MAX_OPENINGS = 100  # of others that may come first before an opening fails
@@ -240,13 +240,7 @@ class BucketStorage:
                 f"a file of {size} bytes, of which an object storage copies at most {LARGEST_COPY_BYTES} in"
                 " one step: set roll.targetBytes of the sink, or lower fetch.maxBytes or fetch.maxLogs"
             )
-        key = self._bucket.key(target)
-        if len(key.encode()) > LONGEST_KEY_BYTES:
-            return (
-                f"a key of more than {LONGEST_KEY_BYTES} bytes, {key[:200]}..: the values of the columns in"
-                " partitionBy are too long"
-            )
-        return None
+        return self._bucket.obstacle(target) or self._bucket.obstacle(self._staged(batch, name))
 
     def staged(self) -> frozenset[str]:
         local = [path.name for path in self._local.iterdir()]

@@ -14,7 +14,7 @@ import socket
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import msgspec
@@ -90,7 +90,7 @@ class FilesWriter(DataSourceArrowWriter):
         options = self.options
         bucket = _bucket(options.url, options.s3, options.credentials_dir)
         with tempfile.TemporaryDirectory(prefix="loghub-", dir=_scratch()) as disk:
-            files = TaskFiles(options, schema, Path(disk), bucket.upload)
+            files = TaskFiles(options, schema, Path(disk), partial(_upload, bucket))
             return files.write(_all(first, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -110,6 +110,14 @@ def _all(first: pa.RecordBatch | None, others: Iterator[pa.RecordBatch]) -> Iter
     if first is not None:
         yield first
     yield from others
+
+
+def _upload(bucket: Bucket, key: str, file: Path) -> None:
+    """Raises `RowsRejectedError` for a key that no object can have: the storage's refusal would read as if it
+    could not be used."""
+    if (obstacle := bucket.obstacle(key)) is not None:
+        raise RowsRejectedError(f"the rows make {obstacle}")
+    bucket.upload(key, file)
 
 
 def _scratch() -> str | None:
