@@ -319,7 +319,7 @@ def make_delta_sink(sink: DeltaSettings, credentials: SinkCredentials, owner: Si
         files = BucketFiles(bucket, owner.scratch / "sink-stage", has_executors=owner.has_executors)
         if owner.has_executors:
             executors = ExecutorFiles(
-                url=sink.path,
+                bucket=bucket,
                 s3=settings,
                 credentials=credentials,
                 scratch=owner.scratch,

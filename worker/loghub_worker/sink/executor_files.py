@@ -140,7 +140,7 @@ def _bucket(url: str, settings: S3Settings, credentials_dir: str | None) -> Buck
 class ExecutorFiles:
     """Lets executors write the files of batches."""
 
-    url: str
+    bucket: Bucket  # as this worker sees it
     s3: S3Settings
     credentials: SinkCredentials
     scratch: Path  # a folder of this worker alone
@@ -163,7 +163,7 @@ class ExecutorFiles:
         data = [name for name in result.columns if name not in partition_by]
         folder = self.credentials.folder
         options = FileOptions(
-            url=self.url,
+            url=self.bucket.url,
             s3=self.s3,
             credentials_dir=None if folder is None else str(folder.absolute()),
             prefix=prefix,
@@ -187,8 +187,21 @@ class ExecutorFiles:
             raise ObjectStorageError(manifest.outage)
         return manifest.files
 
+        self._require_found(prefix, manifest.files)
     def _rows(self, result: DataFrame, data: Sequence[str], partition_by: Sequence[str]) -> DataFrame:
         """The columns as a task takes them, and the rows of each partition together."""
+    def _require_found(self, prefix: str, files: Sequence[WrittenFile]) -> None:
+        """Raises `OSError` if executors have reached another storage than this worker: a name or the
+        identity of a machine may mean another one there. Rows would count as delivered that are not there."""
+        found = self.bucket.times(prefix) if files else {}
+        missing = [file.name for file in files if file.name not in found]
+        if missing:
+            raise ObjectStorageError(
+                f"executors have uploaded {len(missing)} files that this worker does not find, such as"
+                f" {self.bucket.url}/{prefix}/{missing[0]}: s3.endpoint and the identity of the executors of"
+                " spec.spark.master must lead to the same storage"
+            )
+
         columns = [column_named(name) for name in data]
         if not self.is_parquet:
             columns = [F.to_json(F.struct(*columns)).alias("line")]

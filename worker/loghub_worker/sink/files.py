@@ -184,9 +184,10 @@ def make_files_sink(
     target_bytes = DEFAULT_TARGET_BYTES if sink.roll is None else sink.roll.target_bytes
     executors = None
     if owner.has_executors and isinstance(storage, BucketStorage):
+        s3 = sink.s3 or S3Settings()
         files = ExecutorFiles(
-            url=sink.path,
-            s3=sink.s3 or S3Settings(),
+            bucket=Bucket(sink.path, s3, credentials),
+            s3=s3,
             credentials=credentials,
             scratch=owner.scratch,
             is_parquet=isinstance(sink, ParquetSink),
