@@ -18,6 +18,8 @@ def test_columns_that_would_be_written_in_another_way_are_refused() -> None:
         require_columns(schema_of("long", "interval", nested))
     with pytest.raises(InvalidSinkError, match="'a' occurs more than once"):
         require_columns({"fields": [{"name": name, "type": "long"} for name in "aA"]})
+    with pytest.raises(InvalidSinkError, match="'c1' has the type struct<>"):
+        require_columns(schema_of("long", {"type": "array", "elementType": {"type": "struct", "fields": []}}))
     require_columns(schema_of("long", {"type": "struct", "fields": schema_of("decimal(3,1)")["fields"]}))
 
 

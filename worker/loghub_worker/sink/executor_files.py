@@ -160,6 +160,8 @@ class ExecutorFiles:
         """Write all rows to objects whose keys begin with `prefix`, and return those that have them, each row
         once; in a trial, one of them has no row. Raises `InvalidSinkError` for columns that cannot be
         written, `RowsRejectedError`, and `OSError` if the bucket cannot be used."""
+        if self.is_parquet:  # before a column is chosen by a name that two of them have
+            require_columns(msgspec.json.decode(result.schema.json()))
         data = [name for name in result.columns if name not in partition_by]
         folder = self.credentials.folder
         options = FileOptions(
@@ -185,11 +187,9 @@ class ExecutorFiles:
             raise RowsRejectedError(manifest.rejected)
         if manifest.outage:
             raise ObjectStorageError(manifest.outage)
+        self._require_found(prefix, manifest.files)
         return manifest.files
 
-        self._require_found(prefix, manifest.files)
-    def _rows(self, result: DataFrame, data: Sequence[str], partition_by: Sequence[str]) -> DataFrame:
-        """The columns as a task takes them, and the rows of each partition together."""
     def _require_found(self, prefix: str, files: Sequence[WrittenFile]) -> None:
         """Raises `OSError` if executors have reached another storage than this worker: a name or the
         identity of a machine may mean another one there. Rows would count as delivered that are not there."""
@@ -202,6 +202,8 @@ class ExecutorFiles:
                 " spec.spark.master must lead to the same storage"
             )
 
+    def _rows(self, result: DataFrame, data: Sequence[str], partition_by: Sequence[str]) -> DataFrame:
+        """The columns as a task takes them, and the rows of each partition together."""
         columns = [column_named(name) for name in data]
         if not self.is_parquet:
             columns = [F.to_json(F.struct(*columns)).alias("line")]
@@ -215,11 +217,9 @@ class ExecutorFiles:
 def _parquet(rows: DataFrame) -> ParquetOptions:
     """How Spark itself would write these rows. Raises `InvalidSinkError`."""
     conf, schema = rows.sparkSession.conf, rows.schema.json()
-    fields = msgspec.json.decode(schema)
-    require_columns(fields)
     return ParquetOptions(
         compression=codec(str(conf.get(CODEC))),
-        timestamps=timestamps(fields, str(conf.get(TIMESTAMPS))),
+        timestamps=timestamps(msgspec.json.decode(schema), str(conf.get(TIMESTAMPS))),
         # By these Spark knows a file as its own, with the exact types.
         metadata={
             "org.apache.spark.version": rows.sparkSession.version,

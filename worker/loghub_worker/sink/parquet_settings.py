@@ -89,6 +89,8 @@ def _kinds(kind: Any) -> Iterator[str]:
     if isinstance(kind, str):
         yield kind
     elif kind["type"] == "struct":
+        if not kind["fields"]:
+            yield "struct<>"
         for field in kind["fields"]:
             yield from _kinds(field["type"])
     elif kind["type"] == "map":
