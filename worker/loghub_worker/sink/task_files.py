@@ -102,6 +102,15 @@ class _Parquet:
         self, file: BinaryIO, schema: pa.Schema, options: ParquetOptions, *, group_bytes: int
     ) -> None:
         self._file = file
+        # Of columns, not of fields inside them, whose times before 1970 pyarrow rounds up.
+        self._millis = [
+            number
+            for number, field in enumerate(schema)
+            if options.timestamps == MILLIS and pa.types.is_timestamp(field.type)
+        ]
+        for number in self._millis:
+            field = schema.field(number)
+            schema = schema.set(number, field.with_type(pa.timestamp("ms", field.type.tz)))
         self._schema = schema
         self._writer = pq.ParquetWriter(
             file,
@@ -125,6 +134,8 @@ class _Parquet:
         return self._file.tell()
 
     def add(self, rows: pa.RecordBatch) -> None:
+        for number in self._millis:
+            rows = rows.set_column(number, self._schema.field(number), _milliseconds(rows.column(number)))
         self._waiting.append(rows)
         self.rows += rows.num_rows
         for name in self._floats:
@@ -142,6 +153,14 @@ class _Parquet:
     def close(self) -> None:
         self._flush()
         self._writer.close()
+
+
+def _milliseconds(times: pa.Array) -> pa.Array:
+    """Of times in microseconds, rounded down as by Spark: pyarrow's cast rounds towards 1970."""
+    micros = times.cast(pa.int64())
+    millis = pc.divide(micros, 1000)
+    is_above = pc.and_(pc.less(micros, 0), pc.not_equal(pc.multiply(millis, 1000), micros))
+    return pc.subtract(millis, is_above.cast(pa.int64())).cast(pa.timestamp("ms", times.type.tz))
 
 
 class TaskFiles:
