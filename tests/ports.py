@@ -1,4 +1,4 @@
-"""Ports for programs that have to be told one before they listen.
+"""Ports for programs whose port is chosen before they listen.
 
 A listener with port 0 gets one of the kernel's, which nobody can take from it. These here are for programs
 that listen later, or again. So they are not of the range from which the kernel takes a port for each outgoing
