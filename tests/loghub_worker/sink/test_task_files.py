@@ -1,15 +1,20 @@
 """The files of a task, without Spark."""
 
 import shutil
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.types import StructType
 
 from loghub.sink_settings import S3Settings
-from loghub_worker.sink.parquet_settings import MILLIS
+from loghub_worker.sink.executor_files import FilesWriter, Manifest
+from loghub_worker.sink.parquet_settings import MICROS, MILLIS
 from loghub_worker.sink.task_files import FileOptions, ParquetOptions, TaskFiles
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,6 +34,23 @@ def options_of(**settings: Any) -> FileOptions:
         even_if_empty=False,
         manifest="",
     )
+
+
+def test_a_disk_of_an_executor_that_is_full_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not the bucket."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"id": ["1"]})
+        with Path("/dev/full").open("wb", buffering=0) as full:
+            full.write(b"a row")
+
+    wrote = FilesWriter(options_of(timestamps=MICROS), StructType()).write(rows())
+    said = msgspec.json.decode(wrote.manifest, type=Manifest)
+    assert said.files == []
+    assert f"its scratch folder {tmp_path} has no room for a file of rows: " in said.outage
+    assert "No space left on device" in said.outage
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_times_become_milliseconds_as_spark_rounds_them(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ A storage that cannot be used is not an error of the task: the task returns the 
 task at once, and its message would not say what is at fault; the worker pauses and says so.
 """
 
+import errno
 import os
 import socket
 import tempfile
@@ -79,7 +80,7 @@ class FilesWriter(DataSourceArrowWriter):
         except RowsRejectedError as error:
             manifest = Manifest(files=[], rejected=str(error))
         except (OSError, InvalidSinkError) as error:
-            manifest = Manifest(files=[], outage=f"executor on {socket.gethostname()}: {error}")
+            manifest = Manifest(files=[], outage=f"executor on {socket.gethostname()}: {_said_of(error)}")
         return Wrote(msgspec.json.encode(manifest))
 
     def _write(self, iterator: Iterator[pa.RecordBatch]) -> list[WrittenFile]:
@@ -118,6 +119,14 @@ def _upload(bucket: Bucket, key: str, file: Path) -> None:
     if (obstacle := bucket.obstacle(key)) is not None:
         raise RowsRejectedError(f"the rows make {obstacle}")
     bucket.upload(key, file)
+
+
+def _said_of(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        # The error names no file, and would read as if the bucket were full.
+        folder = _scratch() or tempfile.gettempdir()
+        return f"its scratch folder {folder} has no room for a file of rows: {error}"
+    return str(error)
 
 
 def _scratch() -> str | None:
