@@ -61,6 +61,7 @@ def test_a_batch_of_which_nothing_could_be_read_reaches_no_sink(open_shard: Open
         open_shard.batch(BEGIN, BEGIN + 1)
     totals = open_shard.query_runner.totals
     assert (open_shard.position, open_shard.sink.published) == (BEGIN, [])
+    assert open_shard.sink.aborted == 2, "an aggregate has a row of no logs, whose files are staged"
     assert (totals.batches, totals.discarded) == (0, 0)
     (failing,) = open_shard.query_runner.failures.report({0: BEGIN}).failing
     assert (failing.failure.reason, failing.failure.cause) == ("WriteQuotaExceed", Cause.UNAVAILABLE)

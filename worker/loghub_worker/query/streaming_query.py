@@ -321,7 +321,10 @@ class QueryRunner:
         read = ranges_read(plan, counts, only_counted=bool(self._options.copy_to))
         for shard_range, failure in read.failed:
             self.failures.failed((shard_range,), failure)
-        if not read.consumed or not self._publish(batch, plan, read.consumed):
+        if not read.consumed:
+            self._sink.abort(batch)
+            return False
+        if not self._publish(batch, plan, read.consumed):
             return False
         self.totals.rows += written
         self._count_losses(counts)
