@@ -23,9 +23,9 @@ OPERATOR = "loghub-loghub-operator"  # Deployment and Lease
 CHART = paths.REPOSITORY / "charts" / "loghub-operator"
 GUARD_S = 240.0
 _KAFKA = 9092
-# By its environment, since a pod's process cannot be killed from within.
+# By its environment, since a pod's process cannot be killed from within. Another one may end with the first.
 _KILL = """for found in $(grep -lzx "LOGHUB_POD_NAME=$0" /proc/[0-9]*/environ 2>/dev/null)
-do process=${found#/proc/}; kill -9 "${process%/environ}"; done"""
+do folder=${found%/environ}; kill -9 "${folder#/proc/}" || [ ! -e "$folder" ]; done"""
 _PASTED = re.compile(r"kubectl apply -f - <<'EOF'\n(.*?)\n *EOF\n", re.DOTALL)
 
 
