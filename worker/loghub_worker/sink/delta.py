@@ -23,7 +23,7 @@ from loghub_worker.sink.batch_sink import InvalidSinkError, SinkOwner
 from loghub_worker.sink.bucket import SCHEME, Bucket
 from loghub_worker.sink.bucket_storage import BucketStorage
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
-from loghub_worker.sink.delta_files import BucketFiles, FolderFiles, TableFiles, folder_of
+from loghub_worker.sink.delta_files import BucketFiles, FolderFiles, TableFiles, folder_of, token_of
 from loghub_worker.sink.delta_options import s3_options
 from loghub_worker.sink.delta_positions import Move, TablePosition, delivered, resumption
 from loghub_worker.sink.delta_schema import (
@@ -194,7 +194,7 @@ class DeltaSink:
                 staged.append(
                     StagedFile(
                         path=path,
-                        name=f"part-{len(staged):05}-{_token(batch)}.parquet",
+                        name=f"part-{len(staged):05}-{token_of(batch)}.parquet",
                         size=found.st_size,
                         modified_ms=int(found.st_mtime * 1000),
                         partition_values=_partition_values(path.relative_to(stage).parts[:-1]),
@@ -295,11 +295,6 @@ class DeltaSink:
     def abort(self, batch: str) -> None:
         self._staged.pop(batch, None)
         self._files.discard(batch)
-
-
-def _token(batch: str) -> str:
-    """A path in the log would need quoting if it had the consumer's name, and that does."""
-    return batch.rpartition("-")[2]
 
 
 def _partition_values(folders: Iterable[str]) -> dict[str, str | None]:

@@ -157,6 +157,10 @@ class BucketFiles:
 
 
 def folder_of(batch: str) -> str:
-    """The folder of the table into which executors write the files of a batch. A path in the log would need
-    quoting if it had the consumer's name."""
-    return f"batch-{batch.rpartition('-')[2]}"
+    """The folder of the table into which executors write the files of a batch."""
+    return f"batch-{token_of(batch)}"
+
+
+def token_of(batch: str) -> str:
+    """What names a batch in the table: with the consumer's name, a path in the log would need quoting."""
+    return batch.rpartition("-")[2]

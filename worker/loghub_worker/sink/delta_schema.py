@@ -11,26 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from loghub_worker.sink.batch_sink import InvalidSinkError
+from loghub_worker.sink.parquet_settings import PARQUET_TYPES
 from loghub_worker.sink.partition_columns import partitioning
 
 Field = Mapping[str, Any]
 
 # Delta has no other types without a table feature, and Parquet files of Spark store these in the same way.
-_TYPES = frozenset(
-    {
-        "string",
-        "long",
-        "integer",
-        "short",
-        "byte",
-        "float",
-        "double",
-        "boolean",
-        "binary",
-        "date",
-        "timestamp",
-    }
-)
+_TYPES = PARQUET_TYPES - {"timestamp_ntz"}
 _FORBIDDEN_IN_NAMES = frozenset(" ,;{}()\n\t=")
 # Table features that ask nothing of a writer that only adds files. Those that ask something only if a column
 # or property uses them are here too: `_demands` finds the use.

@@ -23,7 +23,7 @@ _CODECS = {
     "lz4_raw": "lz4",
     "lz4raw": "lz4",
 }
-_TYPES = frozenset(
+PARQUET_TYPES = frozenset(
     {
         "string",
         "long",
@@ -81,7 +81,7 @@ def require_columns(schema: Mapping[str, Any]) -> None:
 
 
 def _is_written(kind: str) -> bool:
-    return kind in _TYPES or kind.startswith("decimal(")
+    return kind in PARQUET_TYPES or kind.startswith("decimal(")
 
 
 def _kinds(kind: Any) -> Iterator[str]:
