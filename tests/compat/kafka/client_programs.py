@@ -48,6 +48,8 @@ class ClientProgram:
         """Runs in a thread until the program ends."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            if not line.endswith(b"\n"):
+                break  # it was killed while it wrote this
             said = json.loads(line)
             if "records" in said:
                 self.records += [tuple(one) for one in said["records"]]

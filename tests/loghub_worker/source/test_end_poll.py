@@ -232,6 +232,19 @@ def test_a_position_beyond_the_end_is_reported_by_a_poll_too(on: Watching) -> No
     assert ends.error.reason == "PositionBeyondEnd"
 
 
+def test_an_answer_of_a_poll_that_is_older_than_the_position_is_no_lost_log(on: Watching) -> None:
+    """A process that was paused finds the answer of its poll and the position that another worker saved."""
+    ends, old = end_watch(on), on.ends[0] or 0
+    ends.ends({0: old}, now=0)
+    assert on.news.wait(60)
+    on.put(0)
+    on.put(0)
+    assert ends.ends({0: old + 2}, now=1) == {0: old + 2}
+    assert (ends.beyond_end, ends.error.reason) == ({}, "")
+    assert ends.ends({0: old + 2}, now=12) == {0: old + 2}
+    assert (set(ends._poll.watched), on.client.requested) == ({0}, [0])
+
+
 def test_a_shard_that_is_given_up_is_not_watched_any_more(on: Watching) -> None:
     ends, positions = end_watch(on), {shard: end or 0 for shard, end in on.ends.items()}
     until(lambda: ends.ends(positions, now=0), on.ends)

@@ -44,7 +44,8 @@ class EndWatch:
         """`waits`: log groups are left waiting on purpose, so an end grows old before they are read.
         `on_news` is called, by another thread, when `ends` may have something new without a request."""
         self._poll = EndPoll(client, logstore=logstore, clock=SystemClock(), on_news=on_news)
-        self._missing: set[int] = set()  # shards that a poll did not find; a request says why
+        # Shards that a poll did not find, or whose end it found before their position; a request says why.
+        self._to_request: set[int] = set()
         self._answers = 0  # of the poll, when a request failed last
         self._waits = waits
         self._client = client
@@ -93,7 +94,7 @@ class EndWatch:
         for gone in self._requested_s.keys() - positions.keys():
             self.known.pop(gone, None)
             del self._requested_s[gone]
-            self._missing.discard(gone)
+            self._to_request.discard(gone)
             self._poll.forget((gone,))
             self._failure = ReportedError()  # perhaps of this shard; others set it again when requested
         self._take_news(positions, now=now)
@@ -115,13 +116,15 @@ class EndWatch:
         if self._failure.reason and self._poll.answers > self._answers:
             self._failure = ReportedError()
         for shard, end in self._poll.take().items():
-            if shard in positions:
+            if shard not in positions:
+                continue
+            if end is None or end < positions[shard]:
+                # An end from before a pause of this process may be older than the position, too.
+                self._to_request.add(shard)
+                self._requested_s.pop(shard, None)
+            else:
                 self._requested_s[shard] = now
-                if end is None:
-                    self._missing.add(shard)
-                    del self._requested_s[shard]
-                else:
-                    self._note(shard, end, position=positions[shard])
+                self._note(shard, end, position=positions[shard])
 
     def _request_or_watch(self, positions: Mapping[int, int], *, now: float) -> list[int]:
         """The shards whose ends to request now. Those of which a poll will tell are watched by it."""
@@ -133,10 +136,10 @@ class EndWatch:
         ]
         if not due or not self._poll.is_usable():
             return due
-        to_watch = [shard for shard in due if shard not in self._missing]
+        to_watch = [shard for shard in due if shard not in self._to_request]
         self._requested_s |= dict.fromkeys(to_watch, now)
         self._poll.watch({shard: self.known.get(shard) for shard in to_watch})
-        return [shard for shard in due if shard in self._missing]
+        return [shard for shard in due if shard in self._to_request]
 
     def _is_due(self, shard: int, position: int, now: float) -> bool:
         requested_s = self._requested_s.get(shard)
@@ -156,6 +159,7 @@ class EndWatch:
         if isinstance(end, ReportedError):
             self._failure, self._answers = end, self._poll.answers
             return
+        self._to_request.discard(shard)
         self.known[shard] = end
         if end < position:
             self._beyond_end[shard] = (position, end)
