@@ -83,6 +83,11 @@ class Victim:
         self._begins, self._checkpoints = self._sink.last_begins(), checkpoints(self._client)
         wait_until(self._is_caught, self._moment, guard_s=GUARD_S)
 
+    def unsaved(self) -> int:
+        """Log groups that the sink has and that no checkpoint is after, at most, now that it stands still."""
+        begins, saved = self._sink.last_begins(), checkpoints(self._client)
+        return sum(max(0, begin + 1 - saved[shard]) for shard, begin in begins.items())
+
     def _wait_for_a_batch(self) -> None:
         """The journal may be that of an earlier process until this one runs."""
         for what, condition in (
@@ -169,36 +174,43 @@ class Scene:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What was sent, and the checkpoint of each shard after each kill."""
+    """What was sent, the checkpoint of each shard after each kill, and how many log groups the sink had
+    beyond the checkpoints at all kills or pauses together."""
 
     sent: Counter[str]
     checkpoints: list[dict[int, int]]
+    unsaved: int
 
 
 def run(scene: Scene, kills: int) -> Outcome:
     """Kill so many workers while producers write, and let one more deliver the rest."""
-    after_kills = []
+    after_kills, unsaved = [], 0
     with producing(scene.service) as producer:
         for number, moment in zip(range(kills), cycle(MOMENTS), strict=False):
-            Victim(scene.start(number), moment, scene.sink, scene.client).kill()
+            victim = Victim(scene.start(number), moment, scene.sink, scene.client)
+            victim.kill()
             after_kills.append(checkpoints(scene.client))
+            unsaved += victim.unsaved()
         last = scene.start(kills)
         wait_until(lambda: last.phase == "running", "the last worker to run", guard_s=GUARD_S)
     wait_until(lambda: bool(last.phase) and all_saved(scene.client), "the last checkpoints", guard_s=GUARD_S)
     assert last.end(signal.SIGTERM) == 0, last.log_tail()
-    return Outcome(sent=producer.sent, checkpoints=after_kills)
+    return Outcome(sent=producer.sent, checkpoints=after_kills, unsaved=unsaved)
 
 
-def pause(scene: Scene, pauses: int) -> Counter[str]:
+def pause(scene: Scene, pauses: int) -> Outcome:
     """Stop one of two workers so many times, in a batch, until the other one has its shards and has delivered
-    more of them. Return what was sent."""
+    more of them."""
+    unsaved = 0
     with producing(scene.service) as producer:
         workers = [scene.start(0), scene.start(1)]
         wait_until(lambda: all(map(_is_reading, workers)), "both workers to read", guard_s=GUARD_S)
         for number, moment in zip(range(pauses), cycle((Moment.JOB, Moment.SINK)), strict=False):
             paused, other = workers[number % 2], workers[1 - number % 2]
-            Victim(paused, moment, scene.sink, scene.client).stop()
+            victim = Victim(paused, moment, scene.sink, scene.client)
+            victim.stop()
             try:
+                unsaved += victim.unsaved()
                 _wait_taken_over(scene, other)
             finally:
                 paused.signal_all(signal.SIGCONT)
@@ -207,7 +219,7 @@ def pause(scene: Scene, pauses: int) -> Counter[str]:
     wait_until(lambda: alive() and all_saved(scene.client), "the last checkpoints", guard_s=GUARD_S)
     for worker in workers:
         assert worker.end(signal.SIGTERM) == 0, worker.log_tail()
-    return producer.sent
+    return Outcome(sent=producer.sent, checkpoints=[], unsaved=unsaved)
 
 
 def _is_reading(worker: WorkerProcess) -> bool:
