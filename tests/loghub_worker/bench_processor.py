@@ -35,10 +35,10 @@ VENDOR_BYTES = 10 << 20  # as much as an answer has at most, which the vendor's 
 Figures = dict[str, Any]
 
 
-def run_ours(site: Site, _: int, read: str) -> Figures:
+def run_ours(site: Site, _: int, read: str, **settings: Any) -> Figures:
     """One process that reads everything; its first log and its memory."""
     with programs() as start:
-        program = start(site, "ours", quiet=True, read=read, checkpoint_interval_s=0.5)
+        program = start(site, "ours", quiet=True, read=read, checkpoint_interval_s=0.5, **settings)
         wait_for(lambda: site.saved() == site.ends(), "everything to be read")
         assert program.end(signal.SIGTERM) == 0
         (ended,) = program.of("ended")
@@ -55,6 +55,9 @@ def run_pool(site: Site, _: int, factory: str, **settings: Any) -> Figures:
 
 PROGRAMS: dict[str, Callable[[Site, int], Figures | None]] = {
     "consumer, nothing": partial(run_ours, read="nothing"),
+    "consumer, nothing, large batches": partial(
+        run_ours, read="nothing", max_bytes=VENDOR_BYTES, max_buffered_bytes=2 * SHARDS * VENDOR_BYTES
+    ),
     "worker's process pool, nothing": partial(run_pool, factory="Nothing"),
     "pool, nothing, large batches": partial(run_pool, factory="Nothing", max_bytes=VENDOR_BYTES),
     "vendor's Go, nothing": partial(run_go, read="nothing"),
@@ -68,6 +71,7 @@ PROGRAMS: dict[str, Callable[[Site, int], Figures | None]] = {
 RATIOS = (
     ("vendor's Python, nothing", "consumer, nothing"),
     ("vendor's Go, nothing", "consumer, nothing"),
+    ("vendor's Python, nothing", "consumer, nothing, large batches"),
     ("vendor's Python, nothing", "worker's process pool, nothing"),
     ("vendor's Python, nothing", "pool, nothing, large batches"),
     ("vendor's Go, nothing", "worker's process pool, nothing"),
