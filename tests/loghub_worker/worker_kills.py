@@ -84,9 +84,12 @@ class Victim:
         wait_until(self._is_caught, self._moment, guard_s=GUARD_S)
 
     def unsaved(self) -> int:
-        """Log groups that the sink has and that no checkpoint is after, at most, now that it stands still."""
-        begins, saved = self._sink.last_begins(), checkpoints(self._client)
-        return sum(max(0, begin + 1 - saved[shard]) for shard, begin in begins.items())
+        """Log groups beyond the checkpoints that the sink has, or gets of the running batch, at most. The
+        worker stands still."""
+        ends = Counter({shard: begin + 1 for shard, begin in self._sink.last_begins().items()})
+        ends |= Counter({part.shard: part.end for part in self.running})
+        saved = checkpoints(self._client)
+        return sum(max(0, end - saved[shard]) for shard, end in ends.items())
 
     def _wait_for_a_batch(self) -> None:
         """The journal may be that of an earlier process until this one runs."""
@@ -174,8 +177,8 @@ class Scene:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What was sent, the checkpoint of each shard after each kill, and how many log groups the sink had
-    beyond the checkpoints at all kills or pauses together."""
+    """What was sent, the checkpoint of each shard after each kill, and how many log groups were
+    `Victim.unsaved` at all kills or pauses together."""
 
     sent: Counter[str]
     checkpoints: list[dict[int, int]]
