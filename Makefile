@@ -14,20 +14,10 @@ WHEELS := build/wheels
 # Tests and demo start hundreds of processes, so keep compiled bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 LOCKS := locks/bootstrap.txt locks/dev.txt
-# Tests are independent of each other, and many of them wait for processes and timeouts: one process more than
-# cores. With two more, real clients missed their sessions; tests/spark_slots.py bounds the tests with Spark.
-PARALLEL := --dist=worksteal --numprocesses=$(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 1))')
-FAST := not (long or spark or cluster or apiserver or tools or node or deep)
-# Tests with an API server mostly wait, so tests that compute run next to them, Spark included.
-STORIES := (long or cluster or apiserver or tools or spark) and not (node or deep)
-# Each part of `make test` records how many tests ran and were skipped; its last line adds them up.
-PARTS := fast stories cluster
-TOTALS := build/test-totals
-PYTEST = LOGHUB_TEST_TOTALS=$(TOTALS)/$(1).json $(PY) -m pytest
 # Installs Debian packages as root; LOGHUB_INSTALL=no declines.
 DEBIAN := sh operator/loghub_operator/demo/debian.sh
 
-.PHONY: help setup native jars demo test test-parts test-cluster check check-deep bench lock crds clean
+.PHONY: help setup native jars demo test test-cluster check check-deep bench lock crds clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -72,33 +62,21 @@ demo: $(READY) ## run the demo on this machine and verify its output; LOGS=file,
 	@sh operator/loghub_operator/demo/ensure_java.sh
 	@$(PY) -m loghub_operator.demo $(if $(LOGS),--logs "$(LOGS)") $(ARGS)
 
-check: $(READY) ## run the fast tests: no long tests, no Spark, no Kubernetes
-	$(PY) -m pytest $(PARALLEL) -m "$(FAST)"
+# Parts, their processes and their budgets are in tests/suite/parts.py. The shell outlives Ctrl-C, so that it
+# waits until the tests have cleaned up.
+SUITE := trap : INT; $(PY) -m tests.suite
 
-test: $(READY) ## run all tests; those that cannot run on this machine are skipped with a reason
-	@rm -rf $(TOTALS)
-	@# The shell outlives Ctrl-C, so that it waits until the tests have cleaned up.
-	@trap : INT; $(MAKE) --no-print-directory test-parts; code=$$?; $(PY) -m tests.totals $(TOTALS) $(PARTS); exit $$code
+check: $(READY) ## run the fast tests, in a minute: no process of ours, no Spark, no Kubernetes
+	@$(SUITE) check
 
-test-parts:
-	@$(PY) -m tests.cluster.prepare --background
-	$(call PYTEST,fast) $(PARALLEL) -m "$(FAST)"
-	@# Timing-sensitive tests wait until the compilation has finished.
-	@# If it failed, the tests that need its output are skipped, or fail if LOGHUB_TEST_REQUIRE=all.
-	@$(PY) -m tests.cluster.prepare || true
-	@# Both parts wait a lot, so they run at the same time.
-	$(PY) -m tests.side_by_side $(TOTALS) \
-		stories='$(call PYTEST,stories) $(PARALLEL) -m "$(STORIES)"' \
-		cluster='$(call PYTEST,cluster) -m "node and not deep" tests/cluster'
+test: $(READY) ## run each real component and each guarantee once; what cannot run on this machine is skipped with a reason
+	@$(SUITE) test
 
 test-cluster: $(READY) ## run the tests on a real Kubernetes; uses kind if a Docker engine is available
-	@$(PY) -m tests.cluster.prepare --cluster
-	$(PY) -m pytest -m "node and not deep" tests/cluster
+	@$(SUITE) cluster
 
-check-deep: $(READY) ## run the long searches, then the tests on a real Kubernetes over IPv6 only
-	$(PY) -m pytest -m deep
-	@$(PY) -m tests.cluster.prepare --cluster || true
-	LOGHUB_TEST_IP_FAMILY=ipv6 $(PY) -m pytest -m "node and not deep" tests/cluster
+check-deep: $(READY) ## run every combination and the long searches, for hours; MINUTES=30 a slice of them, SEED=n the same one again
+	@$(SUITE) deep $(if $(MINUTES),--minutes "$(MINUTES)") $(if $(SEED),--seed "$(SEED)")
 
 # `make setup` and `make jars` delete it, since it fits only the jars that were there when it was made.
 $(ARCHIVE): $(READY)

@@ -6,16 +6,14 @@ that is missing there must not pass unseen.
 
 import os
 from collections.abc import Generator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 
-from tests import java, spark_slots
+from tests import java
 from tests.cluster.fixtures import apiserver, apiserver_of_its_own, s3, versitygw  # noqa: F401 - fixtures
-from tests.totals import pytest_terminal_summary  # noqa: F401 - a hook
 
 # No deadline and no fresh randomness: other work on the machine must not fail a test, and the
 # gate must say the same twice. Long random searches are marked `deep`.
@@ -49,15 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture in MARKS.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(MARKS[fixture])
     # The longest come first, so that none of them is left alone at the end of a run in several processes.
-    # As pytest-xdist hands out a run in thirds, say, they also share one Spark in one of the processes.
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """A test with Spark waits for a slot before its own time limit begins."""
-    with spark_slots.slot() if item.get_closest_marker("spark") else nullcontext():
-        return (yield)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -15,13 +15,25 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PROC = Path("/proc")
 
 
-def used_s() -> float:
-    """CPU seconds, user and system, of this process, its ended children and its living descendants."""
-    own = sum(
-        usage.ru_utime + usage.ru_stime
-        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    )
-    return own + sum(_used_s(pid) for pid in _descendants(os.getpid()))
+def of_process_s() -> float:
+    """CPU seconds, user and system, of this process and of its ended children. Takes microseconds."""
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def of_living_descendants_s() -> float:
+    """CPU seconds of the processes below this one, with their ended children. 0 without ``/proc``."""
+    return sum(map(_used_s, _descendants(os.getpid())))
+
+
+def of_machine_s() -> float | None:
+    """CPU seconds that all processors of the machine were busy since its start. None without ``/proc``."""
+    try:
+        # user, nice, system, idle, iowait, irq, softirq, steal
+        ticks = [int(text) for text in (_PROC / "stat").read_text().split("\n", 1)[0].split()[1:9]]
+    except OSError:
+        return None
+    return (sum(ticks) - ticks[3] - ticks[4] - ticks[7]) / _TICKS_PER_S
 
 
 def _descendants(pid: int) -> Iterator[int]:
@@ -40,7 +52,6 @@ def _children(pid: int) -> list[int]:
 
 
 def _used_s(pid: int) -> float:
-    """With the children that it has waited for."""
     with contextlib.suppress(OSError):
         # The name of the program, in parentheses, may have spaces; utime is the 12th field after it.
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()

@@ -1,0 +1,352 @@
+"""Runs the tests of one pytest in several processes: ``pytest -p tests.suite.forks --forks=3``.
+
+pytest-xdist lets each of its processes import and collect everything, which costs eight CPU seconds a process
+here, and passes each report through two more layers. Here one process collects and then forks: a child has
+all modules and tests already. Each child takes one file after the other and runs its tests in their order, so
+that what a module shares is started once, and what a session shares once a process. Reports return as JSON.
+
+A child that dies fails the test that it was running, and a new one takes the rest of the file. Files with
+Spark go to as many processes as there are cores only: each keeps its JVM, which computes, while most other
+tests wait.
+
+With ``--minutes`` tests are handed out one by one, and none that is expected to take longer than what is left
+(``deep(minutes=30)``, 1 without).
+"""
+
+import contextlib
+import json
+import os
+import random
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+import warnings
+from collections import deque
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+import pytest
+from _pytest.terminal import TerminalReporter
+
+# Each gives its Python processes ten seconds to start, which are too short once too many start together.
+SPARK_PROCESSES = max(2, os.cpu_count() or 1)
+LOOK_AFTER_CHILDREN_S = 1.0
+# A run that ends by itself closes its connections at once; this bounds the wait for one that is killed.
+KILLED_GUARD_S = 60.0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("forks", "several processes")
+    group.addoption("--forks", type=int, default=0, help="run the tests in so many processes")
+    group.addoption("--minutes", type=float, default=None, help="start no test that would take longer in all")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    config = session.config
+    collected_in_vain = session.testsfailed and not config.option.continue_on_collection_errors
+    if not config.option.forks or config.option.collectonly or collected_in_vain:
+        return None
+    return _Run(session, config.option.forks, config.option.minutes).run()
+
+
+def expected_minutes(item: pytest.Item) -> float:
+    mark = item.get_closest_marker("deep")
+    return float(mark.kwargs.get("minutes", 1)) if mark else 1.0
+
+
+@dataclass(slots=True)
+class _Child:
+    number: int
+    pid: int
+    link: socket.socket
+    # Tests that it was given, as indices; it runs the first one once it has said so.
+    tests: deque[int] = field(default_factory=deque)
+    started: bool = False
+    # It has no more to do; it ends what its session shares.
+    dismissed: bool = False
+    ended: bool = False
+    received: bytearray = field(default_factory=bytearray)
+
+
+class _Run:
+    def __init__(self, session: pytest.Session, count: int, minutes: float | None) -> None:
+        self._session = session
+        self._config = session.config
+        self._ends_at = None if minutes is None else time.monotonic() + 60 * minutes
+        self._units = deque(_units(session.items, one_by_one=minutes is not None))
+        self._children: dict[int, _Child] = {}
+        self._count = min(count, len(self._units))
+        self._selector = selectors.DefaultSelector()
+
+    def run(self) -> bool:
+        # One folder for all, made before they could make it at the same time.
+        self._config._tmp_path_factory.getbasetemp()
+        if isinstance(
+            reporter := self._config.pluginmanager.get_plugin("terminalreporter"), TerminalReporter
+        ):
+            reporter.showfspath = False  # the tests of several files come mixed
+        for number in range(self._count):
+            if (link := self._fork(number)) is not None:
+                return _serve(self._session, link)
+        try:
+            while self._children:
+                for number in self._step():
+                    if (link := self._fork(number)) is not None:
+                        return _serve(self._session, link)
+                self._stop_if_asked()
+        except BaseException:
+            self._interrupt()
+            raise
+        return True
+
+    def _fork(self, number: int) -> socket.socket | None:
+        """Start a child; in the child, its end of the connection."""
+        ours, theirs = socket.socketpair()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            # Ctrl-C reaches the parent alone, which interrupts each child once, so that it cleans up.
+            os.setpgid(0, 0)
+            ours.close()
+            for other in self._children.values():
+                other.link.close()
+            self._selector.close()
+            return theirs
+        theirs.close()
+        child = _Child(number, pid, ours)
+        self._children[number] = child
+        self._selector.register(ours, selectors.EVENT_READ, child)
+        self._hand_out(child)
+        return None
+
+    def _hand_out(self, child: _Child) -> None:
+        unit = self._take(child.number)
+        child.tests.extend(unit)
+        child.dismissed = not unit
+        with contextlib.suppress(OSError):  # it has died, which is noticed in its turn
+            child.link.sendall(json.dumps(unit).encode() + b"\n")
+
+    def _take(self, number: int) -> list[int]:
+        """The next unit for this child; empty if there is none."""
+        for position, unit in enumerate(self._units):
+            if number >= SPARK_PROCESSES and any(map(self._needs_spark, unit)):
+                continue
+            if self._ends_at is not None:
+                minutes_left = (self._ends_at - time.monotonic()) / 60
+                if sum(expected_minutes(self._session.items[index]) for index in unit) > minutes_left:
+                    continue
+            del self._units[position]
+            return unit
+        return []
+
+    def _needs_spark(self, index: int) -> bool:
+        return self._session.items[index].get_closest_marker("spark") is not None
+
+    def _step(self) -> list[int]:
+        """Handle what children say, or that they have ended; the numbers of those to start again."""
+        for key, _ in self._selector.select(LOOK_AFTER_CHILDREN_S):
+            self._receive(key.data)
+        return [child.number for child in list(self._children.values()) if self._is_to_replace(child)]
+
+    def _receive(self, child: _Child) -> None:
+        try:
+            data = child.link.recv(1 << 20)
+        except OSError:
+            data = b""
+        if not data and not child.ended:
+            self._selector.unregister(child.link)
+            child.ended = True
+        child.received += data
+        *lines, rest = child.received.split(b"\n")
+        child.received = bytearray(rest)
+        for line in lines:
+            self._handle(child, json.loads(line))
+
+    def _handle(self, child: _Child, message: dict[str, Any]) -> None:
+        if "report" in message:
+            hook = self._config.hook
+            report = hook.pytest_report_from_serializable(config=self._config, data=message["report"])
+            if isinstance(report.longrepr, list):  # file, line and reason of a skip, which JSON has as a list
+                report.longrepr = tuple(report.longrepr)
+            hook.pytest_runtest_logreport(report=report)
+        elif "warning" in message:
+            self._warn(message["warning"])
+        elif "unfinished" in message:
+            self._report("the end of a test process", message["unfinished"])
+        elif message["event"] == "started":
+            child.started = True
+        elif message["event"] == "ended":
+            child.tests.popleft()
+            child.started = False
+        elif message["event"] == "idle":
+            self._hand_out(child)
+
+    def _warn(self, said: dict[str, Any]) -> None:
+        location = said.pop("location")
+        shown = warnings.WarningMessage(said.pop("text"), Warning, said.pop("file"), said.pop("line"))
+        self._config.hook.pytest_warning_recorded.call_historic(
+            kwargs={"warning_message": shown, "location": location and tuple(location), **said}
+        )
+
+    def _is_to_replace(self, child: _Child) -> bool:
+        """Whether it has died and left tests; one that has ended is taken from the list."""
+        pid, status = os.waitpid(child.pid, os.WNOHANG)
+        if pid == 0:
+            return False
+        while not child.ended:  # what it said last; what it has started may hold the connection open
+            if not self._selector_has(child):
+                break
+            self._receive(child)
+        self._close(child)
+        code = os.waitstatus_to_exitcode(status)
+        if child.tests:
+            self._report_death(child, code)
+        elif code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            self._report("the end of a test process", f"it ended with the exit status {code}")
+        return bool(self._units) and not child.dismissed
+
+    def _selector_has(self, child: _Child) -> bool:
+        return any(key.data is child for key, _ in self._selector.select(0))
+
+    def _close(self, child: _Child) -> None:
+        if not child.ended:
+            self._selector.unregister(child.link)
+        child.link.close()
+        del self._children[child.number]
+
+    def _report_death(self, child: _Child, code: int) -> None:
+        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        if child.started:
+            item = self._session.items[child.tests.popleft()]
+            self._report(item.nodeid, f"the process of this test ended ({how})", item.location)
+        else:
+            self._report("between two tests", f"a test process ended ({how})")
+        if child.tests:
+            self._units.appendleft(list(child.tests))
+
+    def _report(self, nodeid: str, why: str, location: tuple[str, int | None, str] = ("", None, "")) -> None:
+        report = pytest.TestReport(nodeid, location, {}, "failed", why, "call")
+        self._config.hook.pytest_runtest_logreport(report=report)
+
+    def _stop_if_asked(self) -> None:
+        if self._session.shouldfail:
+            raise self._session.Failed(self._session.shouldfail)
+        if self._session.shouldstop:
+            raise self._session.Interrupted(self._session.shouldstop)
+
+    def _interrupt(self) -> None:
+        """Let each child clean up; a further interrupt kills them."""
+        self._units.clear()
+        how = signal.SIGINT
+        while self._children:
+            for child in self._children.values():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child.pid, how)
+            try:
+                while self._children:
+                    for child in list(self._children.values()):
+                        os.waitpid(child.pid, 0)
+                        self._close(child)
+            except KeyboardInterrupt:
+                how = signal.SIGKILL
+
+
+def _units(items: list[pytest.Item], *, one_by_one: bool) -> Iterator[list[int]]:
+    """Runs of tests of one file, as indices."""
+    unit: list[int] = []
+    for index, item in enumerate(items):
+        if unit and (one_by_one or item.path != items[unit[0]].path):
+            yield unit
+            unit = []
+        unit.append(index)
+    if unit:
+        yield unit
+
+
+# --- in a child -----------------------------------------------------------------------------------
+
+
+class _Parent:
+    """Passes reports and warnings on to the parent."""
+
+    def __init__(self, config: pytest.Config, link: socket.socket) -> None:
+        self._config = config
+        self._lines: IO[str] = link.makefile("rw", encoding="utf-8")
+
+    def say(self, **message: object) -> None:
+        self._lines.write(json.dumps(message) + "\n")
+        self._lines.flush()
+
+    def next_unit(self) -> list[int]:
+        """Empty at the end, also if the parent is gone."""
+        line = self._lines.readline()
+        unit: list[int] = json.loads(line) if line else []
+        return unit
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+        self.say(report=data)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
+        """Here ends what a session shares: with a single process, that belongs to its last test."""
+        try:
+            yield
+        except Exception:  # noqa: BLE001 - whatever a fixture raises
+            self.say(unfinished=traceback.format_exc())
+
+    def pytest_warning_recorded(
+        self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: object
+    ) -> None:
+        said = {"text": str(warning_message.message), "file": warning_message.filename}
+        said |= {"line": warning_message.lineno, "when": when, "nodeid": nodeid, "location": location}
+        self.say(warning=said)
+
+
+class _Terminal:
+    """Where pytest-timeout writes the stacks of a test that hangs, before it ends the process."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        from _pytest.config import create_terminal_writer
+
+        self._tw = create_terminal_writer(config, sys.__stderr__)
+
+
+class _OtherFile(pytest.Item):
+    """Stands for the next test at the end of a file, which ends what the file shares, not the session."""
+
+    def runtest(self) -> None:
+        raise NotImplementedError
+
+
+def _serve(session: pytest.Session, link: socket.socket) -> bool:
+    """Run what the parent hands out. The session then ends as that of any pytest, without its summary."""
+    config = session.config
+    plugins = config.pluginmanager
+    if (capture := plugins.getplugin("capturemanager")) is not None:
+        # The file that it captures to is shared with the parent.
+        capture.stop_global_capturing()
+        capture.start_global_capturing()
+    if (reporter := plugins.unregister(name="terminalreporter")) is not None:
+        reporter._show_progress_info = False  # it still ends this loop with "100%"
+    plugins.register(_Terminal(config), "terminalreporter")
+    parent = _Parent(config, link)
+    plugins.register(parent, "forks-parent")
+    random.seed()
+    elsewhere = _OtherFile.from_parent(session, name="elsewhere")
+    while unit := parent.next_unit():
+        for index, following in zip(unit, [*unit[1:], None], strict=True):
+            parent.say(event="started")
+            next_item = elsewhere if following is None else session.items[following]
+            config.hook.pytest_runtest_protocol(item=session.items[index], nextitem=next_item)
+            parent.say(event="ended")
+            if session.shouldfail or session.shouldstop:
+                return True
+        parent.say(event="idle")
+    return True

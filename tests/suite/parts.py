@@ -1,0 +1,61 @@
+"""The parts of the suite: which tests each has, and what it may cost on two cores.
+
+Three tiers use them (docs/testing.md 6): `make check` is the part ``fast``, `make test` adds the parts
+``stories`` and ``cluster``, `make check-deep` has the rest. A part that takes half as long again as its
+budget is named in the last line of a run; machines differ, so it does not fail.
+"""
+
+import os
+from dataclasses import dataclass
+
+# Tests wait a lot for processes and timers, so there is one process more than cores.
+MOST_PROCESSES = 8
+PROCESSES = min(MOST_PROCESSES, (os.cpu_count() or 1) + 1)
+FORKS = ("-p", "tests.suite.forks")
+NOT_FAST = "long or spark or cluster or apiserver or tools or node or deep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """``arguments`` are pytest's; ``wall_s`` and ``cpu_s`` are the budget on two cores, if it has one."""
+
+    name: str
+    arguments: tuple[str, ...]
+    wall_s: float | None = None
+    cpu_s: float | None = None
+
+
+FAST = Part(
+    name="fast",
+    arguments=(*FORKS, f"--forks={PROCESSES}", "-m", f"not ({NOT_FAST})"),
+    wall_s=60,
+    cpu_s=115,
+)
+# Real processes, Spark, API servers, clients and searches.
+STORIES = Part(
+    name="stories",
+    arguments=(
+        *FORKS,
+        f"--forks={PROCESSES}",
+        "-m",
+        "(long or spark or cluster or apiserver or tools) and not (node or deep)",
+    ),
+    wall_s=780,
+    cpu_s=1100,
+)
+# Beside the stories: it has one cluster, and waits most of the time.
+CLUSTER = Part(
+    name="cluster",
+    arguments=("-m", "node and not deep", "tests/cluster"),
+    wall_s=720,
+    cpu_s=300,
+)
+DEEP = Part(name="deep", arguments=(*FORKS, f"--forks={PROCESSES}", "-m", "deep and not node"))
+IPV6 = Part(name="ipv6", arguments=("-m", "node", "tests/cluster"))
+
+
+def slice_of_deep(minutes: float) -> Part:
+    """The long tests in an order of the run's seed, as many as fit."""
+    return Part(
+        name="deep", arguments=(*DEEP.arguments, "-p", "tests.suite.slices", f"--minutes={minutes:g}")
+    )

@@ -1,0 +1,126 @@
+"""What a run of pytest leaves for the report over all parts: outcomes, and what each test cost.
+
+``LOGHUB_TEST_RECORD=FILE pytest`` writes a `Record` to that file at its end. A part of the suite without one
+did not run to its end.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.suite import cpu
+
+ENV_RECORD = "LOGHUB_TEST_RECORD"
+# Shorter ones do not start processes that are worth a look into /proc, of which there are ten thousand.
+SHORT_S = 0.05
+_RAN = ("passed", "failed", "error", "xfailed", "xpassed")
+
+
+class Cost(msgspec.Struct):
+    """``wall_s`` is on the clock, ``cpu_s`` of all processes of the test, fixtures included."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+
+
+class Failure(msgspec.Struct):
+    """``why`` is the traceback, ``output`` what was captured. ``nodeid`` names a test or a file."""
+
+    nodeid: str
+    why: str
+    output: str
+    # A file that cannot be collected, or the end of a process, is no test that could run again.
+    is_a_test: bool = True
+
+
+class Record(msgspec.Struct):
+    """One run of pytest. Numbers of tests by outcome, of skipped ones by reason; ``cpu_s`` of all of it."""
+
+    outcomes: dict[str, int] = msgspec.field(default_factory=dict)
+    skipped: dict[str, int] = msgspec.field(default_factory=dict)
+    costs: dict[str, Cost] = msgspec.field(default_factory=dict)
+    failures: list[Failure] = msgspec.field(default_factory=list)
+    cpu_s: float = 0.0
+
+
+def read(file: Path) -> Record | None:
+    """None if the run did not come to its end."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Record)
+    except FileNotFoundError:
+        return None
+
+
+@dataclass(slots=True)
+class _Meter:
+    """CPU seconds since the last look."""
+
+    process_s: float = 0.0
+    descendants_s: float = 0.0
+
+    def start(self) -> None:
+        self.process_s = cpu.of_process_s()
+
+    def lap(self, wall_s: float) -> float:
+        process_s, descendants_s = cpu.of_process_s(), self.descendants_s
+        if wall_s >= SHORT_S:
+            descendants_s = cpu.of_living_descendants_s()
+        # What a descendant took becomes the process's own once it has ended, so only the sum grows.
+        used = process_s + descendants_s - self.process_s - self.descendants_s
+        self.process_s, self.descendants_s = process_s, descendants_s
+        return max(0.0, used)
+
+
+_METER = _Meter()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    _METER.start()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    report.cpu_s = _METER.lap(report.duration)  # type: ignore[attr-defined]
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Only the process that gets all reports has a terminal."""
+    if not (file := os.environ.get(ENV_RECORD)):
+        return
+    record = Record()
+    for name, reports in terminalreporter.stats.items():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                cost = record.costs.setdefault(report.nodeid, Cost())
+                cost.wall_s += report.duration
+                cost.cpu_s += getattr(report, "cpu_s", 0.0)
+            if name in ("failed", "error"):
+                record.failures.append(_failure(report))
+        if name in _RAN:
+            record.outcomes[name] = len(reports)
+        elif name == "skipped":
+            record.skipped = dict(Counter(map(_reason, reports)))
+    record.cpu_s = cpu.of_process_s() + cpu.of_living_descendants_s()
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    Path(file).write_bytes(msgspec.json.encode(record))
+
+
+def _failure(report: pytest.TestReport | pytest.CollectReport) -> Failure:
+    output = "\n".join(f"[{title}]\n{text.rstrip()}" for title, text in report.sections)
+    is_a_test = isinstance(report, pytest.TestReport) and "::" in report.nodeid
+    return Failure(report.nodeid, report.longreprtext, output, is_a_test)
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    # A file, a line and the reason.
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return " ".join(text.removeprefix("Skipped: ").split())

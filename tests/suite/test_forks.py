@@ -1,0 +1,219 @@
+"""Several test processes: what they share, what they report, and what happens if one of them ends."""
+
+import json
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.suite import inner
+
+pytestmark = pytest.mark.long
+
+SHARED = """
+import os, sys
+from pathlib import Path
+import pytest
+NOTES = Path(__file__).parent / "notes"
+def note(text):
+    with NOTES.open("a") as file:
+        file.write(f"{os.getpid()} {text}\\n")
+@pytest.fixture(scope="session")
+def server():
+    note("server starts")
+    yield
+    note("server ends")
+"""
+FILE = """
+import pytest
+from conftest import note
+@pytest.fixture(scope="module")
+def topic(server):
+    note(__name__ + " topic starts")
+    yield
+    note(__name__ + " topic ends")
+@pytest.mark.parametrize("number", range(3))
+def test_it(number, topic, tmp_path):
+    note(__name__ + f" {number}")
+"""
+
+
+def notes(folder: Path) -> dict[str, list[str]]:
+    """By process, in order."""
+    by_process: dict[str, list[str]] = {}
+    for line in (folder / "notes").read_text().splitlines():
+        pid, _, text = line.partition(" ")
+        by_process.setdefault(pid, []).append(text)
+    return by_process
+
+
+def test_a_file_is_run_in_one_process_which_starts_once_what_its_files_share(tmp_path: Path) -> None:
+    inner.write(tmp_path, {"conftest.py": SHARED, **{f"test_{name}.py": FILE for name in "abcde"}})
+    status, printed = inner.pytest(tmp_path, "-q", "--forks=2")
+    assert status == 0, printed
+    assert "15 passed" in printed
+    processes = notes(tmp_path)
+    assert len(processes) == 2
+    files = []
+    for first, *within, last in processes.values():
+        assert (first, last) == ("server starts", "server ends")
+        for position in range(0, len(within), 5):
+            name, _, _ = within[position].partition(" ")
+            steps = ["topic starts", "0", "1", "2", "topic ends"]
+            assert within[position : position + 5] == [f"{name} {step}" for step in steps]
+            files.append(name)
+    assert sorted(files) == [f"test_{name}" for name in "abcde"]
+
+
+def test_reports_are_those_of_one_process(tmp_path: Path) -> None:
+    text = """
+import os, warnings
+import pytest
+def test_good(): pass
+def test_bad():
+    print("said by python")
+    os.system("echo said by a program")
+    assert 1 == 2
+def test_skipped(): pytest.skip("no Java")
+@pytest.fixture
+def broken():
+    yield
+    raise OSError("no end")
+def test_error(broken): pass
+@pytest.mark.xfail
+def test_known(): assert False
+def test_warns(): warnings.warn("take care", DeprecationWarning)
+"""
+    inner.write(tmp_path, {"test_a.py": text, "test_b.py": text})
+    status, printed = inner.pytest(tmp_path, "--forks=2", "-rs")
+    assert status == 1
+    assert "2 failed, 6 passed, 2 skipped, 2 xfailed, 2 warnings, 2 errors" in printed
+    assert printed.count("\nsaid by python") == printed.count("\nsaid by a program") == 2
+    assert printed.count("E       assert 1 == 2") == 2
+    assert "no Java" in printed
+    assert "take care" in printed
+
+
+def test_a_test_whose_process_ends_has_failed_and_the_rest_of_its_file_runs(tmp_path: Path) -> None:
+    text = """
+import os, signal
+import pytest
+def test_before(): pass
+def kill(): os.kill(os.getpid(), signal.SIGKILL)
+def leave(): os._exit(0)
+@pytest.mark.parametrize("end", [kill, leave])
+def test_ends(end): end()
+def test_after(): pass
+"""
+    inner.write(tmp_path, {"test_a.py": text, "test_b.py": "def test_good(): pass"})
+    record = tmp_path / "record.json"
+    status, printed = inner.pytest(tmp_path, "--forks=1", LOGHUB_TEST_RECORD=str(record))
+    assert status == 1
+    assert "2 failed, 3 passed" in printed
+    failures = json.loads(record.read_text())["failures"]
+    assert [(failure["nodeid"], failure["why"]) for failure in failures] == [
+        ("test_a.py::test_ends[kill]", "the process of this test ended (SIGKILL)"),
+        ("test_a.py::test_ends[leave]", "the process of this test ended (exit status 0)"),
+    ]
+
+
+def test_a_test_that_hangs_fails_with_the_stacks_of_its_threads(tmp_path: Path) -> None:
+    text = """
+import threading
+import pytest
+@pytest.mark.timeout(1, method="thread")
+def test_hangs(): threading.Event().wait()
+def test_after(): pass
+"""
+    inner.write(tmp_path, {"test_a.py": text})
+    status, printed = inner.pytest(tmp_path, "--forks=2")
+    assert status == 1
+    assert "1 failed, 1 passed" in printed
+    assert "threading.Event().wait()" in printed
+
+
+def test_an_end_of_a_session_that_fails_is_a_failure(tmp_path: Path) -> None:
+    text = """
+import pytest
+@pytest.fixture(scope="session")
+def server():
+    yield
+    raise OSError("it does not end")
+def test_good(server): pass
+"""
+    inner.write(tmp_path, {"test_a.py": text})
+    status, printed = inner.pytest(tmp_path, "--forks=2")
+    assert status == 1
+    assert "1 failed, 1 passed" in printed
+    assert "it does not end" in printed
+
+
+def test_the_run_stops_at_the_first_failure_if_asked(tmp_path: Path) -> None:
+    inner.write(tmp_path, {"test_a.py": "def test_bad(): assert False\ndef test_next(): pass"})
+    status, printed = inner.pytest(tmp_path, "--forks=1", "-x")
+    assert status == 1
+    assert "1 failed in" in printed
+
+
+def test_a_file_that_cannot_be_collected_fails_the_run(tmp_path: Path) -> None:
+    inner.write(tmp_path, {"test_a.py": "import no_such_module", "test_b.py": "def test_good(): pass"})
+    status, printed = inner.pytest(tmp_path, "--forks=2")
+    assert status == 2
+    assert "no_such_module" in printed
+
+
+def test_an_interrupt_lets_every_process_clean_up(tmp_path: Path) -> None:
+    text = """
+import os, sys, time
+import pytest
+@pytest.fixture
+def server():
+    yield
+    print("cleaned up", file=sys.__stderr__)
+def test_long(server):
+    open(__name__, "w").close()
+    for _ in range(600):  # an interrupt just before a wait begins does not end the wait, so each is short
+        time.sleep(0.1)
+"""
+    inner.write(tmp_path, {"test_a.py": text, "test_b.py": text})
+    with inner.start(tmp_path, "-m", "pytest", "-p", "tests.suite.forks", "--forks=2", "-s") as running:
+        inner.wait_for(tmp_path / "test_a", tmp_path / "test_b")
+        running.send_signal(signal.SIGINT)
+        printed, _ = running.communicate(timeout=inner.GUARD_S)
+    assert running.returncode == 2
+    assert printed.count("cleaned up") == 2
+
+
+def test_spark_is_in_as_many_processes_as_there_are_cores(tmp_path: Path) -> None:
+    with_spark = "import pytest\nfrom conftest import note\n@pytest.mark.spark\ndef test_it(): note('spark')"
+    files = {f"test_{number}.py": with_spark for number in range(8)}
+    patch = "from tests.suite import forks\nforks.SPARK_PROCESSES = 1\n"
+    inner.write(tmp_path, {"conftest.py": patch + SHARED, **files, "test_plain.py": FILE})
+    status, printed = inner.pytest(tmp_path, "--forks=3")
+    assert status == 0, printed
+    assert sum("spark" in said for said in notes(tmp_path).values()) == 1
+
+
+def test_a_slice_is_chosen_by_its_seed_and_ends_in_time(tmp_path: Path) -> None:
+    text = """
+import pytest
+@pytest.mark.deep
+@pytest.mark.parametrize("number", range(9))
+def test_short(number): pass
+@pytest.mark.deep(minutes=3)
+def test_long(): pass
+"""
+    inner.write(tmp_path, {"test_a.py": text})
+
+    def order(seed: int, minutes: int) -> list[str]:
+        arguments = ("--forks=1", f"--minutes={minutes}", "-p", "tests.suite.slices", "-v")
+        _, printed = inner.pytest(tmp_path, *arguments, LOGHUB_TEST_SEED=str(seed))
+        assert f"the seed {seed}" in printed
+        return re.findall(r"(test_\w+(?:\[\d\])?) PASSED", printed)
+
+    first = order(1, 5)
+    assert sorted(first) == sorted(["test_long", *(f"test_short[{number}]" for number in range(9))])
+    assert order(1, 5) == first
+    assert order(2, 5) != first
+    assert "test_long" not in order(1, 2)

@@ -1,0 +1,110 @@
+"""A run of several parts with a failing test: run again, alone, and kept if it passes then."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.suite import inner
+
+pytestmark = pytest.mark.long
+
+ONCE = """
+import os
+from pathlib import Path
+def test_good(): pass
+def test_by_chance():
+    runs = Path("runs")
+    with runs.open("a") as file:
+        file.write("run\\n")
+    print("what was captured")
+    assert runs.read_text().count("run") > 1
+"""
+BAD = "def test_bad(): assert False"
+
+
+def files(folder: Path) -> list[str]:
+    return os.listdir(folder) if folder.exists() else []
+
+
+def test_a_test_that_passes_alone_is_unsteady_and_its_failure_is_kept(tmp_path: Path) -> None:
+    inner.write(tmp_path, {"first/test_a.py": ONCE, "second/test_b.py": "def test_good(): pass"})
+    status, printed = inner.suite(tmp_path, "first,second")
+    assert status == 0, printed
+    assert "once more, alone: first/test_a.py::test_by_chance" in printed
+    assert printed.splitlines()[-3:] == [
+        "unsteady: 1 failed, and passed when run again, alone (build/unsteady):",
+        "  first/test_a.py::test_by_chance",
+        "3 tests ran (3 passed, 0 failed), 0 skipped",
+    ]
+    (kept,) = files(tmp_path / "build" / "unsteady")
+    text = (tmp_path / "build" / "unsteady" / kept).read_text()
+    assert "first/test_a.py::test_by_chance" in text
+    assert "what was captured" in text
+    assert 'assert runs.read_text().count("run") > 1' in text
+
+
+def test_a_test_that_fails_twice_fails_the_run(tmp_path: Path) -> None:
+    inner.write(tmp_path, {"first/test_a.py": BAD, "second/test_b.py": ONCE})
+    status, printed = inner.suite(tmp_path, "first,second")
+    assert status == 1
+    assert "FAILED first/test_a.py::test_bad" in printed.split("the 10 dearest")[1]
+    assert printed.splitlines()[-1] == "3 tests ran (2 passed, 1 failed), 0 skipped"
+    assert len(files(tmp_path / "build" / "unsteady")) == 1
+
+
+def test_a_strict_run_repeats_nothing(tmp_path: Path) -> None:
+    inner.write(tmp_path, {"first/test_a.py": ONCE})
+    status, printed = inner.suite(tmp_path, "first", LOGHUB_TEST_STRICT="1")
+    assert status == 1
+    assert "once more" not in printed
+    assert printed.splitlines()[-1] == "2 tests ran (1 passed, 1 failed), 0 skipped"
+
+
+def test_more_failures_than_chance_explains_are_not_repeated(tmp_path: Path) -> None:
+    many = "import pytest\n@pytest.mark.parametrize('n', range(11))\ndef test_bad(n): assert False"
+    inner.write(tmp_path, {"first/test_a.py": many})
+    status, printed = inner.suite(tmp_path, "first")
+    assert status == 1
+    assert "once more" not in printed
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        ("import no_such_module", "not run to the end"),
+        ("def test_ends():\n    import os\n    os._exit(0)", "not run to the end: first"),
+    ],
+    ids=["not collected", "ended"],
+)
+def test_a_part_that_does_not_run_to_its_end_fails_the_run(text: str, last: str, tmp_path: Path) -> None:
+    inner.write(tmp_path, {"first/test_a.py": text, "second/test_b.py": "def test_good(): pass"})
+    status, printed = inner.suite(tmp_path, "first,second")
+    assert status == 1
+    assert last in printed.splitlines()[-1] or "1 failed" in printed.splitlines()[-1]
+
+
+def test_a_test_is_charged_for_the_cpu_of_the_processes_that_it_starts(tmp_path: Path) -> None:
+    text = """
+import subprocess, sys
+import pytest
+SPIN = "import time\\nend = time.process_time() + 0.5\\nwhile time.process_time() < end: pass\\n"
+def test_ended(): subprocess.run([sys.executable, "-c", SPIN], check=True)
+@pytest.fixture
+def living():
+    command = [sys.executable, "-c", SPIN + "print(flush=True); input()"]
+    with subprocess.Popen(command, stdin=-1, stdout=-1) as child:
+        child.stdout.readline()
+        yield
+        child.stdin.close()
+def test_living(living): pass
+def test_cheap(): pass
+"""
+    inner.write(tmp_path, {"first/test_a.py": text})
+    _, printed = inner.suite(tmp_path, "first", "-p", "tests.suite.forks", "--forks=2")
+    cpu_s = {
+        line.split()[2]: float(line.split()[0]) for line in printed.splitlines() if "test_a.py::" in line
+    }
+    assert cpu_s["first/test_a.py::test_ended"] >= 0.5
+    assert cpu_s["first/test_a.py::test_living"] >= 0.5
+    assert cpu_s["first/test_a.py::test_cheap"] < 0.5
