@@ -10,8 +10,6 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 INSTEAD = {
     "anew": "again, or recreated",
@@ -49,6 +47,7 @@ IN_NAMES = {
     "whoever": "any",
 }
 WORDS = re.compile(r"\b(" + "|".join(word.replace(" ", r"\s+") for word in INSTEAD) + r")\b", re.IGNORECASE)
+ANY_IN_NAMES = re.compile(r"(?<![^\W_])(" + "|".join(IN_NAMES) + r")(?![^\W_])", re.IGNORECASE)
 CODE = ("loghub", "operator", "worker", "tests")
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "docs", "charts", "crds", "deploy", "Dockerfile", "Makefile")
 
@@ -81,16 +80,33 @@ def words_in_names(source: str) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_module_uses_the_terms_of_the_field(path: Path) -> None:
-    source = path.read_text(encoding="utf-8")
+def problems_of(source: str) -> Iterator[str]:
+    """Lines with a word that has a better one. Few modules have one of the words at all, say in a name."""
+    if WORDS.search(source):
+        for line, text in prose(source):
+            yield from (f"{line}: {word!r}; write {INSTEAD[word]}" for word in found_in(text))
+    if ANY_IN_NAMES.search(source):
+        yield from (f"{line}: {name}" for line, name in words_in_names(source))
+
+
+def test_modules_use_the_terms_of_the_field() -> None:
+    """In one test: a thousand would take longer to be counted than to run."""
     problems = [
-        f"{path.relative_to(ROOT)}:{line}: {word!r}; write {INSTEAD[word]}"
-        for line, text in prose(source)
-        for word in found_in(text)
+        f"{path.relative_to(ROOT)}:{problem}"
+        for path in modules()
+        for problem in problems_of(path.read_text(encoding="utf-8"))
     ]
-    problems += [f"{path.relative_to(ROOT)}:{line}: {name}" for line, name in words_in_names(source)]
     assert problems == []
+
+
+def test_a_problem_is_found_in_a_comment_a_string_and_a_name_but_not_in_code() -> None:
+    assert list(problems_of("x = 1\n# told\ny = 'made anew'\n_heir_ = told\n")) == [
+        "2: 'told'; write reported, or asked",
+        "3: 'anew'; write again, or recreated",
+        "4: _heir_",
+        "4: told",
+    ]
+    assert list(problems_of("threshold = stood = 1\n")) == []
 
 
 def test_documents_and_manifests_use_the_terms_of_the_field() -> None:

@@ -43,7 +43,7 @@ STORIES = Part(
     wall_s=780,
     cpu_s=1100,
 )
-# Beside the stories: it has one cluster, and waits most of the time.
+# At the same time as the stories: it has one cluster, and waits most of the time.
 CLUSTER = Part(
     name="cluster",
     arguments=("-m", "node and not deep", "tests/cluster"),

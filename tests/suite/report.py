@@ -8,7 +8,7 @@ from tests.suite.parts import Part
 from tests.suite.record import Cost, Failure, Record
 
 DEAREST = 10
-# Whoever reads a failed run sees its last 60 lines, and 20 of them are the table and the dearest tests.
+# A failed run is read by its last 60 lines, and 20 of them are the table and the dearest tests.
 FAILURE_LINES = 36
 MOST_LINES_OF_ONE = 18
 MOST_COLUMNS = 160
