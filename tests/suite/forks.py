@@ -13,6 +13,7 @@ With ``--minutes`` tests are handed out one by one, and none that is expected to
 (``deep(minutes=30)``, 1 without).
 """
 
+import atexit
 import contextlib
 import json
 import os
@@ -300,6 +301,14 @@ class _Parent:
             yield
         except Exception:  # noqa: BLE001 - whatever a fixture raises
             self.say(unfinished=traceback.format_exc())
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        """Skip the end of the interpreter: libraries end threads there that stayed in the parent, and crash."""
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(pytest.ExitCode.OK)
 
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: object
