@@ -76,6 +76,10 @@ def _value(plain: Any, notes: tuple[Any, ...], version: int, dice: Random, least
     return _nested((options - {NoneType}).pop(), version, dice, least)
 
 
+def a_text(dice: Random) -> str:
+    return "".join(dice.choices(CHARACTERS, k=dice.randrange(12)))
+
+
 def _scalar(kind: WireType, dice: Random) -> Any:
     if kind in INTEGERS:
         end = 1 << (INTEGERS[kind] - 1)
@@ -83,7 +87,7 @@ def _scalar(kind: WireType, dice: Random) -> Any:
     if kind is WireType.BOOL:
         return dice.random() < 0.5
     if kind is WireType.STRING:
-        return "".join(dice.choices(CHARACTERS, k=dice.randrange(12)))
+        return a_text(dice)
     return dice.randbytes(dice.randrange(20))
 
 
