@@ -80,7 +80,7 @@ class Story:
             found = admin.describe_consumer_groups([GROUP])[GROUP].result(GUARD_S)
             return bool(found.state == state and len(found.members) == members)
 
-        wait_until(is_so, f"{state} with {members} members", guard_s=GUARD_S)
+        wait_until(is_so, f"{state} with {members} members", guard_s=GUARD_S, every_s=0.1)
 
     @contextmanager
     def stopped(self, *clients: ClientProgram) -> Iterator[None]:
