@@ -148,7 +148,7 @@ class KafkaPlace(ABC):
         """Afterwards the topic has two partitions more."""
 
     def generation(self) -> int:
-        """How often the group has begun anew; 0 where nobody says so."""
+        """How many times the group has rebalanced; 0 where nobody says so."""
         return 0
 
     @abstractmethod
