@@ -26,13 +26,16 @@ ROOT = Path(__file__).parents[1]
 _LOG_TAIL_CHARS = 4000
 
 
-def wait_until(condition: Callable[[], bool], what: str, *, guard_s: float = START_GUARD_S) -> None:
-    """Return as soon as the condition holds; fail with ``what`` when it does not for very long."""
+def wait_until(
+    condition: Callable[[], bool], what: str, *, guard_s: float = START_GUARD_S, every_s: float = 0.02
+) -> None:
+    """Return as soon as the condition holds; fail with ``what`` when it does not for very long. Where asking
+    costs much, ask less often."""
     give_up = time.monotonic() + guard_s
     while not condition():
         if time.monotonic() > give_up:
             raise AssertionError(f"waited {guard_s:.0f} s for {what}")
-        time.sleep(0.02)
+        time.sleep(every_s)
 
 
 def get(address: str, path: str, *, tls: bool = False) -> tuple[int, bytes]:

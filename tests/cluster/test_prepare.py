@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import java, locked
+from tests import java, kafka, locked
 from tests.cluster import build, chart_tools, compiling, images, packages, prepare, provider, s3_server
+from tests.compat import consumers
+from tests.compat.kafka import other_languages
 from tests.loghub_worker.sink import spark_reader
 
 
@@ -58,13 +60,16 @@ def test_missing_packages_are_named_with_the_command_to_install_them(monkeypatch
             attempt(wanted)
 
 
+JARS, CLIENTS = "kafka reader", "sls-clients kafka-clients connect"
+
+
 @pytest.mark.parametrize(
     ("chosen", "cluster_only", "steps"),
     [
-        ("upstream", False, "packages java build tools s3 images"),
-        ("kind", False, "packages java build tools s3"),
+        ("upstream", False, f"packages java {JARS} build tools s3 {CLIENTS} images"),
+        ("kind", False, f"packages java {JARS} build tools s3 {CLIENTS}"),
         ("kind", True, "packages java tools"),
-        ("", False, "packages java build tools s3"),  # neither Docker nor root
+        ("", False, f"packages java {JARS} build tools s3 {CLIENTS}"),  # neither Docker nor root
     ],
 )
 def test_each_selection_of_tests_prepares_what_it_needs(
@@ -87,10 +92,14 @@ def test_each_selection_of_tests_prepares_what_it_needs(
     monkeypatch.setattr(packages, "missing", lambda wanted: [])
     monkeypatch.setattr(java, "install", lambda: done.append("java"))
     monkeypatch.setattr(prepare, "_archive_classes", lambda: None)
-    monkeypatch.setattr(spark_reader, "install", lambda: None)
+    monkeypatch.setattr(kafka, "install", lambda: done.append("kafka"))
+    monkeypatch.setattr(spark_reader, "install", lambda: done.append("reader"))
     monkeypatch.setattr(build, "ensure", fail)
     monkeypatch.setattr(chart_tools, "ensure_all", lambda: done.append("tools"))
     monkeypatch.setattr(s3_server, "program", lambda: done.append("s3"))
+    monkeypatch.setattr(consumers, "install", lambda: done.append("sls-clients"))
+    monkeypatch.setattr(other_languages, "install", lambda: done.append("kafka-clients"))
+    monkeypatch.setattr(locked, "environment", done.append)
     monkeypatch.setattr(images, "ensure_all", lambda: done.append("images"))
     problems = prepare.prepare(cluster_only=cluster_only)
     assert " ".join(done) == steps, "one that fails keeps none of the others from being done"

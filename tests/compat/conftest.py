@@ -34,9 +34,12 @@ def logstore(client: LogClient) -> LogClient:
     return client
 
 
-@pytest.fixture(params=[50_000, pytest.param(1_000_000, marks=pytest.mark.deep)], ids=["50k", "1M"])
+MUCH = pytest.param(1_000_000, marks=pytest.mark.deep(minutes=5))
+
+
+@pytest.fixture(params=[5000, MUCH], ids=["5k", "1M"])
 def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
-    """A service for the consumers of `tests.compat.consumers`. Each test gets 50,000 logs, and a million in
+    """A service for the consumers of `tests.compat.consumers`. Each test gets 5,000 logs, and a million in
     `make check-deep`."""
     if reason := consumers.missing():
         require.absent(reason)

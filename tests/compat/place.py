@@ -16,6 +16,7 @@ from tests.compat.sdk import GROUP, LOGSTORE, PROJECT
 from tests.support import wait_until
 
 GUARD_S = 120.0
+ASK_EVERY_S = 0.1  # an answer of the service costs more CPU time than a heartbeat
 SMALL_GROUP = 20  # logs in each group of a producer that writes meanwhile
 MORE_GROUPS = 20  # at keys that are spread evenly, so that each eighth of the keys gets some
 
@@ -96,7 +97,7 @@ class Place:
             held = self.held(group)
             return sorted(held.values()) == sorted(counts) and (not names or set(held) == set(names))
 
-        wait_until(is_so, f"shards held {counts}", guard_s=guard_s)
+        wait_until(is_so, f"shards held {counts}", guard_s=guard_s, every_s=ASK_EVERY_S)
 
     def states(self, group: str = GROUP) -> dict[int, str]:
         return {one.shard: one.state for one in self.client.group_status(LOGSTORE, group).shards}
@@ -128,7 +129,9 @@ class Place:
         def lags() -> set[int | None]:
             return {one.lag_logs for one in self.client.group_status(LOGSTORE, GROUP).shards}
 
-        wait_until(lambda: lags() == {0}, "the checkpoints to reach the ends", guard_s=GUARD_S)
+        wait_until(
+            lambda: lags() == {0}, "the checkpoints to reach the ends", guard_s=GUARD_S, every_s=ASK_EVERY_S
+        )
         assert self.repeated() == 0
 
     def wait_for_a_heartbeat(self, name: str) -> None:
@@ -139,7 +142,7 @@ class Place:
             ages.append(self.silent_s(name))
             return ages[-1] < ages[-2]
 
-        wait_until(is_younger, f"a heartbeat of {name}", guard_s=GUARD_S)
+        wait_until(is_younger, f"a heartbeat of {name}", guard_s=GUARD_S, every_s=ASK_EVERY_S)
 
 
 def _spread_key(number: int) -> str:

@@ -1,12 +1,13 @@
 """The vendor's Java, Go and Python consumers on the service, unmodified: who has which shard.
 
-Each test runs once for each library (`consumers`) over 50,000 logs, and over a million in `make check-deep`.
-None may be lost, and none is consumed twice where nothing crashes; with ``-s`` the other tests print how
-often that happened.
+Each test consumes 5,000 logs, with one library or with all at the same time; in `make check-deep` each
+library has a run of its own, and there is one over a million logs. None may be lost, and none is consumed
+twice where nothing crashes; with ``-s`` the other tests print how often that happened.
 """
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -14,6 +15,7 @@ from loghub.client.port import GroupInfo
 from loghub.wire.errors import LogHubError
 from tests.compat.consumers import CONSUMED_GUARD_S, HEARTBEAT_S, LANGUAGES
 from tests.compat.place import GUARD_S, MORE_GROUPS, Place
+from tests.compat.representatives import representative, together
 from tests.compat.sdk import GROUP, LOGSTORE
 from tests.compat.spark_worker import SPARK_GUARD_S, SPARK_TIMEOUT_S, SparkWorker
 from tests.support import wait_until
@@ -21,7 +23,7 @@ from tests.support import wait_until
 pytestmark = [pytest.mark.tools, pytest.mark.timeout(600)]
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@representative("language", LANGUAGES, "go")
 def test_ten_shards_move_between_consumers_that_come_and_go(place: Place, language: str) -> None:
     """3, 3 and 4 shards; one is killed and comes back; two more join, and each has two."""
     place.create(shards=10, groups=160)
@@ -46,7 +48,7 @@ def test_ten_shards_move_between_consumers_that_come_and_go(place: Place, langua
     print(f"{language}: {len(written)} logs, {place.repeated()} consumed again after the kill")
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@representative("language", LANGUAGES, "java")
 def test_a_shard_comes_back_while_its_holder_shuts_it_down(place: Place, language: str) -> None:
     """A works on a long batch when B joins, and B dies before A has given anything up. The Java library never
     reads a shard again that is given back to it before it has ended it."""
@@ -68,37 +70,51 @@ def test_a_shard_comes_back_while_its_holder_shuts_it_down(place: Place, languag
     place.wait_consumed_once(written)  # B, which was killed, had got nothing yet
 
 
-@pytest.mark.spark
+@pytest.mark.parametrize(
+    "with_spark",
+    [False, pytest.param(True, marks=[pytest.mark.spark, pytest.mark.deep(minutes=10)])],
+    ids=["libraries", "with Spark"],
+)
 @pytest.mark.timeout(1800)
-def test_all_libraries_and_ours_share_one_group(place: Place, spark_worker: SparkWorker) -> None:
-    """Ten shards, two for each of the five, our worker on Spark among them. Each is killed in turn, and comes
-    back, but for the worker: its start takes the CPU time of all others together, and
-    tests/loghub_worker/test_worker_kills.py has it."""
+def test_all_libraries_and_ours_share_one_group(
+    place: Place, request: pytest.FixtureRequest, with_spark: bool
+) -> None:
+    """Ten shards for the three libraries and ours, in `make check-deep` for our worker on Spark too. They are
+    killed two at a time, and come back, but for the worker: its start takes the CPU time of all others
+    together, and tests/loghub_worker/test_worker_kills.py has it."""
     place.create(shards=10, groups=160)
-    place.consumers.timeout_s = SPARK_TIMEOUT_S
     languages = {"go": "G", "java": "J", "python": "P", "ours": "O"}
+    if with_spark:
+        place.consumers.timeout_s = SPARK_TIMEOUT_S
     running = {language: place.consumers.start(language, name) for language, name in languages.items()}
     place.wait_held(2, 2, 3, 3)
-    spark_worker.start()
-    place.wait_held(2, 2, 2, 2, 2, guard_s=SPARK_GUARD_S)
+    if with_spark:
+        spark_worker: SparkWorker = request.getfixturevalue("spark_worker")
+        spark_worker.start()
+        place.wait_held(2, 2, 2, 2, 2, guard_s=SPARK_GUARD_S)
+    all_of_them, without_two = ((2, 2, 2, 2, 2), (3, 3, 4)) if with_spark else ((2, 2, 3, 3), (5, 5))
     written = place.write(40)
     place.wait_consumed_once(written)
-    assert spark_worker.delivered()
-    for language, name in languages.items():
-        written |= place.write(10)
-        running[language].kill()
+    for pair in (("go", "java"), ("python", "ours")):
+        written |= place.write(30)
+        for language in pair:
+            running[language].kill()
+        written |= place.write(20)
+        place.wait_held(*without_two)
+        for language in pair:
+            running[language] = place.consumers.start(language, languages[language])
+        place.wait_held(*all_of_them)
+    written |= place.write(10)
+    if with_spark:
+        assert spark_worker.delivered()
+        spark_worker.kill()
         written |= place.write(10)
         place.wait_held(2, 2, 3, 3)
-        running[language] = place.consumers.start(language, name)
-        place.wait_held(2, 2, 2, 2, 2)
-    written |= place.write(10)
-    spark_worker.kill()
-    written |= place.write(10)
-    place.wait_held(2, 2, 3, 3)
     written |= place.write(20)
     place.consumers.wait_for(written)
-    assert max(spark_worker.delivered().values()) == 1  # its sink delivers exactly once
-    print(f"all: {len(written)} logs, {place.repeated()} consumed again after five kills")
+    if with_spark:
+        assert max(spark_worker.delivered().values()) == 1  # its sink delivers exactly once
+    print(f"all: {len(written)} logs, {place.repeated()} consumed again after each was killed")
 
 
 def test_the_library_creates_its_group_and_meets_the_limit(place: Place) -> None:
@@ -124,26 +140,36 @@ def test_the_library_creates_its_group_and_meets_the_limit(place: Place) -> None
         place.client.get_checkpoints(LOGSTORE, "one-too-many")
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_of_two_groups_one_is_deleted_and_made_again(place: Place, language: str) -> None:
+@together(LANGUAGES, count=1)
+def test_of_two_groups_one_is_deleted_and_made_again(place: Place, languages: Sequence[str]) -> None:
     """The consumers of the other go on. Those of the deleted one join again once it is there."""
-    place.create(shards=2, groups=30)
-    other = place.consumers.start(language, "A", group="other")
-    lost = place.consumers.start(language, "B")
-    place.wait_held(2)
+    place.create(shards=3, groups=30)
+    other = place.consumers.start(languages[0], "A", group="other")
+    lost = [place.consumers.start(language, f"B{number}") for number, language in enumerate(languages)]
+
+    def read_by_the_lost() -> set[int]:
+        return {number for one in lost for number in one.seen}
+
+    place.wait_held(*(3 // len(lost) for _ in lost))
     written = place.write(10)
-    wait_until(lambda: other.has(written) and lost.has(written), "both groups", guard_s=CONSUMED_GUARD_S)
+    wait_until(
+        lambda: other.has(written) and written <= read_by_the_lost(), "both groups", guard_s=CONSUMED_GUARD_S
+    )
     place.client.delete_group(LOGSTORE, GROUP)
     more = place.write(10)
     wait_until(lambda: other.has(written | more), "the other group", guard_s=CONSUMED_GUARD_S)
     assert other.seen == Counter(written | more)
     place.client.create_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=6, order=False))
-    place.wait_held(2)
+    place.wait_held(*(3 // len(lost) for _ in lost))
     again = place.write(10)
-    wait_until(lambda: lost.has(written | more | again), "the group made again", guard_s=CONSUMED_GUARD_S)
+    wait_until(
+        lambda: written | more | again <= read_by_the_lost(),
+        "the group made again",
+        guard_s=CONSUMED_GUARD_S,
+    )
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@representative("language", LANGUAGES, "go")
 def test_settings_of_the_group_change_while_it_is_consumed(place: Place, language: str) -> None:
     """Once the group is ordered, the children of a split wait; once it is not, a consumer reads them although
     the other one has not read their parent. A consumer that is killed keeps its shards beyond the timeout

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 from aliyun.log import LogClient
+from aliyun.log.logexception import LogException
 
 from tests.compat.sdk import GROUP, LOGSTORE, PROJECT, Sink, consuming, put, real_lines
 from tests.loghub.service.rawclient import RawClient
@@ -15,10 +16,20 @@ KEYS = [digit + "0" * 31 for digit in "048c"]  # one for each of four shards
 
 
 def _put_everywhere(client: LogClient, lines: list[str]) -> None:
+    """The SDK's client tries again for some seconds while the service is away, which may not be enough."""
     for shard, key in enumerate(KEYS):
         part = lines[shard::4]
         for start in range(0, len(part), 10):
-            put(client, part[start : start + 10], hash_key=key)
+            some = part[start : start + 10]
+            wait_until(lambda some=some, key=key: _is_taken(client, some, key), "the service to be back")
+
+
+def _is_taken(client: LogClient, lines: list[str], hash_key: str) -> bool:
+    try:
+        put(client, lines, hash_key=hash_key)
+    except LogException:
+        return False
+    return True
 
 
 def _owned(service: ServiceProcess) -> dict[str, int]:
@@ -86,7 +97,6 @@ def test_consumers_continue_after_a_restart_of_the_service(
     sink = Sink()
     with consuming(service, "c-0", sink), consuming(service, "c-1", sink):
         wait_until(lambda: _owned(service) == {"c-0": 2, "c-1": 2}, "two shards each")
-        # The SDK's own client tries again while the service is away.
         writer = threading.Thread(target=_put_everywhere, args=(logstore, lines))
         writer.start()
         wait_until(lambda: len(sink.lines()) >= 30, "some lines to be consumed")

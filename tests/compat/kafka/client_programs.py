@@ -147,6 +147,10 @@ class KafkaPlace(ABC):
     def split(self, shard: int, *, topic: str = TOPIC) -> None:
         """Afterwards the topic has two partitions more."""
 
+    def generation(self) -> int:
+        """How many times the group has rebalanced; 0 where nobody says so."""
+        return 0
+
     @abstractmethod
     def kill(self) -> None:
         """As a crash; the data stays."""
@@ -215,7 +219,7 @@ class KafkaPlace(ABC):
             found = [value for client in clients for value in client.values] if clients else self.consumed()
             return values <= set(found)
 
-        wait_until(is_there, f"{len(values)} values", guard_s=GUARD_S)
+        wait_until(is_there, f"{len(values)} values", guard_s=GUARD_S, every_s=0.1)
 
     def check_read(
         self, producer: ClientProgram, *, partitions: Sequence[int], crashed: bool = False, group: str = GROUP
@@ -278,6 +282,10 @@ class ServicePlace(KafkaPlace):
     def split(self, shard: int, *, topic: str = TOPIC) -> None:
         self.http.split_shard(topic, shard)
         self.was_split = True
+
+    def generation(self) -> int:
+        (group,) = self.http.list_kafka_groups(TOPIC, GROUP)
+        return group.generation
 
     def kill(self) -> None:
         self.service.kill9()

@@ -10,6 +10,7 @@ import pytest
 from tests import kafka
 from tests.cluster import require
 from tests.compat.kafka.client_programs import KafkaPlace, a_kafka_place
+from tests.compat.kafka.programs.held_service import HOLD
 from tests.compat.kafka.real_place import RealPlace, a_real_place
 from tests.loghub_operator.support.certificates import Authority
 
@@ -19,6 +20,19 @@ PLACES = ("service", pytest.param("real", marks=pytest.mark.deep))
 @pytest.fixture(params=PLACES)
 def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[KafkaPlace]:
     with opened(request.param, tmp_path / "place") as made:
+        yield made
+
+
+@pytest.fixture
+def hold(tmp_path: Path) -> Path:
+    return tmp_path / "hold"
+
+
+@pytest.fixture(params=PLACES)
+def held_place(tmp_path: Path, hold: Path, request: pytest.FixtureRequest) -> Iterator[KafkaPlace]:
+    """Its service keeps answers for itself, as `hold` says; a real broker answers at once."""
+    program = {"module": "tests.compat.kafka.programs.held_service", "environment": {HOLD: str(hold)}}
+    with opened(request.param, tmp_path / "place", **program) as made:
         yield made
 
 

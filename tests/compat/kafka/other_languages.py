@@ -24,7 +24,7 @@ GO = Recipe(
     arguments=(".",),
     programs=("go",),
 )
-JAVA_SOURCE = PROGRAMS / "java" / "Client.java"
+JAVA_SOURCES = tuple(PROGRAMS / "java" / f"{name}.java" for name in ("Client", "GroupTool"))
 FRUGAL = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 # Without a logging library: its default writes to the standard output, which has the answers.
 LIBRARY_JARS = ("kafka-clients", "jackson-", "lz4-java", "snappy-java", "zstd-jni", "slf4j-api")
@@ -42,7 +42,7 @@ def missing(library: str) -> str:
         return "" if GO.built() else f"`make test` makes {GO.what}"
     if reason := java.missing() or kafka.missing():
         return reason
-    return "" if _classes().exists() else "`make test` compiles Client.java"
+    return "" if _classes().exists() else "`make test` compiles Client.java and GroupTool.java"
 
 
 def command(library: str) -> list[str]:
@@ -52,30 +52,34 @@ def command(library: str) -> list[str]:
     return ["java", *FRUGAL, "-cp", f"{_classes()}:{_library()}", "Client"]
 
 
-def tool(name: str) -> list[str]:
-    """One of Kafka's own tools, by the name of its class."""
-    return ["java", *FRUGAL, "-cp", f"{kafka.folder()}/*", f"org.apache.kafka.tools.{name}"]
+def group_tool() -> list[str]:
+    """Kafka's tool for groups; each line of its input is a run (``programs/java/GroupTool.java``)."""
+    return ["java", *FRUGAL, "-cp", f"{_classes()}:{kafka.folder()}/*", "GroupTool"]
 
 
 def _library() -> str:
-    jars = [str(jar) for jar in sorted(kafka.folder().glob("*.jar")) if jar.name.startswith(LIBRARY_JARS)]
-    return ":".join(jars)
+    return ":".join(str(jar) for jar in _jars() if jar.name.startswith(LIBRARY_JARS))
+
+
+def _jars() -> list[Path]:
+    return sorted(kafka.folder().glob("*.jar"))
 
 
 def _classes() -> Path:
-    contents = JAVA_SOURCE.read_bytes() + kafka.BROKER_LOCK.read_bytes()
+    contents = b"".join(file.read_bytes() for file in (*JAVA_SOURCES, kafka.BROKER_LOCK))
     return paths.cache_folder() / f"compat-kafka-classes-{hashlib.sha256(contents).hexdigest()[:16]}"
 
 
 def _compile_java() -> None:
-    with runs.locked(_classes().with_suffix(".lock"), guard_s=600, what="compiling Client.java"):
+    with runs.locked(_classes().with_suffix(".lock"), guard_s=600, what="compiling the Java programs"):
         if _classes().exists():
             return
         part = _classes().with_suffix(".part")
-        command = ["java", "-jar", str(consumers.compiler()), "-17", "-proc:none", "-cp", _library()]
+        jars = ":".join(map(str, _jars()))
+        command = ["java", "-jar", str(consumers.compiler()), "-17", "-proc:none", "-cp", jars]
         done = subprocess.run(
-            [*command, "-d", str(part), str(JAVA_SOURCE)], capture_output=True, text=True, check=False
+            [*command, "-d", str(part), *map(str, JAVA_SOURCES)], capture_output=True, text=True, check=False
         )
         if done.returncode:
-            raise RuntimeError(f"Client.java does not compile: {done.stdout}{done.stderr}")
+            raise RuntimeError(f"the Java programs do not compile: {done.stdout}{done.stderr}")
         part.rename(_classes())

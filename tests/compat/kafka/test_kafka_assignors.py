@@ -5,7 +5,7 @@ generation together, and to choose an assignor that all of them have.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
@@ -13,7 +13,13 @@ from typing import Any
 
 import pytest
 
-from tests.compat.kafka.client_programs import GUARD_S, LIBRARIES, ClientProgram, KafkaPlace
+from tests.compat.kafka.client_programs import (
+    GUARD_S,
+    LIBRARIES,
+    ClientProgram,
+    KafkaPlace,
+)
+from tests.compat.representatives import representative
 from tests.support import wait_until
 
 pytestmark = pytest.mark.long
@@ -28,6 +34,8 @@ STICKY = {
     "java": ("sticky", "cooperative-sticky"),
     "franz-go": ("sticky", "cooperative-sticky"),
 }
+# Of an eager and of a cooperative assignor, one each stands for all in `make test`.
+OF_EACH_KIND = (("confluent", "cooperative-sticky"), ("aiokafka", "sticky"))
 
 
 def held(*members: ClientProgram) -> list[set[int]]:
@@ -69,7 +77,11 @@ def records_arrive(producer: ClientProgram, members: list[ClientProgram]) -> Ite
 
 @pytest.mark.parametrize(
     ("library", "assignor"),
-    [(library, name) for library, names in STICKY.items() for name in names],
+    [
+        pytest.param(library, name, marks=[] if (library, name) in OF_EACH_KIND else pytest.mark.deep)
+        for library, names in STICKY.items()
+        for name in names
+    ],
 )
 def test_sticky_members_keep_what_they_can(place: KafkaPlace, library: str, assignor: str) -> None:
     place.create(shards=4)
@@ -98,7 +110,7 @@ def test_sticky_members_keep_what_they_can(place: KafkaPlace, library: str, assi
         assert len(one.partitions) == 2
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@representative("library", LIBRARIES, "franz-go")
 def test_the_assignor_changes_once_every_member_prefers_the_new_one(place: KafkaPlace, library: str) -> None:
     place.create(shards=4)
     members = [place.consumer(library, assignor="range") for _ in range(3)]
@@ -137,17 +149,18 @@ def test_the_assignor_changes_to_a_cooperative_one_in_two_rounds(place: KafkaPla
     place.check_read(place.producer("confluent"), partitions=range(4), crashed=library == "java")
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@representative("library", LIBRARIES, "confluent")
 def test_a_static_member_is_killed_and_comes_back_to_its_partitions(place: KafkaPlace, library: str) -> None:
     place.create(shards=4)
     doomed, other = (place.consumer(library, instance=name, sessionS=120) for name in ("a", "b"))
     place.wait_shared(doomed, other, total=4)
-    generations, had = len(other.history), set(doomed.partitions)
+    changes, generation, had = len(other.history), place.generation(), set(doomed.partitions)
     doomed.kill()
     again = place.consumer(library, instance="a", sessionS=120)
     place.wait_shared(again, other, total=4)
     assert again.partitions == had
-    assert len(other.history) == generations  # nothing was revoked
+    assert len(other.history) == changes
+    assert place.generation() == generation  # nothing was revoked, not even for a moment
     producer = place.producer("confluent")
     producer.produce([f"value {number}" for number in range(100)])
     place.check_read(producer, partitions=range(4))
@@ -157,23 +170,26 @@ def test_the_earlier_process_of_a_static_member_is_fenced(place: KafkaPlace) -> 
     place.create(shards=2)
     earlier = place.consumer("java", instance="a", sessionS=120)
     place.wait_shared(earlier, total=2)
-    later = place.consumer("java", instance="a", sessionS=120)
+    later = place.consumer("confluent", instance="a", sessionS=120)
     place.wait_shared(later, total=2)
     assert earlier.process.wait(GUARD_S) != 0
     assert "FencedInstanceId" in earlier.errors.read_text()
 
 
+@pytest.mark.parametrize(
+    "joining", [("franz-go", "confluent"), pytest.param(LIBRARIES, marks=pytest.mark.deep)], ids=len
+)
 def test_members_of_all_libraries_share_by_range_and_join_leave_and_split_while_records_arrive(
-    place: KafkaPlace,
+    place: KafkaPlace, joining: Sequence[str]
 ) -> None:
     """Each commits by itself what it has read, also before its partitions go to another one."""
     place.create(shards=10)
     members = [place.consumer(library, assignor="range", autoCommit=True) for library in LIBRARIES]
     place.wait_shared(*members, total=10)
     assert held(*members) == [{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}]
-    with records_arrive(place.producer("java"), members) as wait_read:
+    with records_arrive(place.producer("franz-go"), members) as wait_read:
         wait_read()
-        for library in LIBRARIES:
+        for library in joining:
             joined = place.consumer(library, assignor="range", autoCommit=True)
             place.wait_shared(*members, joined, total=10)
             wait_read()
@@ -187,7 +203,7 @@ def test_members_of_all_libraries_share_by_range_and_join_leave_and_split_while_
     place.check_read(place.producer("franz-go"), partitions=range(1, 12))
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@representative("library", LIBRARIES, "kafka-python")
 def test_a_paused_partition_gives_nothing_and_goes_on_where_it_was(place: KafkaPlace, library: str) -> None:
     place.create(shards=2)
     consumer, producer = place.consumer(library), place.producer("confluent")
@@ -205,6 +221,7 @@ def test_a_paused_partition_gives_nothing_and_goes_on_where_it_was(place: KafkaP
     assert consumer.partitions == {0, 1}
 
 
+@pytest.mark.deep
 def test_a_wakeup_ends_a_poll_and_what_was_read_is_committed(place: KafkaPlace) -> None:
     place.create(shards=1)
     consumer = place.consumer("java")

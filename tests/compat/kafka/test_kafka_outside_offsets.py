@@ -26,11 +26,12 @@ from tests.postgresql_server import (
     PostgresqlServer,
     running_postgresql,
 )
+from tests.suite.seed import of_run
 from tests.support import wait_until
 
 pytestmark = pytest.mark.long
 PROGRAM = Path(__file__).with_name("programs") / "table_writer.py"
-PARTITIONS, CHUNK, KILLS = 4, 200, 50
+PARTITIONS, CHUNK = 4, 200
 CREATE = (
     "CREATE TABLE results (number {serial}, part INTEGER, place BIGINT, value TEXT)",
     "CREATE TABLE positions (part INTEGER PRIMARY KEY, next BIGINT)",
@@ -61,7 +62,7 @@ def server() -> Iterator[PostgresqlServer]:
         yield running
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.deep(minutes=5))])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     if request.param == "sqlite":
         file = str(tmp_path / "results.sqlite")
@@ -159,16 +160,17 @@ def check(database: Database, place: KafkaPlace, sent: list[str]) -> None:
     assert database.rows("SELECT next FROM positions ORDER BY part") == [(end,) for end in ends]
 
 
+@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.deep(minutes=5))])
 def test_consumers_that_are_killed_leave_no_gap_and_write_nothing_twice(
-    place: KafkaPlace, database: Database, writers: Writers
+    place: KafkaPlace, database: Database, writers: Writers, kills: int
 ) -> None:
     place.create(shards=PARTITIONS)
-    choose = random.Random(KILLS)
+    choose = random.Random(of_run() + kills)
     producer = place.producer("confluent")
     sent: list[str] = []
     for name in ("a", "b"):
         writers.start(name)
-    for _ in range(KILLS):
+    for _ in range(kills):
         before = len(sent)
         chunk = [f"value {number}" for number in range(before, before + CHUNK)]
         producer.send("produce", topic=TOPIC, records=[[-1, value, value] for value in chunk])

@@ -16,8 +16,7 @@ from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
 
 from tests.compat.kafka.client_programs import GROUP, GUARD_S, LIBRARIES, ClientProgram, KafkaPlace
-from tests.compat.kafka.conftest import PLACES, opened
-from tests.compat.kafka.programs.held_service import EVERY_JOIN, EVERY_SYNC, HOLD, LEADERS_JOIN
+from tests.compat.kafka.programs.held_service import EVERY_JOIN, EVERY_SYNC, LEADERS_JOIN
 from tests.support import wait_until
 
 pytestmark = pytest.mark.long
@@ -28,19 +27,6 @@ PREPARING, COMPLETING = (
     ConsumerGroupState.PREPARING_REBALANCING,
     ConsumerGroupState.COMPLETING_REBALANCING,
 )
-
-
-@pytest.fixture
-def hold(tmp_path: Path) -> Path:
-    return tmp_path / "hold"
-
-
-@pytest.fixture(params=PLACES)
-def place(tmp_path: Path, hold: Path, request: pytest.FixtureRequest) -> Iterator[KafkaPlace]:
-    """Its service keeps answers for itself, as `hold` says."""
-    program = {"module": "tests.compat.kafka.programs.held_service", "environment": {HOLD: str(hold)}}
-    with opened(request.param, tmp_path / "place", **program) as made:
-        yield made
 
 
 class Story:
@@ -80,7 +66,7 @@ class Story:
             found = admin.describe_consumer_groups([GROUP])[GROUP].result(GUARD_S)
             return bool(found.state == state and len(found.members) == members)
 
-        wait_until(is_so, f"{state} with {members} members", guard_s=GUARD_S)
+        wait_until(is_so, f"{state} with {members} members", guard_s=GUARD_S, every_s=0.1)
 
     @contextmanager
     def stopped(self, *clients: ClientProgram) -> Iterator[None]:
@@ -164,8 +150,8 @@ POINTS: tuple[Callable[[Story], AbstractContextManager[None]], ...] = (
 HELD = POINTS[2:5]  # a real broker answers at once
 
 
-def test_the_service_is_killed_at_each_point_of_a_rebalance(place: KafkaPlace, hold: Path) -> None:
-    story = Story(place, hold)
+def test_the_service_is_killed_at_each_point_of_a_rebalance(held_place: KafkaPlace, hold: Path) -> None:
+    place, story = held_place, Story(held_place, hold)
     for point in POINTS:
         if place.is_real and point in HELD:
             continue

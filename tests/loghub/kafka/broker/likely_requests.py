@@ -1,11 +1,12 @@
 """Requests as hostile as their classes allow, most of whose names and numbers nevertheless mean something.
 
-`messages` draws any value of a field, and a broker refuses nearly all of them at the first look. So most
+`a_message` draws any value of a field, and a broker refuses nearly all of them at the first look. So most
 fields are drawn from what the broker knows: its topics, a group with a member, an offset that is committed.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from loghub.kafka.wire.apis import Api
 from loghub.kafka.wire.frames import RequestHeader, encode_request
 from tests.loghub.kafka.broker.broker_place import KEY, PROJECT, TOPIC, batch_of
-from tests.loghub.kafka.wire.messages import fields_of, messages
+from tests.loghub.kafka.wire.messages import a_message, fields_of
 
 TOKEN = f"\0{PROJECT}\0{KEY.key_id}#{KEY.secret}".encode()
 
@@ -125,7 +126,8 @@ def requests(draw: st.DrawFn, api: Api, version: int, known: Known) -> bytes:
         correlation_id=draw(st.integers(-(1 << 31), (1 << 31) - 1)),
         client_id=draw(st.sampled_from((None, "", "client", "\u00e9" * 200))),
     )
-    message = draw(messages(api.request, version, draw(st.sampled_from((1, 1, 1, 0)))))
+    dice = Random(draw(st.integers(0, 1 << 64)))
+    message = a_message(api.request, version, dice, draw(st.sampled_from((1, 1, 1, 0))))
     return encode_request(header, draw(likely(message, version, known)))
 
 

@@ -1,18 +1,28 @@
-"""Messages of every API and version: strategies made of the annotations, and values as plain Python."""
+"""Messages of every API and version: random ones by the annotations, and values as plain Python."""
 
 from collections.abc import Iterator
 from functools import cache
+from random import Random
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from hypothesis import strategies as st
+import pytest
 from msgspec import Struct
 
 from loghub.kafka.wire.apis import APIS, Api
 from loghub.kafka.wire.fields import NullSince, Versions, WireType
+from tests.suite.seed import of_run
 
 INTEGERS = {WireType.INT8: 8, WireType.INT16: 16, WireType.INT32: 32, WireType.INT64: 64}
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+CHARACTERS = 'ab0-_. \0\n"\u00e9\u20ac\U0001f600'
+MOST_ELEMENTS = 3
+# The variety is in the number of messages and versions.
+EXAMPLES = pytest.mark.parametrize("examples", [6, pytest.param(500, marks=pytest.mark.deep)])
+
+
+def dice_of(kind: type[Struct], version: int) -> Random:
+    """The same in each run, but for the slices of `make check-deep`."""
+    return Random(f"{kind.__name__} {version} {of_run()}")
 
 
 def every_version() -> Iterator[tuple[Api, int]]:
@@ -26,6 +36,7 @@ def ids(value: object) -> str | None:
     return value.key.name.lower() if isinstance(value, Api) else None
 
 
+@cache
 def fields_of(message: type[Struct], version: int) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     """Name -> type and notes of the fields that the version has."""
     result = {}
@@ -36,41 +47,58 @@ def fields_of(message: type[Struct], version: int) -> dict[str, tuple[Any, tuple
     return result
 
 
-@cache
-def messages(message: type[Struct], version: int, least: int = 0) -> st.SearchStrategy[Any]:
-    """Values of a class that the version can carry; fields that it lacks keep their default. Arrays have
+def a_message(kind: type[Struct], version: int, dice: Random, least: int = 0) -> Any:
+    """A value of the class that the version can carry; fields that it lacks keep their default. Arrays have
     ``least`` elements or more."""
-    parts = {
-        name: _values(plain, notes, version, least)
-        for name, (plain, notes) in fields_of(message, version).items()
-    }
-    return st.builds(message, **parts)
+    return kind(
+        **{
+            name: _value(plain, notes, version, dice, least)
+            for name, (plain, notes) in fields_of(kind, version).items()
+        }
+    )
 
 
-def _values(plain: Any, notes: tuple[Any, ...], version: int, least: int) -> st.SearchStrategy[Any]:
+def some_messages(kind: type[Struct], version: int, count: int) -> Iterator[Any]:
+    """So many. Each nested field is in the first one."""
+    dice = dice_of(kind, version)
+    for number in range(count):
+        yield a_message(kind, version, dice, least=int(number == 0))
+
+
+def _value(plain: Any, notes: tuple[Any, ...], version: int, dice: Random, least: int) -> Any:
     options = set(get_args(plain)) if get_origin(plain) is not tuple and get_args(plain) else {plain}
     nullable = NoneType in options and all(n.version <= version for n in notes if isinstance(n, NullSince))
+    if nullable and not least and dice.random() < 0.3:
+        return None
     kinds = [note for note in notes if isinstance(note, WireType)]
-    strategy = _scalars(kinds[0]) if kinds else _nested((options - {NoneType}).pop(), version, least)
-    return st.none() | strategy if nullable else strategy
+    if kinds:
+        return _scalar(kinds[0], dice)
+    return _nested((options - {NoneType}).pop(), version, dice, least)
 
 
-def _scalars(kind: WireType) -> st.SearchStrategy[Any]:
+def a_text(dice: Random) -> str:
+    return "".join(dice.choices(CHARACTERS, k=dice.randrange(12)))
+
+
+def _scalar(kind: WireType, dice: Random) -> Any:
     if kind in INTEGERS:
-        bits = INTEGERS[kind]
-        return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        end = 1 << (INTEGERS[kind] - 1)
+        return dice.choice((-end, -1, 0, 1, end - 1, *(dice.randrange(-end, end) for _ in range(5))))
     if kind is WireType.BOOL:
-        return st.booleans()
-    return TEXTS if kind is WireType.STRING else st.binary(max_size=20)
+        return dice.random() < 0.5
+    if kind is WireType.STRING:
+        return a_text(dice)
+    return dice.randbytes(dice.randrange(20))
 
 
-def _nested(plain: Any, version: int, least: int) -> st.SearchStrategy[Any]:
+def _nested(plain: Any, version: int, dice: Random, least: int) -> Any:
     if get_origin(plain) is not tuple:
-        return messages(plain, version, least)
+        return a_message(plain, version, dice, least)
     inner, *notes = (
         get_args(get_args(plain)[0]) if get_origin(get_args(plain)[0]) is Annotated else (get_args(plain)[0],)
     )
-    return st.lists(_values(inner, tuple(notes), version, least), min_size=least, max_size=3).map(tuple)
+    count = dice.randint(least, MOST_ELEMENTS)
+    return tuple(_value(inner, tuple(notes), version, dice, least) for _ in range(count))
 
 
 def as_dict(value: Any, version: int) -> Any:

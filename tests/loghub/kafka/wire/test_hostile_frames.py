@@ -1,11 +1,11 @@
 """Frames that are wrong raise one named error, and take no memory in proportion to what they claim."""
 
+import contextlib
 import struct
 import tracemalloc
+from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from loghub.kafka.wire.apis import APIS, Api, ApiKey, api_versions_response
 from loghub.kafka.wire.consumer_protocol import decode_assignment, decode_subscription
@@ -25,58 +25,53 @@ from loghub.kafka.wire.groups import HeartbeatRequest, HeartbeatResponse, JoinGr
 from loghub.kafka.wire.metadata import ApiVersionsRequest, MetadataRequest
 from loghub.kafka.wire.reader import MAX_ELEMENTS, MAX_REQUEST_ELEMENTS
 from loghub.kafka.wire.sasl import PlainCredentials, decode_plain
-from tests.loghub.kafka.wire.messages import every_version, ids, messages
-
-SOME = settings(max_examples=12, deadline=None)
+from tests.loghub.kafka.wire.messages import EXAMPLES, dice_of, every_version, ids, some_messages
+from tests.suite.seed import of_run
 
 
 def header_of(key: int, version: int) -> RequestHeader:
     return RequestHeader(api_key=key, api_version=version, correlation_id=7, client_id="c")
 
 
-@st.composite
-def damaged(draw: st.DrawFn, frame: bytes) -> bytes:
+def damaged(frame: bytes, dice: Random) -> bytes:
     """A frame with some bytes changed, truncated, or followed by others."""
     changed = bytearray(frame)
-    for _ in range(draw(st.integers(0, 4))):
-        changed[draw(st.integers(0, len(changed) - 1))] ^= 1 << draw(st.integers(0, 7))
-    end = draw(st.one_of(st.just(len(changed)), st.integers(0, len(changed))))
-    return bytes(changed[:end]) + draw(st.binary(max_size=3))
+    for _ in range(dice.randint(0, 4)):
+        changed[dice.randrange(len(changed))] ^= 1 << dice.randrange(8)
+    end = dice.choice((len(changed), dice.randint(0, len(changed))))
+    return bytes(changed[:end]) + dice.randbytes(dice.randint(0, 3))
 
 
+@EXAMPLES
 @pytest.mark.parametrize(("api", "version"), list(every_version()), ids=ids)
-@given(data=st.data())
-@SOME
-def test_a_damaged_frame_is_decoded_or_raises_its_error(api: Api, version: int, data: st.DataObject) -> None:
-    header = header_of(api.key, version)
-    request = encode_request(header, data.draw(messages(api.request, version)))[4:]
-    response = encode_response(header, data.draw(messages(api.response, version)))[4:]
-    try:
-        decode_request(data.draw(damaged(request)))
-        decode_response(header, data.draw(damaged(response)))
-    except MalformedFrame:
-        return
+def test_a_damaged_frame_is_decoded_or_raises_its_error(api: Api, version: int, examples: int) -> None:
+    header, dice = header_of(api.key, version), dice_of(api.request, version)
+    for request in some_messages(api.request, version, examples):
+        with contextlib.suppress(MalformedFrame):
+            decode_request(damaged(encode_request(header, request)[4:], dice))
+    for response in some_messages(api.response, version, examples):
+        with contextlib.suppress(MalformedFrame):
+            decode_response(header, damaged(encode_response(header, response)[4:], dice))
 
 
-@given(frame=st.binary(max_size=200))
-@settings(max_examples=500)
-def test_random_bytes_raise_the_error_or_are_a_request(frame: bytes) -> None:
-    try:
-        decode_request(frame)
-    except MalformedFrame:
-        return
+@EXAMPLES
+def test_random_bytes_raise_the_error_or_are_a_request(examples: int) -> None:
+    dice = Random(of_run())
+    for _ in range(100 * examples):
+        with contextlib.suppress(MalformedFrame):
+            decode_request(dice.randbytes(dice.randrange(200)))
 
 
+@EXAMPLES
 @pytest.mark.parametrize(("api", "version"), list(every_version()), ids=ids)
-@given(data=st.data())
-@SOME
-def test_every_truncation_is_an_error(api: Api, version: int, data: st.DataObject) -> None:
-    frame = encode_request(header_of(api.key, version), data.draw(messages(api.request, version)))[4:]
-    end = data.draw(st.integers(0, len(frame) - 1))
-    with pytest.raises(MalformedFrame):
-        decode_request(frame[:end])
-    with pytest.raises(MalformedFrame, match="follow the message"):
-        decode_request(frame + b"\0")
+def test_every_truncation_is_an_error(api: Api, version: int, examples: int) -> None:
+    dice = dice_of(api.request, version)
+    for message in some_messages(api.request, version, examples):
+        frame = encode_request(header_of(api.key, version), message)[4:]
+        with pytest.raises(MalformedFrame):
+            decode_request(frame[: dice.randrange(len(frame))])
+        with pytest.raises(MalformedFrame, match="follow the message"):
+            decode_request(frame + b"\0")
 
 
 @pytest.mark.parametrize("count", [2**31 - 1, 10**6, -2, -(2**31)])
@@ -190,10 +185,13 @@ def test_plain_credentials() -> None:
         assert "secret" not in str(caught.value)
 
 
-@given(content=st.binary(max_size=60))
-def test_bytes_of_members_raise_the_error_or_are_read(content: bytes) -> None:
-    for decode in (decode_subscription, decode_assignment):
-        try:
-            decode(content)
-        except MalformedFrame:
-            continue
+@EXAMPLES
+def test_bytes_of_members_raise_the_error_or_are_read(examples: int) -> None:
+    dice = Random(of_run())
+    for _ in range(100 * examples):
+        content = bytes(
+            dice.choices((0, 0, 0, 0, 1, 2, 3, 5, 255, dice.randrange(256)), k=dice.randrange(60))
+        )
+        for decode in (decode_subscription, decode_assignment):
+            with contextlib.suppress(MalformedFrame):
+                decode(content)

@@ -3,7 +3,8 @@
 import contextlib
 import struct
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from random import Random
 from typing import Any
 
 import cramjam
@@ -11,8 +12,6 @@ import google_crc32c
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
@@ -29,24 +28,29 @@ from loghub.kafka.wire.record_batch import (
     with_base_offset,
 )
 from loghub.kafka.wire.record_batch_reader import read_produced
+from tests.loghub.kafka.wire.messages import EXAMPLES, a_text
+from tests.suite.seed import of_run
 
 # The attributes are behind the checksum, the leader epoch before it.
 CHECKSUM_AT, ATTRIBUTES_AT, LEADER_EPOCH = 17, 21, slice(12, 16)
 MAX_BYTES = 1 << 20
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-CONTENTS = st.none() | st.binary(max_size=40)
-RECORDS = st.lists(
-    st.builds(
-        Record,
-        key=CONTENTS,
-        value=CONTENTS,
-        headers=st.lists(st.tuples(TEXTS, CONTENTS), max_size=3).map(tuple),
-        timestamp=st.integers(0, 2**42),
-    ),
-    min_size=1,
-    max_size=20,
-)
+MOST_RECORDS = 20
 SAMPLE = [Record(b"key", b"value" * 100, (), 1000 + n) for n in range(50)]
+
+
+def some_records(examples: int) -> Iterator[list[Record]]:
+    """So many lists of random records; the first one has a single record."""
+    dice = Random(of_run())
+
+    def content() -> bytes | None:
+        return None if dice.random() < 0.2 else dice.randbytes(dice.randrange(40))
+
+    def record() -> Record:
+        headers = tuple((a_text(dice), content()) for _ in range(dice.randint(0, 3)))
+        return Record(content(), content(), headers, dice.randrange(1 << dice.randrange(43)))
+
+    for number in range(examples):
+        yield [record() for _ in range(dice.randint(1, MOST_RECORDS) if number else 1)]
 
 
 def theirs(builder: Any, records: Sequence[Record], how: BatchCompression, **producer: int) -> bytes:
@@ -73,53 +77,57 @@ def refusal(batch: bytes | None, *, api_version: int = 7, max_bytes: int = MAX_B
     return caught.value.code
 
 
-@given(records=RECORDS)
-def test_a_batch_is_the_one_that_aiokafka_builds(records: list[Record]) -> None:
-    assert build_batch(records) == theirs(AiokafkaBuilder, records, BatchCompression.NONE)
+@EXAMPLES
+def test_a_batch_is_the_one_that_aiokafka_builds(examples: int) -> None:
+    for records in some_records(examples):
+        assert build_batch(records) == theirs(AiokafkaBuilder, records, BatchCompression.NONE)
 
 
-@pytest.mark.long
-@given(records=RECORDS)
-def test_a_batch_is_the_one_that_kafka_python_builds_but_for_the_leader_epoch(records: list[Record]) -> None:
-    ours, expected = (
-        bytearray(build_batch(records)),
-        bytearray(theirs(KafkaPythonBuilder, records, BatchCompression.NONE)),
-    )
-    ours[LEADER_EPOCH] = expected[LEADER_EPOCH] = bytes(4)
-    assert ours == expected
+@EXAMPLES
+def test_a_batch_is_the_one_that_kafka_python_builds_but_for_the_leader_epoch(examples: int) -> None:
+    for records in some_records(examples):
+        ours, expected = (
+            bytearray(build_batch(records)),
+            bytearray(theirs(KafkaPythonBuilder, records, BatchCompression.NONE)),
+        )
+        ours[LEADER_EPOCH] = expected[LEADER_EPOCH] = bytes(4)
+        assert ours == expected
 
 
-@given(records=RECORDS, base_offset=st.integers(0, 2**62))
-def test_a_batch_at_another_offset_is_read_by_both(records: list[Record], base_offset: int) -> None:
-    batch = with_base_offset(build_batch(records), base_offset)
-    in_place = bytearray(build_batch(records))
-    set_base_offset(in_place, base_offset)
-    assert in_place == batch == build_batch(records, base_offset=base_offset)
-    for reader in (AiokafkaBatch, KafkaPythonBatch):
-        found = reader(batch)
-        assert found.validate_crc()
-        assert [
-            (each.offset, Record(each.key, each.value, tuple(each.headers), each.timestamp)) for each in found
-        ] == list(enumerate(records, base_offset))
+@EXAMPLES
+@pytest.mark.parametrize("base_offset", [0, 1, (1 << 17) - 1, 2**62])
+def test_a_batch_at_another_offset_is_read_by_both(base_offset: int, examples: int) -> None:
+    for records in some_records(examples):
+        batch = with_base_offset(build_batch(records), base_offset)
+        in_place = bytearray(build_batch(records))
+        set_base_offset(in_place, base_offset)
+        assert in_place == batch == build_batch(records, base_offset=base_offset)
+        for reader in (AiokafkaBatch, KafkaPythonBatch):
+            found = reader(batch)
+            assert found.validate_crc()
+            assert [
+                (each.offset, Record(each.key, each.value, tuple(each.headers), each.timestamp))
+                for each in found
+            ] == list(enumerate(records, base_offset))
 
 
 @pytest.mark.parametrize("builder", [AiokafkaBuilder, KafkaPythonBuilder])
 @pytest.mark.parametrize("how", list(BatchCompression))
-@given(records=RECORDS)
-@settings(max_examples=25, deadline=None)
-def test_batches_of_clients_are_read(how: BatchCompression, builder: Any, records: list[Record]) -> None:
+@EXAMPLES
+def test_batches_of_clients_are_read(how: BatchCompression, builder: Any, examples: int) -> None:
     if builder is KafkaPythonBuilder and how is BatchCompression.SNAPPY:
         # It needs a package of its own for it; aiokafka writes the same framing.
         builder = AiokafkaBuilder
-    batch = theirs(builder, records, how, producer_id=5, producer_epoch=2, base_sequence=9)
-    found = read_produced(memoryview(batch), api_version=7, max_bytes=MAX_BYTES)
-    assert found.records == records
-    header = found.header
-    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 2, 9)
-    assert (header.record_count, header.last_offset_delta) == (len(records), len(records) - 1)
-    assert header.size == len(batch)
-    assert header.base_timestamp == records[0].timestamp
-    assert header.max_timestamp == max(record.timestamp for record in records)
+    for records in some_records(examples):
+        batch = theirs(builder, records, how, producer_id=5, producer_epoch=2, base_sequence=9)
+        found = read_produced(memoryview(batch), api_version=7, max_bytes=MAX_BYTES)
+        assert found.records == records
+        header = found.header
+        assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 2, 9)
+        assert (header.record_count, header.last_offset_delta) == (len(records), len(records) - 1)
+        assert header.size == len(batch)
+        assert header.base_timestamp == records[0].timestamp
+        assert header.max_timestamp == max(record.timestamp for record in records)
 
 
 def compressed(records: bytes, how: BatchCompression) -> bytes:
@@ -244,18 +252,22 @@ def test_zstd_needs_version_7_of_produce() -> None:
     assert refusal(batch, api_version=6) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
-@given(st.data())
-@settings(max_examples=300, deadline=None)
-def test_bytes_of_a_batch_that_are_changed_never_raise_anything_else(data: st.DataObject) -> None:
+@EXAMPLES
+@pytest.mark.parametrize("how", list(BatchCompression))
+def test_bytes_of_a_batch_that_are_changed_never_raise_anything_else(
+    how: BatchCompression, examples: int
+) -> None:
     """With a checksum that fits, so that the parser is reached."""
-    how = data.draw(st.sampled_from(BatchCompression))
-    batch = bytearray(theirs(AiokafkaBuilder, SAMPLE[:3], how))
-    for _ in range(data.draw(st.integers(1, 4))):
-        batch[data.draw(st.integers(ATTRIBUTES_AT, len(batch) - 1))] = data.draw(st.integers(0, 255))
-    batch = batch[: data.draw(st.integers(ATTRIBUTES_AT + 2, len(batch)))]
-    struct.pack_into(">i", batch, 8, len(batch) - 12)
-    with contextlib.suppress(BadBatch):
-        read_produced(changed(bytes(batch), 0, ">q", 0), api_version=7, max_bytes=MAX_BYTES)
+    dice = Random(f"{how.name} {of_run()}")
+    whole = theirs(AiokafkaBuilder, SAMPLE[:3], how)
+    for _ in range(10 * examples):
+        batch = bytearray(whole)
+        for _ in range(dice.randint(1, 4)):
+            batch[dice.randrange(ATTRIBUTES_AT, len(batch))] = dice.randrange(256)
+        batch = batch[: dice.randint(ATTRIBUTES_AT + 2, len(batch))]
+        struct.pack_into(">i", batch, 8, len(batch) - 12)
+        with contextlib.suppress(BadBatch):
+            read_produced(changed(bytes(batch), 0, ">q", 0), api_version=7, max_bytes=MAX_BYTES)
 
 
 def test_what_cannot_be_a_batch_is_not_built() -> None:
