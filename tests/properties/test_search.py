@@ -49,9 +49,7 @@ def test_every_order_of_events(setup: Setup) -> None:
     assert found.systems >= DEEP_SYSTEMS
 
 
-def test_the_searches_use_every_row_of_the_table_every_guard_and_every_refusal() -> (
-    None
-):
+def test_the_searches_use_every_row_of_the_table_every_guard_and_every_refusal() -> None:
     rules, guards = counting_coordinator()
     coverage = Coverage()
     for setup in SETUPS.values():
