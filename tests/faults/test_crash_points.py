@@ -120,7 +120,7 @@ def test_the_operator_survives_a_kill_at_each_kind_of_call(server: Apiserver, tm
 def test_each_checkpoint_reset_is_executed_once_despite_kills(server: Apiserver, tmp_path: Path) -> None:
     """The backup contains the checkpoints from before the reset, not those that a killed attempt had
     moved."""
-    doom = EachSiteOnce(spares_reads=True)  # the whole life above has them
+    doom = EachSiteOnce()
     _killed_often(server, tmp_path, doom, life_with_orders)
     for moment in (("log service update_checkpoint", "before"), ("log service update_checkpoint", "after")):
         assert moment in doom.struck
@@ -130,7 +130,7 @@ def test_each_checkpoint_reset_is_executed_once_despite_kills(server: Apiserver,
 def test_an_adopted_group_is_never_treated_as_created_despite_kills(
     server: Apiserver, tmp_path: Path
 ) -> None:
-    doom = EachSiteOnce(spares_reads=True)  # the whole life above has them
+    doom = EachSiteOnce()
     _killed_often(server, tmp_path, doom, adopted_life)
     struck = {site for site, _ in doom.struck}
     assert "log service update_group" in struck

@@ -46,16 +46,12 @@ class Never:
 
 
 class EachSiteOnce:
-    """Every kind of write: before it, and, when it is tried again, after it. Reads, unless they are spared:
-    before."""
+    """Every kind of write: before it, and, when it is tried again, after it. Reads: before."""
 
-    def __init__(self, *, spares_reads: bool = False) -> None:
-        self._spares_reads = spares_reads
+    def __init__(self) -> None:
         self.struck: list[tuple[str, When]] = []
 
     def strikes(self, site: str, when: When, *, write: bool) -> bool:
-        if self._spares_reads and not write:
-            return False
         due: list[tuple[str, When]] = [(site, "before"), (site, "after")] if write else [(site, "before")]
         still = [one for one in due if one not in self.struck]
         if not still or still[0] != (site, when):
