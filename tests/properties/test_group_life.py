@@ -266,9 +266,9 @@ def _settings(examples: int, steps: int) -> settings:
 
 
 TestWellBehaved = WellBehaved.TestCase
-TestWellBehaved.settings = _settings(120, 40)
+TestWellBehaved.settings = _settings(60, 40)
 TestUnruly = Unruly.TestCase
-TestUnruly.settings = _settings(120, 40)
+TestUnruly.settings = _settings(60, 40)
 
 
 def _deep(case: type) -> type:

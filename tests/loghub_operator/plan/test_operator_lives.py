@@ -5,7 +5,7 @@ import pytest
 from loghub_operator.plan import adoption, deletion, ownership
 from tests.loghub_operator.plan.operator_lives import run
 
-SEEDS = 15
+SEEDS = 8
 
 
 def _lives(seeds: range) -> dict[str, int]:

@@ -5,21 +5,28 @@ from typing import Any
 from loghub_operator.api.status import Status
 
 LAG_EVERY_S = 10.0
-_TIMES = ("observedAt", "checkpointAgeSeconds")
-_MOVING = ("lag", "lagSeconds", "lagLogs", "checkpoint", "message", "inputs", "uncappedReplicas", "formula")
+_TIMES = frozenset({"observedAt", "checkpointAgeSeconds"})
+_MOVING = frozenset(
+    {"lag", "lagSeconds", "lagLogs", "checkpoint", "message", "inputs", "uncappedReplicas", "formula"}
+)
 
 
 def worth_writing(old: Status, new: Status, *, since_last_s: float) -> bool:
     """Whether the new status says something that the old one does not, and whether it is time to write it."""
-    before, after = _without(_TIMES, old.to_dict()), _without(_TIMES, new.to_dict())
-    if before == after:
+    before, after = old.to_dict(), new.to_dict()
+    if _same(before, after, without=_TIMES):
         return False
-    return _without(_MOVING, before) != _without(_MOVING, after) or since_last_s >= LAG_EVERY_S
+    return since_last_s >= LAG_EVERY_S or not _same(before, after, without=_TIMES | _MOVING)
 
 
-def _without(names: tuple[str, ...], value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without(names, part) for key, part in value.items() if key not in names}
-    if isinstance(value, list):
-        return [_without(names, part) for part in value]
-    return value
+def _same(one: Any, other: Any, *, without: frozenset[str]) -> bool:
+    if one == other:
+        return True
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = one.keys() - without
+        return names == other.keys() - without and all(
+            _same(one[name], other[name], without=without) for name in names
+        )
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return all(_same(a, b, without=without) for a, b in zip(one, other, strict=True))
+    return False

@@ -8,9 +8,12 @@ moves is in transfer for `transfer_s`. A shard that no consumer has held yet has
 known only while it is empty. Cursors begin far above 0, as those of some log services do.
 """
 
+import json
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -34,7 +37,7 @@ from loghub_operator.model.observed import (
     WorkerObserved,
     WorkerPhase,
 )
-from loghub_operator.model.revision import UNKNOWN, Revision
+from loghub_operator.model.revision import UNKNOWN, Revision, WorkerSpec
 from loghub_operator.model.scaling_state import NOTHING, ScalingState
 from loghub_operator.plan.planner import plan
 from loghub_operator.plan.scaling.reshard_backoff import with_rejection
@@ -122,8 +125,7 @@ class World:
 
     @property
     def resource(self) -> LogHubConsumerGroup:
-        numbered = resource(self.spec, generation=1, uid=self.uid)
-        return numbered.model_copy(update={"status": self.status})
+        return _parsed(json.dumps(self.spec), self.uid).model_copy(update={"status": self.status})
 
     def run(self, seconds: float) -> "World":
         for _ in range(int(seconds)):
@@ -176,7 +178,8 @@ class World:
         if not live:
             return
         open_shards = [one for one in self.shards if not one.over and not self._waits(one)]
-        count = {name: sum(name in (s.next_holder or s.holder,) for s in open_shards) for name in live}
+        counted = Counter(shard.next_holder or shard.holder for shard in open_shards)
+        count = {name: counted[name] for name in live}
         for shard in open_shards:
             if not shard.holder:
                 shard.holder, shard.begun = min(live, key=lambda name: (count[name], name)), True
@@ -281,14 +284,14 @@ class World:
                 consumers=tuple(live),
                 other_groups=self.other_groups,
             )
-        placement = Placement(endpoint=self.endpoint, sink_root="/sink", needs_project_address=False)
+        placement, worker_spec = _placed(json.dumps(self.spec), self.endpoint)
         set_now = None
         if self.replicas is not None:
             set_now = ObservedStatefulSet(replicas=self.replicas, revision=self.revision)
         return ObservedState(
             at_unix_s=EPOCH + self.now,
             placement=placement,
-            worker_spec=desired_spec(self.resource, placement),
+            worker_spec=worker_spec,
             service=service,
             worker_set=set_now,
             workers=tuple(self._worker_observed(one) for _, one in sorted(self.workers.items())),
@@ -351,6 +354,17 @@ class World:
         numbers = [number for at, number in self.numbers if at >= since]
         steps = [b - a for a, b in pairwise(numbers)]
         return sum((a > 0) != (b > 0) for a, b in pairwise(steps))
+
+
+@cache
+def _parsed(spec: str, uid: str) -> LogHubConsumerGroup:
+    return resource(json.loads(spec), generation=1, uid=uid)
+
+
+@cache
+def _placed(spec: str, endpoint: str) -> tuple[Placement, WorkerSpec]:
+    placement = Placement(endpoint=endpoint, sink_root="/sink", needs_project_address=False)
+    return placement, desired_spec(_parsed(spec, ""), placement)
 
 
 def _batch(held: list[Shard], most: float) -> dict[int, float]:

@@ -5,6 +5,7 @@ per second.
 """
 
 import math
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
@@ -258,41 +259,60 @@ def test_configured_capacity_and_step_are_respected() -> None:
     assert steps[-1] >= 4
 
 
-LOADS = st.lists(st.tuples(st.integers(60, 600), st.floats(0.0, 70.0)), min_size=1, max_size=4)
+@dataclass(frozen=True)
+class Load:
+    """A group, and what comes into it: log groups per second, each for so many seconds."""
+
+    loads: list[tuple[int, float]]
+    shards: int
+    warm_s: float
+    batch_s: float
+    every_s: float
 
 
-@settings(max_examples=4, deadline=None, derandomize=True)
-@given(
-    loads=LOADS,
+ANY_LOAD = st.builds(
+    Load,
+    loads=st.lists(st.tuples(st.integers(60, 600), st.floats(0.0, 70.0)), min_size=1, max_size=4),
     shards=st.integers(1, 9),
     warm_s=st.floats(1.0, 90.0),
     batch_s=st.sampled_from([1.0, 2.0, 10.0]),
     every_s=st.sampled_from([2.0, 10.0, 17.0]),
 )
-def test_any_load_stays_within_bounds_and_settles(
-    loads: list[tuple[int, float]], shards: int, warm_s: float, batch_s: float, every_s: float
-) -> None:
+
+
+def test_a_load_that_rises_and_falls_settles_within_bounds() -> None:
+    check_settles(Load([(300, 55.0), (200, 3.0)], shards=5, warm_s=40.0, batch_s=2.0, every_s=17.0))
+
+
+@pytest.mark.deep(minutes=10)
+@settings(max_examples=60, deadline=None)
+@given(load=ANY_LOAD)
+def test_any_load_settles_within_bounds(load: Load) -> None:
+    check_settles(load)
+
+
+def check_settles(load: Load) -> None:
     """Whatever came before, on a constant load that can be done: one number, and no lag that grows."""
-    ends = [sum(length for length, _ in loads[: n + 1]) for n in range(len(loads))]
-    stabilized = min(0.7 * RATE * shards, 30.0)
+    ends = [sum(length for length, _ in load.loads[: n + 1]) for n in range(len(load.loads))]
+    stabilized = min(0.7 * RATE * load.shards, 30.0)
 
     def total(now: float) -> float:
-        return next((load for end, (_, load) in zip(ends, loads, strict=True) if now <= end), stabilized)
+        return next((rate for end, (_, rate) in zip(ends, load.loads, strict=True) if now <= end), stabilized)
 
-    spec = {"pipeline": {"trigger": {"intervalSeconds": round(batch_s)}}}
+    spec = {"pipeline": {"trigger": {"intervalSeconds": round(load.batch_s)}}}
     simulated = world(
         {"maxReplicas": 6},
-        evenly(total, shards),
-        shards=shards,
+        evenly(total, load.shards),
+        shards=load.shards,
         spec=spec,
-        warm_s=warm_s,
-        batch_s=batch_s,
-        every_s=every_s,
+        warm_s=load.warm_s,
+        batch_s=load.batch_s,
+        every_s=load.every_s,
     )
     simulated.run(ends[-1])
-    simulated.run(900 + 3 * max(simulated.lags) / (RATE * min(shards, 6) - stabilized))
+    simulated.run(900 + 3 * max(simulated.lags) / (RATE * min(load.shards, 6) - stabilized))
     settled = simulated.now
     simulated.run(900)
-    assert all(1 <= number <= min(6, shards) for _, number in simulated.numbers)
+    assert all(1 <= number <= min(6, load.shards) for _, number in simulated.numbers)
     assert simulated.reversals(since=settled) == 0
     assert simulated.lag <= stabilized * 60 + 10
