@@ -23,6 +23,8 @@ class Apiserver:
         self.command = [str(build.folder() / "kubectl"), "--kubeconfig", str(kubeconfig)]
         self.must("apply", "--server-side", "--force-conflicts", "-f", str(CRD), "-f", str(OPERATOR))
         wait_until(self._is_established, "the CRD to be established")
+        # Which is said before its objects can be listed: until then the answer is 429, which kubectl repeats.
+        self.must("get", "lhcg", "--all-namespaces")
 
     def _is_established(self) -> bool:
         """`kubectl wait` fails on a CRD that has no conditions yet."""
