@@ -6,7 +6,6 @@ What helm alone decides: what stays, what is deleted, and who owns which fields.
 import base64
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import yaml
 from loghub_operator.autoscaling.external_metrics import apiservice
 from tests.charts.chart import FOLDER, RELEASE, Chart, RefusedError, Values
 from tests.charts.toggles import CA_BUNDLE, SERVICE
+from tests.cluster.apiserver import Standing
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.examples import document
 
@@ -59,7 +59,8 @@ class Life:
 
 
 @pytest.fixture
-def life(chart: Chart, server: Apiserver) -> Iterator[Life]:
+def life(chart: Chart, apiserver_of_its_own: Standing) -> Life:
+    server = Apiserver(apiserver_of_its_own.kubeconfig)
     server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
     # The fixture's CRD was applied by kubectl; helm takes over what says that it is its own.
     server.must(
@@ -70,14 +71,17 @@ def life(chart: Chart, server: Apiserver) -> Iterator[Life]:
         f"meta.helm.sh/release-namespace={HOME}",
     )
     server.must("label", "--overwrite", CRD, "app.kubernetes.io/managed-by=Helm")
-    try:
-        yield Life(chart, server)
-    finally:
-        server.run("delete", "apiservice", apiservice.NAME, "--ignore-not-found")
-        server.run("delete", "lhcg", "--all", "-n", HOME)
+    return Life(chart, server)
 
 
-def test_install_use_and_uninstall(life: Life) -> None:
+def test_install_upgrade_rollback_and_uninstall(life: Life, tmp_path: Path) -> None:
+    """In one test, since an apiserver must be of this test alone: it changes the CRD of all."""
+    a_part_is_switched_on_and_off_and_what_is_used_is_kept(life)
+    an_upgrade_leaves_the_certificate_that_the_operator_wrote(life)
+    an_upgrade_installs_its_crd_and_a_rollback_the_previous_one(life, tmp_path)
+
+
+def a_part_is_switched_on_and_off_and_what_is_used_is_kept(life: Life) -> None:
     assert "STATUS: deployed" in life.install(WATCHED)
     assert life.names_of("deployments") == {"loghub-operator"}
     assert life.server.apply(document(name="kept", namespace=HOME)).returncode == 0
@@ -105,7 +109,7 @@ def test_install_use_and_uninstall(life: Life) -> None:
     life.uninstall()
 
 
-def test_an_upgrade_installs_its_crd_and_a_rollback_the_previous_one(life: Life, tmp_path: Path) -> None:
+def an_upgrade_installs_its_crd_and_a_rollback_the_previous_one(life: Life, tmp_path: Path) -> None:
     """helm leaves what is in a chart's folder of CRDs as it is forever; ours is a template."""
     life.own_the_crd()
     life.install(WATCHED)
@@ -125,7 +129,7 @@ def test_an_upgrade_installs_its_crd_and_a_rollback_the_previous_one(life: Life,
     life.uninstall()
 
 
-def test_an_upgrade_leaves_the_certificate_that_the_operator_wrote(life: Life) -> None:
+def an_upgrade_leaves_the_certificate_that_the_operator_wrote(life: Life) -> None:
     values: Values = {**WATCHED, "externalMetrics": {"enabled": True}}
     life.install(values)
     spec = {"spec": {"caBundle": CA_BUNDLE}}  # as the operator does, by a merge patch

@@ -3,9 +3,11 @@
 For tests of schema, CEL rules, server-side apply and watches against the real code. No pod ever runs.
 """
 
+import os
 import ssl
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,7 +97,12 @@ def standing(binaries: Path) -> Iterator[Standing]:
 
 
 @contextmanager
-def running(binaries: Path) -> Iterator[Path]:
-    """Path of a kubeconfig with every permission; it and the processes are removed afterwards."""
-    with standing(binaries) as result:
-        yield result.kubeconfig
+def shared(binaries: Path) -> Iterator[Path]:
+    """Path of a kubeconfig with every permission for the one that all processes of a test run share."""
+
+    def begin(folder: Path) -> None:
+        start(plan(binaries, folder), Processes(folder))
+
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
+    with runs.shared_folder(PREFIX, run, begin) as folder:
+        yield folder / control_plane.KUBECONFIG
