@@ -75,13 +75,8 @@ def life(chart: Chart, apiserver_of_its_own: Standing) -> Life:
 
 
 def test_install_upgrade_rollback_and_uninstall(life: Life, tmp_path: Path) -> None:
-    """In one test, since an apiserver must be of this test alone: it changes the CRD of all."""
-    a_part_is_switched_on_and_off_and_what_is_used_is_kept(life)
-    an_upgrade_leaves_the_certificate_that_the_operator_wrote(life)
-    an_upgrade_installs_its_crd_and_a_rollback_the_previous_one(life, tmp_path)
-
-
-def a_part_is_switched_on_and_off_and_what_is_used_is_kept(life: Life) -> None:
+    """In one test, since the apiserver must be of this test alone: it changes the CRD of all."""
+    life.own_the_crd()
     assert "STATUS: deployed" in life.install(WATCHED)
     assert life.names_of("deployments") == {"loghub-operator"}
     assert life.server.apply(document(name="kept", namespace=HOME)).returncode == 0
@@ -90,7 +85,8 @@ def a_part_is_switched_on_and_off_and_what_is_used_is_kept(life: Life) -> None:
     life.upgrade({**WATCHED, **SERVICE, "networkPolicy": {"enabled": True}})
     assert life.names_of("statefulsets") == {"loghub-service"}
     assert life.names_of("networkpolicies") == {"loghub-operator", "loghub-service"}
-    life.upgrade({**WATCHED, "replicas": 1})
+    an_upgrade_leaves_the_certificate_that_the_operator_wrote(life)
+    an_upgrade_installs_its_crd_and_a_rollback_the_previous_one(life, tmp_path)
     assert life.names_of("statefulsets") == set()
     assert life.names_of("poddisruptionbudgets") == set()
 
@@ -106,32 +102,11 @@ def a_part_is_switched_on_and_off_and_what_is_used_is_kept(life: Life) -> None:
     ]
     # And again, over the CRD that stayed.
     assert "STATUS: deployed" in life.install(WATCHED)
-    life.uninstall()
-
-
-def an_upgrade_installs_its_crd_and_a_rollback_the_previous_one(life: Life, tmp_path: Path) -> None:
-    """helm leaves what is in a chart's folder of CRDs as it is forever; ours is a template."""
-    life.own_the_crd()
-    life.install(WATCHED)
-    before = life.description_of_the_crd()
-    assert life.server.apply(document(name="kept", namespace=HOME)).returncode == 0
-    newer = tmp_path / "newer"
-    shutil.copytree(FOLDER, newer)
-    crd = newer / "files" / "crd.yaml"
-    definition = yaml.safe_load(crd.read_text())
-    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"] = "of a newer chart"
-    crd.write_text(yaml.safe_dump(definition))
-    life.upgrade(WATCHED, newer)
-    assert life.description_of_the_crd() == "of a newer chart"
-    assert life.server.run("get", "lhcg", "kept", "-n", HOME).returncode == 0
-    life.upgrade(WATCHED)
-    assert life.description_of_the_crd() == before
-    life.uninstall()
 
 
 def an_upgrade_leaves_the_certificate_that_the_operator_wrote(life: Life) -> None:
     values: Values = {**WATCHED, "externalMetrics": {"enabled": True}}
-    life.install(values)
+    life.upgrade(values)
     spec = {"spec": {"caBundle": CA_BUNDLE}}  # as the operator does, by a merge patch
     arguments = ("apiservice", apiservice.NAME)
     life.server.must(
@@ -143,4 +118,19 @@ def an_upgrade_leaves_the_certificate_that_the_operator_wrote(life: Life) -> Non
     result = json.loads(life.server.must("get", *arguments, "-o", "json"))
     assert result["metadata"]["annotations"]["note"] == "x"
     assert base64.b64decode(result["spec"]["caBundle"]) == base64.b64decode(CA_BUNDLE)
-    life.uninstall()
+
+
+def an_upgrade_installs_its_crd_and_a_rollback_the_previous_one(life: Life, tmp_path: Path) -> None:
+    """helm leaves what is in a chart's folder of CRDs as it is forever; ours is a template."""
+    before = life.description_of_the_crd()
+    newer = tmp_path / "newer"
+    shutil.copytree(FOLDER, newer)
+    crd = newer / "files" / "crd.yaml"
+    definition = yaml.safe_load(crd.read_text())
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"] = "of a newer chart"
+    crd.write_text(yaml.safe_dump(definition))
+    life.upgrade(WATCHED, newer)
+    assert life.description_of_the_crd() == "of a newer chart"
+    assert life.server.run("get", "lhcg", "kept", "-n", HOME).returncode == 0
+    life.upgrade({**WATCHED, "replicas": 1})
+    assert life.description_of_the_crd() == before

@@ -15,7 +15,7 @@ from tests.loghub.client.contract import HIGH, LOW, group_of
 from tests.loghub_operator.cli.command import COMMAND, STORE, Cli, Running
 from tests.support import ROOT, START_GUARD_S, running_service, wait_until
 
-GUARD_S = 60.0
+GUARD_S = 120.0
 
 
 def put(cli: Cli, *lines: str, key: str = LOW) -> None:

@@ -15,7 +15,7 @@ from tests.loghub.client.contract import HIGH, LOW
 from tests.loghub_operator.cli.command import COMMAND, STORE, Cli
 from tests.support import ROOT, running_service, wait_until
 
-GUARD_S = 60.0
+GUARD_S = 120.0
 
 
 def groups(cli: Cli, shard: int) -> list[LogGroup]:
