@@ -1,5 +1,6 @@
 """What the chart's tests share."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -15,5 +16,10 @@ def server(apiserver: Path) -> Apiserver:  # noqa: F811
 
 
 @pytest.fixture(scope="session")
-def chart(helm: Path) -> Chart:  # noqa: F811
-    return Chart(helm)
+def chart(helm: Path, tmp_path_factory: pytest.TempPathFactory) -> Chart:  # noqa: F811
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of all processes of the run
+    rendered = folder / "charts"
+    rendered.mkdir(exist_ok=True)
+    return Chart(helm, rendered)

@@ -61,7 +61,7 @@ class Life:
 @pytest.fixture
 def life(chart: Chart, apiserver_of_its_own: Standing) -> Life:
     server = Apiserver(apiserver_of_its_own.kubeconfig)
-    server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
+    server.must("create", "namespace", HOME)
     # The fixture's CRD was applied by kubectl; helm takes over what says that it is its own.
     server.must(
         "annotate",
@@ -79,7 +79,7 @@ def test_install_upgrade_rollback_and_uninstall(life: Life, tmp_path: Path) -> N
     life.own_the_crd()
     assert "STATUS: deployed" in life.install(WATCHED)
     assert life.names_of("deployments") == {"loghub-operator"}
-    assert life.server.apply(document(name="kept", namespace=HOME)).returncode == 0
+    assert life.server.apply(document(name="kept", namespace=HOME)) == ""
 
     # A part is switched on, and off again.
     life.upgrade({**WATCHED, **SERVICE, "networkPolicy": {"enabled": True}})

@@ -338,8 +338,8 @@ def test_one_operator_leads_and_another_takes_over(server: Apiserver, tmp_path: 
         group = document(
             {"project": "demo", "credentialsSecret": {"name": "none"}}, namespace=replicas.namespace
         )
-        assert server.apply(group).returncode == 0
-        _until_reported(server, replicas.namespace)
+        assert server.apply(group) == ""
+        _until_reported(server, replicas.namespace, 1)
         second = replicas.start("second")
         replicas.until_waiting("second")
         third = replicas.start("third")
@@ -352,7 +352,7 @@ def test_one_operator_leads_and_another_takes_over(server: Apiserver, tmp_path: 
         processes = {"second": second, "third": third}
         replicas.until_waiting(other)
         _edit(server, replicas.namespace)
-        _until_reported(server, replicas.namespace)
+        _until_reported(server, replicas.namespace, 2)
 
         # Asked to stop, it releases the lease, so that no other waits for it to expire.
         processes[leader].send_signal(signal.SIGTERM)
@@ -372,18 +372,10 @@ def test_one_operator_leads_and_another_takes_over(server: Apiserver, tmp_path: 
         assert "it is held by else" in replicas.operators[other].log.read_text()
 
 
-def _group(server: Apiserver, namespace: str) -> Document:
-    return dict(json.loads(server.must("get", "lhcg", "access", "-n", namespace, "-o", "json")))
-
-
 def _edit(server: Apiserver, namespace: str) -> None:
     patch = json.dumps({"spec": {"replicas": 2}})
     server.must("patch", "lhcg", "access", "-n", namespace, "--type=merge", "-p", patch)
 
 
-def _until_reported(server: Apiserver, namespace: str) -> None:
-    def reported() -> bool:
-        result = _group(server, namespace)
-        return bool(result.get("status", {}).get("observedGeneration") == result["metadata"]["generation"])
-
-    until("the newest generation in the status", reported)
+def _until_reported(server: Apiserver, namespace: str, generation: int) -> None:
+    server.wait(namespace, f"jsonpath={{.status.observedGeneration}}={generation}")
