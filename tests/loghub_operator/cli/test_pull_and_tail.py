@@ -157,6 +157,7 @@ def test_a_tail_outlives_a_restart_of_the_service(tmp_path: Path, capsys: pytest
         cli.client.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["pull", "tail"])
 def test_a_reader_that_ends_first_is_no_failure(cli: Cli, command: str) -> None:
     lines = ["x" * 1000] * 500
