@@ -1,6 +1,7 @@
 """kubectl against the real apiserver, with our CRD and the operator's permissions in it."""
 
 import asyncio
+import functools
 import json
 import subprocess
 from pathlib import Path
@@ -65,12 +66,18 @@ class Apiserver:
             return error.message
         return ""
 
+    @functools.cached_property
+    def _token(self) -> str:
+        """Of the operator's account, for as long as any test lasts."""
+        return self.must(
+            "create", "token", "loghub-operator", "-n", "loghub-system", "--duration=48h"
+        ).strip()
+
     def as_the_operator(self, folder: Path) -> Path:
         """A kubeconfig with the rights of the operator's service account, and no others."""
-        token = self.must("create", "token", "loghub-operator", "-n", "loghub-system").strip()
         config = yaml.safe_load(self.kubeconfig.read_text())
         (user,) = config["users"]
-        user["user"] = {"token": token}
+        user["user"] = {"token": self._token}
         result = folder / "operator.kubeconfig"
         result.write_text(yaml.safe_dump(config))
         result.chmod(0o600)

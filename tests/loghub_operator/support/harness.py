@@ -6,6 +6,7 @@ Stories of a whole group take seconds, without nodes (`tests.apiserver.test_life
 import asyncio
 import base64
 import contextlib
+import json
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -191,8 +192,14 @@ class _Counted:
 
 def make_namespace(server: Apiserver) -> str:
     namespace = f"t-{uuid.uuid4().hex[:8]}"
-    server.must("create", "namespace", namespace)
-    server.must("create", "serviceaccount", "default", "-n", namespace)
+    metadata = {"name": "default", "namespace": namespace}
+    items = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+    ]
+    both = {"apiVersion": "v1", "kind": "List", "items": items}
+    done = server.run("create", "-f", "-", text=json.dumps(both))
+    assert done.returncode == 0, done.stderr
     return namespace
 
 
