@@ -39,11 +39,20 @@ class Life:
         return self._chart.command(self.server.kubeconfig, HOME, *arguments, values=values)
 
     def own_the_crd(self) -> None:
-        """As if helm had made it: its fields are kubectl's, by which the fixture has applied them."""
+        """As if helm had made it: its fields are kubectl's, by which the fixture has applied them. One write,
+        since the apiserver compiles all rules at each."""
         result = json.loads(self.server.must("get", CRD, "-o", "json", "--show-managed-fields"))
-        applied = [one for one in result["metadata"]["managedFields"] if one["manager"] == "kubectl"]
-        fields = [{**one, "manager": "helm"} for one in applied]
-        patch = [{"op": "replace", "path": "/metadata/managedFields", "value": fields}]
+        metadata = result["metadata"]
+        applied = [one for one in metadata["managedFields"] if one["manager"] == "kubectl"]
+        owner = {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": HOME}
+        replaced = {
+            "managedFields": [{**one, "manager": "helm"} for one in applied],
+            "annotations": {**metadata.get("annotations", {}), **owner},
+            "labels": {**metadata.get("labels", {}), "app.kubernetes.io/managed-by": "Helm"},
+        }
+        patch = [
+            {"op": "add", "path": f"/metadata/{name}", "value": value} for name, value in replaced.items()
+        ]
         self.server.must("patch", CRD, "--type=json", "-p", json.dumps(patch))
 
     def description_of_the_crd(self) -> str:
@@ -62,32 +71,25 @@ class Life:
 def life(chart: Chart, apiserver_of_its_own: Standing) -> Life:
     server = Apiserver(apiserver_of_its_own.kubeconfig)
     server.must("create", "namespace", HOME)
-    # The fixture's CRD was applied by kubectl; helm takes over what says that it is its own.
-    server.must(
-        "annotate",
-        "--overwrite",
-        CRD,
-        f"meta.helm.sh/release-name={RELEASE}",
-        f"meta.helm.sh/release-namespace={HOME}",
-    )
-    server.must("label", "--overwrite", CRD, "app.kubernetes.io/managed-by=Helm")
-    return Life(chart, server)
+    result = Life(chart, server)
+    result.own_the_crd()
+    return result
 
 
 def test_install_upgrade_rollback_and_uninstall(life: Life, tmp_path: Path) -> None:
     """In one test, since the apiserver must be of this test alone: it changes the CRD of all."""
-    life.own_the_crd()
     assert "STATUS: deployed" in life.install(WATCHED)
     assert life.names_of("deployments") == {"loghub-operator"}
     assert life.server.apply(document(name="kept", namespace=HOME)) == ""
 
     # A part is switched on, and off again.
-    life.upgrade({**WATCHED, **SERVICE, "networkPolicy": {"enabled": True}})
+    parts: Values = {**SERVICE, "networkPolicy": {"enabled": True}, "externalMetrics": {"enabled": True}}
+    life.upgrade({**WATCHED, **parts})
     assert life.names_of("statefulsets") == {"loghub-service"}
     assert life.names_of("networkpolicies") == {"loghub-operator", "loghub-service"}
     an_upgrade_leaves_the_certificate_that_the_operator_wrote(life)
-    an_upgrade_installs_its_crd_and_a_rollback_the_previous_one(life, tmp_path)
     assert life.names_of("statefulsets") == set()
+    an_upgrade_installs_its_crd_and_a_rollback_the_previous_one(life, tmp_path)
     assert life.names_of("poddisruptionbudgets") == set()
 
     # A second release that would bring the CRD too is refused before it changes anything.
@@ -105,16 +107,13 @@ def test_install_upgrade_rollback_and_uninstall(life: Life, tmp_path: Path) -> N
 
 
 def an_upgrade_leaves_the_certificate_that_the_operator_wrote(life: Life) -> None:
-    values: Values = {**WATCHED, "externalMetrics": {"enabled": True}}
-    life.upgrade(values)
     spec = {"spec": {"caBundle": CA_BUNDLE}}  # as the operator does, by a merge patch
     arguments = ("apiservice", apiservice.NAME)
     life.server.must(
         "patch", *arguments, "--type=merge", "--field-manager=loghub-operator", "-p", json.dumps(spec)
     )
-    life.upgrade(
-        {**values, "replicas": 3, "externalMetrics": {"enabled": True, "annotations": {"note": "x"}}}
-    )
+    metrics = {"enabled": True, "annotations": {"note": "x"}}
+    life.upgrade({**WATCHED, "replicas": 3, "externalMetrics": metrics})
     result = json.loads(life.server.must("get", *arguments, "-o", "json"))
     assert result["metadata"]["annotations"]["note"] == "x"
     assert base64.b64decode(result["spec"]["caBundle"]) == base64.b64decode(CA_BUNDLE)
