@@ -1,6 +1,5 @@
 """What the chart's tests share."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -17,9 +16,6 @@ def server(apiserver: Path) -> Apiserver:  # noqa: F811
 
 @pytest.fixture(scope="session")
 def chart(helm: Path, tmp_path_factory: pytest.TempPathFactory) -> Chart:  # noqa: F811
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # of all processes of the run
-    rendered = folder / "charts"
+    rendered = tmp_path_factory.getbasetemp() / "charts"  # of all processes of the run
     rendered.mkdir(exist_ok=True)
     return Chart(helm, rendered)

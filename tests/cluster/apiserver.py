@@ -3,7 +3,6 @@
 For tests of schema, CEL rules, server-side apply and watches against the real code. No pod ever runs.
 """
 
-import os
 import ssl
 import urllib.error
 import urllib.request
@@ -20,6 +19,7 @@ from tests.ports import free_ports
 
 READY_GUARD_S = 120.0
 PREFIX = "apiserver"
+RUN = uuid.uuid4().hex  # the processes of a test run are forked after this is imported
 
 
 def plan(binaries: Path, folder: Path) -> Plan:
@@ -103,6 +103,5 @@ def shared(binaries: Path) -> Iterator[Path]:
     def begin(folder: Path) -> None:
         start(plan(binaries, folder), Processes(folder))
 
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
-    with runs.shared_folder(PREFIX, run, begin) as folder:
+    with runs.shared_folder(PREFIX, RUN, begin) as folder:
         yield folder / control_plane.KUBECONFIG
