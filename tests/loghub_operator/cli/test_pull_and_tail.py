@@ -122,6 +122,7 @@ def test_a_tail_follows_all_shards_and_their_splits_and_merges(either: Cli) -> N
         assert running.err == ""
 
 
+@pytest.mark.long
 def test_a_tail_of_everything_has_the_parents_first(cli: Cli) -> None:
     parents = [f"parent-{number}" for number in range(PULL_COUNT + 1)]  # more than one answer
     put(cli, *parents)
