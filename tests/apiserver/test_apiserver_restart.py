@@ -9,7 +9,8 @@ from loghub.client.port import GroupInfo
 from loghub_operator.clients.kube import EVENT, STATEFUL_SET
 from tests.cluster.apiserver import Standing
 from tests.loghub_operator.support.apiserver import Apiserver
-from tests.loghub_operator.support.harness import GROUP, LOGSTORE, Player, Stage, stage
+from tests.loghub_operator.support.harness import GROUP, LOGSTORE, Stage, stage
+from tests.loghub_operator.support.player import Player
 
 pytestmark = [pytest.mark.cluster, pytest.mark.apiserver]
 

@@ -83,7 +83,7 @@ def test_a_number_that_another_client_keeps_changing_is_corrected_later_each_tim
                 result = await on.get(STATEFUL_SET)
                 if result is not None and result["spec"]["replicas"] != 2:
                     await asyncio.to_thread(server.must, "scale", "statefulset", GROUP, "--replicas=2", *here)
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.2)
 
         began_s = time.monotonic()
         undoing = asyncio.create_task(undo())

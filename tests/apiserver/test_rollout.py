@@ -19,8 +19,9 @@ from loghub_operator.model.revision import Revision
 from tests.cluster.fixtures import health, helm  # noqa: F401 - fixtures
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.examples import Document, document
-from tests.loghub_operator.support.harness import GROUP, Player, Stage, stage
+from tests.loghub_operator.support.harness import GROUP, Stage, stage
 from tests.loghub_operator.support.health import judged
+from tests.loghub_operator.support.player import Player
 from tests.loghub_operator.support.watched_versions import documents
 
 pytestmark = pytest.mark.cluster

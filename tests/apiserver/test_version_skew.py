@@ -1,5 +1,5 @@
 """This release's operator with the CRD, the objects and the statuses of an older and of a newer release, over
-a real apiserver of each test's own. Pods are simulated (`tests.loghub_operator.support.harness`).
+a real apiserver of its own. Pods are simulated (`tests.loghub_operator.support.harness`).
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from loghub_operator.model.revision import Revision
 from tests.cluster.apiserver import Standing
 from tests.loghub_operator.support.apiserver import CRD, Apiserver
 from tests.loghub_operator.support.examples import Document, document
+from tests.loghub_operator.support.golden import LOADER
 from tests.loghub_operator.support.harness import GROUP, LOGSTORE, Stage, stage
 
 pytestmark = [pytest.mark.cluster, pytest.mark.apiserver]
@@ -25,7 +26,7 @@ Properties = dict[str, Document]
 
 def crd(change: Callable[[Properties, Properties], None]) -> Document:
     """Ours after a change of the properties of spec and status."""
-    result: Document = yaml.safe_load(CRD.read_text())
+    result: Document = yaml.load(CRD.read_text(), LOADER)
     schema = result["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     change(schema["spec"]["properties"], schema["status"]["properties"])
     return result
@@ -97,9 +98,15 @@ async def reasons(on: Stage) -> set[str]:
     return {one["reason"] for one in await on.kube.list(EVENT, on.namespace, {})}
 
 
-def test_a_newer_crd_and_status_change_nothing(apiserver_of_its_own: Standing, tmp_path: Path) -> None:
+def test_over_newer_and_older_crds_the_operator_works(apiserver_of_its_own: Standing, tmp_path: Path) -> None:
+    """In one test, since the apiserver must be of this test alone: it changes the CRD of all."""
     server = Apiserver(apiserver_of_its_own.kubeconfig)
+    a_newer_crd_and_status_change_nothing(server, tmp_path)
+    what_only_a_newer_release_understands_keeps_its_workers_and_its_deletion_policy(server, tmp_path)
+    over_an_older_crd_the_rest_of_the_status_is_reported(server, tmp_path)
 
+
+def a_newer_crd_and_status_change_nothing(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await on.apply({"replicas": 2, "deletionPolicy": "Delete"})
         await on.until_phase("Running", "2/2")
@@ -125,11 +132,7 @@ def test_a_newer_crd_and_status_change_nothing(apiserver_of_its_own: Standing, t
     stage(server, tmp_path, story)
 
 
-def test_over_an_older_crd_the_rest_of_the_status_is_reported(
-    apiserver_of_its_own: Standing, tmp_path: Path
-) -> None:
-    server = Apiserver(apiserver_of_its_own.kubeconfig)
-
+def over_an_older_crd_the_rest_of_the_status_is_reported(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         await install(server, on, crd(older))
         await on.apply({"replicas": 2})
@@ -146,11 +149,9 @@ def test_over_an_older_crd_the_rest_of_the_status_is_reported(
     stage(server, tmp_path, story)
 
 
-def test_an_object_that_only_a_newer_release_understands_keeps_its_workers_and_its_deletion_policy(
-    apiserver_of_its_own: Standing, tmp_path: Path
+def what_only_a_newer_release_understands_keeps_its_workers_and_its_deletion_policy(
+    server: Apiserver, tmp_path: Path
 ) -> None:
-    server = Apiserver(apiserver_of_its_own.kubeconfig)
-
     async def story(on: Stage) -> None:
         await install(server, on, crd(newer))
         await on.apply({"replicas": 2, "deletionPolicy": "Delete"})

@@ -13,7 +13,8 @@ from loghub_operator.clients.kube import POD, STATEFUL_SET
 from loghub_operator.controller import handlers
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.examples import Document
-from tests.loghub_operator.support.harness import GROUP, Player, Stage, stage
+from tests.loghub_operator.support.harness import GROUP, Stage, stage
+from tests.loghub_operator.support.player import Player
 
 pytestmark = [pytest.mark.cluster, pytest.mark.apiserver]
 

@@ -26,7 +26,8 @@ from loghub_worker.metrics import Figures
 from loghub_worker.metrics_server import MetricsServer
 from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
 from tests.loghub_operator.support.apiserver import Apiserver
-from tests.loghub_operator.support.harness import GROUP, LOGSTORE, Player, Stage, stage
+from tests.loghub_operator.support.harness import GROUP, LOGSTORE, Stage, stage
+from tests.loghub_operator.support.player import Player
 
 pytestmark = pytest.mark.cluster
 

@@ -3,8 +3,10 @@
 Tests choose values and get objects. `tests.cluster.chart_tools` provides helm.
 """
 
+import hashlib
 import json
 import os
+import pickle
 import subprocess
 import tempfile
 from pathlib import Path
@@ -30,22 +32,28 @@ class RefusedError(Exception):
 
 
 class Chart:
-    """One helm, our chart."""
+    """One helm, our chart. What is rendered once is in ``rendered`` for all processes of a test run."""
 
-    def __init__(self, helm: Path) -> None:
+    def __init__(self, helm: Path, rendered: Path) -> None:
         self._helm = str(helm)
         self._folder = tempfile.TemporaryDirectory(prefix="loghub-helm-")
-        self._rendered: dict[tuple[str, ...], str] = {}
+        self._rendered = rendered
 
     def render(
         self, values: Values | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE
     ) -> list[Object]:
         """Every object, hooks included."""
-        key = (release, namespace, json.dumps(values or {}))
-        if key not in self._rendered:
-            arguments = ("template", release, str(FOLDER), "--namespace", namespace)
-            self._rendered[key] = self._run(*arguments, values=values)
-        return [one for one in yaml.load_all(self._rendered[key], LOADER) if one]
+        arguments = ("template", release, str(FOLDER), "--namespace", namespace)
+        key = json.dumps([*arguments, values or {}])
+        file = self._rendered / hashlib.sha256(key.encode()).hexdigest()
+        if not file.exists():
+            text = self._run(*arguments, values=values)
+            fresh = file.with_suffix(f".{os.getpid()}")
+            # Pickled: the CRD's YAML takes longer to read than helm to write.
+            fresh.write_bytes(pickle.dumps([one for one in yaml.load_all(text, LOADER) if one]))
+            fresh.replace(file)
+        objects: list[Object] = pickle.loads(file.read_bytes())
+        return objects
 
     def lint(self, values: Values | None = None) -> str:
         return self._run("lint", "--strict", str(FOLDER), values=values)

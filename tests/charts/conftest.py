@@ -15,5 +15,7 @@ def server(apiserver: Path) -> Apiserver:  # noqa: F811
 
 
 @pytest.fixture(scope="session")
-def chart(helm: Path) -> Chart:  # noqa: F811
-    return Chart(helm)
+def chart(helm: Path, tmp_path_factory: pytest.TempPathFactory) -> Chart:  # noqa: F811
+    rendered = tmp_path_factory.getbasetemp() / "charts"  # of all processes of the run
+    rendered.mkdir(exist_ok=True)
+    return Chart(helm, rendered)

@@ -15,6 +15,7 @@ import yaml
 
 from tests.charts.chart import FOLDER, Chart, only
 from tests.loghub_operator.support.apiserver import Apiserver
+from tests.loghub_operator.support.harness import make_namespace
 
 SCRIPT = FOLDER / "files" / "check.py"
 
@@ -42,9 +43,9 @@ def operator(status: int) -> Iterator[str]:
 def account(server: Apiserver, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What is mounted in a pod whose account has no rights at all."""
     folder = tmp_path_factory.mktemp("account")
-    server.must("create", "namespace", "chart-check")
-    server.must("create", "serviceaccount", "nobody", "-n", "chart-check")
-    (folder / "token").write_text(server.must("create", "token", "nobody", "-n", "chart-check"))
+    namespace = make_namespace(server)
+    server.must("create", "serviceaccount", "nobody", "-n", namespace)
+    (folder / "token").write_text(server.must("create", "token", "nobody", "-n", namespace))
     (cluster,) = yaml.safe_load(server.kubeconfig.read_text())["clusters"]
     (folder / "ca.crt").write_bytes(base64.b64decode(cluster["cluster"]["certificate-authority-data"]))
     return folder

@@ -6,7 +6,6 @@ What helm alone decides: what stays, what is deleted, and who owns which fields.
 import base64
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import yaml
 from loghub_operator.autoscaling.external_metrics import apiservice
 from tests.charts.chart import FOLDER, RELEASE, Chart, RefusedError, Values
 from tests.charts.toggles import CA_BUNDLE, SERVICE
+from tests.cluster.apiserver import Standing
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.examples import document
 
@@ -39,11 +39,20 @@ class Life:
         return self._chart.command(self.server.kubeconfig, HOME, *arguments, values=values)
 
     def own_the_crd(self) -> None:
-        """As if helm had made it: its fields are kubectl's, by which the fixture has applied them."""
+        """As if helm had made it: its fields are kubectl's, by which the fixture has applied them. One write,
+        since the apiserver compiles all rules at each."""
         result = json.loads(self.server.must("get", CRD, "-o", "json", "--show-managed-fields"))
-        applied = [one for one in result["metadata"]["managedFields"] if one["manager"] == "kubectl"]
-        fields = [{**one, "manager": "helm"} for one in applied]
-        patch = [{"op": "replace", "path": "/metadata/managedFields", "value": fields}]
+        metadata = result["metadata"]
+        applied = [one for one in metadata["managedFields"] if one["manager"] == "kubectl"]
+        owner = {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": HOME}
+        replaced = {
+            "managedFields": [{**one, "manager": "helm"} for one in applied],
+            "annotations": {**metadata.get("annotations", {}), **owner},
+            "labels": {**metadata.get("labels", {}), "app.kubernetes.io/managed-by": "Helm"},
+        }
+        patch = [
+            {"op": "add", "path": f"/metadata/{name}", "value": value} for name, value in replaced.items()
+        ]
         self.server.must("patch", CRD, "--type=json", "-p", json.dumps(patch))
 
     def description_of_the_crd(self) -> str:
@@ -59,35 +68,28 @@ class Life:
 
 
 @pytest.fixture
-def life(chart: Chart, server: Apiserver) -> Iterator[Life]:
-    server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
-    # The fixture's CRD was applied by kubectl; helm takes over what says that it is its own.
-    server.must(
-        "annotate",
-        "--overwrite",
-        CRD,
-        f"meta.helm.sh/release-name={RELEASE}",
-        f"meta.helm.sh/release-namespace={HOME}",
-    )
-    server.must("label", "--overwrite", CRD, "app.kubernetes.io/managed-by=Helm")
-    try:
-        yield Life(chart, server)
-    finally:
-        server.run("delete", "apiservice", apiservice.NAME, "--ignore-not-found")
-        server.run("delete", "lhcg", "--all", "-n", HOME)
+def life(chart: Chart, apiserver_of_its_own: Standing) -> Life:
+    server = Apiserver(apiserver_of_its_own.kubeconfig)
+    server.must("create", "namespace", HOME)
+    result = Life(chart, server)
+    result.own_the_crd()
+    return result
 
 
-def test_install_use_and_uninstall(life: Life) -> None:
+def test_install_upgrade_rollback_and_uninstall(life: Life, tmp_path: Path) -> None:
+    """In one test, since the apiserver must be of this test alone: it changes the CRD of all."""
     assert "STATUS: deployed" in life.install(WATCHED)
     assert life.names_of("deployments") == {"loghub-operator"}
-    assert life.server.apply(document(name="kept", namespace=HOME)).returncode == 0
+    assert life.server.apply(document(name="kept", namespace=HOME)) == ""
 
     # A part is switched on, and off again.
-    life.upgrade({**WATCHED, **SERVICE, "networkPolicy": {"enabled": True}})
+    parts: Values = {**SERVICE, "networkPolicy": {"enabled": True}, "externalMetrics": {"enabled": True}}
+    life.upgrade({**WATCHED, **parts})
     assert life.names_of("statefulsets") == {"loghub-service"}
     assert life.names_of("networkpolicies") == {"loghub-operator", "loghub-service"}
-    life.upgrade({**WATCHED, "replicas": 1})
+    an_upgrade_leaves_the_certificate_that_the_operator_wrote(life)
     assert life.names_of("statefulsets") == set()
+    an_upgrade_installs_its_crd_and_a_rollback_the_previous_one(life, tmp_path)
     assert life.names_of("poddisruptionbudgets") == set()
 
     # A second release that would bring the CRD too is refused before it changes anything.
@@ -102,15 +104,24 @@ def test_install_use_and_uninstall(life: Life) -> None:
     ]
     # And again, over the CRD that stayed.
     assert "STATUS: deployed" in life.install(WATCHED)
-    life.uninstall()
 
 
-def test_an_upgrade_installs_its_crd_and_a_rollback_the_previous_one(life: Life, tmp_path: Path) -> None:
+def an_upgrade_leaves_the_certificate_that_the_operator_wrote(life: Life) -> None:
+    spec = {"spec": {"caBundle": CA_BUNDLE}}  # as the operator does, by a merge patch
+    arguments = ("apiservice", apiservice.NAME)
+    life.server.must(
+        "patch", *arguments, "--type=merge", "--field-manager=loghub-operator", "-p", json.dumps(spec)
+    )
+    metrics = {"enabled": True, "annotations": {"note": "x"}}
+    life.upgrade({**WATCHED, "replicas": 3, "externalMetrics": metrics})
+    result = json.loads(life.server.must("get", *arguments, "-o", "json"))
+    assert result["metadata"]["annotations"]["note"] == "x"
+    assert base64.b64decode(result["spec"]["caBundle"]) == base64.b64decode(CA_BUNDLE)
+
+
+def an_upgrade_installs_its_crd_and_a_rollback_the_previous_one(life: Life, tmp_path: Path) -> None:
     """helm leaves what is in a chart's folder of CRDs as it is forever; ours is a template."""
-    life.own_the_crd()
-    life.install(WATCHED)
     before = life.description_of_the_crd()
-    assert life.server.apply(document(name="kept", namespace=HOME)).returncode == 0
     newer = tmp_path / "newer"
     shutil.copytree(FOLDER, newer)
     crd = newer / "files" / "crd.yaml"
@@ -120,23 +131,5 @@ def test_an_upgrade_installs_its_crd_and_a_rollback_the_previous_one(life: Life,
     life.upgrade(WATCHED, newer)
     assert life.description_of_the_crd() == "of a newer chart"
     assert life.server.run("get", "lhcg", "kept", "-n", HOME).returncode == 0
-    life.upgrade(WATCHED)
+    life.upgrade({**WATCHED, "replicas": 1})
     assert life.description_of_the_crd() == before
-    life.uninstall()
-
-
-def test_an_upgrade_leaves_the_certificate_that_the_operator_wrote(life: Life) -> None:
-    values: Values = {**WATCHED, "externalMetrics": {"enabled": True}}
-    life.install(values)
-    spec = {"spec": {"caBundle": CA_BUNDLE}}  # as the operator does, by a merge patch
-    arguments = ("apiservice", apiservice.NAME)
-    life.server.must(
-        "patch", *arguments, "--type=merge", "--field-manager=loghub-operator", "-p", json.dumps(spec)
-    )
-    life.upgrade(
-        {**values, "replicas": 3, "externalMetrics": {"enabled": True, "annotations": {"note": "x"}}}
-    )
-    result = json.loads(life.server.must("get", *arguments, "-o", "json"))
-    assert result["metadata"]["annotations"]["note"] == "x"
-    assert base64.b64decode(result["spec"]["caBundle"]) == base64.b64decode(CA_BUNDLE)
-    life.uninstall()

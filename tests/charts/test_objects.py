@@ -36,9 +36,8 @@ def restricted(server: Apiserver) -> Apiserver:
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": RESTRICTED}}
         for name in NAMESPACES
     ]
-    for one in spaces:
-        done = server.apply(one)
-        assert done.returncode == 0, done.stderr
+    done = server.run("apply", "--server-side", "-f", "-", text=as_list(spaces))
+    assert done.returncode == 0, done.stderr
     return server
 
 

@@ -1,12 +1,13 @@
 """The ValidatingAdmissionPolicy of the chart, evaluated by the real apiserver.
 
-One release's policy is installed for the tests of this file, with settings of its own for one namespace.
+Each test installs a release's policy for its own namespaces, one of them with settings of its own.
 Groups are created and updated as a user would; nothing is stored unless a test says so.
 """
 
 import asyncio
 import json
-import time
+import re
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,8 @@ from loghub.worker_contract import KUBERNETES
 from tests.charts.chart import Chart, Object, RefusedError, Values, as_list, kinds, only
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.examples import Document, document
-from tests.loghub_operator.support.harness import Stage, stage
+from tests.loghub_operator.support.harness import Stage, make_namespace, stage
+from tests.support import wait_until
 
 TEAM = "policy-team"  # with settings of its own
 VALUES: Values = {
@@ -38,7 +40,7 @@ VALUES: Values = {
     }
 }
 POLICY = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
-GUARD_S = 60.0
+GUARD_S = 120.0
 CAPABILITIES = {"capabilities": {"drop": ["ALL"]}}
 NO_ESCALATION = {"allowPrivilegeEscalation": False}
 SEALED = {
@@ -231,7 +233,7 @@ ALLOWED_IN_TEAM: dict[str, Document] = {
 }
 
 
-def requested(spec: Document, namespace: str = "default") -> Document:
+def requested(spec: Document, namespace: str) -> Document:
     """An object as a user would write it: a null in its pod template is in it, where it removes a default."""
     group = document(spec, namespace=namespace)
     if "podTemplate" in spec.get("worker", {}):
@@ -243,44 +245,59 @@ def only_policy(objects: list[Object]) -> list[Object]:
     return [one for one in objects if one["kind"] in POLICY]
 
 
-def create(server: Apiserver, group: Document) -> str:
-    """What is said of it; nothing if it is allowed."""
-    return server.run("create", "--dry-run=server", "-f", "-", text=json.dumps(group)).stderr
-
-
-def until(server: Apiserver, *, denied: bool) -> None:
-    """The policy is watched by the apiserver, which applies it a moment after it was written."""
-    bad, guard = document({"endpoint": "https://denied.example"}), time.monotonic() + GUARD_S
-    while ("denied.example is not allowed" in create(server, bad)) != denied:
-        assert time.monotonic() < guard, create(server, bad)
+def answers(server: Apiserver, groups: dict[str, Document]) -> dict[str, str]:
+    """What is said of each; nothing if it is allowed. One kubectl for all of them: many take a minute."""
+    names = {f"case-{number}": name for number, name in enumerate(groups)}
+    objects = [
+        {**group, "metadata": {**group["metadata"], "name": case}}
+        for case, group in zip(names, groups.values(), strict=True)
+    ]
+    said = server.run("create", "--dry-run=server", "-f", "-", "-o", "name", text=as_list(objects))
+    result = dict.fromkeys(groups, "")
+    for message in re.split(r"^(?=Error|Warning)", said.stderr, flags=re.MULTILINE):
+        if message:
+            (case,) = re.findall(r'"(case-[0-9]+)"', message)
+            result[names[case]] += message
+    created = {line.rpartition("/")[2] for line in said.stdout.splitlines()}
+    assert created == {case for case, name in names.items() if not result[name]}
+    return result
 
 
 @contextmanager
-def installed(chart: Chart, server: Apiserver, values: Values) -> Iterator[None]:
-    """Removed afterwards: the other tests of this apiserver have no policy."""
-    objects = as_list(only_policy(chart.render(values)))
+def installed(chart: Chart, server: Apiserver, values: Values, *namespaces: str) -> Iterator[None]:
+    """In these namespaces only, for the other tests of this apiserver have no policy."""
+    release = f"policy-{uuid.uuid4().hex[:8]}"
+    rendered = chart.render({**values, "watchNamespaces": list(namespaces)}, release=release)
+    objects = as_list(only_policy(rendered))
     done = server.run("apply", "--server-side", "-f", "-", text=objects)
     assert (done.returncode, done.stderr) == (0, "")
+    bad = document({"endpoint": "https://denied.example"}, namespace=namespaces[0])
+
+    def is_in_force() -> bool:
+        """The policy is watched by the apiserver, which applies it a moment after it was written."""
+        return "denied.example is not allowed" in answers(server, {"bad": bad})["bad"]
+
     try:
-        until(server, denied=True)
+        wait_until(is_in_force, "the policy to be in force", guard_s=GUARD_S)
         yield
     finally:
         server.run("delete", "-f", "-", text=objects)
-        until(server, denied=False)
 
 
 def test_what_the_policy_denies_and_allows(chart: Chart, server: Apiserver) -> None:
-    """In one test, since each installation and removal of the policy takes the apiserver a moment."""
+    """In one test, since each installation of the policy takes the apiserver a moment."""
     server.must("create", "namespace", TEAM)
-    cases = ((DENIED, ALLOWED, "default"), (DENIED_IN_TEAM, ALLOWED_IN_TEAM, TEAM))
-    with installed(chart, server, VALUES):
+    others = make_namespace(server)
+    cases = ((DENIED, ALLOWED, others), (DENIED_IN_TEAM, ALLOWED_IN_TEAM, TEAM))
+    with installed(chart, server, VALUES, others, TEAM):
         for denied, allowed, namespace in cases:
-            for name, (spec, part) in denied.items():
-                said = create(server, requested(spec, namespace))
-                assert part.format(namespace=namespace) in said, f"{name}: {said}"
+            groups = {name: requested(spec, namespace) for name, (spec, _) in denied.items()}
+            for name, said in answers(server, groups).items():
+                part = denied[name][1].format(namespace=namespace)
+                assert part in said, f"{name}: {said}"
                 assert "ask the administrator to allow it in policy.namespaces" in said, name
-            for name, spec in allowed.items():
-                assert create(server, requested(spec, namespace)) == "", name
+            groups = {name: requested(spec, namespace) for name, spec in allowed.items()}
+            assert answers(server, groups) == dict.fromkeys(allowed, "")
 
 
 def test_an_update_is_denied_and_what_the_operator_writes_is_not(
@@ -294,7 +311,7 @@ def test_an_update_is_denied_and_what_the_operator_writes_is_not(
             return server.run(*arguments, json.dumps(value)).stderr
 
         await on.apply({"deletionPolicy": "Delete", **template(hostPID=True)})
-        with installed(chart, server, VALUES):
+        with installed(chart, server, VALUES, on.namespace):
             on.start_operator()
             await on.until_phase("Running", "1/1")
             assert "must not set hostPID" in await asyncio.to_thread(patch, {"spec": {"suspend": True}})
@@ -309,10 +326,16 @@ def test_an_update_is_denied_and_what_the_operator_writes_is_not(
 
 
 def test_no_pod_template_at_all(chart: Chart, server: Apiserver) -> None:
-    with installed(chart, server, {"policy": {"enabled": True, "default": {"allowPodTemplate": False}}}):
-        said = create(server, document(template(nodeSelector={"a": "b"})))
-        assert "spec.worker.podTemplate is not allowed in namespace default" in said
-        assert create(server, document()) == ""
+    namespace = make_namespace(server)
+    groups = {
+        "template": document(template(nodeSelector={"a": "b"}), namespace=namespace),
+        "none": document(namespace=namespace),
+    }
+    values: Values = {"policy": {"enabled": True, "default": {"allowPodTemplate": False}}}
+    with installed(chart, server, values, namespace):
+        said = answers(server, groups)
+    assert f"spec.worker.podTemplate is not allowed in namespace {namespace}" in said["template"]
+    assert said["none"] == ""
 
 
 def test_the_policy_is_not_installed_by_default(chart: Chart) -> None:

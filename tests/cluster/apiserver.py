@@ -6,6 +6,7 @@ For tests of schema, CEL rules, server-side apply and watches against the real c
 import ssl
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.ports import free_ports
 
 READY_GUARD_S = 120.0
 PREFIX = "apiserver"
+RUN = uuid.uuid4().hex  # the processes of a test run are forked after this is imported
 
 
 def plan(binaries: Path, folder: Path) -> Plan:
@@ -95,7 +97,11 @@ def standing(binaries: Path) -> Iterator[Standing]:
 
 
 @contextmanager
-def running(binaries: Path) -> Iterator[Path]:
-    """Path of a kubeconfig with every permission; it and the processes are removed afterwards."""
-    with standing(binaries) as result:
-        yield result.kubeconfig
+def shared(binaries: Path) -> Iterator[Path]:
+    """Path of a kubeconfig with every permission for the one that all processes of a test run share."""
+
+    def begin(folder: Path) -> None:
+        start(plan(binaries, folder), Processes(folder))
+
+    with runs.shared_folder(PREFIX, RUN, begin) as folder:
+        yield folder / control_plane.KUBECONFIG

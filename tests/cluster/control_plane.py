@@ -14,6 +14,7 @@ from tests.cluster.ip_family import IpFamily, host_port
 
 CLUSTER_DOMAIN = "cluster.local"
 NODE_NAME = "loghub-test"
+KUBECONFIG = "admin.kubeconfig"  # of the administrator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class Plan:
 
     @property
     def kubeconfig(self) -> Path:
-        return self.folder / "admin.kubeconfig"
+        return self.folder / KUBECONFIG
 
     @property
     def url(self) -> str:

@@ -26,16 +26,16 @@ def apiserver() -> Iterator[Path]:
     """Path of an administrator's kubeconfig for an empty kube-apiserver with etcd.
 
     Real schema validation, CEL, server-side apply, watches and subresources; no
-    controllers, no nodes: a StatefulSet stays an object. One a test session, so use
-    a namespace of your own.
+    controllers, no nodes: a StatefulSet stays an object. All processes of a test run share
+    it: use a namespace of your own, and `apiserver_of_its_own` for what concerns all of them.
     """
-    with api.running(_programs_for_apiserver()) as kubeconfig:
+    with api.shared(_programs_for_apiserver()) as kubeconfig:
         yield kubeconfig
 
 
 @pytest.fixture
 def apiserver_of_its_own() -> Iterator[api.Standing]:
-    """One for this test alone, which may stop it and start it again."""
+    """One for this test alone, which may stop it, or change the CRD and other things that all share."""
     with api.standing(_programs_for_apiserver()) as running:
         yield running
 

@@ -9,13 +9,15 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from tests.cluster import paths
 from tests.cluster.processes import Processes
 
 LOCK = "lock"
+BEGUN = "begun"
+SHARED_GUARD_S = 300.0
 
 
 @contextmanager
@@ -44,6 +46,43 @@ def try_lock(handle: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+@contextmanager
+def shared_folder(prefix: str, run: str, begin: Callable[[Path], None]) -> Iterator[Path]:
+    """One folder for all processes of a test run: the first one begins what is in it, the last one ends it.
+
+    Each of them holds its lock too, shared, so that a run that was killed is a leftover like others.
+    """
+    clean_dead(prefix)
+    folder = paths.run_folder() / f"{prefix}-{run}"
+    with _user_of(folder, prefix):
+        with _entering(prefix):
+            if not (folder / BEGUN).exists():
+                begin(folder)
+                (folder / BEGUN).touch()
+        yield folder
+
+
+@contextmanager
+def _user_of(folder: Path, prefix: str) -> Iterator[None]:
+    with _entering(prefix):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("a")
+        fcntl.flock(lock, fcntl.LOCK_SH)
+    try:
+        yield
+    finally:
+        with _entering(prefix), lock:
+            if try_lock(lock.fileno()):
+                Processes(folder).stop()
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _entering(prefix: str) -> AbstractContextManager[None]:
+    """One process at a time begins, joins or ends."""
+    path = paths.run_folder() / f"{prefix}.entering"
+    return locked(path, guard_s=SHARED_GUARD_S, what=f"it begins or ends what is shared ({prefix})")
 
 
 @contextmanager

@@ -24,7 +24,7 @@ _HEAD_END = b"\r\n\r\n"
 _LENGTH = b"content-length: "
 _CHUNK_BYTES = 1 << 20
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-GUARD_S = 60.0
+GUARD_S = 120.0
 
 
 @dataclass(slots=True)

@@ -37,5 +37,5 @@ print(open(sys.argv[1]).read().count("<heap nr"))
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="this is about glibc")
 def test_threads_share_one_arena(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "info")]
-    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout
+    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=180).stdout
     assert int(output) == 1

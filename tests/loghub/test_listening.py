@@ -24,7 +24,7 @@ from tests.loghub_operator.support.group_metrics import store
 from tests.support import running_service
 
 LOOPBACKS = ("::1", "127.0.0.1")
-GUARD_S = 60.0
+GUARD_S = 120.0
 DIRECT = [("grpc.enable_http_proxy", 0)]
 
 

@@ -8,7 +8,7 @@ import pytest
 from loghub_operator import http_server
 from loghub_operator.http_server import Response, Route, text
 
-GUARD_S = 60.0
+GUARD_S = 120.0
 SOON_S = 0.05
 REQUEST = b"GET /ok HTTP/1.1\r\nHost: x\r\n\r\n"
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]

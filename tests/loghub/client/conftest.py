@@ -1,6 +1,8 @@
 """Fixtures of the contract suite: the same tests once for every adapter."""
 
-from collections.abc import Iterator
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -17,12 +19,21 @@ from tests.loghub.client.adapters import (
 from tests.loghub.client.contract import GROUP, STORE
 
 
+@pytest.fixture(scope="session")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Opener]]:
+    """What each adapter needs, a service perhaps, is started once for all modules."""
+    with contextlib.ExitStack() as running:
+
+        @functools.cache
+        def start(adapter: str) -> Opener:
+            return running.enter_context(opener(adapter, tmp_path_factory.mktemp(adapter)))
+
+        yield start
+
+
 @pytest.fixture(scope="module", params=ADAPTERS)
-def open_project(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Opener]:
-    with opener(request.param, tmp_path_factory.mktemp(request.param)) as opened:
-        yield opened
+def open_project(request: pytest.FixtureRequest, opened: Callable[[str], Opener]) -> Opener:
+    return opened(request.param)
 
 
 @pytest.fixture

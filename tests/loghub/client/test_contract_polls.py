@@ -67,7 +67,7 @@ def test_a_poll_answers_once_one_of_its_shards_has_a_new_log_group(polling: LogH
     known = ends_of(polling, 0, 1)
     poll = waiting(lambda: polling.await_ends(STORE, known, poll=LONG))
     polling.put_logs(STORE, group_of("a"), hash_key=LOW)
-    assert {one.shard: one.end for one in poll.result(60)} == ends_of(polling, 0, 1) != known
+    assert {one.shard: one.end for one in poll.result(180)} == ends_of(polling, 0, 1) != known
 
 
 def test_a_poll_without_news_answers_what_is_known_after_its_time(polling: LogHub) -> None:
@@ -106,7 +106,7 @@ def test_a_poll_for_a_logstore_that_does_not_exist_or_is_deleted_meanwhile_says_
     poll = waiting(lambda: polling.await_ends(STORE, known, poll=LONG))
     polling.delete_logstore(STORE)
     with pytest.raises(LogHubError) as error:
-        poll.result(60)
+        poll.result(180)
     assert_refused("LogStoreNotExist", error)
 
 
@@ -144,7 +144,7 @@ def test_a_watch_answers_once_the_group_changes_and_after_its_time(polling: LogH
     assert same.revision == known
     watch = waiting(lambda: polling.await_group(STORE, GROUP.name, consumer="a", revision=known, poll=LONG))
     polling.heartbeat(STORE, GROUP.name, consumer="a", held=())
-    assert watch.result(60).assigned == (0, 1)
+    assert watch.result(180).assigned == (0, 1)
 
 
 def test_a_watch_of_a_group_that_does_not_exist_or_is_deleted_meanwhile_says_so(polling: LogHub) -> None:
@@ -155,7 +155,7 @@ def test_a_watch_of_a_group_that_does_not_exist_or_is_deleted_meanwhile_says_so(
     watch = waiting(lambda: polling.await_group(STORE, GROUP.name, consumer="a", revision=known, poll=LONG))
     polling.delete_group(STORE, GROUP.name)
     with pytest.raises(LogHubError) as error:
-        watch.result(60)
+        watch.result(180)
     assert_refused("ConsumerGroupNotExist", error)
 
 

@@ -1,4 +1,4 @@
-"""Fixtures: one service per test module, and one project per test."""
+"""Fixtures: one service per test process, and one project per test."""
 
 import itertools
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.support import ServiceProcess, running_service
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     with running_service(tmp_path_factory.mktemp("service")) as running:
         yield running

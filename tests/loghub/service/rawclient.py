@@ -20,7 +20,7 @@ from loghub.wire import cursor as wire_cursor
 from loghub.wire.compression import Compression
 from tests.support import ServiceProcess
 
-GUARD_S = 60.0
+GUARD_S = 180.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -217,7 +217,7 @@ def admin_address(service: ServiceProcess) -> str:
 def fetch(address: str, path: str) -> tuple[int, str]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"http://{address}{path}", timeout=60) as answer:
+        with opener.open(f"http://{address}{path}", timeout=180) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

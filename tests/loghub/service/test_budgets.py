@@ -167,7 +167,7 @@ class Gate:
 
     def start_batches(self, *, name: str, commit: Any, **more: Any) -> ThreadedBatches[Any]:
         def gated(batch: Sequence[Any]) -> Sequence[object]:
-            assert self.open.wait(60)
+            assert self.open.wait(180)
             self.largest_batch = max(self.largest_batch, sum(map(more["size"], batch)))
             return list(commit(batch))
 

@@ -14,11 +14,12 @@ from tests.support import ServiceProcess, running_service, wait_until
 
 pytestmark = pytest.mark.long
 
-ACKS = 250
+ACKS = 80
 QUIET_READS = 10
 SMALL_SEGMENTS = ("--segment-mib", "1")
 
 
+@pytest.mark.deep
 def test_kill9_during_writes_loses_nothing_acknowledged(tmp_path: Path) -> None:
     with running_service(tmp_path, extra=SMALL_SEGMENTS) as service:
         prepare(service)
@@ -33,11 +34,12 @@ def test_kill9_during_writes_loses_nothing_acknowledged(tmp_path: Path) -> None:
             _start_over(service)
 
 
-def test_kill9_during_splits_and_merges_loses_nothing_acknowledged(tmp_path: Path) -> None:
-    """`test_reshard_crash` tests every single step; this test uses a real kill."""
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.deep)])
+def test_kill9_during_splits_and_merges_loses_nothing_acknowledged(tmp_path: Path, kills: int) -> None:
+    """Nor of what is written meanwhile. `test_reshard_crash` tests every single step; this is a real kill."""
     with running_service(tmp_path, extra=SMALL_SEGMENTS) as service:
         prepare(service)
-        for _ in range(3):
+        for _ in range(kills):
             writers = Writers(service, reshard=True)
             writers.run_until(acks=ACKS)
             service.kill9()

@@ -192,7 +192,7 @@ def test_invalid_json_is_refused(client: RawClient, body: bytes) -> None:
 
 @pytest.mark.parametrize("head", [b"GET / HTTP/1.1\r\nx: ", b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 5])
 def test_a_client_with_an_endless_head_is_disconnected(service: ServiceProcess, head: bytes) -> None:
-    with socket.create_connection((service.host, service.port), timeout=60) as connection:
+    with socket.create_connection((service.host, service.port), timeout=180) as connection:
         connection.sendall(head)
         sent = 0
         with contextlib.suppress(ConnectionError):

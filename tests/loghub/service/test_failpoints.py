@@ -5,7 +5,6 @@ segment, commits metadata such as checkpoints, and recovers.
 a real one, above `stable_storage`.
 """
 
-import shutil
 from collections.abc import Iterable
 from itertools import cycle
 from pathlib import Path
@@ -25,13 +24,12 @@ LINE_BYTES = 60_000  # so that segments are full soon
 Kill = tuple[str, int]  # at the sync of a path with this suffix, after so many others
 # The service syncs a new segment under its first name, then the folder, and a segment when a batch is
 # committed and when it is sealed.
-ROLL = [
+WRITING = [
     (".seg.new", 3),  # the first segment that follows another one
-    (".seg.new", 5),
     ("/000001", 4),  # the folder that has a new segment's name
+    (".seg", 40),  # a batch
+    ("-wal", 60),  # checkpoints
 ]
-BATCH = [(".seg", 1), (".seg", 40), (".seg", 100)]
-CHECKPOINT = [("-wal", 20), ("-wal", 60), ("-wal", 90)]
 RECOVERY = [
     (".seg", 0),
     (".seg", 2),
@@ -42,8 +40,20 @@ RECOVERY = [
     ("folder.json.new", 1),
     ("/logs", 0),
 ]
+# The same in the order in which one start after the other comes so far.
+IN_TURN = [
+    ("metadata.sqlite", 0),
+    ("folder.json.new", 0),
+    ("/logs", 0),
+    (".seg", 0),
+    (".seg", 2),
+    ("/000002", 0),
+    ("-wal", 0),
+    ("folder.json.new", 0),
+]
 EARLIER = (".seg", 60)  # the kill that a recovery follows
 # A hundred kills each of segment rolls, checkpoints and recoveries, after different histories.
+DEEP_WRITING = [(".seg.new", 5), (".seg", 1), (".seg", 100), ("-wal", 20), ("-wal", 90)]
 DEEP_ROLL = [(suffix, n) for suffix in (".seg.new", "/000001") for n in range(6, 56)]
 DEEP_CHECKPOINT = [("-wal", n) for n in range(100, 200)]
 DEEP_RECOVERY = [(kill, (".seg", 61 + n)) for n, kill in zip(range(100), cycle(RECOVERY), strict=False)]
@@ -79,42 +89,53 @@ def _written(tmp_path: Path, storage: StableStorage, kill: Kill) -> Writers:
     return writers
 
 
-def _checked(tmp_path: Path, storage: StableStorage, writers: Writers) -> None:
-    """Nothing is missing, neither after the kill nor after a power cut at the same moment."""
-    shutil.copytree(tmp_path / "data", tmp_path / "killed")
-    for power_cut in (False, True):
-        shutil.rmtree(tmp_path / "data")
-        if power_cut:
-            storage.after_power_cut(tmp_path / "data")
-        else:
-            (tmp_path / "killed").rename(tmp_path / "data")
-        with running_service(tmp_path, extra=SMALL_SEGMENTS) as service:
-            assert missing_data(service, writers) == []
+def _check(folder: Path, writers: Writers) -> None:
+    """A service over ``data`` in this folder has everything."""
+    with running_service(folder, extra=SMALL_SEGMENTS) as service:
+        assert missing_data(service, writers) == []
+
+
+def _check_after_power_cut(folder: Path, storage: StableStorage, writers: Writers) -> None:
+    storage.after_power_cut(folder / "data")
+    _check(folder, writers)
+
+
+def _storage(tmp_path: Path, library: Path) -> StableStorage:
+    (tmp_path / "data").mkdir()
+    return StableStorage(library=library, live=tmp_path / "data", shadow=tmp_path / "shadow")
 
 
 @pytest.mark.parametrize(
-    "kill", [*ROLL, *BATCH, *CHECKPOINT, *_deep(DEEP_ROLL), *_deep(DEEP_CHECKPOINT)], ids=_name
+    "kill", [*WRITING, *_deep(DEEP_WRITING), *_deep(DEEP_ROLL), *_deep(DEEP_CHECKPOINT)], ids=_name
 )
 def test_a_kill_while_writing_loses_nothing_acknowledged(tmp_path: Path, library: Path, kill: Kill) -> None:
-    (tmp_path / "data").mkdir()
-    storage = StableStorage(library=library, live=tmp_path / "data", shadow=tmp_path / "shadow")
-    _checked(tmp_path, storage, _written(tmp_path, storage, kill))
+    """Nothing is missing, neither after the kill nor after a power cut at the same moment."""
+    storage = _storage(tmp_path, library)
+    writers = _written(tmp_path, storage, kill)
+    _check_after_power_cut(tmp_path / "cut", storage, writers)
+    _check(tmp_path, writers)
 
 
 @pytest.mark.parametrize(
-    "kills",
-    [*((kill, EARLIER) for kill in RECOVERY), *_deep(DEEP_RECOVERY)],
-    ids=lambda kills: f"{_name(kills[0])}-after-{_name(kills[1])}",
+    ("earlier", "kills"),
+    [
+        pytest.param(EARLIER, IN_TURN, id="each-step-in-turn"),
+        *(
+            pytest.param(earlier, [kill], id=f"{_name(kill)}-after-{_name(earlier)}", marks=pytest.mark.deep)
+            for kill, earlier in [*((kill, EARLIER) for kill in RECOVERY), *DEEP_RECOVERY]
+        ),
+    ],
 )
-def test_a_kill_while_recovering_loses_nothing_acknowledged(
-    tmp_path: Path, library: Path, kills: tuple[Kill, Kill]
+def test_kills_while_recovering_lose_nothing_acknowledged(
+    tmp_path: Path, library: Path, earlier: Kill, kills: list[Kill]
 ) -> None:
-    """From an earlier kill."""
-    kill, earlier = kills
-    (tmp_path / "data").mkdir()
-    storage = StableStorage(library=library, live=tmp_path / "data", shadow=tmp_path / "shadow")
+    """From an earlier kill, and from each other; after each of them the power may be cut too."""
+    storage = _storage(tmp_path, library)
     writers = _written(tmp_path, storage, earlier)
-    recovering = ServiceProcess(tmp_path, extra=SMALL_SEGMENTS, environment=storage.environment(kill=kill))
-    with pytest.raises(AssertionError, match="ended at its start"):
-        recovering.start()
-    _checked(tmp_path, storage, writers)
+    for number, kill in enumerate(kills):
+        environment = storage.environment(kill=kill)
+        recovering = ServiceProcess(tmp_path, extra=SMALL_SEGMENTS, environment=environment)
+        with pytest.raises(AssertionError, match="ended at its start"):
+            recovering.start()
+        _check_after_power_cut(tmp_path / f"cut-{number}", storage, writers)
+    _check(tmp_path, writers)

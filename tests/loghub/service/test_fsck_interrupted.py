@@ -127,8 +127,13 @@ def lose_segment(data: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(
     "damage",
-    [damage_record(3), damage_record(GROUPS - 1), damage_two, damage_header, lose_segment],
-    ids=["sealed", "tail", "two", "header", "missing"],
+    [
+        pytest.param(damage_record(3), id="sealed", marks=pytest.mark.deep),
+        pytest.param(damage_record(GROUPS - 1), id="tail", marks=pytest.mark.deep),
+        pytest.param(damage_two, id="two"),
+        pytest.param(damage_header, id="header"),
+        pytest.param(lose_segment, id="missing"),
+    ],
 )
 def test_a_repair_that_ends_at_any_step_and_is_repeated_loses_nothing_more(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], None]

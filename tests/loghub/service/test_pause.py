@@ -44,7 +44,7 @@ class Consumer:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join(180)
 
 
 @contextmanager

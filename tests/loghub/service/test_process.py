@@ -108,7 +108,7 @@ def _output_of_one_run(command: list[str], port_file: Path) -> str:
         wait_until(lambda: port_file.exists() or process.poll() is not None, "the port file")
     finally:
         process.terminate()
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=180)
     assert process.returncode == 0, output
     return output
 
@@ -140,7 +140,7 @@ def test_a_stop_during_the_start_exits_with_status_0(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert '"event": "access keys read"' in process.stdout.readline()  # logged before the data is opened
         process.terminate()
-        rest, _ = process.communicate(timeout=60)
+        rest, _ = process.communicate(timeout=180)
     assert process.returncode == 0, rest
     assert '"event": "stopped"' in rest
 

@@ -13,6 +13,7 @@ from loghub.wire import cursor as wire_cursor
 from tests.loghub.service.rawclient import RawClient, Refused, group_of, noise
 from tests.support import ServiceProcess, wait_until
 
+GUARD_S = 180.0
 WRITERS = 6
 SHARDS = 3
 
@@ -54,7 +55,7 @@ class Writers:
 
     def join(self) -> None:
         for thread in self._threads:
-            thread.join(60)
+            thread.join(GUARD_S)
             assert not thread.is_alive()
 
     def _put(self, writer: int) -> None:

@@ -138,6 +138,7 @@ class Case:
     message: str = ""  # the apiserver's, where it refuses
 
 
+@functools.cache
 def broken() -> dict[str, Case]:
     """Each bound of the CRD with values that break this bound and no other."""
     cases = [
@@ -160,6 +161,7 @@ def broken() -> dict[str, Case]:
     return _named(cases)
 
 
+@functools.cache
 def accepted_values() -> dict[str, Case]:
     """Each bound of the CRD with the outermost right values."""
     return _named(

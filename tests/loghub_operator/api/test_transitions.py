@@ -55,10 +55,8 @@ def test_a_change_of_an_immutable_field_is_rejected(name: str) -> None:
 def test_the_apiserver_rejects_such_a_change_with_the_same_message(name: str, server: Apiserver) -> None:
     before, after, field = CHANGES[name]
     unique = f"c-{uuid.uuid4().hex[:8]}"
-    assert server.apply(document(before, name=unique)).returncode == 0
-    refused = server.apply(document(after, name=unique))
-    assert refused.returncode != 0
-    assert immutable(field) in refused.stderr
+    assert server.apply(document(before, name=unique)) == ""
+    assert immutable(field) in server.apply(document(after, name=unique))
 
 
 # Other names of one service, or what may be one.
@@ -81,4 +79,4 @@ def test_an_endpoint_may_change_to_what_may_be_the_same_service(before: str, aft
 def test_the_apiserver_accepts_such_a_change(before: str, after: str, server: Apiserver) -> None:
     unique = f"c-{uuid.uuid4().hex[:8]}"
     for endpoint in (before, after, before):
-        assert server.apply(document({"endpoint": endpoint}, name=unique)).returncode == 0
+        assert server.apply(document({"endpoint": endpoint}, name=unique)) == ""

@@ -269,9 +269,8 @@ def test_a_broken_rule_is_reported_at_its_field(name: str) -> None:
 def test_the_apiserver_reports_a_broken_rule_with_the_same_message(name: str, server: Apiserver) -> None:
     spec, path, message = RULES[name]
     refused = server.apply(document(spec, name=f"r-{uuid.uuid4().hex[:8]}"))
-    assert refused.returncode != 0
-    assert f"{path}: Invalid value" in refused.stderr
-    assert message in refused.stderr
+    assert f"{path}: Invalid value" in refused
+    assert message in refused
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
@@ -281,8 +280,7 @@ def test_a_valid_object_is_accepted(name: str) -> None:
 
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_the_apiserver_accepts_a_valid_object(name: str, server: Apiserver) -> None:
-    accepted = server.apply(document(ACCEPTED[name], name=f"a-{uuid.uuid4().hex[:8]}"))
-    assert accepted.returncode == 0, accepted.stderr
+    assert server.apply(document(ACCEPTED[name], name=f"a-{uuid.uuid4().hex[:8]}")) == ""
 
 
 def test_the_parser_and_the_apiserver_both_name_an_unknown_field(server: Apiserver) -> None:
@@ -292,15 +290,13 @@ def test_the_parser_and_the_apiserver_both_name_an_unknown_field(server: Apiserv
     refused = server.run("create", "-f", "-", text=yaml.safe_dump(value))
     assert refused.returncode != 0
     assert 'unknown field "spec.pipeline.sqll"' in refused.stderr
-    assert server.apply(value).returncode != 0
+    assert server.apply(value) != ""
 
 
 @pytest.mark.parametrize("bad", ["with.dot", "x" * 53, "1st-of-all"])
 def test_both_reject_a_name_that_no_pod_or_service_can_have(bad: str, server: Apiserver) -> None:
     assert NAME_RULE in "\n".join(problems(document(name=bad)))
-    refused = server.apply(document(name=bad))
-    assert refused.returncode != 0
-    assert NAME_RULE in refused.stderr
+    assert NAME_RULE in server.apply(document(name=bad))
 
 
 def test_both_reject_a_date_that_does_not_exist(server: Apiserver) -> None:
@@ -309,12 +305,12 @@ def test_both_reject_a_date_that_does_not_exist(server: Apiserver) -> None:
         name=f"d-{uuid.uuid4().hex[:8]}",
     )
     assert problems(value)
-    assert server.apply(value).returncode != 0
+    assert server.apply(value) != ""
 
 
 def test_the_apiserver_sets_the_same_defaults(server: Apiserver) -> None:
     value = document(name=f"f-{uuid.uuid4().hex[:8]}")
-    assert server.apply(value).returncode == 0
+    assert server.apply(value) == ""
     stored = yaml.safe_load(server.must("get", "lhcg", value["metadata"]["name"], "-o", "yaml"))
     assert stored["spec"] == parse_resource(value).spec.to_dict()
 

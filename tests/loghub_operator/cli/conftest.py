@@ -1,4 +1,4 @@
-"""One service for the tests of a module, and the command line at it in a project of each test's own."""
+"""One service for the tests of a process, and the command line at it in a project of each test's own."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from tests.support import ServiceProcess, running_service
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     with running_service(tmp_path_factory.mktemp("service")) as process:
         yield process

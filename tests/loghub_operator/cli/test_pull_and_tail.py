@@ -15,7 +15,7 @@ from tests.loghub.client.contract import HIGH, LOW, group_of
 from tests.loghub_operator.cli.command import COMMAND, STORE, Cli, Running
 from tests.support import ROOT, START_GUARD_S, running_service, wait_until
 
-GUARD_S = 60.0
+GUARD_S = 120.0
 
 
 def put(cli: Cli, *lines: str, key: str = LOW) -> None:
@@ -122,6 +122,7 @@ def test_a_tail_follows_all_shards_and_their_splits_and_merges(either: Cli) -> N
         assert running.err == ""
 
 
+@pytest.mark.long
 def test_a_tail_of_everything_has_the_parents_first(cli: Cli) -> None:
     parents = [f"parent-{number}" for number in range(PULL_COUNT + 1)]  # more than one answer
     put(cli, *parents)
@@ -157,6 +158,7 @@ def test_a_tail_outlives_a_restart_of_the_service(tmp_path: Path, capsys: pytest
         cli.client.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["pull", "tail"])
 def test_a_reader_that_ends_first_is_no_failure(cli: Cli, command: str) -> None:
     lines = ["x" * 1000] * 500

@@ -15,7 +15,7 @@ from tests.loghub.client.contract import HIGH, LOW
 from tests.loghub_operator.cli.command import COMMAND, STORE, Cli
 from tests.support import ROOT, running_service, wait_until
 
-GUARD_S = 60.0
+GUARD_S = 120.0
 
 
 def groups(cli: Cli, shard: int) -> list[LogGroup]:
@@ -42,12 +42,14 @@ def test_the_lines_of_a_file_are_put_in_order(either: Cli, tmp_path: Path) -> No
     assert values(either) == lines
 
 
+@pytest.mark.long
 def test_standard_input_is_put_until_its_end(cli: Cli) -> None:
     result = cli.run("put", STORE, "-", "--key", HIGH, "-o", "json", text="a\r\n\nb\n").value
     assert (result["logs"], result["logGroups"]) == (2, 1)
     assert values(cli, 1) == ["a", "b"], "without line ends; an empty line is no log"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["standard input", "a pipe with a name"])
 def test_a_log_that_comes_alone_does_not_wait_for_others(cli: Cli, tmp_path: Path, where: str) -> None:
     pipe = tmp_path / "pipe"
@@ -165,6 +167,7 @@ def test_a_followed_file_is_put_across_rotation_and_truncation(cli: Cli, tmp_pat
         assert json.loads(running.out)["logs"] == 7
 
 
+@pytest.mark.long
 def test_a_followed_file_may_begin_at_its_end(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "app.log"
     file.write_text("old\n")
@@ -217,7 +220,7 @@ def test_a_rate_is_not_exceeded(cli: Cli, tmp_path: Path) -> None:
 def test_progress_is_shown_on_a_terminal_only(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "a.log"
     file.write_text("line\n" * 40)
-    assert cli.run("put", STORE, file, "--rate", 40).err == ""
+    assert cli("put", STORE, file, "--rate", 40).err == ""
     terminal, stderr = os.openpty()
     with subprocess.Popen(
         [*COMMAND, "put", STORE, str(file), "--rate", "40"],
@@ -234,6 +237,7 @@ def test_progress_is_shown_on_a_terminal_only(cli: Cli, tmp_path: Path) -> None:
     assert shown.endswith("\r\x1b[K"), "the line is removed at the end"
 
 
+@pytest.mark.long
 def test_an_interrupted_put_says_what_is_written(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "a.log"
     file.write_text("".join(f"{number}\n" for number in range(100_000)))

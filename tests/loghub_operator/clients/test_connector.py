@@ -45,6 +45,7 @@ def test_each_endpoint_gets_the_right_client(choice: Client, endpoint: str, kind
     assert type(client) is kind
 
 
+@pytest.mark.long
 def test_a_project_of_the_embedded_service_is_reached_without_a_name_of_its_own(tmp_path: Path) -> None:
     with running_service(tmp_path, extra=("--base-name", "loghub.svc")) as service:
         settings = Settings(embedded_endpoint=EMBEDDED, embedded_address=f"127.0.0.1:{service.port}")
@@ -54,6 +55,7 @@ def test_a_project_of_the_embedded_service_is_reached_without_a_name_of_its_own(
         client.close()
 
 
+@pytest.mark.long
 def test_the_sdk_is_loaded_for_the_first_endpoint_that_needs_it() -> None:
     done = subprocess.run(
         [sys.executable, "-c", LOADED, EMBEDDED, SLS], capture_output=True, text=True, timeout=120, check=True

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub_operator.autoscaling.metric_catalog import METRICS
 from loghub_operator.controller import app as program
 from loghub_operator.settings import Settings
+from tests.cluster.apiserver import Standing
 from tests.loghub_operator.autoscaling.keda.test_scaler import NO, YES, once, ref, stream
 from tests.loghub_operator.metrics.test_collector import samples
 from tests.loghub_operator.support.apiserver import ROOT, Apiserver
@@ -33,8 +34,7 @@ MANIFEST = ROOT / "deploy" / "external-metrics" / "external-metrics.yaml"
 HPA_CONTROLLER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 
 
-@contextlib.contextmanager
-def leading_here(server: Apiserver, port: int) -> Iterator[None]:
+def lead_here(server: Apiserver, port: int) -> None:
     """The manifest, but for where the Service leads."""
     documents = list(yaml.safe_load_all(MANIFEST.read_text()))
     for one in documents:
@@ -45,11 +45,6 @@ def leading_here(server: Apiserver, port: int) -> Iterator[None]:
     server.must("create", "serviceaccount", "horizontal-pod-autoscaler", "-n", "kube-system")
     done = server.run("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(documents))
     assert done.returncode == 0, done.stderr
-    try:
-        yield
-    finally:
-        server.must("delete", "-f", str(MANIFEST))
-        server.must("delete", "serviceaccount", "horizontal-pod-autoscaler", "-n", "kube-system")
 
 
 class Readers:
@@ -131,21 +126,23 @@ def begin_to_consume(on: Stage) -> None:
     on.client.update_checkpoint(LOGSTORE, GROUP, shard=0, cursor=begin, consumer="", force=True)
 
 
-def test_one_group_read_by_prometheus_keda_and_an_hpa(server: Apiserver, tmp_path: Path) -> None:
+def test_one_group_read_by_prometheus_keda_and_an_hpa(apiserver_of_its_own: Standing, tmp_path: Path) -> None:
+    server = Apiserver(apiserver_of_its_own.kubeconfig)
+
     async def story(on: Stage) -> None:
         readers = Readers(server, on)
-        with leading_here(server, readers.api_port):
-            async with readers.operator():
-                await on.apply({"replicas": 1, "scaling": {"mode": "External"}})
-                await on.until_phase("Running", "1/1")
-                await keda_hears_of_the_first_log(readers)
-                await everybody_reads_the_same(readers)
-                await discovery_finds_the_metrics(readers)
-                await only_who_may_reads(readers)
-                first = await readers.bundle()
-            async with readers.operator():
-                await readers.until_answered("loghub_lag_log_groups", "3")
-                assert await readers.bundle() != first
+        lead_here(server, readers.api_port)
+        async with readers.operator():
+            await on.apply({"replicas": 1, "scaling": {"mode": "External"}})
+            await on.until_phase("Running", "1/1")
+            await keda_hears_of_the_first_log(readers)
+            await everybody_reads_the_same(readers)
+            await discovery_finds_the_metrics(readers)
+            await only_who_may_reads(readers)
+            first = await readers.bundle()
+        async with readers.operator():
+            await readers.until_answered("loghub_lag_log_groups", "3")
+            assert await readers.bundle() != first
 
     async def keda_hears_of_the_first_log(readers: Readers) -> None:
         address = readers.settings.keda_address or ""

@@ -24,7 +24,7 @@ from loghub_operator.settings import Settings
 from tests.loghub_operator.support.examples import Document
 from tests.loghub_operator.support.watched_apiserver import KINDS, WatchedApiserver
 
-GUARD_S = 30.0
+GUARD_S = 120.0
 OURS = dict(term.partition("=")[::2] for term in handlers.SELECTOR.split(",")[:2]) | {
     LABEL_INSTANCE: "access"
 }

@@ -61,7 +61,7 @@ class Stage:
             kube=parts, observer=parts, executor=parts, clock=parts, resync_s=0.01, listener=self.exporters
         )
         reconciler.enqueue(KEY)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(180):
             while self.gets < times + 1:
                 await asyncio.sleep(0.01)
                 reconciler.enqueue_known(KEY)

@@ -38,10 +38,10 @@ from loghub_operator.model.scaling_state import NOTHING
 from loghub_operator.plan.planner import plan
 from loghub_operator.plan.status.failure import with_failure
 from loghub_operator.plan.status.write_policy import LAG_EVERY_S, worth_writing
-from tests.loghub_operator.support.golden import Step, recorded, reported, steps, stories
+from tests.loghub_operator.support.golden import Step, all_steps, of_each_step, recorded, reported
 
-ALL = [step for path in stories() for step in steps(path)]
 KEY = Key("default", "access")
+GUARD_S = 120.0
 
 
 class Stage:
@@ -91,14 +91,14 @@ class Stage:
             kube=parts, observer=parts, executor=parts, clock=parts, resync_s=0.01, listener=listener
         )
         reconciler.enqueue(KEY)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(GUARD_S):
             while self.gets < 2:
                 await asyncio.sleep(0.01)
                 reconciler.enqueue_known(KEY)
         await reconciler.close()
 
 
-@pytest.mark.parametrize("step", ALL, ids=str)
+@of_each_step
 def test_the_loop_carries_out_the_recorded_actions(step: Step) -> None:
     stage = Stage(step)
     asyncio.run(stage.play())
@@ -118,7 +118,7 @@ def _json(document: dict[str, Any]) -> str:
 
 
 def _first(action: type) -> Step:
-    return next(step for step in ALL if any(one["action"] == action.__name__ for one in step.actions))
+    return next(step for step in all_steps() if any(one["action"] == action.__name__ for one in step.actions))
 
 
 def test_a_rejected_action_ends_the_reconcile_and_is_reported() -> None:
@@ -149,7 +149,7 @@ def test_a_rejection_by_the_log_service_has_the_same_message_in_each_reconcile(
 
 def test_a_repeated_rejection_writes_the_status_once() -> None:
     """Of workers that all run: without the refusal the group would be ready, with it it is not."""
-    step = next(step for step in ALL if step.story == "drift")
+    step = next(step for step in all_steps() if step.story == "drift")
     first = Stage(step, refuse=ApplyWorkers)
     asyncio.run(first.play())
     (first_status,) = first.written
@@ -160,7 +160,7 @@ def test_a_repeated_rejection_writes_the_status_once() -> None:
 
 
 def test_a_rejection_that_lasts_is_reported_as_stalled() -> None:
-    step = next(step for step in ALL if step.story == "drift")
+    step = next(step for step in all_steps() if step.story == "drift")
     deadline_s = step.resource.spec.worker.progress_deadline_seconds
     reported_before = step.resource.status.to_dict()
     for after_s, stalled in ((0, "False"), (deadline_s, "False"), (deadline_s + 1, "True")):
@@ -231,10 +231,10 @@ def test_an_object_that_cannot_be_parsed_is_reported_once() -> None:
 
 
 def test_a_deleted_object_that_cannot_be_parsed_follows_its_deletion_policy() -> None:
-    deleting = next(step for step in ALL if step.story == "delete-with-group")
+    deleting = next(step for step in all_steps() if step.story == "delete-with-group")
     assert deleting.resource.metadata.deletion_timestamp is not None
     wanted: list[str] = []
-    for step in (one for one in ALL if one.story == "delete-with-group"):
+    for step in (one for one in all_steps() if one.story == "delete-with-group"):
         stage = Stage(step)
         stage.stored["spec"]["pipeline"]["sink"] = {"pulsar": {"topic": "x"}}
         asyncio.run(stage.play())
@@ -255,7 +255,9 @@ def test_a_deleted_object_is_released_if_it_does_not_say_what_to_delete(spec: di
 
 
 def test_a_group_that_is_left_behind_is_counted_although_its_namespace_accepts_no_event() -> None:
-    step = next(step for step in ALL if any(one.get("reason") == GROUP_ORPHANED for one in step.actions))
+    step = next(
+        step for step in all_steps() if any(one.get("reason") == GROUP_ORPHANED for one in step.actions)
+    )
     stage, counted = Stage(step, refuse=EmitEvent), OperatorMetrics()
 
     class Counting(MetricsReporter):
@@ -279,7 +281,7 @@ def test_a_changing_message_alone_is_written_at_a_bounded_rate() -> None:
 def test_only_a_correction_that_was_carried_out_is_remembered(
     refuse: type[Action] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = next(step for step in ALL if step.story == "drift-contested")
+    step = next(step for step in all_steps() if step.story == "drift-contested")
     stage, given = Stage(step, refuse=refuse), []
 
     def remembering(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
@@ -299,7 +301,7 @@ def test_only_a_correction_that_was_carried_out_is_remembered(
 
 
 def test_what_one_reconcile_remembers_reaches_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = next(step for step in ALL if step.story == "auto-follows-the-load")
+    step = next(step for step in all_steps() if step.story == "auto-follows-the-load")
     stage, given = Stage(step), []
 
     def remembering(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
@@ -323,7 +325,7 @@ def test_a_forbidden_observation_is_reported_once_and_recovers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A right was taken away, and is given again. One refusal alone may be an apiserver that just began."""
-    step, attempts = next(step for step in ALL if step.story == "scale-down-drains"), 0
+    step, attempts = next(step for step in all_steps() if step.story == "scale-down-drains"), 0
     stage = Stage(step)
     monkeypatch.setattr("loghub_operator.controller.reconciler.SOON_S", 0.001)
 
@@ -361,7 +363,7 @@ def test_a_forbidden_observation_is_reported_once_and_recovers(
 def test_a_rejected_split_is_remembered_and_does_not_fail_the_reconcile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    step, split = next(step for step in ALL if step.story == "auto-follows-the-load"), SplitShard(0)
+    step, split = next(step for step in all_steps() if step.story == "auto-follows-the-load"), SplitShard(0)
     stage, given = Stage(step, refuse=SplitShard, error=ReshardRefused(split, "no more")), []
     written = EmitEvent(type="Normal", reason="ShardSplit", message="")
 

@@ -25,7 +25,7 @@ from tests.loghub_operator.support.golden import steps, stories
 KEY = Key("default", "access")
 RESYNC_S = 3600.0
 EDITS = 5
-GUARD_S = 60.0
+GUARD_S = 120.0
 
 
 def _at_rest() -> Any:

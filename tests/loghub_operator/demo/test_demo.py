@@ -38,8 +38,10 @@ def finished(command: list[str]) -> tuple[int, str]:
 
 
 def example_for_short_lives(folder: Path) -> Path:
-    """The example, without the JVM's second compiler: that is not worth its time in a minute's life."""
+    """The example with one worker, to which the demo adds another one, and without the JVM's second compiler:
+    that is not worth its time in a minute's life."""
     documents = list(yaml.safe_load_all(EXAMPLE.read_text()))
+    documents[-1]["spec"]["replicas"] = 1
     documents[-1]["spec"]["spark"] = {"conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}}
     path = folder / "cr.yaml"
     path.write_text(yaml.safe_dump_all(documents, sort_keys=False))

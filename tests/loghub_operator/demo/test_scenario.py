@@ -68,7 +68,7 @@ def test_the_scenario_waits_for_what_it_announces(tmp_path: Path, is_fast: bool)
     )
 
     async def until_reported(message: str) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while not any(message in one for one in reported):
                 await asyncio.sleep(0.01)
 

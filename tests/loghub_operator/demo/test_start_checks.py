@@ -44,6 +44,7 @@ def test_a_group_that_the_demo_cannot_run_is_rejected(
     assert (folder / "producer" / "record").exists()
 
 
+@pytest.mark.long
 def test_missing_packages_are_named(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-c", EXTRA_ONLY, str(tmp_path)],

@@ -221,18 +221,10 @@ def test_a_valid_change_is_applied_an_invalid_one_is_not_and_down_ends_it(
         bad["spec"]["replicas"] = -1
         write(file, bad)
         run.until("* spec.replicas")
-        again = subprocess.run(
-            [sys.executable, "-c", DRIVER, "up", "-f", str(file), *run.where],
-            cwd=ROOT, capture_output=True, text=True, check=False, timeout=GUARD_S,
-        )  # fmt: skip
-        assert again.returncode == 2, "a wrong file is refused before anything else"
+        assert main(["up", "-f", str(file), *run.where]) == 2, "a wrong file is refused before anything else"
         write(file, document({"replicas": 2}))
-        again = subprocess.run(
-            [sys.executable, "-c", DRIVER, "up", "-f", str(file), *run.where],
-            cwd=ROOT, capture_output=True, text=True, check=False, timeout=GUARD_S,
-        )  # fmt: skip
-        assert again.returncode == 1
-        assert "in use by another process" in again.stderr
+        assert main(["up", "-f", str(file), *run.where]) == 1
+        assert "in use by another process" in capsys.readouterr().err
 
         write(file, document({"replicas": 2, "deletionPolicy": "Delete"}))
         assert main(["down", *run.where, "--name", "access"]) == 0
@@ -250,19 +242,17 @@ def test_a_valid_change_is_applied_an_invalid_one_is_not_and_down_ends_it(
         run.end()
 
 
-def test_a_missing_logstore_is_a_condition_that_clears_once_it_exists(tmp_path: Path) -> None:
+def test_a_missing_logstore_is_a_condition_that_clears_once_it_exists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = write(tmp_path / "cr.yaml", document())
     run = Up(tmp_path, file)
     try:
         run.until("ProjectNotFound: project demo does not exist")
         other = write(tmp_path / "other.yaml", document({"replicas": 0}, name="other"))
-        result = subprocess.run(
-            [sys.executable, "-c", DRIVER, "up", "-f", str(other), *run.where, "--create-logstore",
-             "--wait-for", "caught-up", "--plain"],
-            cwd=ROOT, capture_output=True, text=True, check=False, timeout=GUARD_S,
-        )  # fmt: skip
-        assert result.returncode == 0, result.stderr
-        assert "created project demo" in result.stdout
+        until_caught_up = ("--create-logstore", "--wait-for", "caught-up", "--plain")
+        assert main(["up", "-f", str(other), *run.where, *until_caught_up]) == 0
+        assert "created project demo" in capsys.readouterr().out
         run.until("access-0 is ready")
         run.process.send_signal(signal.SIGTERM)
         assert run.process.wait(GUARD_S) == 0

@@ -118,6 +118,7 @@ def test_kafka_is_found_by_others_and_is_as_before_after_a_crash_of_the_service(
     with_service(root, None, plain)  # it was requested by the first start only
 
 
+@pytest.mark.long
 def test_a_port_that_is_taken_is_reported_with_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

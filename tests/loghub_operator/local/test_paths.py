@@ -47,4 +47,4 @@ def test_checking_a_lock_excludes_no_other_process(tmp_path: Path) -> None:
                 pass
     finally:
         enough.touch()
-        assert looker.wait(60) == 0
+        assert looker.wait(180) == 0

@@ -294,7 +294,7 @@ def test_requests_of_one_observation_run_at_a_time(client: LogHub, clock: HandCl
 
     def get_cursor(logstore: str, shard: int, position: Position) -> str:
         if shard in first:
-            together.wait(60)
+            together.wait(180)
         return ends(logstore, shard, position)
 
     slow.get_cursor = get_cursor  # type: ignore[method-assign]

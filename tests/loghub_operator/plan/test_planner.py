@@ -17,30 +17,28 @@ from loghub_operator.model.observed import Available, GroupSettings
 from loghub_operator.model.revision import Revision
 from loghub_operator.plan.planner import plan
 from tests.loghub_operator.support.availability import available
-from tests.loghub_operator.support.golden import FOLDER, Step, recorded, reported, steps, stories
-
-ALL = [step for path in stories() for step in steps(path)]
+from tests.loghub_operator.support.golden import FOLDER, Step, of_each_step, recorded, reported, steps
 
 
-@pytest.mark.parametrize("step", ALL, ids=str)
+@of_each_step
 def test_each_recorded_step_gives_the_recorded_plan(step: Step) -> None:
     planned = plan(step.resource, step.observed, step.now)
     assert [recorded(action) for action in planned.actions] == list(step.actions)
     assert reported(planned.status) == step.status
 
 
-@pytest.mark.parametrize("step", ALL, ids=str)
+@of_each_step
 def test_every_condition_is_always_reported(step: Step) -> None:
     conditions = plan(step.resource, step.observed, step.now).status.conditions
     assert sorted(one.type for one in conditions) == sorted(ConditionType)
 
 
-@pytest.mark.parametrize("step", ALL, ids=str)
+@of_each_step
 def test_the_same_observation_gives_the_same_plan(step: Step) -> None:
     assert plan(step.resource, step.observed, step.now) == plan(step.resource, step.observed, step.now)
 
 
-@pytest.mark.parametrize("step", ALL, ids=str)
+@of_each_step
 def test_an_unavailable_log_service_leaves_the_workers_as_they_are(step: Step) -> None:
     ordered_away = step.resource.metadata.deletion_timestamp or step.resource.spec.suspend
     if isinstance(step.observed.service, Available) or ordered_away:
@@ -50,7 +48,7 @@ def test_an_unavailable_log_service_leaves_the_workers_as_they_are(step: Step) -
     assert not [action for action in actions if isinstance(action, touching)]
 
 
-@pytest.mark.parametrize("step", ALL, ids=str)
+@of_each_step
 def test_never_more_workers_than_assignable_shards_are_added(step: Step) -> None:
     applied = [
         one for one in plan(step.resource, step.observed, step.now).actions if isinstance(one, ApplyWorkers)
@@ -62,7 +60,7 @@ def test_never_more_workers_than_assignable_shards_are_added(step: Step) -> None
     assert all(one.replicas <= max(assignable, before) for one in applied)
 
 
-@pytest.mark.parametrize("step", ALL, ids=str)
+@of_each_step
 def test_a_condition_keeps_its_time_while_its_status_is_the_same(step: Step) -> None:
     first = plan(step.resource, step.observed, step.now).status
     resource = step.resource.model_copy(update={"status": first})

@@ -1,6 +1,5 @@
 """A pod template is merged like a strategic merge patch; fields that membership depends on are kept."""
 
-import subprocess
 import uuid
 from typing import Any
 
@@ -234,7 +233,7 @@ TWICE: dict[str, Document] = {
 }
 
 
-def applied(overlay: Document, server: Apiserver) -> "subprocess.CompletedProcess[str]":
+def applied(overlay: Document, server: Apiserver) -> str:
     metadata = {"uid": "uid-1", "name": f"o-{uuid.uuid4().hex[:8]}"}
     group = resource({"worker": {"podTemplate": {"spec": overlay}}}, **metadata)
     return server.apply(
@@ -245,17 +244,15 @@ def applied(overlay: Document, server: Apiserver) -> "subprocess.CompletedProces
 @pytest.mark.parametrize("field", TWICE)
 def test_the_apiserver_rejects_duplicate_names_and_names_the_field(field: str, server: Apiserver) -> None:
     refused = applied(TWICE[field], server)
-    assert refused.returncode != 0
-    assert field in refused.stderr
-    assert "uplicate" in refused.stderr  # some of its sentences begin with it
+    assert field in refused
+    assert "uplicate" in refused  # some of its sentences begin with it
 
 
 def test_items_that_differ_in_the_rest_of_their_key_are_accepted(server: Apiserver) -> None:
     ports = [{"containerPort": 53, "protocol": one} for one in ("TCP", "UDP")]
     spread = [{**SPREAD, "whenUnsatisfiable": one} for one in ("DoNotSchedule", "ScheduleAnyway")]
     overlay = {"containers": [{**SIDECAR, "ports": ports}], "topologySpreadConstraints": spread}
-    accepted = applied(overlay, server)
-    assert accepted.returncode == 0, accepted.stderr
+    assert applied(overlay, server) == ""
 
 
 @pytest.mark.parametrize("name", ["state", "tmp"])

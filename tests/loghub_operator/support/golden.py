@@ -17,12 +17,13 @@ changes one line for each time it appears, and a diff shows what a decision chan
 
 import copy
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
+import pytest
 import yaml
 
 from loghub_operator.api import LogHubConsumerGroup, Status, parse_resource
@@ -73,6 +74,27 @@ def stories() -> tuple[Path, ...]:
 def steps(path: Path) -> Iterator[Step]:
     """The steps of one story, each with everything that it depends on."""
     return iter(_steps(path.stem, path.read_text()))
+
+
+def all_steps() -> Iterator[Step]:
+    """Of every story."""
+    return (step for path in stories() for step in steps(path))
+
+
+def of_each_step(check: Callable[[Step], None]) -> Callable[[Path], None]:
+    """A test for each story, of all of its steps. Those are made when it runs: collecting does not wait."""
+
+    @pytest.mark.parametrize("story", stories(), ids=lambda path: path.stem)
+    def test(story: Path) -> None:
+        for step in steps(story):
+            try:
+                check(step)
+            except AssertionError as error:
+                error.add_note(f"at {step}")
+                raise
+
+    test.__doc__ = check.__doc__
+    return test
 
 
 @functools.cache  # three modules try all of them

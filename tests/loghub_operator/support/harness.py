@@ -15,214 +15,47 @@ from typing import Any
 import pytest
 
 from loghub.client.port import Credentials, LogHub
-from loghub.wire import cursor as wire_cursor
 from loghub.wire import loggroup
-from loghub.wire.errors import LogHubException
 from loghub.wire.loggroup import Log, LogGroup
-from loghub.worker_contract import DRAIN_ANNOTATION, DRAIN_REQUESTED
-from loghub_operator.api.labels import ANNOTATION_REVISION, worker_selector
 from loghub_operator.clients.kube import (
     CONFIG_MAP,
     CONSUMER_GROUP,
     DISRUPTION_BUDGET,
+    EVENT,
     POD,
     SERVICE,
     SERVICE_ACCOUNT,
     STATEFUL_SET,
     AioKube,
     Kind,
-    KubeError,
     configured,
 )
 from loghub_operator.controller import app as program
-from loghub_operator.model.revision import Revision
 from loghub_operator.settings import Settings
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.examples import Document, document
+from tests.loghub_operator.support.live_objects import LiveObjects
+from tests.loghub_operator.support.player import GROUP, LOGSTORE, Player
 from tests.loghub_operator.support.retrying_kube import Insistent
 
 GUARD_S = 120.0
-LOGSTORE = "access"
-GROUP = "access"
+LOOK_S = 0.25  # where nothing tells of a change: in the log service, in objects that are not watched
 PROJECT = "demo"
 ONE_GROUP = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("line", "x"),)),)))
-
-
-class Player:
-    """The StatefulSet controller, the kubelet and the workers, as far as the operator can see."""
-
-    def __init__(self, kube: AioKube, client: LogHub, namespace: str) -> None:
-        self._kube = kube
-        self._client = client
-        self._namespace = namespace
-        self._held: dict[str, tuple[int, ...]] = {}
-        self._left: set[str] = set()
-        self._reported: Document = {}
-        self.stopped_without_leaving: list[str] = []
-        self.groups_at_once = 0  # of each shard, in one turn; 0: workers only send heartbeats
-
-    extensions = True  # of the log service; without them it is as the real SLS
-
-    def pod_ip(self, name: str) -> str | None:
-        """The address in the pod's status."""
-        return None
-
-    forgiven = (404, 409)  # what existed when the turn began may be deleted by now, and the reverse
-
-    async def play(self) -> None:
-        while True:
-            try:
-                await self.turn()
-            except KubeError as error:
-                if error.status not in self.forgiven:
-                    raise
-            await asyncio.sleep(0.05)
-
-    async def turn(self) -> None:
-        owner = await self._kube.get(STATEFUL_SET, self._namespace, GROUP)
-        pods = await self._kube.list(POD, self._namespace, worker_selector(GROUP))
-        existing = {pod["metadata"]["name"]: pod for pod in pods}
-        wanted = [] if owner is None else [f"{GROUP}-{n}" for n in range(owner["spec"]["replicas"])]
-        for name in set(existing) - set(wanted):
-            await self._stop(name)
-        if owner is None:
-            return
-        for name in wanted:
-            if name not in existing:
-                await self._start(name, owner["spec"]["template"])
-        await self._replace_one(owner, existing, wanted)
-        ready = 0
-        for name in wanted:
-            if name in existing:
-                ready += await self._work(existing[name])
-        await self._report(owner, ready)
-
-    async def _start(self, name: str, template: Document) -> None:
-        metadata = {"name": name, "namespace": self._namespace, **template["metadata"]}
-        self._left.discard(name)
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
-        await self._kube.create(pod)
-
-    async def _stop(self, name: str) -> None:
-        if name not in self._left:
-            self.stopped_without_leaving.append(name)
-        await self._kube.delete(POD, self._namespace, name)
-
-    async def _replace_one(self, owner: Document, existing: dict[str, Document], wanted: list[str]) -> None:
-        """As the rolling update does: highest first, and not past one that is not ready."""
-        current = owner["spec"]["template"]["metadata"]["annotations"][ANNOTATION_REVISION]
-        for name in reversed(wanted):
-            pod = existing.get(name)
-            if pod is None:
-                return
-            if pod["metadata"]["annotations"].get(ANNOTATION_REVISION) != current:
-                await self._kube.delete(POD, self._namespace, name)
-                return
-            if not pod.get("status", {}).get("containerStatuses"):
-                return
-            if not pod["status"]["containerStatuses"][0]["ready"]:
-                return
-
-    async def _work(self, pod: Document) -> int:
-        name, annotations = pod["metadata"]["name"], pod["metadata"]["annotations"]
-        config = await self._kube.get(
-            CONFIG_MAP,
-            self._namespace,
-            f"{GROUP}-{Revision.parse(annotations[ANNOTATION_REVISION]).settings}",
-        )
-        if config is None:
-            assert await self._kube.get(STATEFUL_SET, self._namespace, GROUP) is None, (
-                "settings are deleted last"
-            )
-            return 0
-        settings = json.loads(config["data"]["worker.json"])
-        broken = self.fails(name, settings["pipeline"].get("text", "SELECT "))
-        if not broken:
-            with contextlib.suppress(LogHubException):
-                self._heartbeat(name, leave=annotations.get(DRAIN_ANNOTATION) == DRAIN_REQUESTED)
-        ready = not broken and name not in self._left
-        await self._report_pod(pod, broken=broken, ready=ready)
-        return ready
-
-    def fails(self, _name: str, sql: str) -> bool:
-        return not sql.startswith("SELECT ")
-
-    def _heartbeat(self, name: str, *, leave: bool) -> None:
-        if leave:
-            if name not in self._left:
-                self._leave(name)
-                self._left.add(name)
-            return
-        held = self._held.get(name, ())
-        self._held[name] = self._client.heartbeat(LOGSTORE, GROUP, consumer=name, held=held)
-        if self.groups_at_once:
-            for shard in self._held[name]:
-                self._consume(name, shard)
-
-    def _leave(self, name: str) -> None:
-        """Without extensions it only stops its heartbeats."""
-        self._held.pop(name, None)
-        if self.extensions:
-            self._client.leave(LOGSTORE, GROUP, consumer=name)
-
-    def _consume(self, name: str, shard: int) -> None:
-        """Save a checkpoint so many log groups further, as far as there are any."""
-        (saved,) = self._client.get_checkpoints(LOGSTORE, GROUP, shard)
-        begin = saved.cursor or self._client.get_cursor(LOGSTORE, shard, "begin")
-        end = wire_cursor.decode(self._client.get_cursor(LOGSTORE, shard, "end"))
-        target = min(end, wire_cursor.decode(begin) + self.groups_at_once)
-        if not saved.cursor or target > wire_cursor.decode(saved.cursor):
-            cursor = wire_cursor.encode(target)
-            self._client.update_checkpoint(
-                LOGSTORE, GROUP, shard=shard, cursor=cursor, consumer=name, force=False
-            )
-
-    async def _report_pod(self, pod: Document, *, broken: bool, ready: bool) -> None:
-        state: Document = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
-        if broken:
-            message = "InvalidPipeline: [PARSE_SYNTAX_ERROR] near 'SELEC'"
-            state = {"terminated": {"exitCode": 1, "reason": "Error", "message": message}}
-        container = {
-            "name": "worker", "started": not broken, "ready": ready, "restartCount": 0, "state": state,
-            "image": "i", "imageID": "i",
-        }  # fmt: skip
-        reported = pod.get("status", {}).get("containerStatuses")
-        if reported and (reported[0]["ready"], reported[0]["started"]) == (ready, not broken):
-            return
-        status = {
-            "phase": "Running",
-            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
-            "containerStatuses": [container],
-        }
-        if address := self.pod_ip(pod["metadata"]["name"]):
-            status |= {"podIP": address, "podIPs": [{"ip": address}]}
-        metadata = {"name": pod["metadata"]["name"], "namespace": self._namespace}
-        await self._kube.apply(
-            {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status}, subresource="status"
-        )
-
-    async def _report(self, owner: Document, ready: int) -> None:
-        status = {"replicas": ready, "observedGeneration": owner["metadata"]["generation"]}
-        if status == self._reported:
-            return
-        self._reported = status
-        metadata = {"name": GROUP, "namespace": self._namespace}
-        await self._kube.apply(
-            {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "status": status},
-            subresource="status",
-        )
 
 
 class Stage:
     """A namespace of its own, the operator over it, and the simulated workers."""
 
-    def __init__(self, kube: AioKube, namespace: str, *, player: type[Player] = Player) -> None:
+    def __init__(self, kube: AioKube, live: LiveObjects, namespace: str, player: type[Player]) -> None:
         self.kube = kube
+        self._live = live
+        self._loop = asyncio.get_running_loop()
         self.namespace = namespace
         self.server = MemoryServer()
         self.client: LogHub = self.server.client(PROJECT)
-        self.player = player(kube, self.client, namespace)
+        self.player = player(kube, live, self.client, namespace)
         self.rounds = 0
         self._operator: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
@@ -283,13 +116,22 @@ class Stage:
         """Wait for a condition; the guard is for a hang, not a measure."""
         try:
             async with asyncio.timeout(GUARD_S):
-                while not await holds():
+                while True:
+                    change = self._live.next()
+                    if await holds():
+                        return
                     if self._operator is not None and self._operator.done() and not self._stop.is_set():
                         self._operator.result()
                         pytest.fail("the operator ended")
-                    await asyncio.sleep(0.05)
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(change.wait(), LOOK_S)
         except TimeoutError:
             pytest.fail(f"not seen: {what}; status: {await self.status()}")
+
+    def count_round(self) -> None:
+        """In any thread."""
+        self.rounds += 1
+        self._loop.call_soon_threadsafe(self._live.notify)
 
     async def until_settled(self, rounds: int = 3) -> None:
         """Nothing was written during so many rounds."""
@@ -341,7 +183,7 @@ class _Counted:
         self._client = client
 
     def has_extensions(self) -> bool:
-        self._on.rounds += 1
+        self._on.count_round()
         return self._on.player.extensions and self._client.has_extensions()
 
     def __getattr__(self, name: str) -> Any:
@@ -350,8 +192,14 @@ class _Counted:
 
 def make_namespace(server: Apiserver) -> str:
     namespace = f"t-{uuid.uuid4().hex[:8]}"
-    server.must("create", "namespace", namespace)
-    server.must("create", "serviceaccount", "default", "-n", namespace)
+    metadata = {"name": "default", "namespace": namespace}
+    items = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+    ]
+    both = {"apiVersion": "v1", "kind": "List", "items": items}
+    done = server.run("create", "-f", "-", text=json.dumps(both))
+    assert done.returncode == 0, done.stderr
     return namespace
 
 
@@ -382,8 +230,11 @@ async def play(
     operator: bool = True,
     player: type[Player] = Player,
 ) -> None:
-    async with Insistent(await configured(str(kubeconfig)), manager="a-user") as kube:
-        on = Stage(kube, namespace, player=player)
+    async with (
+        Insistent(await configured(str(kubeconfig)), manager="a-user") as kube,
+        LiveObjects(kube, namespace, CONSUMER_GROUP, STATEFUL_SET, POD, CONFIG_MAP, EVENT).watching() as live,
+    ):
+        on = Stage(kube, live, namespace, player)
         on.client.create_project()
         on.client.create_logstore(LOGSTORE, shards=4)
         if secret:

@@ -16,7 +16,7 @@ from tests.loghub_operator.support.examples import Document
 
 ARGO_CD = Path(__file__).parents[3] / "deploy" / "argo-cd" / "argocd-cm.yaml"
 _KEY = "resource.customizations.health.loghub.dev_LogHubConsumerGroup"
-GUARD_S = 60.0
+GUARD_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from loghub_operator.clients import kube as kube_module
 from loghub_operator.clients.kube import POD
 from tests.loghub_operator.support.retrying_kube import Insistent
 
-GUARD_S = 60.0
+GUARD_S = 120.0
 
 
 class Echo(http.server.BaseHTTPRequestHandler):

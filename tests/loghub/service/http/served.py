@@ -14,7 +14,7 @@ from loghub.service.http.protocol import AUTHENTICATED
 from loghub.service.http.server import HttpServer
 from loghub.service.settings import Limits
 
-GUARD_S = 60.0
+GUARD_S = 120.0
 Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 
 

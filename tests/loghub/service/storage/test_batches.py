@@ -23,7 +23,7 @@ def test_all_waiting_items_are_one_batch() -> None:
         def commit(batch: Sequence[int]) -> list[object]:
             batches_seen.append(list(batch))
             started.set()
-            assert go.wait(60)
+            assert go.wait(180)
             return [n * 10 for n in batch]
 
         batches = ThreadedBatches(name="test", commit=commit, on_failed=_never, clock=HandClock(0))
@@ -117,7 +117,7 @@ class _Gated:
     def __call__(self, batch: Sequence[int]) -> list[object]:
         self.batches.append(list(batch))
         self.started.set()
-        assert self.go.wait(60)
+        assert self.go.wait(180)
         return list(batch)
 
 

@@ -11,7 +11,7 @@ from loghub.service.storage.shardlog import ShardLog, open_log
 from tests.loghub.service.simdisk import SimDisk
 
 SEGMENT_BYTES = 1024
-GUARD_S = 60.0
+GUARD_S = 120.0
 
 
 def _opened(disk: SimDisk, shard: int = 0) -> ShardLog:

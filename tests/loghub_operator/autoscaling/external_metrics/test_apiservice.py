@@ -28,7 +28,7 @@ from tests.loghub_operator.autoscaling.external_metrics.test_request_header_auth
 from tests.loghub_operator.support.certificates import Authority
 from tests.loghub_operator.support.group_metrics import HandClock, store
 
-GUARD_S = 60.0
+GUARD_S = 120.0
 OURS = {"namespace": "loghub-system", "name": "numbers"}
 
 

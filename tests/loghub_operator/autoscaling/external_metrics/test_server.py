@@ -23,7 +23,7 @@ from loghub_operator.metrics.store import MetricsStore
 from tests.loghub_operator.support.certificates import Authority
 from tests.loghub_operator.support.group_metrics import HandClock, readings, store
 
-GUARD_S = 60.0
+GUARD_S = 120.0
 HOST = "loghub-operator-external-metrics.loghub-system.svc"
 BASE = "/apis/external.metrics.k8s.io/v1beta1"
 LAG = f"{BASE}/namespaces/shop/loghub_lag_seconds"

@@ -19,7 +19,7 @@ from loghub_operator.metrics.store import MetricsStore
 from tests.loghub_operator.support.certificates import Authority
 from tests.loghub_operator.support.group_metrics import HandClock, readings, store
 
-GUARD_S = 60.0
+GUARD_S = 120.0
 YES, NO = b"\x08\x01", b""  # IsActiveResponse; proto3 leaves a false out
 Ask = Callable[..., Awaitable[bytes]]
 

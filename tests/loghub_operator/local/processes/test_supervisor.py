@@ -23,7 +23,9 @@ from loghub_operator.resources.worker_config import worker_config
 from tests.loghub_operator.support.examples import resource
 from tests.support import ROOT, wait_until
 
-GUARD_S = 60.0
+pytestmark = pytest.mark.long
+
+GUARD_S = 120.0
 FAKE = (sys.executable, "-m", "tests.loghub_operator.local.processes.fake_worker")
 CONFIG = worker_config(
     resource(), Placement(endpoint="http://127.0.0.1:1", sink_root="/sink", needs_project_address=False)
@@ -107,7 +109,6 @@ def alive(pid: int) -> bool:
     return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
-@pytest.mark.long
 def test_a_restarted_worker_finds_what_its_last_process_left_unless_its_settings_changed(
     tmp_path: Path,
 ) -> None:
@@ -158,7 +159,6 @@ def test_workers_are_named_like_pods_and_get_ready(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-@pytest.mark.long
 def test_a_killed_worker_comes_back_under_its_name(tmp_path: Path) -> None:
     async def story(on: Theatre) -> None:
         on.apply(2)
@@ -178,7 +178,6 @@ def test_a_killed_worker_comes_back_under_its_name(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-@pytest.mark.long
 def test_the_termination_message_is_kept_until_the_settings_change(tmp_path: Path) -> None:
     async def story(on: Theatre) -> None:
         on.apply(1, "die")
@@ -234,7 +233,6 @@ def test_a_restart_cancels_the_drain_request(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-@pytest.mark.long
 def test_a_crash_does_not_cancel_the_drain_request(tmp_path: Path) -> None:
     async def story(on: Theatre) -> None:
         on.apply(1)
