@@ -71,7 +71,7 @@ def test_the_cluster_tests_are_what_is_run_on_kind() -> None:
     (line,) = [one for one in said.stdout.splitlines() if "pytest" in one]
     arguments = shlex.split(line)
     assert arguments.pop() == "tests/cluster"
-    files = ["tests/cluster/test_first_light.py", "tests/cluster/test_whole_life.py"]
+    files = ["tests/cluster/test_kinds_of_workers.py", "tests/cluster/test_whole_life.py"]
     python, *collect = [*arguments, *files, "--collect-only", "-q"]
     result = subprocess.run([python, *collect], cwd=ROOT, capture_output=True, text=True, check=False)
     assert all(f"{file}::" in result.stdout for file in files), result.stdout + result.stderr

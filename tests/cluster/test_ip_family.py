@@ -109,7 +109,7 @@ def test_the_deep_tests_include_those_on_a_cluster_of_ipv6() -> None:
         text=True,
         check=False,
     )
-    assert "tests/cluster/test_first_light.py::" in result.stdout, result.stdout + result.stderr
+    assert "tests/cluster/test_whole_life.py::" in result.stdout, result.stdout + result.stderr
 
 
 @of_both_families
