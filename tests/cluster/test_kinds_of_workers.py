@@ -100,7 +100,7 @@ def story(release: Release, versitygw: Path) -> Iterator[Story]:
         for name in ("access", "access-retry", "access-rejected"):
             client.create_logstore(name, shards=1)
         stack.kubectl.apply(*s3_server(stack, objects, versitygw), namespace=NAMESPACE)
-        producer = cleanup.enter_context(Producer(client, "access"))
+        producer = cleanup.enter_context(Producer(client, "access", pause_s=1.0))
         stack.kubectl.apply(claim("taken"), *processors(), *stateful(), namespace=NAMESPACE)
         yield Story(
             stack=stack,
@@ -205,7 +205,7 @@ def stateful() -> list[Object]:
         heartbeatIntervalSeconds=2,
         deletionPolicy="Delete",
         pipeline={
-            "trigger": {"intervalSeconds": 1},
+            "trigger": {"intervalSeconds": 2},
             "stateful": True,
             "state": {"size": "1Gi"},
             "python": {"function": "once:run", "configMap": {"name": "once"}},

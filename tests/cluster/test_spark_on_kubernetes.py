@@ -18,7 +18,7 @@ from tests.cluster import lines
 from tests.cluster.kubectl import Object, eventually
 from tests.cluster.lines import Producer
 from tests.cluster.release import Release
-from tests.cluster.stack import SHORT_LIFE, Stack, consumer_group
+from tests.cluster.stack import Stack, consumer_group
 
 NAMESPACE = "executors"
 NAME = "far"
@@ -79,7 +79,7 @@ def story(release: Release) -> Iterator[Story]:
         client = cleanup.enter_context(stack.client(PROJECT))
         client.create_project()
         client.create_logstore("access", shards=2)
-        producer = cleanup.enter_context(Producer(client, "access"))
+        producer = cleanup.enter_context(Producer(client, "access", pause_s=1.0))
         stack.kubectl.apply(*objects(), namespace=NAMESPACE)
         yield Story(stack=stack, producer=producer, sink=sink)
 
@@ -96,16 +96,16 @@ def objects() -> list[Object]:
             "resources": {"requests": {"storage": "1Gi"}},
         },
     }
-    conf = {**SHORT_LIFE["conf"], "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
     group = consumer_group(
         NAME,
         project=PROJECT,
         deletionPolicy="Delete",
         pipeline={
+            "trigger": {"intervalSeconds": 2},
             "python": {"function": "far:run", "configMap": {"name": "far"}},
             "sink": {"parquet": {"path": "lines", "volumeClaim": "far-sink"}},
         },
-        spark={"master": KUBERNETES, "cores": CORES, "executors": {"cpu": "100m"}, "conf": conf},
+        spark={"master": KUBERNETES, "cores": CORES, "executors": {"cpu": "100m"}},
     )
     return [code, claim, group]
 

@@ -20,11 +20,12 @@ from tests.cluster.agreement import Group, Places
 from tests.cluster.kubectl import Object, eventually
 from tests.cluster.life import LOGSTORE, NAME, NAMESPACE, SHARDS, Story
 from tests.cluster.release import Release
-from tests.cluster.stack import SERVICE_NAMESPACE, SHORT_LIFE, example
+from tests.cluster.stack import SERVICE_NAMESPACE, example
 
 RESTART_BOUND_S = 600  # the group's timeout: longer than a worker's restarts on a busy machine
 UNSEEN = 2  # of hundreds of requests; one may fail on a busy machine
-BUSY_S = 0.1
+# Seconds from one log group to the next. Each costs a micro-batch, so they are few.
+BUSY_S = 0.4
 QUIET_S = 2.0
 SQL = """SELECT contents['file'] AS file, TRY_CAST(contents['pass'] AS BIGINT) AS pass,
 TRY_CAST(contents['number'] AS BIGINT) AS number, contents['line'] AS line FROM logs"""
@@ -46,7 +47,7 @@ def story(release: Release, request: pytest.FixtureRequest) -> Iterator[Story]:
         reported = Story(
             release=release, say=_terminal(request), sink=sink / "access", client=client, group=group
         )
-        reported.produce(lines.PAUSE_S)
+        reported.produce(QUIET_S)
         try:
             yield reported
         finally:
@@ -128,9 +129,9 @@ def a_broken_query_stops_one_worker_and_moves_no_shard(story: Story) -> None:
     story.stack.kubectl.apply(_claim(), namespace=NAMESPACE)
     before = life.pods(story)
     sink = {"logstore": None, "parquet": {"path": "access", "volumeClaim": "life-sink"}}
-    pipeline = {"sql": f"{SQL} WHERE nonsense = 1", "sink": sink}
+    pipeline = {"sql": f"{SQL} WHERE nonsense = 1", "sink": sink, "trigger": {"intervalSeconds": 3}}
     with _no_shard_moves(story):
-        story.patch(timeoutSeconds=RESTART_BOUND_S, inOrder=True, pipeline=pipeline, spark=SHORT_LIFE)
+        story.patch(timeoutSeconds=RESTART_BOUND_S, inOrder=True, pipeline=pipeline)
         message = story.stack.wait_condition(
             NAME, NAMESPACE, "WorkersAvailable", status="False", reason="InvalidPipeline"
         )
@@ -335,6 +336,7 @@ def _autoscaler() -> Object:
     result = next(one for one in example("hpa-external.yaml") if one["kind"] == "HorizontalPodAutoscaler")
     spec = result["spec"]
     spec["scaleTargetRef"]["name"] = NAME
+    spec["maxReplicas"] = SHARDS
     spec["metrics"][0]["external"]["metric"]["selector"]["matchLabels"]["consumerGroup"] = NAME
     return {**result, "metadata": {"name": NAME}}
 
