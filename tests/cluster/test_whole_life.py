@@ -151,8 +151,11 @@ def a_rolling_restart_with_a_right_one_moves_no_shard(story: Story) -> None:
     group = life.group_at_service(story)
     assert (group.timeout_s, group.order) == (RESTART_BOUND_S, True)
     eventually(lambda: lines.in_parquet(story.sink) or None, what="first rows in the sink")
+    # But for the broken one, which may end by itself while the hook runs.
+    broken, _ = before[f"{NAME}-1"]
     events = story.stack.kubectl.list("event", NAMESPACE)
-    assert "FailedPreStopHook" not in {event["reason"] for event in events}
+    others = {event["reason"] for event in events if event["involvedObject"].get("uid") != broken}
+    assert "FailedPreStopHook" not in others
 
 
 @contextmanager
