@@ -73,7 +73,7 @@ def test_the_cluster_tests_are_what_is_run_on_kind() -> None:
         ["make", "-n", "test-cluster"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert said.stdout.rstrip().endswith("-m tests.suite cluster")
-    files = ["tests/cluster/test_first_light.py", "tests/cluster/test_whole_life.py"]
+    files = ["tests/cluster/test_kinds_of_workers.py", "tests/cluster/test_whole_life.py"]
     (*arguments, folder) = CLUSTER.arguments
     assert folder == "tests/cluster"
     collect = [sys.executable, "-m", "pytest", *arguments, *files, "--collect-only", "-q"]

@@ -58,7 +58,9 @@ class Recipe:
 
     def command(self, out: Path, go: str = "go") -> list[str]:
         """One `go build` for all programs, so that packages they share are compiled once."""
-        options = ["-v", "-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {self.flags}".strip()]
+        # The linker leaves out what debuggers need, so the compiler does not even write it.
+        lean = ["-gcflags=all=-dwarf=false", "-ldflags", f"-s -w {self.flags}".strip()]
+        options = ["-v", "-trimpath", "-buildvcs=false", *lean]
         return [go, "build", *options, "-o", f"{out}/", *self.arguments]
 
     def lock(self) -> Path:

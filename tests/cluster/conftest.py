@@ -23,14 +23,21 @@ def stack(cluster: Cluster) -> Stack:  # noqa: F811
     return deployed
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def release(cluster: Cluster, helm: Path) -> Release:  # noqa: F811
     """Service and two operators running on the cluster by the chart, in the place of `stack`."""
     installed = Release(Stack(cluster), helm)
     try:
         installed.stack.remove_earlier()
-        installed.install(resyncSeconds=5, externalMetrics={"enabled": True})
+        installed.install(
+            resyncSeconds=2, externalMetrics={"enabled": True}, sparkOnKubernetes={"enabled": True}
+        )
     except BaseException:
         print(installed.stack.explain())
         raise
     return installed
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The chart takes the place of the manifests, so the tests of the manifests come first."""
+    items.sort(key=lambda item: "release" in getattr(item, "fixturenames", ()))

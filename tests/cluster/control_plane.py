@@ -193,7 +193,7 @@ def controller_manager(plan: Plan) -> list[str]:
         "--use-service-account-credentials=true",
         "--leader-elect=false",
         "--profiling=false",
-        "--horizontal-pod-autoscaler-sync-period=5s",  # a third of the stock one: the tests wait for it
+        "--horizontal-pod-autoscaler-sync-period=1s",  # of 15 s: the tests wait for it
     ]
 
 

@@ -20,7 +20,7 @@ from tests.cluster.watching import HoldersWatch, PodsWatch
 NAMESPACE = "default"  # the notes' own
 NAME = "first"
 LOGSTORE = "access"
-SHARDS = 4
+SHARDS = 2
 
 
 @dataclass(kw_only=True)
@@ -60,15 +60,15 @@ def workers(number: int) -> set[str]:
 
 def pods(story: Story) -> dict[str, tuple[str, int]]:
     """Uid and restarts of each worker pod that is not being deleted, by name."""
-    pods = story.stack.kubectl.list("pods", NAMESPACE, f"app.kubernetes.io/instance={NAME}")
+    pods = story.stack.kubectl.list("pod", NAMESPACE, f"app.kubernetes.io/instance={NAME}")
     remaining = (pod for pod in pods if "deletionTimestamp" not in pod["metadata"])
     return {pod["metadata"]["name"]: (pod["metadata"]["uid"], restarts(pod)) for pod in remaining}
 
 
-def all_new(story: Story, before: dict[str, str]) -> bool:
+def all_new(story: Story, before: dict[str, tuple[str, int]]) -> bool:
     """As many pods as before are ready, and none of those."""
     now = story.stack.workers(NAME, NAMESPACE)
-    return now.keys() == before.keys() and not set(now.values()) & set(before.values())
+    return now.keys() == before.keys() and not set(now.values()) & {uid for uid, _ in before.values()}
 
 
 def restarts(pod: Object) -> int:

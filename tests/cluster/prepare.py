@@ -1,7 +1,8 @@
-"""Everything that the cluster tests need beforehand, in one command.
+"""Everything that tests need beforehand, in one command: no test fetches or compiles anything afterwards.
 
 `make test` starts it in the background and continues with other tests; the cluster's fixture waits for what
-is not ready by then.
+is not ready by then. There are two lanes side by side, since what Go compiles computes all the time, while
+packages, Java and images often wait for the network.
 
 ``python -m tests.cluster.prepare``               packages, programs, images; waits until they are ready
 ``python -m tests.cluster.prepare --background``  the same, by a process that outlives the command
@@ -14,6 +15,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 
 from loghub.worker_contract import ENV_CLASS_ARCHIVE
@@ -24,6 +27,7 @@ from tests.compat.kafka import other_languages
 from tests.loghub_worker.sink import spark_reader
 
 NICE = 10
+Step = Callable[[], object]
 
 
 def prepare(*, cluster_only: bool = False) -> list[str]:
@@ -34,7 +38,24 @@ def prepare(*, cluster_only: bool = False) -> list[str]:
     except provider.ClusterUnavailableError as error:
         problems.append(str(error))
         upstream = False
-    for step in _steps(upstream=upstream, cluster_only=cluster_only):
+    stopped = threading.Event()
+    lanes = (_compiled(upstream, cluster_only), _fetched(upstream, cluster_only))
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        done = [pool.submit(_do, lane, stopped) for lane in lanes]
+        try:
+            problems += chain.from_iterable(one.result() for one in done)
+        except BaseException:  # Ctrl-C, which has ended what was running
+            stopped.set()
+            raise
+    return problems if cluster_only else problems + _do(_of_clients(), stopped)
+
+
+def _do(steps: list[Step], stopped: threading.Event) -> list[str]:
+    """One after the other; returns what went wrong."""
+    problems = []
+    for step in steps:
+        if stopped.is_set():
+            break
         try:
             step()
         # A missing image, say, must not keep the apiserver's tests from running.
@@ -43,25 +64,32 @@ def prepare(*, cluster_only: bool = False) -> list[str]:
     return problems
 
 
-def _steps(*, upstream: bool, cluster_only: bool) -> list[Callable[[], object]]:
-    """In this order: seconds first, and images last, which only the last tests need."""
-    steps: list[Callable[[], object]] = [
-        lambda: packages.install(
-            packages.ALL if upstream else {**packages.FOR_APISERVER, **packages.FOR_SINKS}
-        ),
-        java.install,
-        *([] if cluster_only else [kafka.install, spark_reader.install]),  # before the archive of all jars
-        _archive_classes,
-    ]
+def _compiled(upstream: bool, cluster_only: bool) -> list[Step]:
+    steps: list[Step] = []
     if upstream or not cluster_only:  # kind brings a Kubernetes of its own, but no apiserver without nodes
         steps.append(build.ensure)
-    steps.append(chart_tools.ensure_all)  # after the programs that they share packages with
+    # After the programs that they share packages with. A story on the cluster needs the S3 server.
+    return [*steps, chart_tools.ensure_all, s3_server.program]
+
+
+def _fetched(upstream: bool, cluster_only: bool) -> list[Step]:
+    """The archive of Spark's classes comes after all jars, and images after the packages that build them."""
+    wanted = packages.ALL if upstream else {**packages.FOR_APISERVER, **packages.FOR_SINKS}
+    steps: list[Step] = [lambda: packages.install(wanted), java.install]
     if not cluster_only:
-        steps += [s3_server.program, consumers.install, other_languages.install]
-        steps.append(lambda: locked.environment("connect"))
+        steps += [kafka.install, spark_reader.install]
+    steps.append(_archive_classes)
     if upstream:
         steps.append(_build_images)
+    if not cluster_only:
+        steps.append(lambda: locked.environment("connect"))
+        steps.append(lambda: locked.folder("worker-pandas", without="dev"))
     return steps
+
+
+def _of_clients() -> list[Step]:
+    """These are compiled by Go and by Java."""
+    return [consumers.install, other_languages.install]
 
 
 def _build_images() -> None:

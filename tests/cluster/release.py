@@ -22,6 +22,8 @@ NAME = "loghub"
 OPERATOR = "loghub-loghub-operator"  # Deployment and Lease
 CHART = paths.REPOSITORY / "charts" / "loghub-operator"
 GUARD_S = 240.0
+# Of workers that live for minutes: the JVM's second compiler would not pay.
+_WORKER = {"name": "worker", "env": [{"name": "JAVA_TOOL_OPTIONS", "value": "-XX:TieredStopAtLevel=1"}]}
 _KAFKA = 9092
 # By its environment, since a pod's process cannot be killed from within. Another one may end with the first.
 _KILL = """for found in $(grep -lzx "LOGHUB_POD_NAME=$0" /proc/[0-9]*/environ 2>/dev/null)
@@ -116,7 +118,7 @@ class Release:
         images = {part: _image(name) for part, name in self.stack.cluster.images.items()}
         return {
             "image": images["operator"],
-            "worker": {"image": images["worker"]},
+            "worker": {"image": images["worker"], "podTemplate": {"spec": {"containers": [_WORKER]}}},
             "embeddedService": {
                 "enabled": True,
                 "image": images["service"],

@@ -4,10 +4,8 @@ Applies the same manifests that users apply, with this checkout's images and wit
 """
 
 import json
-import os
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,26 +77,13 @@ class Stack:
         self.make_volume("service-data", namespace=SERVICE_NAMESPACE, claim="data-loghub-service-0")
         self.kubectl.apply(*self.manifests())
         self.make_secret(SERVICE_NAMESPACE)
-        self._wait_deployed()
-
-    def add(self, component: str) -> None:
-        """Deploy a component of `deploy/` besides; returns when the operator has it."""
-        self.kubectl.apply(*self.manifests(component))
-        self._wait_deployed()
-
-    def _wait_deployed(self) -> None:
         wait = ("rollout", "status", "--timeout=180s")
         self.kubectl.run(*wait, "statefulset/loghub-service", "-n", SERVICE_NAMESPACE, guard_s=200)
         self.kubectl.run(*wait, "deployment/loghub-operator", "-n", OPERATOR_NAMESPACE, guard_s=200)
 
-    def manifests(self, *components: str) -> list[Object]:
-        """What `kubectl apply -k deploy` applies, with these components and the images of this checkout."""
-        deploy = paths.REPOSITORY / "deploy"
-        with tempfile.TemporaryDirectory() as folder:
-            at = os.path.relpath(deploy, folder)
-            own = {"resources": [at], "components": [f"{at}/{one}" for one in components]}
-            Path(folder, "kustomization.yaml").write_text(json.dumps(own))
-            text = self.kubectl.run("kustomize", folder)
+    def manifests(self) -> list[Object]:
+        """What `kubectl apply -k deploy` applies, with the images of this checkout."""
+        text = self.kubectl.run("kustomize", str(paths.REPOSITORY / "deploy"))
         return [self._with_images(one) for one in yaml.safe_load_all(text) if one]
 
     def _with_images(self, value: Any) -> Any:
@@ -177,7 +162,7 @@ class Stack:
 
     def workers(self, name: str, namespace: str) -> dict[str, str]:
         """Uid by name of the ready worker pods that are not being deleted."""
-        pods = self.kubectl.list("pods", namespace, f"app.kubernetes.io/instance={name}")
+        pods = self.kubectl.list("pod", namespace, f"app.kubernetes.io/instance={name}")
         return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods if is_ready(pod)}
 
     # --- when something went wrong -----------------------------------------------------------

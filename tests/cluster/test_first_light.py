@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
 from loghub.client.http import HttpLogHub
-from tests.cluster import ip_family, lines
+from tests.cluster import addresses, lines
 from tests.cluster.kubectl import eventually
 from tests.cluster.lines import Producer
 from tests.cluster.stack import Stack, example
@@ -26,7 +25,7 @@ NAME = "access-log"
 COPY = "copy-logstore"
 SHARDS = 3
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900, func_only=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep(minutes=10), pytest.mark.timeout(900, func_only=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +56,12 @@ def story(stack: Stack) -> Iterator[Story]:
 def test_first_light(story: Story) -> None:
     try:
         the_group_starts_and_shows_itself(story)
-        every_address_is_of_the_chosen_family(story)
+        addresses.every_address_is_of_the_chosen_family(story.stack.kubectl)
         a_worker_is_added_by_the_load(story)
         more_workers_than_shards_are_refused_with_a_reason(story)
         a_killed_pod_comes_back_and_consumes(story)
         a_broken_query_stops_one_worker_only(story)
-        the_project_has_a_name_in_the_cluster(story)
+        addresses.the_project_has_a_name(story.stack.kubectl, "demo", pod=f"{NAME}-0", namespace=NAMESPACE)
         every_line_is_in_the_sink_once(story)
         a_logstore_is_copied(story)
         deleting_follows_the_policy(story)
@@ -87,14 +86,6 @@ def shown_lag_s(story: Story) -> int | None:
     assert head.split() == ["NAME", "PHASE", "READY", "UP-TO-DATE", "REASON", "SHARDS", "LAG(S)", "AGE"]
     *shown, lag_s, _ = row.split()
     return int(lag_s) if shown == [NAME, "Running", "2/2", "2", "Running", str(SHARDS)] else None
-
-
-def every_address_is_of_the_chosen_family(story: Story) -> None:
-    kubectl = story.stack.kubectl
-    pods = [one["ip"] for pod in kubectl.list("pods") for one in pod["status"].get("podIPs", [])]
-    services = [one for service in kubectl.list("services") for one in service["spec"]["clusterIPs"]]
-    addresses = [one for one in (*pods, *services) if one != "None"]
-    assert {ip_address(one).version for one in addresses} == {ip_family.chosen().version}
 
 
 def a_worker_is_added_by_the_load(story: Story) -> None:
@@ -150,14 +141,6 @@ def a_broken_query_stops_one_worker_only(story: Story) -> None:
     eventually(lambda: lines.in_parquet(story.sink).total() > arrived, what="the others going on")
     kubectl.patch("lhcg", NAME, NAMESPACE, {"spec": {"pipeline": {"sql": query}}})
     wait_held(story, {f"{NAME}-{ordinal}" for ordinal in range(SHARDS)})
-
-
-def the_project_has_a_name_in_the_cluster(story: Story) -> None:
-    service = story.stack.kubectl.get("service", "demo", "loghub")
-    assert service is not None
-    code = "import socket; print(socket.getaddrinfo('demo.loghub.svc', 80)[0][4][0])"
-    text = ("exec", f"{NAME}-0", "-n", NAMESPACE, "--", "python", "-c", code)
-    assert story.stack.kubectl.run(*text).strip() == service["spec"]["clusterIP"]
 
 
 def every_line_is_in_the_sink_once(story: Story) -> None:

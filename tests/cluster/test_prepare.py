@@ -1,5 +1,7 @@
 """What is fetched, installed and compiled before the tests that need it, without doing any of it."""
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,20 +62,24 @@ def test_missing_packages_are_named_with_the_command_to_install_them(monkeypatch
             attempt(wanted)
 
 
-JARS, CLIENTS = "kafka reader", "sls-clients kafka-clients connect"
-
-
 @pytest.mark.parametrize(
-    ("chosen", "cluster_only", "steps"),
+    ("chosen", "cluster_only", "compiled", "fetched"),
     [
-        ("upstream", False, f"packages java {JARS} build tools s3 {CLIENTS} images"),
-        ("kind", False, f"packages java {JARS} build tools s3 {CLIENTS}"),
-        ("kind", True, "packages java tools"),
-        ("", False, f"packages java {JARS} build tools s3 {CLIENTS}"),  # neither Docker nor root
+        (
+            "upstream",
+            False,
+            "build tools s3",
+            "packages java kafka jars archive images connect pandas",
+        ),
+        ("upstream", True, "build tools s3", "packages java archive images"),
+        ("kind", False, "build tools s3", "packages java kafka jars archive connect pandas"),
+        ("kind", True, "tools s3", "packages java archive"),
+        # neither Docker nor root
+        ("", False, "build tools s3", "packages java kafka jars archive connect pandas"),
     ],
 )
 def test_each_selection_of_tests_prepares_what_it_needs(
-    monkeypatch: pytest.MonkeyPatch, chosen: str, cluster_only: bool, steps: str
+    monkeypatch: pytest.MonkeyPatch, chosen: str, cluster_only: bool, compiled: str, fetched: str
 ) -> None:
     """An apiserver needs no root, so its programs are compiled even where no cluster can be."""
     done: list[str] = []
@@ -88,20 +94,43 @@ def test_each_selection_of_tests_prepares_what_it_needs(
         raise build.BuildError("no Go here")
 
     monkeypatch.setattr(provider, "choose", choose)
-    monkeypatch.setattr(packages, "install", lambda wanted: done.append("packages"))
+
+    def note(name: str) -> Callable[..., None]:
+        return lambda *arguments, **options: done.append(name)
+
+    monkeypatch.setattr(packages, "install", note("packages"))
     monkeypatch.setattr(packages, "missing", lambda wanted: [])
-    monkeypatch.setattr(java, "install", lambda: done.append("java"))
-    monkeypatch.setattr(prepare, "_archive_classes", lambda: None)
-    monkeypatch.setattr(kafka, "install", lambda: done.append("kafka"))
-    monkeypatch.setattr(spark_reader, "install", lambda: done.append("reader"))
+    monkeypatch.setattr(java, "install", note("java"))
+    monkeypatch.setattr(kafka, "install", note("kafka"))
+    monkeypatch.setattr(spark_reader, "install", note("jars"))
+    monkeypatch.setattr(prepare, "_archive_classes", note("archive"))
     monkeypatch.setattr(build, "ensure", fail)
-    monkeypatch.setattr(chart_tools, "ensure_all", lambda: done.append("tools"))
-    monkeypatch.setattr(s3_server, "program", lambda: done.append("s3"))
-    monkeypatch.setattr(consumers, "install", lambda: done.append("sls-clients"))
-    monkeypatch.setattr(other_languages, "install", lambda: done.append("kafka-clients"))
-    monkeypatch.setattr(locked, "environment", done.append)
-    monkeypatch.setattr(images, "ensure_all", lambda: done.append("images"))
+    monkeypatch.setattr(chart_tools, "ensure_all", note("tools"))
+    monkeypatch.setattr(s3_server, "program", note("s3"))
+    monkeypatch.setattr(images, "ensure_all", note("images"))
+    monkeypatch.setattr(locked, "environment", note("connect"))
+    monkeypatch.setattr(locked, "folder", note("pandas"))
+    monkeypatch.setattr(consumers, "install", note("clients"))
+    monkeypatch.setattr(other_languages, "install", note("other clients"))
     problems = prepare.prepare(cluster_only=cluster_only)
-    assert " ".join(done) == steps, "one that fails keeps none of the others from being done"
+    clients = [] if cluster_only else ["clients", "other clients"]
+    assert [name for name in done if name in compiled.split()] == compiled.split()
+    assert [name for name in done if name in fetched.split()] == fetched.split(), "in this order"
+    assert done[len(compiled.split()) + len(fetched.split()) :] == clients, "after both lanes"
     wanted = ([] if chosen else ["no cluster here"]) + (["no Go here"] if "build" in done else [])
-    assert problems == wanted
+    assert problems == wanted, "one that fails keeps none of the others from being done"
+
+
+def test_an_interrupted_lane_begins_nothing_more() -> None:
+    stopped, done = threading.Event(), []
+    assert prepare._do([stopped.set, lambda: done.append("next")], stopped) == []
+    assert done == []
+
+
+def test_neither_lane_waits_for_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step is over only when the other lane's has begun."""
+    both = threading.Barrier(2, timeout=120)
+    monkeypatch.setattr(prepare, "_compiled", lambda upstream, cluster_only: [both.wait])
+    monkeypatch.setattr(prepare, "_fetched", lambda upstream, cluster_only: [both.wait])
+    monkeypatch.setattr(provider, "choose", lambda: "upstream")
+    assert prepare.prepare(cluster_only=True) == []

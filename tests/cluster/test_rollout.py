@@ -29,7 +29,7 @@ def run(logs):
     return logs.selectExpr("contents")
 """
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900, func_only=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep(minutes=10), pytest.mark.timeout(900, func_only=True)]
 
 
 @pytest.fixture

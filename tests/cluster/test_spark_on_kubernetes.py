@@ -17,13 +17,15 @@ from loghub.worker_contract import KUBERNETES
 from tests.cluster import lines
 from tests.cluster.kubectl import Object, eventually
 from tests.cluster.lines import Producer
-from tests.cluster.stack import SHORT_LIFE, Stack, consumer_group
+from tests.cluster.release import Release
+from tests.cluster.stack import Stack, consumer_group
 
 NAMESPACE = "executors"
 NAME = "far"
 WORKER = f"{NAME}-0"
 PROJECT = "executors"
 EXECUTORS = "app.kubernetes.io/name=loghub-executor"
+CORES = 1  # each executor has one, and costs as much as starting a worker
 # Holds a task while a file exists, and says in which pod.
 MODULE = """
 import os, socket, time
@@ -55,7 +57,7 @@ class Story:
 
     def executors(self) -> dict[str, Object]:
         """The executors that run, by name."""
-        pods = self.stack.kubectl.list("pods", NAMESPACE, EXECUTORS)
+        pods = self.stack.kubectl.list("pod", NAMESPACE, EXECUTORS)
         running = (one for one in pods if "deletionTimestamp" not in one["metadata"])
         return {one["metadata"]["name"]: one for one in running if one["status"]["phase"] == "Running"}
 
@@ -65,8 +67,8 @@ class Story:
 
 
 @pytest.fixture
-def story(stack: Stack) -> Iterator[Story]:
-    stack.add("spark-on-kubernetes")
+def story(release: Release) -> Iterator[Story]:
+    stack = release.stack
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     stack.kubectl.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
@@ -77,7 +79,7 @@ def story(stack: Stack) -> Iterator[Story]:
         client = cleanup.enter_context(stack.client(PROJECT))
         client.create_project()
         client.create_logstore("access", shards=2)
-        producer = cleanup.enter_context(Producer(client, "access"))
+        producer = cleanup.enter_context(Producer(client, "access", pause_s=1.0))
         stack.kubectl.apply(*objects(), namespace=NAMESPACE)
         yield Story(stack=stack, producer=producer, sink=sink)
 
@@ -94,16 +96,16 @@ def objects() -> list[Object]:
             "resources": {"requests": {"storage": "1Gi"}},
         },
     }
-    conf = {**SHORT_LIFE["conf"], "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
     group = consumer_group(
         NAME,
         project=PROJECT,
         deletionPolicy="Delete",
         pipeline={
+            "trigger": {"intervalSeconds": 2},
             "python": {"function": "far:run", "configMap": {"name": "far"}},
             "sink": {"parquet": {"path": "lines", "volumeClaim": "far-sink"}},
         },
-        spark={"master": KUBERNETES, "cores": 2, "executors": {"cpu": "100m"}, "conf": conf},
+        spark={"master": KUBERNETES, "cores": CORES, "executors": {"cpu": "100m"}},
     )
     return [code, claim, group]
 
@@ -123,7 +125,7 @@ def test_executors_are_pods_of_their_worker(story: Story) -> None:
 
 def lines_arrive_through_executors(story: Story) -> None:
     eventually(lambda: lines.in_parquet(story.sink / "lines") or None, what="first rows in the sink")
-    eventually(lambda: len(story.executors()) == 2, what="an executor for each core")
+    eventually(lambda: len(story.executors()) == CORES, what="an executor for each core")
 
 
 def executors_are_like_their_worker_and_have_no_rights(story: Story) -> None:
@@ -204,8 +206,8 @@ def the_next_process_of_the_worker_removes_the_executors_of_the_one_before(story
     kill += " and p.parent.name not in ('1', str(os.getpid()))]"
     story.stack.kubectl.run("exec", WORKER, "-n", NAMESPACE, "--", "python", "-c", kill)
     eventually(lambda: restarts(story) == 1, what="the container to be started again")
-    eventually(lambda: len(set(story.executors()) - before) == 2, what="executors of the new process")
-    pods = {one["metadata"]["name"] for one in story.stack.kubectl.list("pods", NAMESPACE, EXECUTORS)}
+    eventually(lambda: len(set(story.executors()) - before) == CORES, what="executors of the new process")
+    pods = {one["metadata"]["name"] for one in story.stack.kubectl.list("pod", NAMESPACE, EXECUTORS)}
     assert not pods & before
 
 
@@ -219,5 +221,5 @@ def every_line_is_in_the_sink_once(story: Story) -> None:
 def deleting_the_group_removes_executors_and_rights(story: Story) -> None:
     kubectl = story.stack.kubectl
     kubectl.run("delete", "lhcg", NAME, "-n", NAMESPACE, "--timeout=180s", guard_s=200)
-    eventually(lambda: not kubectl.list("pods", NAMESPACE), what="no pods", pause_s=0.5)
-    eventually(lambda: not kubectl.list("rolebindings", NAMESPACE), what="no rights", pause_s=0.5)
+    eventually(lambda: not kubectl.list("pod", NAMESPACE), what="no pods")
+    eventually(lambda: not kubectl.list("rolebinding", NAMESPACE), what="no rights")

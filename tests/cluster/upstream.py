@@ -89,6 +89,7 @@ class Upstream:
             return
         self.processes.stop("kubelet")
         host.end_containers(self.folder)
+        self.processes.kill("apiserver")  # asked, it would wait for those who watch
         self.processes.stop()
         host.sweep(self.folder)
         mounts.unmount_below(self.containerd_root)

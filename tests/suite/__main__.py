@@ -48,35 +48,40 @@ class Suite:
         if not self._commands.interrupted:
             self._commands.run({"prepare": [sys.executable, "-m", "tests.cluster.prepare", *arguments]})
 
-    def run_parts(self, *parts: Part, environment: dict[str, str] | None = None) -> None:
+    def run_parts(self, *parts: Part) -> None:
         """Run them at the same time."""
         if self._commands.interrupted:
             return
-        ended = self._commands.run(
-            {part.name: self._command(part.name, part.arguments, environment) for part in parts}
-        )
+        ended = self._commands.run({part.name: self._command(part) for part in parts})
         for part in parts:
             result = record.read(self._folder / f"{part.name}.json")
             self.run.parts.append(Ran(part=part, record=result, wall_s=ended[part.name].wall_s))
 
-    def _command(
-        self, name: str, arguments: tuple[str, ...], environment: dict[str, str] | None = None
-    ) -> list[str]:
-        settings = {record.ENV_RECORD: str(self._folder / f"{name}.json"), **(environment or {})}
+    def _command(self, part: Part) -> list[str]:
+        settings = {record.ENV_RECORD: str(self._folder / f"{part.name}.json"), **part.environment}
         variables = [f"{key}={value}" for key, value in settings.items()]
-        return ["env", *variables, sys.executable, "-m", "pytest", "-p", "tests.suite.record", *arguments]
+        return [
+            "env",
+            *variables,
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "tests.suite.record",
+            *part.arguments,
+        ]
 
     def run_failed_again(self) -> None:
         """Each alone; what passes is unsteady."""
         failures = self.run.failures()
-        again = [failure for failure in failures if failure.is_a_test]
-        if os.environ.get(ENV_STRICT) == "1" or len(again) > MOST_RUN_AGAIN or self._commands.interrupted:
+        tests = [failure for failure in failures if failure.is_a_test]
+        if os.environ.get(ENV_STRICT) == "1" or len(tests) > MOST_RUN_AGAIN or self._commands.interrupted:
             return
-        for number, failure in enumerate(again):
+        for number, failure in enumerate(tests):
             print(f"\nonce more, alone: {failure.nodeid}", flush=True)
-            name = f"again-{number}"
-            self._commands.run({name: self._command(name, ("-q", failure.nodeid))})
-            result = record.read(self._folder / f"{name}.json")
+            again = Part(name=f"again-{number}", arguments=("-q", failure.nodeid))
+            self._commands.run({again.name: self._command(again)})
+            result = record.read(self._folder / f"{again.name}.json")
             if result is not None and not result.failures and result.outcomes:
                 self.run.unsteady.append(failure.nodeid)
                 keep(failure, self._unsteady)
@@ -133,7 +138,7 @@ def deep(minutes: float | None, number: int) -> int:
         minutes -= IPV6_FROM_MINUTES / 2
     suite.run_parts(slice_of_deep(minutes) if minutes else DEEP)
     if with_ipv6:
-        suite.run_parts(IPV6, environment={"LOGHUB_TEST_IP_FAMILY": "ipv6"})
+        suite.run_parts(IPV6)
     status = suite.finish()
     print(f"seed {number}; the same again: {again}", flush=True)
     return status

@@ -304,7 +304,7 @@ class _Parent:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        """Skip the end of the interpreter: libraries end threads there that stayed in the parent, and crash."""
+        """Skip the end of the interpreter, where libraries crash whose threads stayed in the parent."""
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -6,7 +6,10 @@ budget is named in the last line of a run; machines differ, so it does not fail.
 """
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tests.cluster import ip_family
 
 # Tests wait a lot for processes and timers, so there is one process more than cores.
 MOST_PROCESSES = 8
@@ -21,6 +24,7 @@ class Part:
 
     name: str
     arguments: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
     wall_s: float | None = None
     cpu_s: float | None = None
 
@@ -51,7 +55,11 @@ CLUSTER = Part(
     cpu_s=300,
 )
 DEEP = Part(name="deep", arguments=(*FORKS, f"--forks={PROCESSES}", "-m", "deep and not node"))
-IPV6 = Part(name="ipv6", arguments=("-m", "node", "tests/cluster"))
+IPV6 = Part(
+    name="ipv6",
+    arguments=("-m", "node", "tests/cluster"),
+    environment={ip_family.OVERRIDE: ip_family.IPV6.name},
+)
 
 
 def slice_of_deep(minutes: float) -> Part:

@@ -63,9 +63,7 @@ class Stage:
             await asyncio.sleep(0.01)
 
 
-def play(
-    story: Callable[[Stage], Awaitable[None]], *tokens: str, clock: SystemClock | None = None
-) -> Stage:
+def play(story: Callable[[Stage], Awaitable[None]], *tokens: str, clock: SystemClock | None = None) -> Stage:
     on = Stage(*(tokens or ("one",)))
 
     async def run() -> None:
