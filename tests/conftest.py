@@ -15,6 +15,7 @@ import pytest
 
 from tests import java, spark_slots
 from tests.cluster.fixtures import apiserver, apiserver_of_its_own, s3, versitygw  # noqa: F401 - fixtures
+from tests.spark_session import spark, spark_state  # noqa: F401 - fixtures
 from tests.totals import pytest_terminal_summary  # noqa: F401 - a hook
 
 # No deadline and no fresh randomness: other work on the machine must not fail a test, and the
@@ -46,11 +47,22 @@ def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks tests that need a program that is compiled first: `make test` runs it afterwards."""
     for item in items:
-        for fixture in MARKS.keys() & set(getattr(item, "fixturenames", ())):
+        for fixture in MARKS.keys() & set(fixtures_of(item)):
             item.add_marker(MARKS[fixture])
-    # The longest come first, so that none of them is left alone at the end of a run in several processes.
-    # As pytest-xdist hands out a run in thirds, say, they also share one Spark in one of the processes.
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    # The longest come first, so that none of them is left alone at the end of a run in several processes, and
+    # first of all those that share a session: pytest-xdist gives each process a run of tests in their order,
+    # so these are in one process, or two, and only there a JVM starts for them.
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    if item.get_closest_marker("spark") is None:
+        return 2
+    return 0 if "spark" in fixtures_of(item) else 1
+
+
+def fixtures_of(item: pytest.Item) -> list[str]:
+    return getattr(item, "fixturenames", [])
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

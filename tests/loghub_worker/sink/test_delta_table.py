@@ -24,6 +24,7 @@ from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.delta_files import ABANDONED_S
 from loghub_worker.sink.range_claims import ShardIncarnation
+from tests.loghub_worker.sink import delta_child
 from tests.loghub_worker.sink.commit_log_child import date_back
 from tests.loghub_worker.sink.delta_child import BEGIN, END, SHARDS
 from tests.loghub_worker.sink.delta_tables import (
@@ -36,6 +37,9 @@ from tests.loghub_worker.sink.delta_tables import (
     table_sink,
 )
 from tests.support import ROOT
+
+# A table of files takes half a second for a few commits.
+pytestmark = pytest.mark.long
 
 GUARD_S = 120
 NO_BUCKET: Mapping[str, str] = {}
@@ -78,7 +82,6 @@ def deliver(sink: Any, begin: int, end: int) -> None:
     sink.publish(batch, (Range(0, begin, end),), lambda: True)
 
 
-@pytest.mark.long
 def test_four_racing_writers_deliver_everything_once(tmp_path: Path) -> None:
     printed = run(*(start(tmp_path, f"w-{number}") for number in range(4)))
     won, refused = (sum(map(int, column)) for column in zip(*map(str.split, printed), strict=True))
@@ -87,14 +90,15 @@ def test_four_racing_writers_deliver_everything_once(tmp_path: Path) -> None:
     assert len(list((tmp_path / "table").glob("*.parquet"))) == won, "files of refused batches are removed"
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("step", ["file placed", "session checked", "committed"])
+@pytest.mark.parametrize(
+    "step", ["file placed", pytest.param("session checked", marks=pytest.mark.deep), "committed"]
+)
 def test_a_worker_that_is_killed_leaves_nothing_half_done(tmp_path: Path, step: str) -> None:
     victim = start(tmp_path, "w-0", step, 4)
     run(victim)
     assert victim.returncode == -9
     assert 0 < delivered(tmp_path / "table").total() < everything().total()
-    run(start(tmp_path, "w-0"))
+    delta_child.main(str(tmp_path), "w-0", "-", "0")
     assert delivered(tmp_path / "table") == everything()
     assert list(tmp_path.glob("table/_loghub/p/l/g/stage/*")) == [], "its staged files are removed"
 
@@ -132,7 +136,14 @@ def stalled(sink: Any, step: str, **how: Any) -> Iterator[list[BaseException]]:
     assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("step", ["file placed", "refreshed", "session checked"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param("file placed", marks=pytest.mark.deep),
+        pytest.param("refreshed", marks=pytest.mark.deep),
+        "session checked",
+    ],
+)
 def test_of_two_workers_on_one_shard_the_paused_one_is_refused(tmp_path: Path, step: str) -> None:
     table = tmp_path / "table"
     slow = table_sink(str(table), tmp_path, name="slow")
@@ -180,7 +191,7 @@ def test_a_checkpoint_that_was_moved_back_is_delivered_again_once(tmp_path: Path
     assert delivered(table) == Counter(ids(0, 10, 40)) + Counter(ids(0, 15, 30))
 
 
-@pytest.mark.parametrize("step", ["refreshed", "session checked"])
+@pytest.mark.parametrize("step", [pytest.param("refreshed", marks=pytest.mark.deep), "session checked"])
 def test_a_worker_that_stalls_while_it_moves_back_does_not_do_it_twice(tmp_path: Path, step: str) -> None:
     table = tmp_path / "table"
     slow, quick = (table_sink(str(table), tmp_path, name=name) for name in ("slow", "quick"))
@@ -315,7 +326,9 @@ def test_positions_survive_a_checkpoint_of_the_log(tmp_path: Path) -> None:
     assert delivered(table) == Counter(ids(0, 10, 30) + ids(0, 10, 20))
 
 
-@pytest.mark.parametrize("commits", [1, 3, 9])
+@pytest.mark.parametrize(
+    "commits", [pytest.param(1, marks=pytest.mark.deep), 3, pytest.param(9, marks=pytest.mark.deep)]
+)
 def test_a_table_that_was_created_again_is_the_one_that_gets_the_rows(tmp_path: Path, commits: int) -> None:
     """With fewer commits than the former one, as many, or more. The logs before went with that one."""
     table = tmp_path / "table"
