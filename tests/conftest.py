@@ -34,6 +34,7 @@ MARKS = {
     "health": "tools",
     "versitygw": "tools",
     "cluster": "node",
+    "service": "long",  # a process of its own
 }
 REQUIRE_ALL = os.environ.get("LOGHUB_TEST_REQUIRE") == "all"
 
@@ -45,7 +46,7 @@ def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests that need a program that is compiled first: `make test` runs it afterwards."""
+    """Marks tests by what they need: a program that is compiled first, or a process."""
     for item in items:
         for fixture in MARKS.keys() & set(fixtures_of(item)):
             item.add_marker(MARKS[fixture])
