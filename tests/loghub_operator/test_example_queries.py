@@ -42,8 +42,8 @@ def _view() -> str:
 
 @pytest.fixture(scope="module")
 def spark(spark: Any) -> Any:
-    """A session of these tests, for their view, in the JVM of all."""
-    return spark.newSession()
+    yield spark
+    spark.catalog.dropTempView("logs")
 
 
 def rows_of(spark: Any, example: str) -> list[dict[str, Any]]:
