@@ -112,12 +112,12 @@ def test_the_columns_of_a_record_are_used_as_they_are(
 
 
 def test_records_with_equal_keys_stay_in_order(spark: SparkSession, broker: Broker, topic: str) -> None:
-    rows = ids(spark, "CAST(id % 7 AS STRING) AS key; CAST(id AS STRING) AS value", count=2_000).coalesce(1)
-    assert sink(broker, topic, keep_order=True).write(rows, "b") == 2_000
+    rows = ids(spark, "CAST(id % 7 AS STRING) AS key; CAST(id AS STRING) AS value", count=20_000).coalesce(1)
+    assert sink(broker, topic, keep_order=True).write(rows, "b") == 20_000
     by_key = defaultdict(list)
     for record in broker.records(topic):
         by_key[record.key()].append(int(record.value()))
-    assert dict(by_key) == {b"%d" % key: list(range(key, 2_000, 7)) for key in range(7)}
+    assert dict(by_key) == {b"%d" % key: list(range(key, 20_000, 7)) for key in range(7)}
 
 
 @pytest.mark.parametrize(
@@ -179,10 +179,7 @@ def test_a_topic_that_does_not_exist_is_found_at_start(spark: SparkSession, brok
 
 @pytest.mark.parametrize(
     ("sasl", "username", "password"),
-    [
-        pytest.param("PLAIN", "alice", kafka.PASSWORDS["alice"], marks=pytest.mark.deep),
-        ("SCRAM-SHA-512", "carol", kafka.SCRAM_PASSWORD),
-    ],
+    [("PLAIN", "alice", kafka.PASSWORDS["alice"]), ("SCRAM-SHA-512", "carol", kafka.SCRAM_PASSWORD)],
 )
 def test_a_login_is_read_from_the_secret(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path, sasl: str, username: str, password: str
@@ -241,10 +238,7 @@ def test_tls_trusts_the_authority_of_the_secret_and_nothing_else(
         sink(broker, topic, credentials, tls=True, timeout_s=8.0).check(ids(spark, "id").limit(0))
 
 
-@pytest.mark.parametrize(
-    "listener",
-    ["sasl", pytest.param("tls", marks=pytest.mark.deep), pytest.param("nobody", marks=pytest.mark.deep)],
-)
+@pytest.mark.parametrize("listener", ["tls", "sasl", "nobody"])
 def test_without_an_answer_the_sink_is_unavailable(
     spark: SparkSession, broker: Broker, listener: str
 ) -> None:
