@@ -326,9 +326,7 @@ def test_positions_survive_a_checkpoint_of_the_log(tmp_path: Path) -> None:
     assert delivered(table) == Counter(ids(0, 10, 30) + ids(0, 10, 20))
 
 
-@pytest.mark.parametrize(
-    "commits", [pytest.param(1, marks=pytest.mark.deep), 3, pytest.param(9, marks=pytest.mark.deep)]
-)
+@pytest.mark.parametrize("commits", [1, 3, 9])
 def test_a_table_that_was_created_again_is_the_one_that_gets_the_rows(tmp_path: Path, commits: int) -> None:
     """With fewer commits than the former one, as many, or more. The logs before went with that one."""
     table = tmp_path / "table"
