@@ -49,15 +49,8 @@ def start(
     folder: Path, name: str, step: str = "-", nth: int = 0, *, bucket: Mapping[str, str] = NO_BUCKET
 ) -> subprocess.Popen[str]:
     """A writer. `bucket` are the variables that lead it to a bucket."""
-    command = [
-        sys.executable,
-        "-m",
-        "tests.loghub_worker.sink.delta_child",
-        str(folder),
-        name,
-        step,
-        str(nth),
-    ]
+    module = "tests.loghub_worker.sink.delta_child"
+    command = [sys.executable, "-m", module, str(folder), name, step, str(nth)]
     environment = os.environ | bucket
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
 
