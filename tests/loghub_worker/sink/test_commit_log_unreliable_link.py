@@ -48,9 +48,8 @@ def run_with_retries(worker: LineWorker) -> None:
     raise AssertionError("the worker never got to the end")
 
 
-@pytest.mark.parametrize(
-    ("nth", "lie"), in_turn([(nth,) for nth in CREATED], {lie.__name__: lie for lie in LIES})
-)
+@lies
+@pytest.mark.parametrize("nth", CREATED)
 def test_the_worker_itself_goes_on(site: Path, monkeypatch: pytest.MonkeyPatch, nth: int, lie: Lie) -> None:
     link = unreliable(site, monkeypatch, nth, lie)
     run_with_retries(LineWorker(site, "first"))

@@ -123,7 +123,6 @@ def test_rows_are_under_the_folders_of_their_values_once(kind: Any, make: Make, 
     assert left == {"w-0-again.json"}, "the record of the abort"
 
 
-@anywhere
 def test_a_batch_of_many_partitions_is_completed_by_the_next_holder(
     make: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,7 +251,6 @@ def test_what_a_bucket_cannot_take_fails_its_batch_and_not_the_bucket(
             make(JsonSink, partition_by=("c0",)).write(small.selectExpr("id", "'x\\0y' AS c0"), "w-0-3")
 
 
-@anywhere
 def test_the_rows_of_a_json_file_lack_the_columns_of_its_folder(make: Make, spark: SparkSession) -> None:
     sink = make(JsonSink, partition_by=("part",))
     sink.write(spark.range(1).selectExpr("id", "7 AS part"), "w-0-0")
