@@ -184,7 +184,7 @@ def test_a_checkpoint_that_was_moved_back_is_delivered_again_once(tmp_path: Path
     assert delivered(table) == Counter(ids(0, 10, 40)) + Counter(ids(0, 15, 30))
 
 
-@pytest.mark.parametrize("step", [pytest.param("refreshed", marks=pytest.mark.deep), "session checked"])
+@pytest.mark.parametrize("step", ["refreshed", "session checked"])
 def test_a_worker_that_stalls_while_it_moves_back_does_not_do_it_twice(tmp_path: Path, step: str) -> None:
     table = tmp_path / "table"
     slow, quick = (table_sink(str(table), tmp_path, name=name) for name in ("slow", "quick"))
