@@ -14,6 +14,7 @@ import pytest
 
 from tests import java
 from tests.cluster.fixtures import apiserver, apiserver_of_its_own, s3, versitygw  # noqa: F401 - fixtures
+from tests.spark_session import spark, spark_state  # noqa: F401 - fixtures
 
 # No deadline and no fresh randomness: other work on the machine must not fail a test, and the
 # gate must say the same twice. Long random searches are marked `deep`.
@@ -31,6 +32,7 @@ MARKS = {
     "health": "tools",
     "versitygw": "tools",
     "cluster": "node",
+    "service": "long",  # a process of its own
 }
 REQUIRE_ALL = os.environ.get("LOGHUB_TEST_REQUIRE") == "all"
 
@@ -42,12 +44,23 @@ def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests that need a program that is compiled first: `make test` runs it afterwards."""
+    """Marks tests by what they need: a program that is compiled first, or a process."""
     for item in items:
-        for fixture in MARKS.keys() & set(getattr(item, "fixturenames", ())):
+        for fixture in MARKS.keys() & set(fixtures_of(item)):
             item.add_marker(MARKS[fixture])
-    # The longest come first, so that none of them is left alone at the end of a run in several processes.
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    # The longest come first, so that none of them is left alone at the end of a run in several processes, and
+    # first of all those that share a session, which are in one process (`tests.suite.forks`).
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    if item.get_closest_marker("spark") is None:
+        return 2
+    return 0 if "spark" in fixtures_of(item) else 1
+
+
+def fixtures_of(item: pytest.Item) -> list[str]:
+    return getattr(item, "fixturenames", [])
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

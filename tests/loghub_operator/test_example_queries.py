@@ -1,8 +1,6 @@
 """The pipelines of the examples on a real Spark: they parse access log lines, and let other text through."""
 
-import os
 import runpy
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,17 +41,9 @@ def _view() -> str:
 
 
 @pytest.fixture(scope="module")
-def spark() -> Any:
-    from pyspark.sql import SparkSession
-
-    # Otherwise Spark's processes run on the python3 of PATH, which need not have pyspark.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    # A JVM of a minute is not worth the second compiler's time.
-    builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
-    session = builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
-    yield session
-    session.stop()
+def spark(spark: Any) -> Any:
+    yield spark
+    spark.catalog.dropTempView("logs")
 
 
 def rows_of(spark: Any, example: str) -> list[dict[str, Any]]:

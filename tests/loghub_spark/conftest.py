@@ -1,5 +1,4 @@
-"""A service with empty logstores, and a Spark session with the data source, made like that of the worker's
-tests."""
+"""A service with empty logstores, and a Spark session with the data source."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -8,7 +7,6 @@ import pytest
 
 from loghub.client.http import HttpLogHub
 from tests.loghub_spark.support import COPY, LOGSTORE, client_of
-from tests.loghub_worker.conftest import spark, spark_state  # noqa: F401 - fixtures
 from tests.support import ServiceProcess, running_service
 
 if TYPE_CHECKING:  # so that tests without Spark do not wait for its import
@@ -16,7 +14,7 @@ if TYPE_CHECKING:  # so that tests without Spark do not wait for its import
 
 
 @pytest.fixture(scope="package")
-def session(spark: "SparkSession") -> "SparkSession":  # noqa: F811
+def session(spark: "SparkSession") -> "SparkSession":
     from loghub_spark import LogHubDataSource
 
     spark.dataSource.register(LogHubDataSource)

@@ -78,16 +78,21 @@ def test_a_batch_has_each_log_once_on_all_cores(
     session: SparkSession, service: ServiceProcess, client: HttpLogHub
 ) -> None:
     writes = Writes(client)
-    writes.put(150, hash_key=LOWER)
-    writes.put(50, hash_key=UPPER)
+    writes.put(15, hash_key=LOWER)
+    writes.put(5, hash_key=UPPER)
     rows = batch(session, service, minPartitions=5)
     assert rows.rdd.getNumPartitions() >= 5
     assert ids_of(rows.select(F.col("contents")["id"].alias("id"))) == writes.sent
     typed = session.read.format("loghub").options(**options_of(service)).schema("id INT, odd INT").load()
     (sums,) = typed.agg(F.sum("id"), F.count("odd"), F.count("*")).collect()
-    assert tuple(sums) == (sum(range(400)), 0, 400)
+    assert tuple(sums) == (sum(range(40)), 0, 40)
+    (row,) = batch(session, service).where("contents.id = '0'").collect()
+    assert isinstance(row, Row)
+    assert row["contents"] == {"id": "0", "pad": "", "odd": "a"}
+    assert (row["__shard__"], row["__index__"], row["__time_ns__"]) == (0, 0, None)
 
 
+@pytest.mark.deep
 def test_a_stream_goes_on_from_its_checkpoint_over_splits_and_merges(
     session: SparkSession,
     service: ServiceProcess,
@@ -112,7 +117,7 @@ def test_a_stream_goes_on_from_its_checkpoint_over_splits_and_merges(
     assert copied(session, tmp_path) == writes.sent
 
 
-def test_available_now_keeps_the_limits_ends_and_reports_the_latest_offset(
+def test_available_now_copies_keeps_the_limits_ends_and_reports_the_latest_offset(
     session: SparkSession,
     service: ServiceProcess,
     client: HttpLogHub,
@@ -124,9 +129,12 @@ def test_available_now_keeps_the_limits_ends_and_reports_the_latest_offset(
     session.conf.set(name, 100)
     writes = Writes(client)
     writes.put(30)
-    query = start_copy(stream(session, service, maxLogsPerTrigger=40), tmp_path, available_now=True)
+    writer = stream(session, service, maxLogsPerTrigger=40).writeStream.format("loghub")
+    writer = writer.options(**options_of(service, logstore=COPY)).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", (tmp_path / "checkpoint").as_uri()).start()
     assert query.awaitTermination(int(GUARD_S))
-    assert copied(session, tmp_path) == writes.sent
+    result = batch(session, service, logstore=COPY).select(F.col("contents")["id"].alias("id"))
+    assert ids_of(result) == writes.sent
     first, *_, last = query.recentProgress
     assert [one["numInputRows"] for one in (first, last)] == [40, 20]
     latest = [json.loads(one["sources"][0]["latestOffset"])["shards"] for one in (first, last)]
@@ -134,6 +142,7 @@ def test_available_now_keeps_the_limits_ends_and_reports_the_latest_offset(
     assert latest == [end, end]
 
 
+@pytest.mark.deep
 def test_a_driver_that_is_killed_in_a_batch_loses_and_repeats_nothing(
     session: SparkSession,
     service: ServiceProcess,
@@ -220,19 +229,7 @@ def test_rows_of_any_form_are_written_by_their_key(
         rows.write.format("loghub").options(**options_of(service)).mode("overwrite").save()
 
 
-def test_a_stream_is_written_to_another_logstore(
-    session: SparkSession, service: ServiceProcess, client: HttpLogHub, tmp_path: Path
-) -> None:
-    writes = Writes(client)
-    writes.put(20)
-    writer = stream(session, service, maxOffsetsPerTrigger=6).writeStream.format("loghub")
-    writer = writer.options(**options_of(service, logstore=COPY)).trigger(availableNow=True)
-    query = writer.option("checkpointLocation", (tmp_path / "checkpoint").as_uri()).start()
-    assert query.awaitTermination(int(GUARD_S))
-    result = batch(session, service, logstore=COPY).select(F.col("contents")["id"].alias("id"))
-    assert ids_of(result) == writes.sent
-
-
+@pytest.mark.deep
 def test_lost_logs_end_the_query_with_what_to_do(
     session: SparkSession, service: ServiceProcess, client: HttpLogHub, tmp_path: Path
 ) -> None:
@@ -283,13 +280,3 @@ def test_an_option_of_a_stream_is_reported_by_name(
     query = start_copy(stream(session, service, minPartitions="many"), tmp_path)
     with pytest.raises(PySparkException, match="option minPartitions: must be a whole number above 0"):
         query.awaitTermination(int(GUARD_S))
-
-
-def test_rows_are_those_of_the_view(
-    session: SparkSession, service: ServiceProcess, client: HttpLogHub
-) -> None:
-    Writes(client).put(1, logs=1, hash_key=LOWER)
-    (row,) = batch(session, service).collect()
-    assert isinstance(row, Row)
-    assert row["contents"] == {"id": "0", "pad": "", "odd": "a"}
-    assert (row["__shard__"], row["__index__"], row["__time_ns__"]) == (0, 0, None)

@@ -15,8 +15,8 @@ from loghub_worker.fatal_error import FatalError
 from loghub_worker.query.batch_errors import query_error
 from loghub_worker.query.transform import empty_logs, make_transform
 from tests import locked
-from tests.loghub_worker.conftest import CODE
 from tests.loghub_worker.pandas_pipelines import LOGS, NEED_PANDAS, SHARDS, WITHOUT
+from tests.spark_session import CODE
 from tests.support import ROOT
 
 pytestmark = pytest.mark.spark

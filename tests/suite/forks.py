@@ -5,9 +5,9 @@ here, and passes each report through two more layers. Here one process collects 
 all modules and tests already. Each child takes one file after the other and runs its tests in their order, so
 that what a module shares is started once, and what a session shares once a process. Reports return as JSON.
 
-A child that dies fails the test that it was running, and a new one takes the rest of the file. Files with
-Spark go to as many processes as there are cores only: each keeps its JVM, which computes, while most other
-tests wait.
+A child that dies fails the test that it was running, and a new one takes the rest of the file. Tests that
+share a Spark session (`tests/spark_session.py`) are all run by the first child, so that one JVM is started for
+them; others with Spark go to as many children as there are cores, since JVMs compute while most tests wait.
 
 With ``--minutes`` tests are handed out one by one, and none that is expected to take longer than what is left
 (``deep(minutes=30)``, 1 without).
@@ -58,6 +58,13 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 def expected_minutes(item: pytest.Item) -> float:
     mark = item.get_closest_marker("deep")
     return float(mark.kwargs.get("minutes", 1)) if mark else 1.0
+
+
+def _processes_for(item: pytest.Item) -> int:
+    """How many children may run such tests: those with a lower number."""
+    if "spark" in getattr(item, "fixturenames", ()):
+        return 1
+    return SPARK_PROCESSES if item.get_closest_marker("spark") else sys.maxsize
 
 
 @dataclass(slots=True)
@@ -136,7 +143,7 @@ class _Run:
     def _take(self, number: int) -> list[int]:
         """The next unit for this child; empty if there is none."""
         for position, unit in enumerate(self._units):
-            if number >= SPARK_PROCESSES and any(map(self._needs_spark, unit)):
+            if number >= min(_processes_for(self._session.items[index]) for index in unit):
                 continue
             if self._ends_at is not None:
                 minutes_left = (self._ends_at - time.monotonic()) / 60
@@ -145,9 +152,6 @@ class _Run:
             del self._units[position]
             return unit
         return []
-
-    def _needs_spark(self, index: int) -> bool:
-        return self._session.items[index].get_closest_marker("spark") is not None
 
     def _step(self) -> list[int]:
         """Handle what children say, or that they have ended; the numbers of those to start again."""

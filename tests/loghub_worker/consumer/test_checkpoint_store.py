@@ -275,6 +275,9 @@ def is_paused_outside_a_transaction(program: Program, database: str) -> bool:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    "database", [pytest.param("sqlite", marks=pytest.mark.deep), "postgresql"], indirect=True
+)
 def test_kills_and_a_pause_write_each_log_exactly_once(site: Site, database: str) -> None:
     site.prepare(timeout_s=3)
     settings = {"database": database, "max_bytes": 300}

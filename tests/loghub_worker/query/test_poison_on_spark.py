@@ -5,6 +5,7 @@ Spark 4 runs ANSI SQL, in which ``CAST('-' AS INT)`` is an error.
 
 import base64
 import json
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from pyspark.sql.types import StringType
 
 from loghub.client.http import HttpLogHub
 from loghub.sink_settings import ParquetSink
+from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import decode as decode_group
 from loghub.wire.loggroup import split
@@ -34,7 +36,7 @@ from loghub_worker.sink.sinks import make_sink
 from tests.loghub_worker.query.poison import POISON, UPPER, ids, put, put_around_a_poison
 from tests.loghub_worker.query.worker_threads import WorkerThreads
 from tests.loghub_worker.support import GROUP, GUARD_S, LOGSTORE, PROJECT, delivered, prepare, worker_config
-from tests.support import ServiceProcess, running_service, wait_until
+from tests.support import HandClock, ServiceProcess, running_service, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -73,6 +75,7 @@ def waits_at(threads: WorkerThreads, cursor: int) -> bool:
     return [(f.shard, f.begin, f.failure.reason) for f in report.failing] == [(0, cursor, "PipelineFailed")]
 
 
+@pytest.mark.deep
 def test_a_log_that_the_query_cannot_take_stops_neither_another_shard_nor_the_next_worker(
     spark: SparkSession, service: ServiceProcess, tmp_path: Path
 ) -> None:
@@ -113,6 +116,7 @@ def other_shard_goes_on(
     assert "CAST_INVALID_INPUT" in message
 
 
+@pytest.mark.deep
 def test_a_skipped_log_group_is_counted_and_everything_else_is_delivered_once(
     spark: SparkSession, service: ServiceProcess, tmp_path: Path
 ) -> None:
@@ -148,7 +152,7 @@ def test_a_skipped_log_group_is_counted_and_everything_else_is_delivered_once(
     assert delivered(sink) == expected
 
 
-@pytest.mark.parametrize("kind", ["logstore", "folder"])
+@pytest.mark.parametrize("kind", ["logstore", pytest.param("folder", marks=pytest.mark.deep)])
 def test_a_dead_lettered_log_group_keeps_its_bytes_and_names_its_origin(
     spark: SparkSession, service: ServiceProcess, tmp_path: Path, kind: str
 ) -> None:
@@ -187,6 +191,7 @@ def test_a_dead_lettered_log_group_keeps_its_bytes_and_names_its_origin(
     assert "CAST_INVALID_INPUT" in found["message"]
 
 
+@pytest.mark.deep
 def test_a_stopped_shard_is_held_still_and_reported(
     spark: SparkSession, service: ServiceProcess, tmp_path: Path
 ) -> None:
@@ -219,8 +224,9 @@ def test_a_stopped_shard_is_held_still_and_reported(
         threads.stop()
 
 
-def spin(_: str) -> str:
-    """An endless loop in Spark's Python process."""
+def spin(begun: str) -> str:
+    """An endless loop in Spark's Python process, with a file in this folder for each time."""
+    Path(begun, uuid.uuid4().hex).touch()
     while True:
         pass
 
@@ -228,28 +234,41 @@ def spin(_: str) -> str:
 def test_an_endless_loop_in_a_function_of_the_user_is_cancelled_and_its_log_group_found(
     spark: SparkSession, service: ServiceProcess, tmp_path: Path
 ) -> None:
+    """The time of a batch passes once it is in the loop, so that no other batch ever takes too long."""
     client = prepare(service, shards=2, timeout_s=3)
-    cursor = put_around_a_poison(client)
-    sink = tmp_path / "sink"
-    spins = F.udf(lambda text: spin(text) if text == POISON else text, StringType())
+    put(client, "before")
+    cursor = decode_cursor(client.get_cursor(LOGSTORE, 0, "end"))
+    put(client, "poison", POISON)
+    put(client, "after")
+    put(client, "other", hash_key=UPPER)
+    sink, begun = tmp_path / "sink", tmp_path / "begun"
+    begun.mkdir()
+    folder = str(begun)
+    spins = F.udf(lambda text: spin(folder) if text == POISON else text, StringType())
 
     def run(logs: DataFrame) -> DataFrame:
         return logs.select(F.col("contents.id").alias("id"), spins("contents.status").alias("status"))
 
-    config = config_of(
-        service, sink, OnFailure(policy="Skip", max_attempts=1), batch_timeout_s=15.0, max_log_groups=11
-    )
+    config = config_of(service, sink, OnFailure(policy="Skip", max_attempts=1), batch_timeout_s=600.0)
     transform = PythonTransform("test:run", run, None)
     threads = threads_of(spark, service, config, tmp_path, transform=transform)
+    clock = HandClock(-1e9)  # so long ago that no attempt has to wait
+    threads.query_runner._clock = threads.query_runner.failures._clock = clock
     threads.start()
+    seen = 0
     try:
 
         def is_delivered() -> bool:
+            nonlocal seen
+            if len(list(begun.iterdir())) > seen:
+                seen += 1
+                clock.now += config.batch_timeout_s
             assert threads.query_runner.enforce_timeout() is None, "every batch can be cancelled"
-            return delivered(sink) == ids("before", "after", "other")
+            return delivered(sink) == Counter(["before", "after", "other"])
 
         wait_until(is_delivered, "all but the poison", guard_s=GUARD_S)
-        assert 2 <= threads.query_runner.totals.timed_out <= 4
+        assert threads.query_runner.totals.timed_out == seen
+        assert 2 <= seen <= 4
         report = threads.query_runner.failures.report({})
         assert [(s.shard, s.last_cursor) for s in report.skips] == [(0, cursor)]
     finally:

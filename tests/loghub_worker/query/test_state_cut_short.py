@@ -53,7 +53,7 @@ def remove_state(checkpoint: Path) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        cut_metadata,
+        pytest.param(cut_metadata, marks=pytest.mark.deep),
         pytest.param(cut_plan, marks=pytest.mark.deep),
         cut_state,
         pytest.param(remove_state, marks=pytest.mark.deep),
@@ -106,7 +106,14 @@ class Power:
         return len(lost)
 
 
-@pytest.mark.parametrize("moment", ["written", "published", "ended"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "published",
+        pytest.param("written", marks=pytest.mark.deep),
+        pytest.param("ended", marks=pytest.mark.deep),
+    ],
+)
 def test_a_loss_of_power_at_any_moment_takes_nothing_that_the_state_needs(
     spark: SparkSession, service: ServiceProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

@@ -20,7 +20,7 @@ from loghub_worker.query.transform import (
     make_transform,
 )
 from loghub_worker.user_code import place_code
-from tests.loghub_worker.conftest import CODE
+from tests.spark_session import CODE
 
 spark_test = pytest.mark.spark
 

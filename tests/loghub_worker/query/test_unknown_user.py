@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.cluster import require
@@ -14,16 +15,18 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 USER = 1_234_567
 PROGRAM = """
-import sys
+import os, sys
 from pathlib import Path
+from loghub.worker_contract import ENV_CLASS_ARCHIVE
 from loghub_worker.query.spark_session import start_spark
 from loghub.sink_settings import ParquetSink
 from tests.loghub_worker.support import worker_config
 
 folder = Path(sys.argv[1])
-spark = start_spark(worker_config("http://unused", ParquetSink(path="/unused")), folder)
-spark.range(3).write.parquet(str(folder / "out"))
-print("rows", spark.read.parquet(str(folder / "out")).count())
+config = worker_config("http://unused", ParquetSink(path="/unused"))
+archive = os.environ.get(ENV_CLASS_ARCHIVE)
+spark = start_spark(config, folder, class_archive=Path(archive) if archive else None)
+spark.range(3).coalesce(1).write.parquet(str(folder / "out"))
 spark.stop()
 """
 
@@ -53,4 +56,5 @@ def test_files_are_written_by_a_user_without_a_name(tmp_path: Path) -> None:
         timeout=500,
         check=False,
     )
-    assert "rows 3" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert pq.read_table(tmp_path / "out").num_rows == 3

@@ -4,8 +4,8 @@
 says so, a bucket that is the same folder to the tests. The log service is a folder with one checkpoint file
 for each shard. A shard's log group at cursor c is the line ``shard:c``.
 
-Run: ``python -m tests.loghub_worker.sink.commit_log_child FOLDER STEP N`` kills itself at the N-th time of
-STEP (``-`` for never).
+Run: ``python -m tests.loghub_worker.sink.commit_log_child`` reads lines with FOLDER, STEP and N, separated by
+tabs. For each it forks a worker that kills itself at the N-th time of STEP, and prints its exit status.
 """
 
 import os
@@ -170,5 +170,14 @@ def main(folder: str, step: str, nth: str) -> None:
     LineWorker(Path(folder), "child", at_step=at_step).run()
 
 
+def serve() -> None:
+    for line in sys.stdin:
+        child = os.fork()
+        if not child:
+            main(*line.rstrip("\n").split("\t"))
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    serve()

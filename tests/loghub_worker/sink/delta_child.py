@@ -24,7 +24,7 @@ from loghub_worker.sink.commit_log import RangeTakenError
 from loghub_worker.sink.range_claims import ShardIncarnation
 from tests.loghub_worker.sink.delta_tables import opened, rows, table_sink
 
-BEGIN, END, SHARDS = 100, 200, (0, 1)
+BEGIN, END, SHARDS = 100, 150, (0, 1)
 LONGEST = 12  # log groups of a range
 
 

@@ -4,11 +4,10 @@ moved."""
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -42,8 +41,8 @@ from tests.loghub_worker.sink.commit_log_child import (
     everything,
     storage_in,
 )
+from tests.loghub_worker.sink.in_turn import in_turn
 
-ROOT = Path(__file__).parents[3]
 # Every step of a batch of two shards and two files, and at which of its occurrences to act.
 STEPS = [
     ("sealed", 1),
@@ -60,7 +59,7 @@ STEPS = [
     ("acknowledged", 3),
 ]
 IDS = [f"{step} {nth}" for step, nth in STEPS]
-GUARD_S = 60
+GUARD_S = 120
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -70,27 +69,21 @@ def leftovers(folder: Path) -> list[str]:
     return [path.name for path in records if '"committed":false' not in path.read_text()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("step", "nth"), STEPS, ids=IDS)
 def test_after_a_kill_at_a_step_the_next_worker_delivers_the_rest_once(
-    site: Path, step: str, nth: int
+    site: Path, start_child: Callable[..., int], step: str, nth: int
 ) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "tests.loghub_worker.sink.commit_log_child",
-        str(site),
-        step,
-        str(nth),
-    ]
-    run = subprocess.run(command, cwd=ROOT, timeout=GUARD_S, check=False)
-    assert run.returncode == -signal.SIGKILL, "the step was never reached"
+    assert start_child(site, step, nth) == -signal.SIGKILL, "the step was never reached"
     LineWorker(site, "second").run()
     assert delivered(site) == everything()
     assert leftovers(site) == []
 
 
-@pytest.mark.parametrize(("step", "nth"), STEPS, ids=IDS)
-@pytest.mark.parametrize("reassigned", [(0,), (1,), (0, 1)], ids=["first shard", "second shard", "both"])
+@pytest.mark.parametrize(
+    ("step", "nth", "reassigned"),
+    in_turn(STEPS, {"first shard": (0,), "second shard": (1,), "both": (0, 1)}),
+)
 def test_a_worker_stalled_at_a_step_does_not_disturb_its_successor(
     site: Path, step: str, nth: int, reassigned: tuple[int, ...]
 ) -> None:

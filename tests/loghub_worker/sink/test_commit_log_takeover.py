@@ -13,7 +13,7 @@ from tests.loghub_worker.sink.commit_log_child import BEGIN, END, GROUPS, LineWo
 
 # Every step of resuming a shard.
 STEPS = ["opened", "checkpoint read", "claims read", "confirmed", "settled", "resumed"]
-GUARD_S = 60
+GUARD_S = 120
 
 
 class DiedError(Exception):

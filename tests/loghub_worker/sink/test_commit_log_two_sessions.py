@@ -16,8 +16,9 @@ from tests.loghub_worker.sink.commit_log_child import (
     delivered,
     everything,
 )
+from tests.loghub_worker.sink.in_turn import in_turn
 
-GUARD_S = 60
+GUARD_S = 120
 # Each step of opening two shards and delivering their batches, and at which of its occurrences to stall.
 STEPS = [
     *((step, nth) for step in ("opened", "claims read", "checkpoint read", "confirmed") for nth in (1, 2)),
@@ -82,8 +83,7 @@ def stalled(service: Service, step: str, nth: int) -> Iterator[LineWorker]:
         assert not thread.is_alive()
 
 
-@pytest.mark.parametrize(("step", "nth"), STEPS)
-@pytest.mark.parametrize("batches", [0, 1, 9])
+@pytest.mark.parametrize(("step", "nth", "batches"), in_turn(STEPS, {"none": 0, "one": 1, "all": 9}))
 def test_no_line_is_delivered_twice(site: Path, step: str, nth: int, batches: int) -> None:
     """The second worker delivers so many batches, and the rest of them once the first has gone on."""
     service = Service(site)

@@ -3,6 +3,7 @@ lost and nothing is delivered twice."""
 
 import errno
 import os
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tests.loghub_worker.sink.commit_log_child import (
     everything,
     lines_of,
 )
+from tests.loghub_worker.sink.in_turn import in_turn
 from tests.loghub_worker.sink.test_commit_log_takeover import DiedError, die_at
 from tests.loghub_worker.sink.unreliable_create import (
     LIES,
@@ -56,9 +58,10 @@ def test_the_worker_itself_goes_on(site: Path, monkeypatch: pytest.MonkeyPatch, 
     assert delivered(site) == everything()
 
 
-@lies
-@pytest.mark.parametrize("nth", CREATED)
-@pytest.mark.parametrize("step", [None, "decided", "file moved"], ids=["error", "decided", "file moved"])
+@pytest.mark.parametrize(
+    ("nth", "lie", "step"),
+    in_turn(product(CREATED, LIES), {"error": None, "decided": "decided", "file moved": "file moved"}),
+)
 def test_the_worker_dies_and_the_next_holder_resumes(
     site_of_many: Path, monkeypatch: pytest.MonkeyPatch, nth: int, lie: Lie, step: str | None
 ) -> None:

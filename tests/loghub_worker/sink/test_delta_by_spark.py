@@ -35,6 +35,7 @@ def written(sink: DeltaSink, folder: Path, *batches: DataFrame, keys: Path | Non
         assert publish(made, rows, begin=10 * (number + 1)) == rows.count()
 
 
+@pytest.mark.deep
 def test_spark_finds_the_rows_of_the_query(spark: SparkSession, tmp_path: Path, s3: S3Server) -> None:
     if reason := missing():
         pytest.skip(reason)

@@ -37,6 +37,7 @@ def sink_of(server: S3Server, folder: Path, *, name: str = "w-0", url: str = URL
     return table_sink(url, folder / name, name=name, keys=keys, s3=settings)
 
 
+@pytest.mark.deep
 def test_four_racing_writers_deliver_everything_once(server: S3Server, tmp_path: Path) -> None:
     bucket = {
         "TABLE_URL": URL,

@@ -24,6 +24,7 @@ from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.delta_files import ABANDONED_S
 from loghub_worker.sink.range_claims import ShardIncarnation
+from tests.loghub_worker.sink import delta_child
 from tests.loghub_worker.sink.commit_log_child import date_back
 from tests.loghub_worker.sink.delta_child import BEGIN, END, SHARDS
 from tests.loghub_worker.sink.delta_tables import (
@@ -37,6 +38,9 @@ from tests.loghub_worker.sink.delta_tables import (
 )
 from tests.support import ROOT
 
+# A table of files takes half a second for a few commits.
+pytestmark = pytest.mark.long
+
 GUARD_S = 120
 NO_BUCKET: Mapping[str, str] = {}
 
@@ -45,15 +49,8 @@ def start(
     folder: Path, name: str, step: str = "-", nth: int = 0, *, bucket: Mapping[str, str] = NO_BUCKET
 ) -> subprocess.Popen[str]:
     """A writer. `bucket` are the variables that lead it to a bucket."""
-    command = [
-        sys.executable,
-        "-m",
-        "tests.loghub_worker.sink.delta_child",
-        str(folder),
-        name,
-        step,
-        str(nth),
-    ]
+    module = "tests.loghub_worker.sink.delta_child"
+    command = [sys.executable, "-m", module, str(folder), name, step, str(nth)]
     environment = os.environ | bucket
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
 
@@ -78,7 +75,6 @@ def deliver(sink: Any, begin: int, end: int) -> None:
     sink.publish(batch, (Range(0, begin, end),), lambda: True)
 
 
-@pytest.mark.long
 def test_four_racing_writers_deliver_everything_once(tmp_path: Path) -> None:
     printed = run(*(start(tmp_path, f"w-{number}") for number in range(4)))
     won, refused = (sum(map(int, column)) for column in zip(*map(str.split, printed), strict=True))
@@ -87,14 +83,15 @@ def test_four_racing_writers_deliver_everything_once(tmp_path: Path) -> None:
     assert len(list((tmp_path / "table").glob("*.parquet"))) == won, "files of refused batches are removed"
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("step", ["file placed", "session checked", "committed"])
+@pytest.mark.parametrize(
+    "step", ["file placed", pytest.param("session checked", marks=pytest.mark.deep), "committed"]
+)
 def test_a_worker_that_is_killed_leaves_nothing_half_done(tmp_path: Path, step: str) -> None:
     victim = start(tmp_path, "w-0", step, 4)
     run(victim)
     assert victim.returncode == -9
     assert 0 < delivered(tmp_path / "table").total() < everything().total()
-    run(start(tmp_path, "w-0"))
+    delta_child.main(str(tmp_path), "w-0", "-", "0")
     assert delivered(tmp_path / "table") == everything()
     assert list(tmp_path.glob("table/_loghub/p/l/g/stage/*")) == [], "its staged files are removed"
 
@@ -132,7 +129,14 @@ def stalled(sink: Any, step: str, **how: Any) -> Iterator[list[BaseException]]:
     assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("step", ["file placed", "refreshed", "session checked"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param("file placed", marks=pytest.mark.deep),
+        pytest.param("refreshed", marks=pytest.mark.deep),
+        "session checked",
+    ],
+)
 def test_of_two_workers_on_one_shard_the_paused_one_is_refused(tmp_path: Path, step: str) -> None:
     table = tmp_path / "table"
     slow = table_sink(str(table), tmp_path, name="slow")

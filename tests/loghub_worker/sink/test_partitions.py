@@ -35,13 +35,13 @@ Make = Callable[..., Any]
 CLUSTER = "spark://elsewhere:7077"  # the tasks of these tests run here all the same
 
 
-@pytest.fixture(
-    params=[
-        "folder",
-        pytest.param("bucket", marks=pytest.mark.tools),
-        pytest.param("executors", marks=[pytest.mark.tools, pytest.mark.deep]),
-    ]
-)
+EXECUTORS = pytest.param("executors", marks=[pytest.mark.tools, pytest.mark.deep])
+SLOW_BUCKET = pytest.param("bucket", marks=[pytest.mark.tools, pytest.mark.deep])
+# What a bucket, which has the same commit log, does not change.
+anywhere = pytest.mark.parametrize("make", ["folder", SLOW_BUCKET, EXECUTORS], indirect=True)
+
+
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.tools), EXECUTORS])
 def make(request: Any, tmp_path: Path) -> Make:
     """Makes a sink of these settings, and says in ``out`` where its files are."""
 
@@ -151,6 +151,7 @@ def test_a_batch_of_many_partitions_is_completed_by_the_next_holder(
     assert rows_of(spark, sink, frame) == sorted(map(repr, frame.collect()))
 
 
+@anywhere
 def test_too_many_partitions_fail_the_batch_with_the_number(
     make: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +183,7 @@ def test_columns_that_cannot_be_folders_are_refused_at_the_start(
         sink.check(spark.range(0).selectExpr(*columns))
 
 
+@anywhere
 def test_a_large_batch_is_several_files_of_the_target_size(
     kind: Any, make: Make, spark: SparkSession
 ) -> None:
@@ -199,6 +201,7 @@ def test_a_large_batch_is_several_files_of_the_target_size(
     assert rows_of(spark, sink, frame) == sorted([*map(repr, frame.collect())] * 2)
 
 
+@anywhere
 def test_small_files_of_a_batch_become_one_file_of_the_target_size(make: Make, spark: SparkSession) -> None:
     """Executors do not join their files, as the page on sinks says."""
     sink = make(ParquetSink, roll=FileRoll(target_bytes=10 << 20, max_delay_s=60))
@@ -209,6 +212,15 @@ def test_small_files_of_a_batch_become_one_file_of_the_target_size(make: Make, s
     assert rows == ([50] * 8 if sink.executors else [400])
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param("folder", marks=pytest.mark.deep),
+        pytest.param("bucket", marks=pytest.mark.tools),
+        EXECUTORS,
+    ],
+    indirect=True,
+)
 def test_what_a_bucket_cannot_take_fails_its_batch_and_not_the_bucket(
     make: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

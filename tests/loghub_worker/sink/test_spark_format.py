@@ -48,7 +48,7 @@ def test_each_batch_is_added_to_the_rows_before(
     assert sorted(map(tuple, read.collect())) == sorted(2 * list(map(tuple, rows.collect())))
 
 
-WRITERS, BATCHES, ROWS = 2, 8, 40_000
+WRITERS, BATCHES, ROWS = 2, 2, 4_000
 
 
 def test_workers_that_write_into_one_folder_take_nothing_from_each_other(

@@ -12,6 +12,7 @@ import json
 import os
 import random
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ BEGIN, END, SHARDS = 100, 130, (0, 1)
 TABLE = "lines"
 CREATE = f"CREATE TABLE {TABLE} (line text)"
 DEATHS = 0.05  # of all steps
+PAUSE_S = 0.1  # who opens shards all the time keeps the others from delivering them
 
 
 def sink_settings(port: int, *, table: str = TABLE, create_table: bool = False) -> PostgresqlSink:
@@ -64,6 +66,7 @@ class LineWorker:
         *,
         at_step: Callable[[str], None] = lambda step: None,
         groups: Callable[[], int] = lambda: 10,
+        pause_s: Callable[[], float] = lambda: 0.0,
         may_commit: Callable[[], bool] = lambda: True,
         statement_timeout_s: float = 60.0,
     ) -> None:
@@ -86,6 +89,7 @@ class LineWorker:
         self._checkpoints.mkdir(exist_ok=True)
         self._at_step = at_step
         self._groups = groups
+        self._pause_s = pause_s  # after a refusal
 
     def checkpoint(self, shard: int) -> int:
         path = self._checkpoints / str(shard)
@@ -141,6 +145,7 @@ class LineWorker:
                     return
             except RangeTakenError:
                 self.refused += 1
+                time.sleep(self._pause_s())
                 self.assign(SHARDS)
 
 
@@ -174,7 +179,7 @@ def main(port: str, folder: str, credentials: str, name: str, seed: str) -> None
     while True:
         worker = LineWorker(
             Path(folder), int(port), Path(credentials), name,
-            at_step=at_step, groups=lambda: chance.randint(1, 5),
+            at_step=at_step, groups=lambda: chance.randint(1, 5), pause_s=lambda: chance.random() * PAUSE_S,
         )  # fmt: skip
         try:
             worker.run()

@@ -37,6 +37,8 @@ from tests.postgresql_server import (
     write_credentials,
 )
 
+pytestmark = pytest.mark.long  # each test has a database of a real server
+
 FIRST = (Range(0, BEGIN, BEGIN + 10),)
 
 
@@ -57,7 +59,6 @@ def start(settings: PostgresqlSink, credentials: Path | None) -> None:
     )
 
 
-@pytest.mark.long
 def test_a_server_that_stops_and_starts_in_a_batch_loses_and_doubles_nothing(
     worker: Callable[..., LineWorker], server: PostgresqlServer
 ) -> None:

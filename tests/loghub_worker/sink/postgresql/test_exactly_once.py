@@ -18,6 +18,7 @@ from loghub_worker.query.batch_errors import is_outage
 from loghub_worker.sink.batch_sink import RowsRejectedError, SinkUnreachableError
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.postgresql.transactions import OPENING_CONNECTIONS
+from tests.loghub_worker.sink.in_turn import in_turn
 from tests.loghub_worker.sink.postgresql.line_worker import (
     BEGIN,
     CREATE,
@@ -31,7 +32,9 @@ from tests.loghub_worker.sink.postgresql.line_worker import (
 from tests.postgresql_server import PostgresqlServer
 from tests.support import ROOT
 
-GUARD_S = 60
+pytestmark = pytest.mark.long  # each test has a database of a real server
+
+GUARD_S = 120
 STEPS = [
     *(("opened", nth) for nth in (1, 2)),
     *((step, 1) for step in ("checkpoint read", "confirmed", "resumed")),
@@ -49,8 +52,7 @@ def worker(server: PostgresqlServer, credentials: Path, tmp_path: Path) -> Calla
     return lambda **options: LineWorker(tmp_path, server.port, credentials, f"w-{next(names)}", **options)
 
 
-@pytest.mark.long
-def test_four_processes_that_race_and_die_deliver_each_line_once(
+def test_three_processes_that_race_and_die_deliver_each_line_once(
     server: PostgresqlServer, credentials: Path, tmp_path: Path
 ) -> None:
     """Each opens all shards again after each refusal and after each death, so that shards are taken over all
@@ -60,7 +62,7 @@ def test_four_processes_that_race_and_die_deliver_each_line_once(
     common = (sys.executable, "-m", module, str(server.port), str(tmp_path), str(credentials))
     with ExitStack() as processes:
         racing = []
-        for number in range(4):
+        for number in range(3):
             process = subprocess.Popen(
                 [*common, f"w-{number}", str(number)],
                 cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -71,9 +73,9 @@ def test_four_processes_that_race_and_die_deliver_each_line_once(
         for process in racing:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-        outputs = list(ThreadPoolExecutor(4).map(lambda one: one.communicate("go\n")[0], racing))
+        outputs = list(ThreadPoolExecutor(3).map(lambda one: one.communicate("go\n")[0], racing))
     totals = sum((Counter(json.loads(text)) for text in outputs), Counter())
-    print(f"\n4 processes: {delivered(server).total()} lines, {dict(totals)}")
+    print(f"\n3 processes: {delivered(server).total()} lines, {dict(totals)}")
     assert delivered(server) == everything()
     assert totals["deaths"] > 0
     assert totals["refused"] > 0
@@ -110,8 +112,7 @@ def paused(worker: Callable[..., LineWorker], step: str, nth: int) -> Iterator[L
         assert not thread.is_alive()
 
 
-@pytest.mark.parametrize(("step", "nth"), STEPS)
-@pytest.mark.parametrize("batches", [0, 1, 9])
+@pytest.mark.parametrize(("step", "nth", "batches"), in_turn(STEPS, {"none": 0, "one": 1, "all": 9}))
 def test_two_workers_on_one_shard_deliver_each_line_once(
     worker: Callable[..., LineWorker], server: PostgresqlServer, step: str, nth: int, batches: int
 ) -> None:
@@ -250,7 +251,6 @@ def test_another_group_in_the_same_schema_is_not_touched(
     assert delivered(server) == everything()
 
 
-@pytest.mark.long
 def test_a_batch_that_takes_the_server_too_long_is_divided(
     worker: Callable[..., LineWorker], server: PostgresqlServer
 ) -> None:

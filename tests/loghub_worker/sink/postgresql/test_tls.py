@@ -20,6 +20,8 @@ from tests.postgresql_server import (
     write_credentials,
 )
 
+pytestmark = pytest.mark.long  # for a real server
+
 SERVERS, CLIENTS, OTHERS = Authority("servers"), Authority("clients"), Authority("others")
 ONLY_TLS = f"""
 hostssl all certified 127.0.0.1/32 cert
@@ -55,7 +57,6 @@ def user_over_tls(server: PostgresqlServer, credentials: Path, **settings: Any) 
         return connection.execute(query).fetchone()
 
 
-@pytest.mark.long
 def test_the_server_is_verified_with_the_authority_of_the_secret(
     tls_server: PostgresqlServer, tmp_path: Path
 ) -> None:

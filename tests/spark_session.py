@@ -1,0 +1,39 @@
+"""One Spark session for all tests of a process that need one: a JVM's start costs more than most of them."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:  # so that tests without Spark do not wait for its import
+    from pyspark.sql import SparkSession
+
+CODE = "code"  # folder for the user modules of the tests
+
+
+@pytest.fixture(scope="session")
+def spark_state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture(scope="session")
+def spark(spark_state: Path) -> "Iterator[SparkSession]":
+    """The session of a worker. A test that makes another one in its own thread would leave that as the active
+    one, in which Spark looks for data sources."""
+    from loghub.sink_settings import ParquetSink
+    from loghub.worker_contract import ENV_CLASS_ARCHIVE
+    from loghub_worker.query.spark_session import start_spark
+    from tests.loghub_worker.support import worker_config
+
+    (spark_state / CODE).mkdir()
+    archive = os.environ.get(ENV_CLASS_ARCHIVE)
+    session = start_spark(
+        worker_config("http://unused", ParquetSink(path="/unused"), cores=2),
+        spark_state,
+        class_archive=Path(archive) if archive else None,
+        code=spark_state / CODE,
+    )
+    yield session
+    session.stop()
