@@ -2,8 +2,8 @@
 
 `mutants` changes the rules in one place at a time, and `mutant_run` runs a small search and the fast tests of
 the domain on each change. `make test` tries every 17th, with each kind of change and each module among them,
-`make check-deep` all. What nothing noticed must be
-listed with the reason in ``surviving_mutants.txt``. One mutant again:
+`make check-deep` all. What nothing noticed must be listed with the reason in ``surviving_mutants.txt``. One
+mutant again:
 
     python -m tests.properties.mutant_run 'balance.balance: no not in `not names`'
 """
