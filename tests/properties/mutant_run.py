@@ -86,7 +86,7 @@ def _try(subject: Subject, mutant: Mutant) -> int:
         _search_kafka() if is_kafka else _search_domain()
     except Exception:  # noqa: BLE001 - any failure means that the mutant was noticed
         return SEARCH
-    options = ["-x", "-q", "--noconftest", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    options = ["-x", "-q", "--noconftest", "-p", "no:cacheprovider"]
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         passed = pytest.main([*options, *(KAFKA_TESTS if is_kafka else TESTS)]) == pytest.ExitCode.OK
     return NOTHING if passed else PYTEST

@@ -6,8 +6,8 @@ all modules and tests already. Each child takes one file after the other and run
 that what a module shares is started once, and what a session shares once a process. Reports return as JSON.
 
 A child that dies fails the test that it was running, and a new one takes the rest of the file. Tests that
-share a Spark session (`tests/spark_session.py`) are all run by the first child, so that one JVM is started for
-them; others with Spark go to as many children as there are cores, since JVMs compute while most tests wait.
+share a Spark session (`tests/spark_session.py`) are all run by the first child, so that they start one JVM;
+others with Spark go to as many children as there are cores, since JVMs compute while most tests wait.
 
 With ``--minutes`` tests are handed out one by one, and none that is expected to take longer than what is left
 (``deep(minutes=30)``, 1 without).
