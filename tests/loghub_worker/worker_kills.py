@@ -35,6 +35,9 @@ from tests.support import ServiceProcess, wait_until
 
 SHARDS, LOGS, MAX_LOG_GROUPS, TIMEOUT_S = 3, 10, 40, 8
 PAUSE_S = 0.05  # between two log groups of the producer
+# Log groups ahead of the checkpoints that the producer writes: there are always further batches, and the last
+# worker does not need minutes for what was written while others started.
+MAX_AHEAD = 6 * MAX_LOG_GROUPS
 IN_A_JOB = 0.3  # of the looks at a worker may end in its kill
 
 
@@ -54,6 +57,10 @@ PAUSES = (Moment.JOB, Moment.SINK)
 def checkpoints(client: HttpLogHub) -> dict[int, int]:
     shards = client.group_status(LOGSTORE, GROUP).shards
     return {s.shard: decode(s.checkpoint) if s.checkpoint else 0 for s in shards}
+
+
+def ends(client: HttpLogHub) -> dict[int, int]:
+    return {s.shard: decode(s.end_cursor) for s in client.group_status(LOGSTORE, GROUP).shards}
 
 
 class Victim:
@@ -151,10 +158,17 @@ def writing(put: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def producing(service: ServiceProcess) -> Iterator[Producer]:
-    """Write log groups while the body runs."""
+    """Write log groups while the body runs, so many that there is always more than one batch to read."""
     with closing(HttpLogHub(service.endpoint, PROJECT, credentials=service.credentials)) as client:
         producer = Producer(client)
-        with writing(lambda: producer.put(groups=1, logs=LOGS)):
+        first = ends(client)
+
+        def put() -> None:
+            saved = checkpoints(client)
+            if sum(end - max(first[shard], saved[shard]) for shard, end in ends(client).items()) < MAX_AHEAD:
+                producer.put(groups=1, logs=LOGS)
+
+        with writing(put):
             yield producer
 
 
