@@ -80,8 +80,9 @@ def scene_of(make: MakeTarget, place: Path, request: Any) -> Iterator[tuple[Scen
                 target.settings,
                 timeout_s=TIMEOUT_S,
                 max_log_groups=MAX_LOG_GROUPS,
-                # So that there are batches between the sink and a checkpoint at most times.
-                checkpoint_interval_s=2.0,
+                # So that there are batches between the sink and a checkpoint at most times, and long enough for
+                # all processes of a worker to be stopped meanwhile.
+                checkpoint_interval_s=5.0,
                 **target.config,
             )
             scene = Scene(
