@@ -80,8 +80,8 @@ def scene_of(make: MakeTarget, place: Path, request: Any) -> Iterator[tuple[Scen
                 target.settings,
                 timeout_s=TIMEOUT_S,
                 max_log_groups=MAX_LOG_GROUPS,
-                # So that there are batches between the sink and a checkpoint at most times, and long enough for
-                # all processes of a worker to be stopped meanwhile.
+                # So that there are batches between the sink and a checkpoint at most times, for long
+                # enough to stop all processes of a worker meanwhile.
                 checkpoint_interval_s=5.0,
                 **target.config,
             )

@@ -110,7 +110,7 @@ class Victim:
         """Whether the moment has come. All processes of the worker are stopped then."""
         assert self.worker.process.poll() is None, self.worker.log_tail()
         # Now and then: otherwise a job would always be hit at its beginning.
-        if self._moment is Moment.JOB and random.random() > IN_A_JOB or not self._is_now():
+        if (self._moment is Moment.JOB and random.random() > IN_A_JOB) or not self._is_now():
             return False
         try:
             self.worker.signal_all(signal.SIGSTOP)
