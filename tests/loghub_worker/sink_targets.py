@@ -45,7 +45,7 @@ from tests.loghub_worker.sink_views import (
     TopicView,
 )
 from tests.loghub_worker.support import PROJECT, SQL, delivered
-from tests.postgresql_server import running_postgresql, write_credentials
+from tests.postgresql_server import PostgresqlServer, running_postgresql, write_credentials
 
 PARTS = SQL.replace(" FROM", ", CAST(__cursor__ % 3 AS INT) AS part FROM")
 NO_VARIABLES: Mapping[str, str] = {}
@@ -168,15 +168,18 @@ def delta_table_in_a_bucket(place: Place) -> Iterator[Target]:
 
 @contextmanager
 def postgresql(place: Place) -> Iterator[Target]:
-    credentials = write_credentials(place.folder / "sink-credentials")
     with running_postgresql() as server:
-        view = TableView(server)
-        yield Target(
-            settings=sink_settings(server.port, create_table=True),
-            view=view,
-            ids=view.ids,
-            variables={ENV_SINK_CREDENTIALS_DIR: str(credentials)},
-        )
+        yield table_of(server, place.folder)
+
+
+def table_of(server: PostgresqlServer, folder: Path) -> Target:
+    view = TableView(server)
+    return Target(
+        settings=sink_settings(server.port, create_table=True),
+        view=view,
+        ids=view.ids,
+        variables={ENV_SINK_CREDENTIALS_DIR: str(write_credentials(folder / "sink-credentials"))},
+    )
 
 
 @contextmanager
@@ -246,17 +249,16 @@ EXACTLY_ONCE: Sequence[Any] = [
     pytest.param(delta_table_in_a_bucket, id="delta-bucket", marks=pytest.mark.tools),
     pytest.param(postgresql, id="postgresql"),
     pytest.param(lines_in_a_folder, id="json"),
-    pytest.param(lines_in_a_bucket, id="json-bucket", marks=[pytest.mark.tools, pytest.mark.deep]),
-    pytest.param(partitions_of_a_folder, id="partitions", marks=pytest.mark.deep),
+    pytest.param(lines_in_a_bucket, id="json-bucket", marks=pytest.mark.tools),
+    pytest.param(partitions_of_a_folder, id="partitions"),
 ]
 AT_LEAST_ONCE: Sequence[Any] = [
     pytest.param(kafka_topic, id="kafka"),
     pytest.param(logstore_copy, id="copy"),
     pytest.param(files_of_spark, id="spark"),
 ]
-# What executors can write to; the first ones are fast.
+# What executors can write to; `make test` has the first one.
 IN_A_CLUSTER: Sequence[Any] = [
-    pytest.param(postgresql, id="postgresql"),
     pytest.param(partitions_of_a_bucket, id="bucket", marks=pytest.mark.tools),
     *(
         pytest.param(make, id=name, marks=[pytest.mark.tools, pytest.mark.deep])
@@ -265,6 +267,7 @@ IN_A_CLUSTER: Sequence[Any] = [
     *(
         pytest.param(make, id=name, marks=pytest.mark.deep)
         for name, make in {
+            "postgresql": postgresql,
             "json": lines_in_a_folder,
             "delta": delta_table,
             "logstore": logstore_rows,

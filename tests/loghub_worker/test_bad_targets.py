@@ -1,16 +1,18 @@
 """A whole worker whose target cannot be used for a while: it says so with a reason, keeps its shards, tries
 again, and delivers everything once the target is back.
 
-The worker's threads run in this process, on a real Spark and a real service. PostgreSQL and Kafka have tests
-of their own: `test_postgresql_outage`, `sink/postgresql/test_bad_targets` and `sink/test_kafka_worker`.
+The worker's threads run in this process, on a real Spark and a real service. `make test` has one case of each
+reason and of each kind of target that fails in its own way; `make check-deep` has all. `sink/postgresql` has
+more of PostgreSQL, and `sink/test_kafka_worker` has Kafka.
 """
 
 import errno
 import os
+import signal
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from tests.loghub_worker.sink_targets import (
     files_of_spark,
     folder,
     lines_in_a_folder,
+    table_of,
 )
 from tests.loghub_worker.sink_views import COPY, CopiesView
 from tests.loghub_worker.support import (
@@ -45,6 +48,7 @@ from tests.loghub_worker.support import (
     worker_config,
 )
 from tests.loghub_worker.test_copy import running
+from tests.postgresql_server import PASSWORDS, USER, PostgresqlServer, running_postgresql
 from tests.support import ServiceProcess, running_service, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -59,7 +63,7 @@ class Spot:
     folder: Path  # has the target's own, `sink`, `table` or `lines`, and the `keys` of a bucket
     client: HttpLogHub
     patch: pytest.MonkeyPatch
-    s3: S3Server | None = None
+    server: Any = None  # of the target, if it needs one
 
 
 Spoil = Callable[[Spot], AbstractContextManager[object]]
@@ -138,18 +142,30 @@ def no_rights(spot: Spot) -> AbstractContextManager[None]:
 
 @contextmanager
 def wrong_key(spot: Spot) -> Iterator[None]:
-    assert spot.s3 is not None
-    spot.s3.credentials(spot.folder / "keys", secret_access_key="wrong")
+    s3: S3Server = spot.server
+    s3.credentials(spot.folder / "keys", secret_access_key="wrong")
     yield
-    spot.s3.credentials(spot.folder / "keys")
+    s3.credentials(spot.folder / "keys")
 
 
 @contextmanager
 def no_server(spot: Spot) -> Iterator[None]:
-    assert spot.s3 is not None
-    spot.s3.stop()
+    spot.server.stop()
     yield
-    spot.s3.start()
+    spot.server.start()
+
+
+@contextmanager
+def table(place: Place) -> Iterator[Target]:
+    yield table_of(place.fixture("server"), place.folder)
+
+
+@contextmanager
+def crash(spot: Spot) -> Iterator[None]:
+    database: PostgresqlServer = spot.server
+    database.stop(signal.SIGQUIT)
+    yield
+    database.start()
 
 
 @contextmanager
@@ -187,17 +203,12 @@ class Case:
     outlasts: bool = False  # the worker fails more often than a query that cannot run may
 
 
-CASES = {
-    "folder, not mounted": Case(make=folder, spoil=a_file_instead_of("sink"), message="Not a directory"),
+# What also stands for others is part of `make test`.
+STANDS_ALONE = {
     "folder, full": Case(
         make=folder_on_a_small_disk, spoil=no_space, message="No space left on device", outlasts=True
     ),
-    "folder, full once Spark has written": Case(make=folder, spoil=full, message="No space left on device"),
-    "folder, no rights": Case(make=lines_in_a_folder, spoil=no_rights, message="Permission denied"),
-    "bucket, no rights": Case(make=bucket, spoil=wrong_key, message="secretAccessKey is not that of"),
-    "bucket, away": Case(make=bucket, spoil=no_server, message="no answer from the object storage"),
-    "delta, gone": Case(make=delta_table, spoil=gone("table"), message="the Delta table is gone"),
-    "delta, not mounted": Case(make=delta_table, spoil=a_file_instead_of("table"), message="Not a directory"),
+    "postgresql, away": Case(make=table, spoil=crash, message="/logs: connection"),
     "delta, another schema": Case(
         make=delta_table,
         spoil=another_type,
@@ -209,9 +220,29 @@ CASES = {
     ),
     "logstore, deleted": Case(make=logstore, spoil=deleted, reason="LogstoreNotFound", message=COPY),
 }
+OTHERS = {
+    "folder, not mounted": Case(make=folder, spoil=a_file_instead_of("sink"), message="Not a directory"),
+    "folder, full once Spark has written": Case(make=folder, spoil=full, message="No space left on device"),
+    "folder, no rights": Case(make=lines_in_a_folder, spoil=no_rights, message="Permission denied"),
+    "bucket, no rights": Case(make=bucket, spoil=wrong_key, message="secretAccessKey is not that of"),
+    "bucket, away": Case(make=bucket, spoil=no_server, message="no answer from the object storage"),
+    "delta, gone": Case(make=delta_table, spoil=gone("table"), message="the Delta table is gone"),
+    "delta, not mounted": Case(make=delta_table, spoil=a_file_instead_of("table"), message="Not a directory"),
+}
 
 
-AT_START = {name: CASES[name] for name in ("folder, not mounted", "bucket, away")}
+def parameters(stand_alone: Mapping[str, Case], others: Mapping[str, Case]) -> list[Any]:
+    return [
+        pytest.param(
+            case,
+            id=name,
+            marks=[
+                *([pytest.mark.tools] if case.make is bucket else []),
+                *([pytest.mark.deep] if name in others else []),
+            ],
+        )
+        for name, case in (stand_alone | others).items()
+    ]
 
 
 def failures(worker: WorkerRuntime) -> int:
@@ -226,36 +257,33 @@ def service(tmp_path: Path) -> Iterator[ServiceProcess]:
         yield process
 
 
-def bad_target(case: Case) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.tools] if case.make is bucket else []
-
-
-def spot_of(case: Case, folder: Path, client: HttpLogHub, request: Any) -> Spot:
-    """What the case may spoil; with a server for a bucket, which ends with the test."""
+@contextmanager
+def spot_of(case: Case, folder: Path, client: HttpLogHub, request: Any) -> Iterator[Spot]:
+    """What the case may spoil; with a server of its own where the target needs one."""
     patch = request.getfixturevalue("monkeypatch")
-    spot = Spot(folder=folder, client=client, patch=patch)
-    if case.make is not bucket:
-        return spot
-    patch.setattr(bucket_module, "RETRY_TIMEOUT_S", 1)
-    server = running_s3_server(request.getfixturevalue("versitygw"), folder / "s3")
-    request.addfinalizer(lambda: server.__exit__(None, None, None))
-    return replace(spot, s3=server.__enter__())
+    with ExitStack() as stack:
+        server = None
+        if case.make is bucket:
+            patch.setattr(bucket_module, "RETRY_TIMEOUT_S", 1)
+            server = stack.enter_context(
+                running_s3_server(request.getfixturevalue("versitygw"), folder / "s3")
+            )
+        elif case.make is table:
+            server = stack.enter_context(running_postgresql())
+        yield Spot(folder=folder, client=client, patch=patch, server=server)
 
 
 @contextmanager
 def target_of(case: Case, spot: Spot) -> Iterator[Target]:
     """The target of the case; the test has its variables."""
-    with case.make(Place(folder=spot.folder, client=spot.client, fixture=lambda _: spot.s3)) as target:
+    with case.make(Place(folder=spot.folder, client=spot.client, fixture=lambda _: spot.server)) as target:
         for name, value in target.variables.items():
             spot.patch.setenv(name, value)
         yield target
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, id=name, marks=bad_target(case)) for name, case in CASES.items()],
-)
+@pytest.mark.parametrize("case", parameters(STANDS_ALONE, OTHERS))
 def test_a_target_that_cannot_be_used_for_a_while_costs_no_log(
     tmp_path: Path,
     service: ServiceProcess,
@@ -264,9 +292,8 @@ def test_a_target_that_cannot_be_used_for_a_while_costs_no_log(
     case: Case,
 ) -> None:
     client = prepare(service, shards=1)
-    spot = spot_of(case, tmp_path, client, request)
     producer = Producer(client)
-    with target_of(case, spot) as target:
+    with spot_of(case, tmp_path, client, request) as spot, target_of(case, spot) as target:
         config = worker_config(service.endpoint, target.settings, max_log_groups=5, **target.config)
         producer.put(groups=5)
         with running(tmp_path / "w-0", service, config) as worker:
@@ -279,6 +306,7 @@ def test_a_target_that_cannot_be_used_for_a_while_costs_no_log(
                 wait_until(lambda: worker.status().reason == case.reason, "the reason", guard_s=GUARD_S)
                 status = worker.status()
                 assert case.message in status.message
+                assert PASSWORDS[USER] not in status.message
                 assert status.phase == "running"
                 assert [shard.shard for shard in status.shards] == [0], "it keeps its shards"
                 assert not all_saved(client)
@@ -294,7 +322,10 @@ def test_a_target_that_cannot_be_used_for_a_while_costs_no_log(
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, id=name, marks=bad_target(case)) for name, case in AT_START.items()],
+    parameters(
+        {"postgresql, away": STANDS_ALONE["postgresql, away"]},
+        {name: OTHERS[name] for name in ("folder, not mounted", "bucket, away")},
+    ),
 )
 def test_a_worker_that_starts_meanwhile_waits_for_its_target(
     tmp_path: Path,
@@ -304,9 +335,8 @@ def test_a_worker_that_starts_meanwhile_waits_for_its_target(
 ) -> None:
     """It waits before Spark starts, and joins its group once the target is back."""
     client = prepare(service, shards=1)
-    spot = spot_of(case, tmp_path, client, request)
     producer = Producer(client)
-    with target_of(case, spot) as target:
+    with spot_of(case, tmp_path, client, request) as spot, target_of(case, spot) as target:
         producer.put(groups=5)
         (tmp_path / "sink").mkdir()
         spoiled = case.spoil(spot)

@@ -6,10 +6,17 @@ from pathlib import Path
 import pytest
 
 from loghub.client.http import HttpLogHub
+from loghub.clock import SystemClock
 from loghub.sink_settings import ParquetSink
+from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.worker_contract import OnFailure, PythonPipeline, WorkerConfig
-from tests.loghub_worker.query.poison import ids, put_around_a_poison
+from loghub_worker.backoff import without_jitter
+from loghub_worker.exchange_files import ExchangeFiles
+from loghub_worker.failure.attempt_journal import AttemptJournal
+from loghub_worker.failure.failure_handler import FailureHandler
+from loghub_worker.failure.skip_limits import failure_settings
+from tests.loghub_worker.query.poison import ids, put, put_around_a_poison
 from tests.loghub_worker.support import (
     GROUP,
     GUARD_S,
@@ -34,16 +41,27 @@ def run(logs):
         ctypes.CDLL(None).sleep(1_000_000)
     return rows
 """
+# Whatever the speed of the machine: every batch hangs at once, before it has a job that could be cancelled.
+HANGS = """
+import ctypes, os
+
+def run(logs):
+    if os.path.exists("{FLAG}"):
+        ctypes.CDLL(None).sleep(1_000_000)
+    return logs.select(logs.contents["id"].alias("id"))
+"""
 
 
-def config_of(service: ServiceProcess, sink: Path, on_failure: OnFailure) -> WorkerConfig:
+def config_of(
+    service: ServiceProcess, sink: Path, text: str, on_failure: OnFailure, *, batch_timeout_s: float
+) -> WorkerConfig:
     """The group's timeout is far longer than the hang guard: only a worker that leaves frees its shards."""
     return worker_config(
         service.endpoint,
         ParquetSink(path=str(sink)),
         timeout_s=3600,
-        pipeline=PythonPipeline(function="sleeps:run", files={"sleeps.py": SLEEPS}),
-        batch_timeout_s=20.0,
+        pipeline=PythonPipeline(function="sleeps:run", files={"sleeps.py": text}),
+        batch_timeout_s=batch_timeout_s,
         on_failure=on_failure,
     )
 
@@ -69,7 +87,7 @@ def check_given_up(worker: WorkerProcess, client: HttpLogHub) -> None:
     assert client.group_status(LOGSTORE, GROUP).consumers == (), "it has left the group"
 
 
-def test_a_worker_whose_batch_hangs_gives_up_its_shards_and_its_next_process_reads_smaller_ranges(
+def test_a_worker_whose_batch_hangs_gives_up_its_shard_and_its_next_process_would_read_a_smaller_range(
     tmp_path: Path,
 ) -> None:
     sink = tmp_path / "sink"
@@ -78,18 +96,31 @@ def test_a_worker_whose_batch_hangs_gives_up_its_shards_and_its_next_process_rea
         worker_processes(tmp_path / "workers", service) as workers,
     ):
         client = prepare(service, shards=2, timeout_s=3600)
-        put_around_a_poison(client)
-        config, expected, ended = config_of(service, sink, OnFailure()), ids("before", "other"), 0
-        while ends(worker := workers.start("w-0", config), sink, expected):
-            check_given_up(worker, client)
-            # The other shard may have been opened first, and delivered by a batch of its own.
-            assert ended or not delivered(sink) & ids("before"), "nothing of the batch that hung"
-            ended += 1
-        # The second time the log group alone hangs, perhaps before all of the other shard is delivered.
-        assert ended in (1, 2)
+        text = HANGS.replace("{FLAG}", str(tmp_path / "hangs"))
+        worker = workers.start("w-0", config_of(service, sink, text, OnFailure(), batch_timeout_s=5.0))
+        wait_until(lambda: bool(worker.phase) and worker.shards == {0, 1}, "the shards", guard_s=GUARD_S)
+        (tmp_path / "hangs").touch()
+        cursor = decode_cursor(client.get_cursor(LOGSTORE, 0, "end"))
+        for name in ids("after"):
+            put(client, name)
+        check_given_up(worker, client)
+    assert not delivered(sink)
+    journal, exchange = worker.folder / "state" / "attempts.json", ExchangeFiles(tmp_path)
+    (left,) = AttemptJournal(journal).read().failing
+    assert cursor == left.begin < left.until
+    FailureHandler(
+        failure_settings(OnFailure(), batch_timeout_s=5.0),
+        exchange=exchange,
+        clock=SystemClock(),
+        journal=journal,
+        dead_letters=None,
+        random=without_jitter,
+    )
+    retry = exchange.retries().shards[0]
+    assert (retry.begin, retry.log_groups) == (cursor, 1)
 
 
-@pytest.mark.deep
+@pytest.mark.deep(minutes=6)
 def test_the_log_group_that_hangs_each_process_is_found_and_skipped_after_a_few_of_them(
     tmp_path: Path,
 ) -> None:
@@ -100,7 +131,9 @@ def test_the_log_group_that_hangs_each_process_is_found_and_skipped_after_a_few_
     ):
         client = prepare(service, shards=2, timeout_s=3600)
         cursor = put_around_a_poison(client)
-        config = config_of(service, sink, OnFailure(policy="Skip", max_attempts=1))
+        config = config_of(
+            service, sink, SLEEPS, OnFailure(policy="Skip", max_attempts=1), batch_timeout_s=20.0
+        )
         expected, ended = ids("before", "after", "other"), 0
         while ends(worker := workers.start("w-0", config), sink, expected):
             check_given_up(worker, client)

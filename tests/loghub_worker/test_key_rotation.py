@@ -1,5 +1,5 @@
-"""A worker process with a user function and JSON files, whose access key is rotated while it runs, and what
-is in its log."""
+"""A worker process with a user function and JSON files, whose access key is rotated while it runs, which
+leaves its group, and what is in its log."""
 
 import json
 import os
@@ -15,9 +15,11 @@ from loghub.client.port import Credentials
 from loghub.log_settings import LogFile, LogSettings
 from loghub.sink_settings import JsonSink
 from loghub.wire.errors import LogHubError
-from loghub.worker_contract import PythonPipeline
+from loghub.worker_contract import DRAIN_REQUESTED, PythonPipeline
 from tests.loghub_worker.support import (
+    GROUP,
     GUARD_S,
+    LOGSTORE,
     PROJECT,
     Producer,
     WorkerProcess,
@@ -132,6 +134,17 @@ def assert_file_has_the_worker_alone(output: str, in_file: str) -> None:
     assert "user's own: logged by the pipeline\n" in output
 
 
+def leave(worker: WorkerProcess, client: HttpLogHub) -> None:
+    """Let it leave its group, whose timeout is far longer than the hang guard: nothing else frees the
+    shards."""
+    worker.drain_file.write_text(DRAIN_REQUESTED)
+    wait_until(lambda: worker.phase == "left", "the worker to leave", guard_s=GUARD_S)
+    status = client.group_status(LOGSTORE, GROUP)
+    assert status.consumers == ()
+    assert [shard.shard for shard in status.shards if shard.state == "already_alloc"] == []
+    assert worker.end(signal.SIGTERM) == 0, worker.log_tail()
+
+
 def test_a_new_key_restarts_no_worker_and_moves_no_shard(tmp_path: Path) -> None:
     sink = tmp_path / "sink"
     mount(tmp_path / "service" / "credentials", "first", OLD)
@@ -139,24 +152,27 @@ def test_a_new_key_restarts_no_worker_and_moves_no_shard(tmp_path: Path) -> None
         running_service(tmp_path / "service") as service,
         worker_processes(tmp_path / "workers", service) as workers,
     ):
-        producer = Producer(prepare(service, shards=2))
+        producer = Producer(prepare(service, shards=2, timeout_s=3600))
         producer.put(groups=10)
         pipeline = PythonPipeline(function="enrich:run", files={"enrich.py": CODE})
         settings = LogSettings(level="Debug", format="JSON", file=LogFile(folder=str(tmp_path / "logs")))
         worker = workers.start(
             "w-0",
-            worker_config(service.endpoint, JsonSink(path=str(sink)), pipeline=pipeline, log=settings),
+            worker_config(
+                service.endpoint, JsonSink(path=str(sink)), timeout_s=3600, pipeline=pipeline, log=settings
+            ),
         )
         wait_for(producer.sent, sink, worker)
         assert all(row["line"] == row["was"].upper() for row in rows(sink))
 
-        producer.use(rotate_key(service))
+        client = rotate_key(service)
+        producer.use(client)
         producer.put(groups=10)
         wait_for(producer.sent, sink, worker)
         wait_until(lambda: worker.status is not None and not worker.status.reason, "the error to be cleared")
         assert (worker.phase, worker.shards) == ("running", {0, 1})
         assert_no_key_in(visible_texts(worker, service))
-        assert worker.end(signal.SIGTERM) == 0, worker.log_tail()
+        leave(worker, client)
         log_text = (worker.folder / "log").read_text()
         assert log_text.count("shard opened") == 2, "no shard was lost and assigned again"
         assert log_text.count('"after": "member"') == 1

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,15 @@ def test_the_lock_files_are_read_and_name_each_jar_once(name: str) -> None:
 
 
 @pytest.mark.spark
-def test_jars_are_fetched_checked_and_replace_other_versions(tmp_path: Path) -> None:
+def test_jars_are_fetched_checked_and_replace_other_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with spark_jars._gateway() as gateway:  # one JVM for all
+        monkeypatch.setattr(spark_jars, "_gateway", lambda: nullcontext(gateway))
+        check_jars(tmp_path)
+
+
+def check_jars(tmp_path: Path) -> None:
     repository, folder = tmp_path / "repository", tmp_path / "jars"
     lines = [published(repository, "org.a:tool_2.13:1.2", b"tool"), published(repository, "b:lib:3", b"lib")]
     environment = {ENV_REPOSITORY: repository.as_uri()}

@@ -1,7 +1,8 @@
 """What a worker delivers and counts is the same whether its tasks run in its own Spark or in the executors of
 a standalone cluster, which have neither its disk nor its code.
 
-All workers of one master share a driver, and all standalone ones a cluster with two executors.
+All workers of one master share a driver, and all standalone ones a cluster with two executors. Workers with a
+Spark of their own are in most other tests, so `make test` has only the cluster here.
 """
 
 import os
@@ -84,7 +85,10 @@ def run(logs):
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(LOCAL_MASTER, id="local"), pytest.param("spark://", id="standalone")],
+    params=[
+        pytest.param(LOCAL_MASTER, id="local", marks=pytest.mark.deep),
+        pytest.param("spark://", id="standalone"),
+    ],
 )
 def driver(
     request: pytest.FixtureRequest, driver_disk: Path, tmp_path_factory: pytest.TempPathFactory
@@ -222,28 +226,39 @@ def test_logs_of_a_task_that_is_killed_are_delivered_and_counted_once(
 
 
 def test_a_log_that_the_query_rejects_is_dead_lettered_and_the_others_are_delivered_once(
-    driver: SparkDriver, service: ServiceProcess, client: HttpLogHub, name: str, tmp_path: Path
+    driver: SparkDriver,
+    request: pytest.FixtureRequest,
+    service: ServiceProcess,
+    client: HttpLogHub,
+    name: str,
+    tmp_path: Path,
 ) -> None:
+    """The rows are in a table of PostgreSQL, into which the driver copies what tasks have computed."""
     client.create_logstore("rejected", shards=1)
-    sink = tmp_path / "sink"
     put_around_a_poison(client)
-    target = DeadLetterLogstore(project=PROJECT, logstore="rejected")
-    config = config_of(
-        service,
-        ParquetSink(path=str(sink)),
-        pipeline=SqlPipeline(text=CAST),
-        on_failure=OnFailure(policy="DeadLetter", max_attempts=1, dead_letter=target),
-    )
     sent = ids("before", "after", "other")
-    with worker_of(driver, service, name, config) as worker:
-        await_saved(driver, client, worker)
-        await_counts(driver, worker, {0: 10, 1: 10}, sent.total())
-        worker.end()
-    assert delivered(sink) == sent
+    place = Place(folder=tmp_path, client=client, fixture=request.getfixturevalue)
+    with sink_targets.postgresql(place) as target:
+        config = config_of(
+            service,
+            target.settings,
+            pipeline=SqlPipeline(text=CAST),
+            on_failure=OnFailure(
+                policy="DeadLetter",
+                max_attempts=1,
+                dead_letter=DeadLetterLogstore(project=PROJECT, logstore="rejected"),
+            ),
+        )
+        with worker_of(driver, service, name, config, target.variables) as worker:
+            await_saved(driver, client, worker)
+            await_counts(driver, worker, {0: 10, 1: 10}, sent.total())
+            worker.end()
+        assert target.ids() == sent
     (letter,) = letters(client, "rejected")
     assert letter["id"] == "poison"
 
 
+@pytest.mark.deep
 def test_a_log_that_ends_each_process_is_found_and_skipped(
     driver: SparkDriver, service: ServiceProcess, client: HttpLogHub, name: str, tmp_path: Path
 ) -> None:

@@ -2,6 +2,8 @@
 have started, or stopped with SIGSTOP for longer than their session. Another worker takes over each time, and
 producers write all the time. At the end the input and the output are compared line by line.
 
+`make test` has files and a table of PostgreSQL for the sinks that deliver exactly once, and rows in a
+logstore for the others; `make check-deep` has all of them, at every moment and again and again.
 `tests/loghub_worker/sink` has a kill and a pause at each single step of a sink, and writers that race,
 without Spark.
 """
@@ -9,6 +11,7 @@ without Spark.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,15 @@ import pytest
 
 from loghub.sink_settings import LogstoreSink
 from loghub.worker_contract import SqlPipeline, WorkerConfig
-from tests.loghub_worker.sink_targets import AT_LEAST_ONCE, EXACTLY_ONCE, MakeTarget, Place, Target
+from tests.loghub_worker.sink_targets import (
+    AT_LEAST_ONCE,
+    EXACTLY_ONCE,
+    MakeTarget,
+    Place,
+    Target,
+    folder,
+    postgresql,
+)
 from tests.loghub_worker.sink_views import COPY, Copied, LogstoreView
 from tests.loghub_worker.support import (
     PROJECT,
@@ -25,10 +36,13 @@ from tests.loghub_worker.support import (
     worker_processes,
 )
 from tests.loghub_worker.worker_kills import (
+    KILLS,
     LOGS,
     MAX_LOG_GROUPS,
+    PAUSES,
     SHARDS,
     TIMEOUT_S,
+    Moment,
     Outcome,
     Scene,
     pause,
@@ -38,32 +52,37 @@ from tests.support import running_service
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
-DEEP = [pytest.mark.deep, pytest.mark.timeout(6 * 3600)]
-KILLS = [3, pytest.param(100, marks=DEEP)]
-FEW_KILLS = [2, pytest.param(100, marks=DEEP)]  # one before and one after the sink has the batch
-PAUSES = [1, pytest.param(30, marks=DEEP)]
+
+def times(number: int, moments: Sequence[Moment], *, minutes: int) -> Any:
+    """So many of these moments, as the parameter of a test that takes so long for each target."""
+    marks = [pytest.mark.deep(minutes=minutes), pytest.mark.timeout(6 * 3600)]
+    return pytest.param([*islice(cycle(moments), number)], id=str(number), marks=marks)
+
+
+ALL_KILLS = [times(4, KILLS, minutes=6), times(100, KILLS, minutes=90)]
+ALL_PAUSES = [times(2, PAUSES, minutes=5), times(30, PAUSES, minutes=45)]
 COPY_SQL = """
 SELECT contents['id'] AS id, __shard__ AS shard, __cursor__ AS cursor, {worker} AS worker FROM logs
 """
 
 
 @contextmanager
-def scene_of(make: MakeTarget, folder: Path, request: Any) -> Iterator[tuple[Scene, Target]]:
+def scene_of(make: MakeTarget, place: Path, request: Any) -> Iterator[tuple[Scene, Target]]:
     """A service, a target, and workers that write to it."""
-    with running_service(folder / "service") as service:
+    with running_service(place / "service") as service:
         client = prepare(service, shards=SHARDS, timeout_s=TIMEOUT_S)
-        place = Place(folder=folder, client=client, fixture=request.getfixturevalue)
         with (
-            make(place) as target,
-            worker_processes(folder / "workers", service, target.variables) as workers,
+            make(Place(folder=place, client=client, fixture=request.getfixturevalue)) as target,
+            worker_processes(place / "workers", service, target.variables) as workers,
         ):
             config = worker_config(
                 service.endpoint,
                 target.settings,
                 timeout_s=TIMEOUT_S,
                 max_log_groups=MAX_LOG_GROUPS,
-                # So that there are batches between the sink and a checkpoint at most times.
-                checkpoint_interval_s=2.0,
+                # So that there are batches between the sink and a checkpoint at most times, for long
+                # enough to stop all processes of a worker meanwhile.
+                checkpoint_interval_s=5.0,
                 **target.config,
             )
             scene = Scene(
@@ -79,51 +98,72 @@ def report(what: str, sent: Counter[str], rows: Counter[str]) -> int:
     return repeated
 
 
-@pytest.mark.parametrize("make", EXACTLY_ONCE)
-@pytest.mark.parametrize("kills", KILLS)
+def test_files_have_every_line_once_after_a_kill_and_a_pause(tmp_path: Path, request: Any) -> None:
+    """The second worker has the name of the first one, and is stopped for longer than its session once the
+    files are there and the checkpoint is not."""
+    with scene_of(folder, tmp_path, request) as (scene, target):
+        sent = pause(scene, [Moment.SINK], first_kill=Moment.JOB).sent
+        rows = target.ids()
+        report("a kill and a pause", sent, rows)
+        assert rows == sent
+
+
+@pytest.mark.parametrize(
+    ("make", "kills"),
+    [
+        pytest.param(postgresql, [Moment.SINK], id="postgresql-1"),
+        *(
+            pytest.param(
+                *make.values, *kills.values, id=f"{make.id}-{kills.id}", marks=[*make.marks, *kills.marks]
+            )
+            for make in EXACTLY_ONCE
+            for kills in ALL_KILLS
+        ),
+    ],
+)
 def test_every_line_is_there_once_after_kills(
-    tmp_path: Path, request: Any, make: MakeTarget, kills: int
+    tmp_path: Path, request: Any, make: MakeTarget, kills: Sequence[Moment]
 ) -> None:
     with scene_of(make, tmp_path, request) as (scene, target):
         sent = run(scene, kills).sent
         rows = target.ids()
-        report(f"{kills} kills", sent, rows)
+        report(f"{len(kills)} kills", sent, rows)
         assert rows == sent
         assert target.left_over() == []
 
 
 @pytest.mark.parametrize("make", EXACTLY_ONCE)
-@pytest.mark.parametrize("pauses", PAUSES)
+@pytest.mark.parametrize("pauses", ALL_PAUSES)
 def test_every_line_is_there_once_although_two_workers_believe_to_hold_a_shard(
-    tmp_path: Path, request: Any, make: MakeTarget, pauses: int
+    tmp_path: Path, request: Any, make: MakeTarget, pauses: Sequence[Moment]
 ) -> None:
     """One of them was stopped for longer than its session, in a batch, and goes on."""
     with scene_of(make, tmp_path, request) as (scene, target):
         sent = pause(scene, pauses).sent
         rows = target.ids()
-        report(f"{pauses} pauses", sent, rows)
+        report(f"{len(pauses)} pauses", sent, rows)
         # A claim that the paused worker has made too late stays until its shard is opened again.
         assert rows == sent
 
 
 @pytest.mark.parametrize("make", AT_LEAST_ONCE)
-@pytest.mark.parametrize("kills", FEW_KILLS)
+@pytest.mark.parametrize("kills", ALL_KILLS)
 def test_no_line_is_missing_after_kills_and_few_are_repeated(
-    tmp_path: Path, request: Any, make: MakeTarget, kills: int
+    tmp_path: Path, request: Any, make: MakeTarget, kills: Sequence[Moment]
 ) -> None:
     with scene_of(make, tmp_path, request) as (scene, target):
         outcome = run(scene, kills)
-        assert_repeats_what_was_not_saved(f"{kills} kills", target, outcome)
+        assert_repeats_what_was_not_saved(f"{len(kills)} kills", target, outcome)
 
 
-@pytest.mark.deep
 @pytest.mark.parametrize("make", AT_LEAST_ONCE)
+@pytest.mark.parametrize("pauses", [times(10, PAUSES, minutes=15)])
 def test_no_line_is_missing_although_two_workers_believe_to_hold_a_shard(
-    tmp_path: Path, request: Any, make: MakeTarget
+    tmp_path: Path, request: Any, make: MakeTarget, pauses: Sequence[Moment]
 ) -> None:
     with scene_of(make, tmp_path, request) as (scene, target):
-        outcome = pause(scene, 10)
-        assert_repeats_what_was_not_saved("10 pauses", target, outcome)
+        outcome = pause(scene, pauses)
+        assert_repeats_what_was_not_saved(f"{len(pauses)} pauses", target, outcome)
 
 
 def assert_repeats_what_was_not_saved(what: str, target: Target, outcome: Outcome) -> None:
@@ -136,9 +176,9 @@ def assert_repeats_what_was_not_saved(what: str, target: Target, outcome: Outcom
     assert repeated <= outcome.unsaved * LOGS
 
 
-@pytest.mark.parametrize("kills", KILLS)
+@pytest.mark.parametrize("kills", [pytest.param([Moment.SINK], id="1"), *ALL_KILLS])
 def test_a_logstore_has_every_line_and_repeats_at_most_one_batch_for_each_kill(
-    tmp_path: Path, kills: int
+    tmp_path: Path, kills: Sequence[Moment]
 ) -> None:
     with (
         running_service(tmp_path / "service") as service,
@@ -163,8 +203,8 @@ def test_a_logstore_has_every_line_and_repeats_at_most_one_batch_for_each_kill(
     in_flight = [written_after(saved, rows, by=number) for number, saved in enumerate(outcome.checkpoints)]
     duplicates = len(rows) - len(ids)
     print(
-        f"\n{kills} kills: {outcome.sent.total()} lines in, {len(rows)} lines out, {duplicates} duplicates;"
-        f" {sum(map(len, in_flight))} lines were in flight"
+        f"\n{len(kills)} kills: {outcome.sent.total()} lines in, {len(rows)} lines out,"
+        f" {duplicates} duplicates; {sum(map(len, in_flight))} lines were in flight"
     )
     assert ids == outcome.sent.keys()
     for number, saved in enumerate(outcome.checkpoints):

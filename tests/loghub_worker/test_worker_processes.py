@@ -1,4 +1,7 @@
-"""Real worker processes on a real service: no log is lost and none is delivered twice."""
+"""Real worker processes on a real service: no log is lost and none is delivered twice.
+
+In `make test`, workers are killed and fenced in `test_worker_kills`, and one leaves in `test_key_rotation`.
+"""
 
 import json
 import os
@@ -54,6 +57,7 @@ def wait_shared(workers: list[WorkerProcess], client: HttpLogHub) -> None:
     assert holders(client) == {shard: w.name for w in workers for shard in w.shards}
 
 
+@pytest.mark.deep(minutes=5)
 def test_every_line_is_delivered_once_after_a_kill_a_fence_and_a_stop(tmp_path: Path) -> None:
     """Two workers share the shards. One is killed while it works. The other takes over, does not reach the
     service for longer than its timeout, recovers, and is finally stopped without leaving the group."""
@@ -105,6 +109,7 @@ def fence(service: ServiceProcess, worker: WorkerProcess, producer: Producer, si
     wait_delivered(sink, producer.sent, [worker])
 
 
+@pytest.mark.deep(minutes=3)
 def test_a_worker_that_leaves_releases_its_shards_immediately(tmp_path: Path) -> None:
     """The group's timeout is far longer than the hang guard, so only the leave can move the shards. The sink
     is another logstore."""

@@ -9,12 +9,11 @@ import random
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import cycle
 
 from loghub.client.http import HttpLogHub
 from loghub.wire.cursor import decode
@@ -36,6 +35,9 @@ from tests.support import ServiceProcess, wait_until
 
 SHARDS, LOGS, MAX_LOG_GROUPS, TIMEOUT_S = 3, 10, 40, 8
 PAUSE_S = 0.05  # between two log groups of the producer
+# Log groups ahead of the checkpoints that the producer writes: there are always further batches, and the last
+# worker does not need minutes for what was written while others started.
+MAX_AHEAD = 6 * MAX_LOG_GROUPS
 IN_A_JOB = 0.3  # of the looks at a worker may end in its kill
 
 
@@ -48,12 +50,17 @@ class Moment(StrEnum):
 
 
 # The first three are inside of a batch.
-MOMENTS = (Moment.JOB, Moment.SINK, Moment.JOB, Moment.CHECKPOINT)
+KILLS = (Moment.JOB, Moment.SINK, Moment.JOB, Moment.CHECKPOINT)
+PAUSES = (Moment.JOB, Moment.SINK)
 
 
 def checkpoints(client: HttpLogHub) -> dict[int, int]:
     shards = client.group_status(LOGSTORE, GROUP).shards
     return {s.shard: decode(s.checkpoint) if s.checkpoint else 0 for s in shards}
+
+
+def ends(client: HttpLogHub) -> dict[int, int]:
+    return {s.shard: decode(s.end_cursor) for s in client.group_status(LOGSTORE, GROUP).shards}
 
 
 class Victim:
@@ -103,7 +110,7 @@ class Victim:
         """Whether the moment has come. All processes of the worker are stopped then."""
         assert self.worker.process.poll() is None, self.worker.log_tail()
         # Now and then: otherwise a job would always be hit at its beginning.
-        if random.random() > IN_A_JOB or not self._is_now():
+        if (self._moment is Moment.JOB and random.random() > IN_A_JOB) or not self._is_now():
             return False
         try:
             self.worker.signal_all(signal.SIGSTOP)
@@ -151,10 +158,17 @@ def writing(put: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def producing(service: ServiceProcess) -> Iterator[Producer]:
-    """Write log groups while the body runs."""
+    """Write log groups while the body runs, so many that there is always more than one batch to read."""
     with closing(HttpLogHub(service.endpoint, PROJECT, credentials=service.credentials)) as client:
         producer = Producer(client)
-        with writing(lambda: producer.put(groups=1, logs=LOGS)):
+        first = ends(client)
+
+        def put() -> None:
+            saved = checkpoints(client)
+            if sum(end - max(first[shard], saved[shard]) for shard, end in ends(client).items()) < MAX_AHEAD:
+                producer.put(groups=1, logs=LOGS)
+
+        with writing(put):
             yield producer
 
 
@@ -185,30 +199,32 @@ class Outcome:
     unsaved: int
 
 
-def run(scene: Scene, kills: int) -> Outcome:
-    """Kill so many workers while producers write, and let one more deliver the rest."""
+def run(scene: Scene, kills: Sequence[Moment]) -> Outcome:
+    """Kill a worker at each of these moments while producers write, and let one more deliver the rest."""
     after_kills, unsaved = [], 0
     with producing(scene.service) as producer:
-        for number, moment in zip(range(kills), cycle(MOMENTS), strict=False):
+        for number, moment in enumerate(kills):
             victim = Victim(scene.start(number), moment, scene.sink, scene.client)
             victim.kill()
             after_kills.append(checkpoints(scene.client))
             unsaved += victim.unsaved()
-        last = scene.start(kills)
+        last = scene.start(len(kills))
         wait_until(lambda: last.phase == "running", "the last worker to run", guard_s=GUARD_S)
     wait_until(lambda: bool(last.phase) and all_saved(scene.client), "the last checkpoints", guard_s=GUARD_S)
     assert last.end(signal.SIGTERM) == 0, last.log_tail()
     return Outcome(sent=producer.sent, checkpoints=after_kills, unsaved=unsaved)
 
 
-def pause(scene: Scene, pauses: int) -> Outcome:
-    """Stop one of two workers so many times, in a batch, until the other one has its shards and has delivered
-    more of them."""
+def pause(scene: Scene, pauses: Sequence[Moment], *, first_kill: Moment | None = None) -> Outcome:
+    """Stop one of two workers at each of these moments until the other one has its shards and has delivered
+    more of them. One of the two may follow another that was killed."""
     unsaved = 0
     with producing(scene.service) as producer:
+        if first_kill is not None:
+            Victim(scene.start(0), first_kill, scene.sink, scene.client).kill()
         workers = [scene.start(0), scene.start(1)]
         wait_until(lambda: all(map(_is_reading, workers)), "both workers to read", guard_s=GUARD_S)
-        for number, moment in zip(range(pauses), cycle((Moment.JOB, Moment.SINK)), strict=False):
+        for number, moment in enumerate(pauses):
             paused, other = workers[number % 2], workers[1 - number % 2]
             victim = Victim(paused, moment, scene.sink, scene.client)
             victim.stop()

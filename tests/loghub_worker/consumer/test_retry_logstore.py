@@ -201,6 +201,24 @@ def test_odd_marks_neither_end_a_consumer_nor_lead_out_of_the_folder_of_the_dead
     assert {path.parent for path in written} == {inside}
 
 
+@pytest.mark.long
+def test_logs_that_wait_are_settled_however_many_of_them_fail_in_a_row(waits: Site) -> None:
+    """Nothing but logs that have failed is there, so that tells nothing of the processor."""
+    ids = [f"refused-{number}" for number in range(3)]
+    for number, one in enumerate(ids):
+        logs = (Log(time=1, contents=(("id", one),)),)
+        tags = mark(logstore=waits.logstore, cursor=encode_cursor(number), delay_ms="0")
+        waits.client.put_logs(f"{waits.logstore}-retry", encode(LogGroup(logs=logs, tags=tags)))
+    dead_letter = DeadLetterLogstore(project=PROJECT, logstore=f"{waits.logstore}-rejected")
+    on_failure = OnFailure(policy="DeadLetter", max_attempts=1, max_consecutive=1, dead_letter=dead_letter)
+    once = RetryLogstore(logstore=f"{waits.logstore}-retry", delays_s=(0.05,))
+    refusing = Refusing(dict.fromkeys(ids, 99))
+    with running(Consumer(settings(waits, on_failure=on_failure, retry=once), Seen(refusing).factory)):
+        wait_for(lambda: is_done(waits), "all to be settled")
+    found = [log.contents for group in in_dead_letter(waits) for log in group.logs]
+    assert sorted(found) == [(("id", one.encode()),) for one in ids]
+
+
 def test_logs_that_wait_for_another_group_are_passed_over(waits: Site) -> None:
     """Two groups were given one retry logstore: each reads it, and must not process the other's logs."""
     retry = f"{waits.logstore}-retry"

@@ -24,15 +24,16 @@ def pss_mib(pid: int) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
-def test_kills_of_the_worker_and_of_its_processes_lose_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [2, pytest.param(30, marks=pytest.mark.deep(minutes=6))])
+def test_kills_of_the_worker_and_of_its_processes_lose_nothing(tmp_path: Path, rounds: int) -> None:
     with site(tmp_path) as on:
         kills = 0
         worker = on.start(processes=2)
-        for round_ in range(6):
+        for round_ in range(rounds):
             seen = on.processed().total()
             on.producer.put(groups=60, logs=5)
             wait_until(lambda seen=seen: on.processed().total() > seen, "a batch after the last kill")  # type: ignore[misc]
-            if round_ % 3 == 2:
+            if round_ % 3 == 1:
                 worker.kill_all()
                 worker = on.start(processes=2)
             else:

@@ -47,14 +47,15 @@ def in_dead_letter(on: Site) -> list[str]:
     return sorted(str(dict(log.contents)["id"], "utf-8") for one in groups for log in one.logs)  # type: ignore[arg-type]
 
 
-def test_kills_of_workers_and_processes_lose_no_refused_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [2, pytest.param(10, marks=pytest.mark.deep(minutes=5))])
+def test_kills_of_workers_and_processes_lose_no_refused_log(tmp_path: Path, rounds: int) -> None:
     """All that is refused forever is in the dead letter, and all else was taken."""
     with site(tmp_path) as on:
         for name in (RETRY, REJECTED):
             on.client.create_logstore(name, shards=1)
         taken, never = list[str](), list[str]()
         worker = on.workers.start("w-0", config(on))
-        for round_ in range(4):
+        for round_ in range(rounds):
             taken += [f"good-{round_}-{n}" for n in range(20)] + [f"refuse-3-{round_}-{n}" for n in range(8)]
             never += [f"refuse-9-{round_}", f"reject-{round_}"]
             put(on, *taken[-28:], *never[-2:])
@@ -76,7 +77,8 @@ def test_kills_of_workers_and_processes_lose_no_refused_log(tmp_path: Path) -> N
         assert set(in_dead_letter(on)) == set(never), "nothing else"
         repeats = Counter(in_dead_letter(on)) - Counter(never)
         print(
-            f"\n4 kills: {len(taken)} logs taken, {len(never)} dead-lettered, {repeats.total()} of them twice"
+            f"\n{rounds} kills: {len(taken)} logs taken, {len(never)} dead-lettered,"
+            f" {repeats.total()} of them twice"
         )
         assert worker.end(signal.SIGTERM) == 0
 

@@ -1,5 +1,5 @@
 """A whole worker that writes to a real Kafka broker, which is away when the worker starts, and ends and comes
-back later."""
+back later. `test_kafka` has each of the outages, and `test_spark_format` that no plan shows a password."""
 
 import json
 from collections import Counter
@@ -20,7 +20,7 @@ from tests.loghub_worker.support import (
 )
 from tests.support import running_service, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.deep(minutes=5), pytest.mark.timeout(1800)]
 
 PRINT_EVERYTHING = {
     "spark.log.level": "DEBUG",

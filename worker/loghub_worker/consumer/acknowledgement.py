@@ -175,7 +175,7 @@ class Acknowledgement:
             for place in self._places(logs):
                 self._slot.unacknowledged.acknowledge(place.cursor, place.index)
             if self._table.failures is not None:
-                self._table.failures.skips.succeeded(None if self._rules.defers else self._slot.flow.shard)
+                self._table.failures.skips.succeeded(self._slot.flow.shard)
             self._has_news = True
             self._changed()
 

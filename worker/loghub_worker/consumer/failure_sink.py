@@ -72,6 +72,8 @@ def make_failure_sink(
         return None
     hang_s = HANG_S if worker is None else worker.batch_timeout_s
     rules = failure_settings(settings.on_failure, batch_timeout_s=hang_s)
+    if settings.is_of_retries:
+        rules = replace(rules, max_consecutive=None)
     journals = None
     if worker is not None:
         rules = replace(rules, restart_s=worker.restart_s)

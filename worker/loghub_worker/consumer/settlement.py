@@ -179,7 +179,7 @@ class Settlement:
         with self._table.lock:
             policy = self._sink.policy
             if not refused_all:
-                policy.skips.succeeded(None if self._rules.defers else self._shard)
+                policy.skips.succeeded(self._shard)
             if kept.again is None:
                 part = Range(self._shard, kept.batch.begin, kept.batch.end)
                 policy.passed((part,), now=self._table.clock.monotonic_s())

@@ -59,7 +59,9 @@ class FailureSettings:
 
     policy: Policy
     max_attempts: int  # of one log group
-    max_consecutive: int  # log groups of a shard that are skipped without a success between them
+    # Log groups of a shard that are skipped without a success between them. None: any number of them, from a
+    # retry logstore, which has nothing but logs that failed.
+    max_consecutive: int | None
     max_per_hour: int  # log groups of a shard that are skipped
     batch_timeout_s: float
     restart_s: float = 60.0
@@ -134,8 +136,8 @@ class SkipLimits:
             return WaitState.RETRYING, not_before_s
         if settings.policy is Policy.STOP:
             return WaitState.STOPPED, None
-        skips = self._skips.get(shard)
-        if skips is not None and skips.consecutive >= settings.max_consecutive:
+        skips, most = self._skips.get(shard), settings.max_consecutive
+        if skips is not None and most is not None and skips.consecutive >= most:
             return WaitState.LIMITED, not_before_s
         recent = self._recent(shard, now)
         if len(recent) >= settings.max_per_hour:
@@ -143,11 +145,10 @@ class SkipLimits:
             return WaitState.LIMITED, max(not_before_s, next_s)
         return WaitState.SETTLING, now
 
-    def succeeded(self, shard: int | None) -> None:
-        """Logs of the shard were delivered; None: logs of any shard, from a retry logstore."""
-        for one, skips in self._skips.items():
-            if shard in (None, one):
-                skips.consecutive = 0
+    def succeeded(self, shard: int) -> None:
+        """Logs of the shard were delivered."""
+        if shard in self._skips:
+            self._skips[shard].consecutive = 0
 
     def skipped(self, shard: int, cursor: int, *, now: float) -> None:
         """A log group, or logs of it, was skipped or dead-lettered."""
