@@ -45,3 +45,19 @@ def test_lines_are_wrapped(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
     # A table's row cannot be wrapped.
     assert [line for line in lines if len(line) > LONGEST_LINE and not line.startswith("|")] == []
+
+
+def test_every_test_that_the_page_of_tests_names_exists() -> None:
+    """``test_file.py::test_name``; ``..`` stands for the rest of a name."""
+    text = (DOCS / "testing.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\b(?:[\w/]+/)?(test_\w+\.py)::((?:Test|test_)\w+)", text))
+    assert len(named) > 50
+    sources: dict[str, str] = {}
+    for path in (DOCS.parent / "tests").rglob("test_*.py"):
+        sources[path.name] = sources.get(path.name, "") + path.read_text(encoding="utf-8")
+    missing = [
+        f"{file}::{name}"
+        for file, name in sorted(named)
+        if not re.search(rf"^(?:(?:async )?(?:def|class) )?{name}", sources.get(file, ""), re.MULTILINE)
+    ]
+    assert missing == []
