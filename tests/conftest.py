@@ -11,17 +11,25 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from tests import java
 from tests.cluster.fixtures import apiserver, apiserver_of_its_own, s3, versitygw  # noqa: F401 - fixtures
 from tests.spark_session import spark, spark_state  # noqa: F401 - fixtures
+from tests.suite.seed import of_run
 
-# No deadline and no fresh randomness: other work on the machine must not fail a test, and the
-# gate must say the same twice. Long random searches are marked `deep`.
+# No deadline and no fresh randomness: other work on the machine must not fail a test, and the gate must say
+# the same twice. A slice of the long tests, which has a seed, takes other examples.
 hypothesis.settings.register_profile(
-    "steady", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "steady",
+    deadline=None,
+    derandomize=of_run() == 0,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("steady")
+# It also draws constants from the source of the modules that are loaded, so that what a test tries would
+# depend on which other tests its process has.
+providers._get_local_constants = lambda: providers._local_constants
 
 MARKS = {
     "apiserver": "apiserver",

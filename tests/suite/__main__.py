@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.cluster import prepare
 from tests.suite import cpu, record, report, seed
 from tests.suite.commands import Commands
-from tests.suite.parts import CLUSTER, DEEP, FAST, IPV6, STORIES, Part, slice_of_deep
+from tests.suite.parts import CLUSTER, FAST, IPV6, STORIES, Part, deep_part
 from tests.suite.record import Failure
 from tests.suite.report import Ran, Run
 from tests.support import ROOT
@@ -136,7 +136,7 @@ def deep(minutes: float | None, number: int) -> int:
     suite.prepare()
     if with_ipv6 and minutes:
         minutes -= IPV6_FROM_MINUTES / 2
-    suite.run_parts(slice_of_deep(minutes) if minutes else DEEP)
+    suite.run_parts(deep_part(number, minutes))
     if with_ipv6:
         suite.run_parts(IPV6)
     status = suite.finish()

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from tests.cluster import ip_family
 
-# Tests wait a lot for processes and timers, so there is one process more than cores.
-MOST_PROCESSES = 8
-PROCESSES = min(MOST_PROCESSES, (os.cpu_count() or 1) + 1)
+# Tests wait for processes and timers, the stories for half of their time.
+CORES = os.cpu_count() or 1
+PROCESSES = min(8, CORES + 1)
+STORY_PROCESSES = min(8, 2 * CORES)
 FORKS = ("-p", "tests.suite.forks")
 NOT_FAST = "long or spark or cluster or apiserver or tools or node or deep"
 
@@ -40,7 +41,7 @@ STORIES = Part(
     name="stories",
     arguments=(
         *FORKS,
-        f"--forks={PROCESSES}",
+        f"--forks={STORY_PROCESSES}",
         "-m",
         "(long or spark or cluster or apiserver or tools) and not (node or deep)",
     ),
@@ -54,7 +55,6 @@ CLUSTER = Part(
     wall_s=720,
     cpu_s=300,
 )
-DEEP = Part(name="deep", arguments=(*FORKS, f"--forks={PROCESSES}", "-m", "deep and not node"))
 IPV6 = Part(
     name="ipv6",
     arguments=("-m", "node", "tests/cluster"),
@@ -62,8 +62,9 @@ IPV6 = Part(
 )
 
 
-def slice_of_deep(minutes: float) -> Part:
-    """The long tests in an order of the run's seed, as many as fit."""
-    return Part(
-        name="deep", arguments=(*DEEP.arguments, "-p", "tests.suite.slices", f"--minutes={minutes:g}")
-    )
+def deep_part(seed: int, minutes: float | None) -> Part:
+    """The long tests with the cases of a seed; with ``minutes`` as many as fit, in an order of the seed."""
+    arguments = (*FORKS, f"--forks={PROCESSES}", f"--hypothesis-seed={seed}", "-m", "deep and not node")
+    if minutes is not None:
+        arguments += ("-p", "tests.suite.slices", f"--minutes={minutes:g}")
+    return Part(name="deep", arguments=arguments)

@@ -123,8 +123,10 @@ class Stage:
                     if self._operator is not None and self._operator.done() and not self._stop.is_set():
                         self._operator.result()
                         pytest.fail("the operator ended")
+                    # No `wait_for`: Kopf, when it ends, cancels the younger tasks of its loop.
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(change.wait(), LOOK_S)
+                        async with asyncio.timeout(LOOK_S):
+                            await change.wait()
         except TimeoutError:
             pytest.fail(f"not seen: {what}; status: {await self.status()}")
 
