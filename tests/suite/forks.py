@@ -36,8 +36,6 @@ from _pytest.terminal import TerminalReporter
 # Each gives its Python processes ten seconds to start, which are too short once too many start together.
 SPARK_PROCESSES = max(2, os.cpu_count() or 1)
 LOOK_AFTER_CHILDREN_S = 1.0
-# A run that ends by itself closes its connections at once; this bounds the wait for one that is killed.
-KILLED_GUARD_S = 60.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -98,19 +96,24 @@ class _Run:
             reporter := self._config.pluginmanager.get_plugin("terminalreporter"), TerminalReporter
         ):
             reporter.showfspath = False  # the tests of several files come mixed
-        for number in range(self._count):
-            if (link := self._fork(number)) is not None:
-                return _serve(self._session, link)
+        link = self._start_children()
+        return True if link is None else _serve(self._session, link)
+
+    def _start_children(self) -> socket.socket | None:
+        """Returns in the parent when all have ended, with None, and in each child, with its connection."""
         try:
+            for number in range(self._count):
+                if (link := self._fork(number)) is not None:
+                    return link
             while self._children:
                 for number in self._step():
                     if (link := self._fork(number)) is not None:
-                        return _serve(self._session, link)
+                        return link
                 self._stop_if_asked()
         except BaseException:
             self._interrupt()
             raise
-        return True
+        return None
 
     def _fork(self, number: int) -> socket.socket | None:
         """Start a child; in the child, its end of the connection."""
@@ -160,6 +163,11 @@ class _Run:
         return [child.number for child in list(self._children.values()) if self._is_to_replace(child)]
 
     def _receive(self, child: _Child) -> None:
+        for line in self._read(child):
+            self._handle(child, json.loads(line))
+
+    def _read(self, child: _Child) -> list[bytes]:
+        """The lines that are there; there must be something, or the end."""
         try:
             data = child.link.recv(1 << 20)
         except OSError:
@@ -170,8 +178,7 @@ class _Run:
         child.received += data
         *lines, rest = child.received.split(b"\n")
         child.received = bytearray(rest)
-        for line in lines:
-            self._handle(child, json.loads(line))
+        return [bytes(line) for line in lines]
 
     def _handle(self, child: _Child, message: dict[str, Any]) -> None:
         if "report" in message:
@@ -255,9 +262,12 @@ class _Run:
                     os.kill(child.pid, how)
             try:
                 while self._children:
+                    # Read, or a child could not write its last reports.
+                    for key, _ in self._selector.select(LOOK_AFTER_CHILDREN_S):
+                        self._read(key.data)
                     for child in list(self._children.values()):
-                        os.waitpid(child.pid, 0)
-                        self._close(child)
+                        if os.waitpid(child.pid, os.WNOHANG) != (0, 0):
+                            self._close(child)
             except KeyboardInterrupt:
                 how = signal.SIGKILL
 

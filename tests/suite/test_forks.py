@@ -163,21 +163,26 @@ def test_a_file_that_cannot_be_collected_fails_the_run(tmp_path: Path) -> None:
     assert "no_such_module" in printed
 
 
-def test_an_interrupt_lets_every_process_clean_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ends", ["pass", "os.kill(os.getpid(), signal.SIGKILL)"], ids=["first", "replaced"])
+def test_an_interrupt_lets_every_process_clean_up(ends: str, tmp_path: Path) -> None:
+    """Those that have replaced others that died too; what they report may be more than a connection takes."""
     text = """
-import os, sys, time
+import os, signal, sys, time
 import pytest
+def test_first(): ENDS
 @pytest.fixture
 def server():
     yield
     print("cleaned up", file=sys.__stderr__)
 def test_long(server):
+    print("x" * 2_000_000)
     open(__name__, "w").close()
     for _ in range(600):  # an interrupt just before a wait begins does not end the wait, so each is short
         time.sleep(0.1)
 """
+    text = text.replace("ENDS", ends)
     inner.write(tmp_path, {"test_a.py": text, "test_b.py": text})
-    with inner.start(tmp_path, "-m", "pytest", "-p", "tests.suite.forks", "--forks=2", "-s") as running:
+    with inner.start(tmp_path, "-m", "pytest", "-p", "tests.suite.forks", "--forks=2") as running:
         inner.wait_for(tmp_path / "test_a", tmp_path / "test_b")
         running.send_signal(signal.SIGINT)
         printed, _ = running.communicate(timeout=inner.GUARD_S)
@@ -185,11 +190,16 @@ def test_long(server):
     assert printed.count("cleaned up") == 2
 
 
-def test_spark_is_in_as_many_processes_as_there_are_cores(tmp_path: Path) -> None:
-    with_spark = "import pytest\nfrom conftest import note\n@pytest.mark.spark\ndef test_it(): note('spark')"
+MARKED = "import pytest\nfrom conftest import note\n@pytest.mark.spark\ndef test_it(): note('spark')"
+SHARES_A_SESSION = "from conftest import note\ndef test_it(spark): note('spark')"
+
+
+@pytest.mark.parametrize("with_spark", [MARKED, SHARES_A_SESSION], ids=["marked", "shares a session"])
+def test_spark_is_in_as_few_processes_as_it_needs(with_spark: str, tmp_path: Path) -> None:
     files = {f"test_{number}.py": with_spark for number in range(8)}
     patch = "from tests.suite import forks\nforks.SPARK_PROCESSES = 1\n"
-    inner.write(tmp_path, {"conftest.py": patch + SHARED, **files, "test_plain.py": FILE})
+    session = "@pytest.fixture(scope='session')\ndef spark(): pass\n"
+    inner.write(tmp_path, {"conftest.py": patch + SHARED + session, **files, "test_plain.py": FILE})
     status, printed = inner.pytest(tmp_path, "--forks=3")
     assert status == 0, printed
     assert sum("spark" in said for said in notes(tmp_path).values()) == 1
