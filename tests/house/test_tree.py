@@ -68,6 +68,12 @@ def test_no_file_holds_a_secret() -> None:
     assert [str(p) for p in tracked_files() if SECRET.search(text_of(p))] == []
 
 
+def test_every_file_is_text() -> None:
+    """Programs, packages and archives are fetched or built, and are not what anybody can review."""
+    binary = [str(path.relative_to(ROOT)) for path in tracked_files() if b"\0" in path.read_bytes()]
+    assert binary == []
+
+
 def test_there_is_no_uv_lock_file() -> None:
     # uv.lock names the registry it was made with.
     assert not (ROOT / "uv.lock").exists()
