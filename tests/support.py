@@ -1,7 +1,7 @@
 """What tests of several parts share: a real service process, and a way to wait.
 
-`running_service` runs `python -m loghub.service` on a free loopback port with its own data folder, and ends
-it in any case.
+`running_service` runs `python -m loghub.service`, or a copy of a process that has done its imports, on a free
+loopback port with its own data folder, and ends it in any case.
 """
 
 import http.client
@@ -17,11 +17,15 @@ from pathlib import Path
 from typing import IO
 
 from loghub.client.port import Credentials
+from tests import warm_start
+from tests.warm_start import WarmProcess
 
 # Guards against a hang, not measures of speed.
 START_GUARD_S = 120.0
 STOP_GUARD_S = 60.0
 
+# Benchmarks, which are not run by pytest, measure processes that share no memory with another.
+STARTS_WARM = "pytest" in sys.modules
 ROOT = Path(__file__).parents[1]
 _LOG_TAIL_CHARS = 4000
 
@@ -92,7 +96,7 @@ class ServiceProcess:
         self._port = port
         self._extra = extra
         self._environment = environment or {}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | WarmProcess | None = None
         self._output: IO[bytes] | None = None
 
     @property
@@ -128,14 +132,7 @@ class ServiceProcess:
         port_file = self.folder / "port"
         port_file.unlink(missing_ok=True)
         self._output = self.log.open("ab")
-        self._process = subprocess.Popen(
-            self._command(port_file),
-            cwd=ROOT,
-            env={**os.environ, **self._environment},
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=subprocess.STDOUT,
-        )
+        self._process = self._start(port_file, self._output)
         try:
             wait_until(lambda: port_file.exists() or not self.running, "the service's port file")
             if port_file.exists():
@@ -154,9 +151,21 @@ class ServiceProcess:
         """Status and body of ``/healthz``; 0 without an answer."""
         return get(f"{self.host}:{self.port}", "/healthz", tls=self._has_tls)
 
-    def _command(self, port_file: Path) -> list[str]:
+    def _start(self, port_file: Path, output: IO[bytes]) -> "subprocess.Popen[bytes] | WarmProcess":
+        arguments = self._arguments(port_file)
+        if STARTS_WARM and self._module == warm_start.MODULE and not self._environment:
+            return warm_start.start(arguments, os.environ, output)
+        return subprocess.Popen(
+            [sys.executable, "-m", self._module, *arguments],
+            cwd=ROOT,
+            env={**os.environ, **self._environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+    def _arguments(self, port_file: Path) -> list[str]:
         return [
-            *(sys.executable, "-m", self._module),
             *("--data", str(self.data)),
             *("--listen", f"{self.host}:{self._port}"),
             *("--port-file", str(port_file)),

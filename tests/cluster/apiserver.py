@@ -44,7 +44,8 @@ def start(layout: Plan, processes: Processes, *, flags: tuple[str, ...] = ()) ->
 
 def start_apiserver(layout: Plan, processes: Processes, *, flags: tuple[str, ...] = ()) -> None:
     """The apiserver alone, over the etcd that runs."""
-    processes.start("apiserver", [*control_plane.apiserver(layout), *flags])
+    command = [*control_plane.apiserver(layout), *flags]
+    processes.start("apiserver", command, control_plane.APISERVER_VARIABLES)
 
     def ready() -> bool:
         for name in ("etcd", "apiserver"):

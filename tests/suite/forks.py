@@ -7,7 +7,8 @@ that what a module shares is started once, and what a session shares once a proc
 
 A child that dies fails the test that it was running, and a new one takes the rest of the file. Tests that
 share a Spark session (`tests/spark_session.py`) are all run by the first child, so that they start one JVM;
-others with Spark go to as many children as there are cores, since JVMs compute while most tests wait.
+others with Spark go to as many children as there are cores, since JVMs compute while most tests wait. A child
+takes first what the fewest may run, and what is named by `--first`, so that none is left alone at the end.
 
 With ``--minutes`` tests are handed out one by one, and none that is expected to take longer than what is left
 (``deep(minutes=30)``, 1 without).
@@ -26,7 +27,7 @@ import time
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -41,6 +42,7 @@ LOOK_AFTER_CHILDREN_S = 1.0
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("forks", "several processes")
     group.addoption("--forks", type=int, default=0, help="run the tests in so many processes")
+    group.addoption("--first", action="append", default=[], help="begin with what is below this path")
     group.addoption("--minutes", type=float, default=None, help="start no test that would take longer in all")
 
 
@@ -84,10 +86,23 @@ class _Run:
         self._session = session
         self._config = session.config
         self._ends_at = None if minutes is None else time.monotonic() + 60 * minutes
-        self._units = deque(_units(session.items, one_by_one=minutes is not None))
+        units = _units(session.items, one_by_one=minutes is not None)
+        self._units = self._in_order(units) if minutes is None else list(units)
         self._children: dict[int, _Child] = {}
         self._count = min(count, len(self._units))
         self._selector = selectors.DefaultSelector()
+
+    def _in_order(self, units: Iterable[list[int]]) -> list[list[int]]:
+        first = [self._config.rootpath / path for path in self._config.option.first]
+
+        def rank(unit: list[int]) -> tuple[int, bool]:
+            path = self._session.items[unit[0]].path
+            return self._processes_for(unit), not any(path.is_relative_to(one) for one in first)
+
+        return sorted(units, key=rank)
+
+    def _processes_for(self, unit: list[int]) -> int:
+        return min(_processes_for(self._session.items[index]) for index in unit)
 
     def run(self) -> bool:
         # One folder for all, made before they could make it at the same time.
@@ -146,7 +161,7 @@ class _Run:
     def _take(self, number: int) -> list[int]:
         """The next unit for this child; empty if there is none."""
         for position, unit in enumerate(self._units):
-            if number >= min(_processes_for(self._session.items[index]) for index in unit):
+            if number >= self._processes_for(unit):
                 continue
             if self._ends_at is not None:
                 minutes_left = (self._ends_at - time.monotonic()) / 60
@@ -240,7 +255,7 @@ class _Run:
         else:
             self._report("between two tests", f"a test process ended ({how})")
         if child.tests:
-            self._units.appendleft(list(child.tests))
+            self._units.insert(0, list(child.tests))
 
     def _report(self, nodeid: str, why: str, location: tuple[str, int | None, str] = ("", None, "")) -> None:
         report = pytest.TestReport(nodeid, location, {}, "failed", why, "call")

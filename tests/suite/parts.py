@@ -16,6 +16,17 @@ CORES = os.cpu_count() or 1
 PROCESSES = min(8, CORES + 1)
 STORY_PROCESSES = min(8, 2 * CORES)
 FORKS = ("-p", "tests.suite.forks")
+# Files that take a minute or more, none of which should be left to one process at the end.
+LONGEST = (
+    "tests/simulator",
+    "tests/properties/test_search.py",
+    "tests/apiserver/test_autoscaling.py",
+    "tests/apiserver/test_apiserver_restart.py",
+    "tests/loghub_operator/demo",
+    "tests/loghub_operator/leader/test_failover.py",
+    "tests/compat/test_real_clients.py",
+    "tests/compat/kafka/test_kafka_restarts.py",
+)
 NOT_FAST = "long or spark or cluster or apiserver or tools or node or deep"
 
 
@@ -42,6 +53,7 @@ STORIES = Part(
     arguments=(
         *FORKS,
         f"--forks={STORY_PROCESSES}",
+        *(f"--first={path}" for path in LONGEST),
         "-m",
         "(long or spark or cluster or apiserver or tools) and not (node or deep)",
     ),

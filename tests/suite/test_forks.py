@@ -66,6 +66,15 @@ def test_a_file_is_run_in_one_process_which_starts_once_what_its_files_share(tmp
     assert sorted(files) == [f"test_{name}" for name in "abcde"]
 
 
+def test_what_few_processes_may_run_comes_first_and_then_what_is_named(tmp_path: Path) -> None:
+    plain = "def test_it(): print('ran', __name__)"
+    marked = "import pytest\n@pytest.mark.spark\n" + plain
+    inner.write(tmp_path, {"test_a.py": plain, "test_b.py": plain, "test_c.py": marked, "test_d.py": plain})
+    status, printed = inner.pytest(tmp_path, "-q", "-s", "--forks=1", "--first=test_d.py")
+    assert status == 0, printed
+    assert re.findall(r"ran (\w+)", printed) == ["test_c", "test_d", "test_a", "test_b"]
+
+
 def test_reports_are_those_of_one_process(tmp_path: Path) -> None:
     text = """
 import os, warnings
@@ -127,7 +136,7 @@ def test_hangs(): threading.Event().wait()
 def test_after(): pass
 """
     inner.write(tmp_path, {"test_a.py": text})
-    status, printed = inner.pytest(tmp_path, "--forks=2")
+    status, printed = inner.pytest(tmp_path, "-p", "pytest_timeout", "--forks=2")
     assert status == 1
     assert "1 failed, 1 passed" in printed
     assert "threading.Event().wait()" in printed

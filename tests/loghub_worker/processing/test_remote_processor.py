@@ -251,12 +251,14 @@ def test_a_call_that_hangs_ends_with_its_process_and_harms_no_other_process(
 ) -> None:
     """It holds the interpreter's lock, so nothing in its process runs any more."""
     site.prepare(shards=2)
-    put(site, "hang-1")
+    put(site, "first", shard=1)
     with rig(tmp_path, processes=2, timeout_s=10.0) as on, running(consumer := on.consumer(site, "Stop")):
+        wait_until(lambda: on.ids(1) == ["first"], "the other shard's process")
+        put(site, "hang-1")
         wait_until(lambda: len(on.counts.running_since_s) == 1, "the call")
         (hung,) = (one.pid for one in on.pool.progress() if 0 in one.shards)
         put(site, "a", shard=1)
-        wait_until(lambda: on.ids(1) == ["a"], "the other shard")
+        wait_until(lambda: on.ids(1) == ["first", "a"], "the other shard")
         assert on.counts.timed_out == 0, "it still hangs"
         wait_until(lambda: consumer.paused() == (0,), "the shard to stop")
         message = on.failing()[0].failure.message
