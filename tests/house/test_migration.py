@@ -1,10 +1,8 @@
 """`docs/migration.md`: a row names fields that the CRD has, and a test that exists unless it is missing."""
 
-import ast
 import functools
 import inspect
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +10,8 @@ from aliyun.log import consumer as python_library
 from aliyun.log.consumer import LogHubConfig
 
 from loghub_operator.api.crd import crd
+from tests.house.test_tree import ROOT, text_of, tracked_files
 
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "migration.md"
 CODE = re.compile(r"`([^`]+)`")
 
@@ -31,9 +29,18 @@ def rows(part: str = "") -> list[list[str]]:
 @functools.cache
 def names_of_tests() -> set[str]:
     """The name of every test function."""
-    trees = (ast.parse(file.read_text(encoding="utf-8")) for file in (ROOT / "tests").rglob("test_*.py"))
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, functions)}
+    files = (file for file in tracked_files() if file.name.startswith("test_"))
+    return {
+        name for file in files for name in re.findall(r"^(?:async )?def (\w+)", text_of(file), re.MULTILINE)
+    }
+
+
+@functools.cache
+def fields() -> dict[str, Any]:
+    """The schema of the objects."""
+    (version,) = crd()["spec"]["versions"]
+    schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
+    return schema
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
@@ -53,8 +60,7 @@ def test_a_row_names_what_is_there_what_is_here_and_a_test_that_exists(row: list
     "field", sorted({one for row in rows() for one in CODE.findall(row[1]) if one.startswith("spec.")})
 )
 def test_a_field_that_a_row_names_exists(field: str) -> None:
-    (version,) = crd()["spec"]["versions"]
-    schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
+    schema = fields()
     for name in field.split("."):
         assert name in schema["properties"]
         schema = schema["properties"][name]

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ SECRET = re.compile(
 )
 
 
+@cache
 def tracked_files() -> list[Path]:
     """Files that git tracks or would track; every file where there is no git (an unpacked archive)."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
@@ -45,6 +47,7 @@ def tracked_files() -> list[Path]:
     return [ROOT / name for name in run.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 
+@cache
 def text_of(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
 
@@ -70,7 +73,7 @@ def test_no_file_holds_a_secret() -> None:
 
 def test_every_file_is_text() -> None:
     """Programs, packages and archives are fetched or built, and are not what anybody can review."""
-    binary = [str(path.relative_to(ROOT)) for path in tracked_files() if b"\0" in path.read_bytes()]
+    binary = [str(path.relative_to(ROOT)) for path in tracked_files() if "\0" in text_of(path)]
     assert binary == []
 
 
