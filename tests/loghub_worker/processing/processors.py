@@ -68,7 +68,8 @@ def _carry_out(name: str) -> None:
         case "raise":
             raise ValueError(f"cannot take {name}")
         case "outage":
-            raise ConnectionError("the database does not answer")
+            lost = ConnectionError("the database does not answer")
+            raise ExceptionGroup("unhandled errors in a TaskGroup", [lost])
         case "exit":
             os._exit(3)
         case "slow":
