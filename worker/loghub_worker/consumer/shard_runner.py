@@ -141,7 +141,8 @@ class ShardRunner:
                 self._roll_back(kept, to=batch.begin)
                 return
             failure = _failure_of(error)
-            if not self._acknowledgement.raised(failure):
+            was_alone = self._settlement is None or self._settlement.was_alone
+            if not self._acknowledgement.raised(failure, was_alone=was_alone):
                 self._complete(kept)
                 return
             if self._settlement is not None:
