@@ -63,7 +63,7 @@ def test_only_ends_alone_are_counted_before_a_log_group_is_skipped() -> None:
     assert policy.to_settle((part,)) is not None, "the dead letter is still due"
 
 
-def test_a_range_that_ran_beside_others_comes_again_in_smaller_parts() -> None:
+def test_a_range_that_ran_with_others_comes_again_in_smaller_parts() -> None:
     policy = FailurePolicy(RULES)
     policy.suspected(Range(0, 0, 160), ENDED, now=5.0)
     (failing,) = policy.failing
@@ -84,7 +84,7 @@ def test_suspects_run_one_after_the_other_and_the_others_side_by_side(tmp_path: 
 
     def suspect() -> None:
         batch = running.begin(alone=True)
-        events.append("suspect" if batch.was_alone else "beside others")
+        events.append("suspect" if batch.was_alone else "with others")
         may_end.wait(STOP_GUARD_S)
         running.end(batch)
 

@@ -1,4 +1,4 @@
-"""What of the errors of user code lets its logs come again for ever, and what counts against them."""
+"""What of the errors of user code lets its logs come again forever, and what counts against them."""
 
 import asyncio
 import errno

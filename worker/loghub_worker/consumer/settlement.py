@@ -39,7 +39,7 @@ class Settlement:
         self._rules = rules
         self._running: RunningBatch | None = None
 
-    # -- what the next process must know, and what runs beside
+    # -- what the next process must know, and what runs with it
 
     def begin(self, kept: Kept) -> None:
         """These logs are processed, or settled, next. Those that may have ended a process wait until nothing

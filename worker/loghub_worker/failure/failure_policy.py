@@ -153,7 +153,7 @@ class FailurePolicy:
             self._failing[part.shard] = failing
 
     def suspected(self, part: Range, failure: Failure, *, now: float) -> None:
-        """A process ended while this range ran, and others beside it. That is no attempt: it comes again at
+        """A process ended while this range ran, and others with it. That is no attempt: it comes again at
         once, alone and in smaller parts."""
         self._totals(part.shard).failed_attempts += 1
         before = self._of(part)
