@@ -30,6 +30,7 @@ class ProcessorPipeline(
     folder: str | None = None
     listener: str | None = None  # module:name
     processes: int = 1  # 0: one for each core
+    load_timeout_s: float = 120.0  # for a process to import the code, such as a model
     max_logs: int | None = None
     max_bytes: int = 4 << 20
     max_wait_s: float = 0.0

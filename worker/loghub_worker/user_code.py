@@ -5,10 +5,12 @@ around it does not help the user.
 """
 
 import importlib
+import importlib.machinery
 import importlib.util
 import os
 import shutil
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 
@@ -16,8 +18,9 @@ from loghub.worker_contract import CopyPipeline, Pipeline, PythonPipeline, SqlPi
 from loghub_worker.error_text import first_lines
 from loghub_worker.fatal_error import FatalError
 
-# A process of the worker would import a file with one of these names instead of a module that it needs.
-RESERVED_MODULES = sys.stdlib_module_names | {"loghub", "loghub_worker", "py4j", "pyarrow", "pyspark"}
+# A process of the worker would import a file with one of these names instead of a module that it needs. So it
+# would with what is installed (`_is_installed`).
+RESERVED_MODULES = sys.stdlib_module_names | {"loghub", "loghub_worker"}
 
 # Spark's functions over Arrow batches require pandas too, except for `arrow_udf`.
 WITHOUT_PANDAS = (
@@ -55,7 +58,15 @@ def place_code(pipeline: Pipeline, scratch: Path) -> Path | None:
 def _hides_a_module(path: Path) -> bool:
     # `os.path.exists` is False in a folder without permission, as in lost+found in a volume's root.
     is_module = path.suffix == ".py" or os.path.exists(path / "__init__.py")
-    return is_module and path.stem in RESERVED_MODULES
+    return is_module and (path.stem in RESERVED_MODULES or _is_installed(path.stem))
+
+
+def _is_installed(module: str) -> bool:
+    """Whether a package of this Python has a module of that name."""
+    spec = importlib.machinery.PathFinder.find_spec(module)
+    if spec is None or spec.origin is None:
+        return False
+    return any(Path(spec.origin).is_relative_to(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
 
 
 def import_named(name: str, code: Path | None) -> object:

@@ -161,6 +161,13 @@ class ProcessorPipeline(UserCode):
             " limit of cpu, the request is that of one process, and there is no limit of memory."
         ),
     )
+    load_timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = Field(
+        default=120,
+        description=(
+            "How long a process may take to import the code, for example to load a model. One that takes"
+            " longer is ended and started again; after ten times in a row the worker ends."
+        ),
+    )
     batch: Batch = Field(default=Batch(), description="How many logs a processor gets at a time.")
     acknowledge: AcknowledgeMode = Field(
         default=AcknowledgeMode.BATCH, strict=False, description=described(AcknowledgeMode)

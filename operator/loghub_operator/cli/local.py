@@ -228,4 +228,6 @@ def fsck(arguments: tuple[str, ...]) -> int:
     """List what is wrong with a data folder of the embedded service, and repair it.
 
     The service's own program knows the arguments, --help included, and their exit statuses."""
-    return subprocess.run([sys.executable, "-m", "loghub.service.fsck", *arguments], check=False).returncode
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "loghub.service.fsck", *arguments], check=False
+    ).returncode

@@ -58,7 +58,14 @@ def summary(outcome: DemoResult) -> Iterator[str]:
         yield f"the producer failed: {outcome.producer_failed}"
     yield f"output (Parquet):    {outcome.sink}"
     yield f"what was sent:       {outcome.record}"
-    count = [sys.executable, "-m", "loghub_operator.demo.verify", str(outcome.record), str(outcome.sink)]
+    count = [
+        sys.executable,
+        "-P",
+        "-m",
+        "loghub_operator.demo.verify",
+        str(outcome.record),
+        str(outcome.sink),
+    ]
     yield f"count it again with: {shlex.join(count)}"
 
 

@@ -204,7 +204,7 @@ class _Demo:
     def _start_producer(self, context: RunContext) -> None:
         spec, options = self._resource.spec, self._options
         command = [
-            *(sys.executable, "-m", "loghub_operator.demo.producer", "--endpoint", context.endpoint),
+            *(sys.executable, "-P", "-m", "loghub_operator.demo.producer", "--endpoint", context.endpoint),
             *("--project", spec.project, "--logstore", spec.logstore, "--rate", str(options.rate)),
             *("--record", str(self.record_file), "--progress", str(self._progress_file)),
         ]

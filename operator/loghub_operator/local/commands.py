@@ -180,7 +180,7 @@ def serve(root: Root, listen: str, options: ServiceOptions) -> int:
         kafka_address_file(folder).unlink(missing_ok=True)
         options.write(folder)
     command = [
-        *(sys.executable, "-m", "loghub.service", "--data", str(data), "--listen", listen),
+        *(sys.executable, "-P", "-m", "loghub.service", "--data", str(data), "--listen", listen),
         *("--port-file", str(address_file(folder)), "--log-format", "console"),
         *options.arguments(kafka_port_file=kafka_address_file(folder)),
     ]

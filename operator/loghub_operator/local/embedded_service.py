@@ -213,7 +213,7 @@ class EmbeddedService:
             file.unlink(missing_ok=True)
         options.write(self._folder)
         command = [
-            *(sys.executable, "-m", "loghub.service"),
+            *(sys.executable, "-P", "-m", "loghub.service"),
             *("--data", str(self.data), "--listen", f"{HOST}:{port}"),
             *("--port-file", str(new_address)),
             *options.arguments(kafka_port_file=kafka_address),

@@ -33,7 +33,8 @@ from loghub_operator.logservice.access import LogServiceAccess
 from loghub_operator.model.observed import ObservedState, Placement, UserCode
 from loghub_operator.resources.worker_config import AFTER_DRAIN_S, DRAIN_TIMEOUT_S
 
-WORKER_COMMAND = (sys.executable, "-m", "loghub_worker")
+# -P: the current folder is the user's, and may have files with the names of modules.
+WORKER_COMMAND = (sys.executable, "-P", "-m", "loghub_worker")
 FILES_EVERY_S = 0.3
 GRACE_S = float(DRAIN_TIMEOUT_S + AFTER_DRAIN_S)
 

@@ -178,6 +178,7 @@ def _pipeline(resource: LogHubConsumerGroup, placement: Placement) -> Pipeline:
         files=files,
         folder=folder,
         processes=processes_of(resource),
+        load_timeout_s=float(processor.load_timeout_seconds),
         max_logs=processor.batch.max_logs,
         max_bytes=processor.batch.max_bytes,
         max_wait_s=processor.batch.max_wait_milliseconds / 1000,

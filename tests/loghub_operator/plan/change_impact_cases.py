@@ -71,6 +71,7 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
     ),
     "pipeline.processor.factory": (processor(factory="m:g"), {"pipeline": PROCESSOR}, R),
     "pipeline.processor.processes": (processor(processes=2), {"pipeline": PROCESSOR}, R),
+    "pipeline.processor.loadTimeoutSeconds": (processor(loadTimeoutSeconds=600), {"pipeline": PROCESSOR}, R),
     "pipeline.processor.batch.maxLogs": (processor(batch={"maxLogs": 9}), {"pipeline": PROCESSOR}, R),
     "pipeline.processor.batch.maxBytes": (processor(batch={"maxBytes": 65536}), {"pipeline": PROCESSOR}, R),
     "pipeline.processor.batch.maxWaitMilliseconds": (

@@ -1,5 +1,6 @@
 """The failure policy of a consumer, on a real service: what is settled, where it goes, and what is saved."""
 
+import errno
 import json
 import threading
 from collections.abc import Callable
@@ -292,7 +293,11 @@ def test_a_shard_that_stopped_continues_after_a_resume(site: Site, refuses: bool
 def test_logs_are_not_to_blame_for_what_is_unavailable(site: Site) -> None:
     site.prepare()
     ids = site.put(1)
-    failures = [UnavailableError("no database"), TimeoutError("no answer"), ConnectionError("refused")]
+    failures = [
+        UnavailableError("no database"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        ExceptionGroup("unhandled errors in a TaskGroup", [ValueError("bad"), ConnectionError("refused")]),
+    ]
 
     def process(logs: LogBatch, tracker: Tracker) -> None:
         if failures:

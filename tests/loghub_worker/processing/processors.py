@@ -1,14 +1,16 @@
 """The user's code of the tests, which runs in processes of a worker. It writes what it sees into a file.
 
-The contents of a log may be a command: ``raise``, ``exit`` (of the process), ``hang`` (holding the
-interpreter's lock as C code may), or ``outage``; ``slow`` takes a while. A batch with ``unsaved`` is not
-saved.
+The contents of a log may be a command: ``raise``, ``exit`` (of the process), ``all`` (of them end), ``hang``
+(holding the interpreter's lock as C code may), or ``outage``; ``slow`` takes a while. A batch with
+``unsaved`` is not saved.
 """
 
 import asyncio
 import ctypes
 import os
 import queue
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -68,13 +70,36 @@ def _carry_out(name: str) -> None:
         case "raise":
             raise ValueError(f"cannot take {name}")
         case "outage":
-            raise ConnectionError("the database does not answer")
+            lost = ConnectionError("the database does not answer")
+            raise ExceptionGroup("unhandled errors in a TaskGroup", [lost])
         case "exit":
             os._exit(3)
+        case "all":  # processes end, as when the memory of a container runs out
+            limit_s = time.monotonic() + 1.0  # for another one to be at work, unless none may be
+            while not _slow().exists() and time.monotonic() < limit_s:
+                time.sleep(0.01)
+            _slow().unlink(missing_ok=True)
+            for pid in _processes() - {os.getpid()}:
+                os.kill(pid, signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
         case "slow":
+            _slow().touch()
             time.sleep(0.3)
+            _slow().unlink(missing_ok=True)
         case "hang":
             ctypes.PyDLL(None).sleep(1000)  # without giving up the interpreter's lock
+
+
+def _slow() -> Path:
+    """There is this file while something slow runs."""
+    return Path(os.environ[OUTPUT]).with_name("slow")
+
+
+def _processes() -> set[int]:
+    """Those of the worker, this one included."""
+    children = Path(f"/proc/{os.getppid()}/task").glob("*/children")
+    pids = {int(pid) for path in children for pid in path.read_text().split()}
+    return {pid for pid in pids if b"processing.child" in Path(f"/proc/{pid}/cmdline").read_bytes()}
 
 
 class TextlessError(Exception):
@@ -124,6 +149,15 @@ class Unreachable(Recorder):
                 os.write(channel, bytes([0, 0, 0, 1, 0, 0, 0, 0, 1]))  # a frame with a number
             elif word == "fork" and os.fork() == 0:
                 return  # as if it were the process
+        super().process(logs, tracker)
+
+
+class Helped(Recorder):
+    """Starts a process for each batch, which does not end by itself."""
+
+    def process(self, logs: LogBatch, tracker: Tracker) -> None:
+        helper = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+        self.write(f"helper {helper.pid}")
         super().process(logs, tracker)
 
 

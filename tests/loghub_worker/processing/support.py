@@ -12,13 +12,14 @@ from loghub.clock import SystemClock
 from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub.worker_contract import OnFailure
 from loghub_worker.api import Consumer
+from loghub_worker.consumer.running_batches import RunningBatches
 from loghub_worker.consumer.worker_options import WorkerOptions
 from loghub_worker.failure.failure_policy import FailingRange
 from loghub_worker.processing.child_process import ProcessSettings
 from loghub_worker.processing.messages import Load
 from loghub_worker.processing.process_pool import ProcessPool
 from loghub_worker.processing.processor_counters import ProcessorCounts
-from loghub_worker.processing.remote_processor import RemoteParts, RemoteProcessor, has_ended
+from loghub_worker.processing.remote_processor import RemoteParts, RemoteProcessor, has_hung
 from tests.loghub_worker.consumer.support import Site
 from tests.loghub_worker.processing.processors import OUTPUT
 from tests.support import ROOT
@@ -35,11 +36,11 @@ class Rig:
         self.counts = ProcessorCounts()
         self._consumer: Consumer | None = None
         self._parts = RemoteParts(
-            pool=pool, counts=self.counts, clock=SystemClock(), timeout_s=timeout_s, has_ended=self._has_ended
+            pool=pool, counts=self.counts, clock=SystemClock(), timeout_s=timeout_s, has_hung=self._has_hung
         )
 
-    def _has_ended(self, shard: int) -> bool:
-        return self._consumer is not None and has_ended(self._consumer.failure_report(), shard)
+    def _has_hung(self, shard: int) -> bool:
+        return self._consumer is not None and has_hung(self._consumer.failure_report(), shard)
 
     def consumer(self, site: Site, policy: str = "Retry", **changes: Any) -> Consumer:
         """One that calls these processors, with the policy after one attempt."""
@@ -51,6 +52,7 @@ class Rig:
             batch_timeout_s=0.05,  # only the pauses depend on it
             restart_s=0.05,
             retry_factory=factory,
+            running=RunningBatches(self._folder / "state"),
         )
         limits = {name: changes.pop(name) for name in ("max_consecutive", "max_attempts") if name in changes}
         dead_letter = changes.pop("dead_letter", None)
@@ -84,12 +86,14 @@ def rig(
     *,
     processes: int = 1,
     timeout_s: float = 60.0,
+    load_timeout_s: float = 120.0,
     by_log: bool = False,
     listener: str | None = None,
 ) -> Iterator[Rig]:
-    environment = dict(os.environ) | {OUTPUT: str(folder / "processed"), "PYTHONPATH": _python_path()}
+    environment = dict(os.environ) | {OUTPUT: str(folder / "processed"), "PYTHONPATH": python_path()}
     settings = ProcessSettings(
         load=Load(f"{MODULE}:{factory}", None, by_log, listener and f"{MODULE}:{listener}"),
+        load_timeout_s=load_timeout_s,
         environment=environment,
         send_timeout_s=timeout_s,
         random=random.random,
@@ -101,7 +105,7 @@ def rig(
         pool.close()
 
 
-def _python_path() -> str:
+def python_path() -> str:
     return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
 

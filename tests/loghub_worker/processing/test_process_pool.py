@@ -1,12 +1,21 @@
-"""Which process a shard gets."""
+"""Which process a shard gets, and how processes start and end."""
 
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loghub_worker.processing.child_process import ChildProcess, ProcessSettings
 from loghub_worker.processing.cores import available_cores
-from loghub_worker.processing.process_pool import choose
+from loghub_worker.processing.messages import Load
+from loghub_worker.processing.process_end import ProcessUnavailableError
+from loghub_worker.processing.process_pool import ProcessPool, choose
+from tests.support import wait_until
 
 
 @given(st.lists(st.integers(0, 500), unique=True, min_size=1, max_size=40), st.integers(1, 9))
@@ -32,3 +41,56 @@ def test_a_limit_of_cpu_bounds_the_cores(tmp_path: Path) -> None:
     assert available_cores(limit) == 1
     limit.write_text(f"{(unlimited + 1) * 100_000} 100000\n")
     assert available_cores(limit) == unlimited
+
+
+MINE = """
+from loghub_worker.api import Processor
+class Mine(Processor):
+    def process(self, logs, tracker): ...
+"""
+
+
+@contextmanager
+def started(
+    folder: Path, code: str, *, load_timeout_s: float = 60.0
+) -> Iterator[tuple[ProcessPool, ChildProcess]]:
+    """A process with a processor of these lines."""
+    code_folder = folder / "code"
+    code_folder.mkdir()
+    (code_folder / "mine.py").write_text(code)
+    settings = ProcessSettings(
+        load=Load("mine:Mine", str(code_folder)),
+        load_timeout_s=load_timeout_s,
+        environment=os.environ,
+        send_timeout_s=60.0,
+        random=random.random,
+    )
+    pool = ProcessPool(1, settings)
+    try:
+        yield pool, pool.start_first()
+    finally:
+        pool.close()
+
+
+@pytest.mark.long
+def test_code_that_takes_too_long_to_load_is_ended_with_words_that_say_so(tmp_path: Path) -> None:
+    endless = "import signal; signal.pause()"
+    with started(tmp_path, endless, load_timeout_s=0.5) as (pool, process):
+        with pytest.raises(ProcessUnavailableError, match=r"^process 0 is being started$"):
+            process.await_loaded(lambda: False)  # as for a shard that is given up
+        wait_until(lambda: pool.progress()[0].message != "", "the end")
+        why = "its code was not loaded within 0.5 s; raise pipeline.processor.loadTimeoutSeconds"
+        assert pool.progress()[0].message == f"killed by the worker: {why}"
+        with pytest.raises(ProcessUnavailableError, match=f"it ended before: killed by the worker: {why}"):
+            process.await_loaded(lambda: False)
+
+
+@pytest.mark.long
+def test_files_of_the_current_folder_replace_no_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("select", "msgspec", "numpy"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')")
+    monkeypatch.chdir(tmp_path)
+    with started(tmp_path, MINE) as (pool, process):
+        process.await_loaded(lambda: pool.progress()[0].message == "")

@@ -201,24 +201,28 @@ def test_a_killed_process_is_replaced_and_its_logs_come_again(tmp_path: Path, si
 
 
 @pytest.mark.parametrize(
-    ("command", "ending"),
+    ("command", "processes", "ending"),
     [
-        ("exit-1", "exit status 3"),
+        pytest.param("exit-1", 1, "exit status 3", marks=pytest.mark.deep),
+        ("all-1", 2, "killed by signal 9"),
         # Two calls are running when the time of one of them is over, and neither can end.
-        ("hang-1", "killed by signal 9"),
+        ("hang-1", 1, "killed by the worker: a call took longer than 1 s"),
     ],
 )
-def test_a_log_group_that_ends_the_process_is_not_blamed_on_another_shard(
-    tmp_path: Path, site: Site, command: str, ending: str
+def test_a_log_group_that_ends_processes_is_not_blamed_on_another_shard(
+    tmp_path: Path, site: Site, command: str, processes: int, ending: str
 ) -> None:
-    """It is skipped after three attempts alone. Both shards are in one process. Each log group of the second
-    one is alone in its batch, and is processed whenever the process ends, so it would be skipped as well."""
+    """It is skipped after three attempts alone. Each log group of the second shard is alone in its batch, and
+    is processed whenever the process ends, so it would be skipped as well."""
     site.prepare(shards=2)
     slow = [f"slow-{n}" for n in range(8)]
     put(site, "a", command, "b")
     put(site, *slow, shard=1)
     timeout_s = 1.0 if command == "hang-1" else 60.0
-    with rig(tmp_path, timeout_s=timeout_s) as on, running(on.consumer(site, "Skip", max_bytes=1)):
+    with (
+        rig(tmp_path, processes=processes, timeout_s=timeout_s) as on,
+        running(on.consumer(site, "Skip", max_bytes=1)),
+    ):
         wait_until(lambda: site.saved() == site.ends(), "the end", guard_s=GUARD_S)  # of several processes
         assert on.ids(0) == ["a", "b"]
         assert on.skipped() == {0: 1}
@@ -227,15 +231,14 @@ def test_a_log_group_that_ends_the_process_is_not_blamed_on_another_shard(
 
 
 def test_attempts_survive_a_worker_that_is_killed(tmp_path: Path, site: Site) -> None:
-    """What the journals of killed workers say counts, though their checkpoints are far behind."""
+    """What the journal of a killed worker says counts, though its checkpoints are far behind."""
     site.prepare()
     begin = decode_cursor(site.begin())
     put(site, *(f"g{n}" for n in range(9)), "exit-1", "b")
     last = begin + 9
-    for shard, running_range in ((0, Range(0, last, last + 1)), (7, Range(7, 1, 2))):
-        files = tmp_path / "state" / f"attempts-{shard}.json"
-        files.parent.mkdir(exist_ok=True)
-        files.write_bytes(msgspec.json.encode(Journal(running=(running_range,))))
+    file = tmp_path / "state" / "attempts-0.json"
+    file.parent.mkdir()
+    file.write_bytes(msgspec.json.encode(Journal(running=(Range(0, last, last + 1),))))
     with rig(tmp_path) as on:
         consumer = on.consumer(site, "Skip")
         with running(consumer):
@@ -265,6 +268,24 @@ def test_a_call_that_hangs_ends_with_its_process_and_harms_no_other_process(
         assert message == "process took longer than 10 s, and its process was killed"
         assert on.counts.timed_out == 1
         wait_until(lambda: hung not in [one.pid for one in on.pool.progress()], "another process")
+
+
+def test_processes_that_the_code_starts_end_with_its_process(tmp_path: Path, site: Site) -> None:
+    site.prepare()
+    put(site, "exit-1", "a")
+    with rig(tmp_path, "Helped") as on, running(on.consumer(site, "Skip", max_bytes=1)):
+        wait_until(lambda: site.saved() == site.ends(), "the end")
+    helpers = [int(line[3]) for line in on.lines() if line[2] == "helper"]
+    assert len(helpers) == 4, "three that ended, and one that was closed"
+    wait_until(lambda: not any(map(is_alive, helpers)), "the end of all")
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it runs; one that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def test_a_factory_that_returns_something_else_is_an_error_of_initialize(tmp_path: Path, site: Site) -> None:

@@ -100,6 +100,11 @@ CASES = {
         Cause.UNAVAILABLE,
         "EndpointUnreachable",
     ),
+    "a service of the user's function": (
+        [(PYTHON, TRACEBACK % "ConnectionRefusedError: [Errno 111] Connection refused")],
+        Cause.UNAVAILABLE,
+        "PipelineFailed",
+    ),
     "short read": (
         [(PYTHON, TRACEBACK % f"{SHORT_READ}: shard 1 returned nothing")],
         Cause.UNAVAILABLE,

@@ -28,11 +28,11 @@ from loghub_worker.consumer.processor import (
     ShardControl,
     ShardLostError,
     Tracker,
-    UnavailableError,
 )
 from loghub_worker.consumer.received_log import LogPlace, ReceivedLog, ReceivedLogGroup
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.consumer.shard_lag import ShardLag
+from loghub_worker.failure.outage import UnavailableError
 
 __all__ = [
     "CheckpointStore",

@@ -104,9 +104,10 @@ class Acknowledgement:
             self._has_news = True
             self._changed()
 
-    def raised(self, failure: Failure) -> bool:
-        """`process` has raised. Returns whether the whole batch must come again, before anything else;
-        otherwise what it has not acknowledged counts as refused."""
+    def raised(self, failure: Failure, *, was_alone: bool) -> bool:
+        """`process` has raised; `was_alone`: no other batch ran in the worker. Returns whether the whole
+        batch must come again, before anything else; otherwise what it has not acknowledged counts as
+        refused."""
         with self._table.lock:
             running = self._running
             assert running is not None
@@ -118,7 +119,8 @@ class Acknowledgement:
             else:
                 due_s = self._due_s(batch.delivery, None, now=self._table.clock.monotonic_s())
                 of_batch = [one for one in unacknowledged if _has(running, one)]
-                unacknowledged.refuse_out(of_batch, due_s=due_s, failure=_blamed(of_batch, failure))
+                blamed = _blamed(of_batch, failure, was_alone=was_alone)
+                unacknowledged.refuse_out(of_batch, due_s=due_s, failure=blamed)
             self._changed()
             return keeps_order
 
@@ -271,10 +273,12 @@ def _has(running: Kept | None, one: Unsettled) -> bool:
     return running.batch.begin <= one.cursor < running.batch.end
 
 
-def _blamed(batch: Sequence[Unsettled], failure: Failure) -> Failure:
-    """The failure as it counts for each of these. Which of them ended a process, or kept it from ending, is
-    known only if it was alone there; so that it is alone the next time."""
-    if len(batch) < 2 or failure.cause not in (Cause.ENDED, Cause.TIMED_OUT):
+def _blamed(batch: Sequence[Unsettled], failure: Failure, *, was_alone: bool) -> Failure:
+    """The failure as it counts for each of these. Which of them kept a process from ending is known only if
+    it was alone there, and what ended a process only if nothing else ran; so that it is alone the next
+    time."""
+    is_known = len(batch) < 2 and (was_alone or failure.cause is not Cause.ENDED)
+    if is_known or failure.cause not in (Cause.ENDED, Cause.TIMED_OUT):
         return failure
     for one in batch:
         one.is_alone = True

@@ -7,6 +7,7 @@ from loghub.client.port import LogHub
 from loghub.clock import Clock
 from loghub.processor_settings import RetryLogstore
 from loghub_worker.consumer.connection import connect
+from loghub_worker.consumer.running_batches import RunningBatches
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.consumer.shard_journals import ShardJournals
 from loghub_worker.consumer.shard_table import ShardTable
@@ -23,7 +24,7 @@ HANG_S = 60.0  # for pauses of the policy after a batch that hung, which a consu
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureSink:
     """The policy, which all shards of a consumer share, the dead letter, and the retry logstore. Only a
-    worker has `journals`."""
+    worker has `journals` and `running`."""
 
     policy: FailurePolicy
     target: DeadLetterTarget | None
@@ -31,6 +32,7 @@ class FailureSink:
     retry_target: DeadLetterTarget | None = None
     clients: tuple[LogHub, ...] = ()
     journals: ShardJournals | None = None
+    running: RunningBatches | None = None
 
     def forget(self) -> None:
         """The consumer ends in order, so that nothing must be known of the attempts later."""
@@ -79,8 +81,8 @@ def make_failure_sink(
         rules = replace(rules, restart_s=worker.restart_s)
         journals = ShardJournals(worker.state_dir)
     policy = FailurePolicy(rules, random=random)
-    if journals is not None:
-        journals.restore(policy, now=clock.monotonic_s())
+    if worker is not None and journals is not None:
+        journals.restore(policy, ended_alone=worker.running.ended_alone, now=clock.monotonic_s())
     clients: list[LogHub] = []
 
     def connected(project: str) -> LogHub:
@@ -100,4 +102,5 @@ def make_failure_sink(
         retry_target=retry_target,
         clients=tuple(clients),
         journals=journals,
+        running=None if worker is None else worker.running,
     )

@@ -17,9 +17,10 @@ import structlog
 
 from loghub_worker.backoff import Backoff
 from loghub_worker.consumer.batch import LogBatch
-from loghub_worker.consumer.processor import OUTAGES, Processor, Tracker
+from loghub_worker.consumer.processor import Processor, Tracker
 from loghub_worker.consumer.received_log import ReceivedLog, ReceivedLogGroup
 from loghub_worker.consumer.user_code import UserCode
+from loghub_worker.failure.outage import description, is_outage
 
 log = structlog.get_logger()
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.2, 10.0
@@ -140,11 +141,11 @@ class _Lane:
                 code.call(self._handle, job.log, job.group)
             except Exception as error:
                 failures += 1
-                attempts += not isinstance(error, OUTAGES)
+                attempts += not is_outage(error)
                 if failures == 1:
                     log.warning("log not handled", shard=self.shard, place=job.log.place, exc_info=error)
                 if self._max_attempts is not None and attempts >= self._max_attempts:
-                    tracker.reject(job.log, reason=f"{type(error).__name__}: {error}")
+                    tracker.reject(job.log, reason=description(error))
                     return False
                 self._stop.wait(self._retries.pause_s(failures))
             else:

@@ -5,22 +5,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from loghub.wire.errors import LogHubException
 from loghub_worker.consumer.batch import LogBatch, Logs
+from loghub_worker.failure.outage import BlamelessError
 
 
-class ShardLostError(Exception):
+class ShardLostError(BlamelessError):
     """Another consumer may have the shard, so nothing of it can be saved here any more."""
-
-
-class UnavailableError(Exception):
-    """For `Processor.process` to raise when the logs are not to blame, such as for a database that is away:
-    they are tried again, and neither skipped nor dead-lettered. `ConnectionError`, `TimeoutError` and
-    `LogHubException` mean the same."""
-
-
-# What `Processor.process` raises when the logs are not to blame.
-OUTAGES = (UnavailableError, ConnectionError, TimeoutError, LogHubException)
 
 
 class NotAssignedError(LookupError):

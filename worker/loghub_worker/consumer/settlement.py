@@ -9,10 +9,12 @@ from collections.abc import Sequence
 import structlog
 
 from loghub.wire.errors import LogHubException
+from loghub.worker_contract import WorkerReason
 from loghub_worker.batch_plan import Range
 from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.batch import select_logs, without_tags
 from loghub_worker.consumer.failure_sink import FailureSink
+from loghub_worker.consumer.running_batches import RunningBatch
 from loghub_worker.consumer.shard_journals import journal_of
 from loghub_worker.consumer.shard_slot import Kept, ShardSlot, Waiting
 from loghub_worker.consumer.shard_table import ShardTable
@@ -35,16 +37,33 @@ class Settlement:
         self._shard = slot.flow.shard
         self._sink = sink
         self._rules = rules
+        self._running: RunningBatch | None = None
 
-    # -- what the next process must know
+    # -- what the next process must know, and what runs with it
 
     def begin(self, kept: Kept) -> None:
-        """These logs are processed, or settled, next."""
+        """These logs are processed, or settled, next. Those that may have ended a process wait until nothing
+        else runs in the worker."""
+        if self._sink.running is not None:
+            self._running = self._sink.running.begin(alone=self._is_suspect(kept))
         self._write_journal((Range(self._shard, kept.batch.begin, kept.batch.end),))
 
     def end(self) -> None:
         """That has ended."""
         self._write_journal(())
+        if self._sink.running is not None and self._running is not None:
+            self._sink.running.end(self._running)
+
+    @property
+    def was_alone(self) -> bool:
+        """Whether no other batch has run in the worker since this one began."""
+        return self._running is None or self._running.was_alone
+
+    def _is_suspect(self, kept: Kept) -> bool:
+        with self._table.lock:
+            if kept.again is None:
+                return self._sink.policy.is_suspect(self._shard, kept.batch.begin)
+            return any(one.is_alone and _has_ended_a_process(one) for one in kept.again)
 
     def _write_journal(self, running: tuple[Range, ...]) -> None:
         journals = self._sink.journals
@@ -150,13 +169,16 @@ class Settlement:
 
     def failed(self, kept: Kept, failure: Failure) -> None:
         """`process` raised with these logs."""
-        batch = kept.batch
+        part = Range(self._shard, kept.batch.begin, kept.batch.end)
         with self._table.lock:
             policy, now = self._sink.policy, self._table.clock.monotonic_s()
-            policy.failed((Range(self._shard, batch.begin, batch.end),), failure, now=now)
+            if failure.cause is Cause.ENDED and not self.was_alone:
+                policy.suspected(part, failure, now=now)
+            else:
+                policy.failed((part,), failure, now=now)
             state = self._failing().state
         if state in (WaitState.STOPPED, WaitState.LIMITED):
-            self._report(state, batch.begin, failure)
+            self._report(state, kept.batch.begin, failure)
 
     def divide(self, kept: Kept) -> None:
         """The shard waits at a batch that failed: next are fewer of these logs, down to one log group."""
@@ -233,3 +255,7 @@ class Settlement:
         message = f"shard {self._shard} at cursor {encode_cursor(cursor)}, {state}: {failure.message}"
         self._slot.failure_error = ReportedError(failure.reason, message)
         log.warning("logs wait", shard=self._shard, cursor=encode_cursor(cursor), state=str(state))
+
+
+def _has_ended_a_process(one: Unsettled) -> bool:
+    return one.failure is not None and one.failure.reason == WorkerReason.PROCESS_ENDED.value

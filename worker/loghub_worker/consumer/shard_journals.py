@@ -36,8 +36,9 @@ class ShardJournals:
         self._is_closed = False
         self._lock = threading.Lock()
 
-    def restore(self, policy: FailurePolicy, *, now: float) -> None:
-        """Tell the policy what an earlier process knew, and that it ended in the batches that ran."""
+    def restore(self, policy: FailurePolicy, *, ended_alone: bool, now: float) -> None:
+        """Tell the policy what an earlier process knew, and that it ended in the batches that ran. The end
+        counts against the logs only if a single batch ran."""
         for path in sorted(self._folder.iterdir()):
             name = FILE_NAME.fullmatch(path.name)
             if name is None:
@@ -47,7 +48,10 @@ class ShardJournals:
             policy.restore(left.failing, left.skips, now=now)
             for part in left.running:
                 log.warning("an earlier process ended during a batch", range=part)
-                policy.failed((part,), ENDED, now=now)
+                if ended_alone:
+                    policy.failed((part,), ENDED, now=now)
+                else:
+                    policy.suspected(part, ENDED, now=now)
             self.write(shard, journal_of(policy, shard, now=now))
 
     def write(self, shard: int, journal: Journal) -> None:

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 import structlog
 
-from loghub.wire.errors import LogHubException
 from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.acknowledgement import Acknowledgement
 from loghub_worker.consumer.batch import LogBatch
 from loghub_worker.consumer.processor import (
-    OUTAGES,
     Processor,
     ProcessorFactory,
     ShardLostError,
@@ -26,9 +24,9 @@ from loghub_worker.consumer.shard_table import ShardTable
 from loghub_worker.consumer.stored_position import StoredPosition
 from loghub_worker.consumer.tracker import ShardTracker
 from loghub_worker.consumer.user_code import RemoteError, UserCode
-from loghub_worker.error_text import text_of
+from loghub_worker.failure.outage import description, is_outage
 from loghub_worker.failure.skip_limits import Cause, Failure
-from loghub_worker.log_service import ReportedError, decode_cursor, rejects_content
+from loghub_worker.log_service import ReportedError, decode_cursor
 from loghub_worker.source.shard_reader import ShortReadError
 
 log = structlog.get_logger()
@@ -143,7 +141,8 @@ class ShardRunner:
                 self._roll_back(kept, to=batch.begin)
                 return
             failure = _failure_of(error)
-            if not self._acknowledgement.raised(failure):
+            was_alone = self._settlement is None or self._settlement.was_alone
+            if not self._acknowledgement.raised(failure, was_alone=was_alone):
                 self._complete(kept)
                 return
             if self._settlement is not None:
@@ -256,8 +255,8 @@ class ShardRunner:
 
     def _report(self, method: str, error: Exception) -> None:
         is_remote = isinstance(error, RemoteError)
-        what = "failed" if is_remote else f"raised {type(error).__name__}"
-        message = f"{method} of shard {self._tracker.shard} {what}: {text_of(error)}"
+        what = f"failed: {error}" if is_remote else f"raised {description(error)}"
+        message = f"{method} of shard {self._tracker.shard} {what}"
         failure = error.failure if isinstance(error, RemoteError) else None
         if self._slot.user_error.message != message:
             about = {"message": str(error)} if is_remote else {"exc_info": error}
@@ -279,11 +278,8 @@ def _failure_of(error: Exception) -> Failure:
     """Why `process` raised, for the failure policy."""
     if isinstance(error, RemoteError) and error.failure is not None:
         return error.failure
-    is_outage = isinstance(error, OUTAGES) and not (
-        isinstance(error, LogHubException) and rejects_content(error)
-    )
-    cause = Cause.UNAVAILABLE if is_outage else Cause.REJECTED
-    return Failure(cause=cause, reason=PROCESSOR_FAILED, message=f"{type(error).__name__}: {text_of(error)}")
+    cause = Cause.UNAVAILABLE if is_outage(error) else Cause.REJECTED
+    return Failure(cause=cause, reason=PROCESSOR_FAILED, message=description(error))
 
 
 def _held_bytes(kept: Kept) -> int:

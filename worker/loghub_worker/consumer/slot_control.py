@@ -3,7 +3,7 @@
 from loghub.client.port import LogHub
 from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.processor import NotAssignedError
-from loghub_worker.consumer.shard_flow import FlowPhase
+from loghub_worker.consumer.shard_flow import ENDING, FlowPhase
 from loghub_worker.consumer.shard_slot import ShardSlot
 from loghub_worker.consumer.shard_table import ShardTable
 from loghub_worker.log_service import decode_cursor
@@ -33,6 +33,11 @@ class SlotControl:
     def resume(self) -> None:
         self._require()
         self._table.apply(self._slot, lambda flow, now: shard_flow.resumed(flow, now=now))
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether nothing of the shard is processed any more."""
+        return self._slot.flow.phase in ENDING
 
     def _require(self) -> None:
         if self._slot.flow.phase in (FlowPhase.LOST, FlowPhase.ENDED):

@@ -32,6 +32,7 @@ class ShardTracker:
         assert position is not None
         self.shard = held.shard
         self.seek, self.pause, self.resume = control.seek, control.pause, control.resume
+        self._control = control
         self._acknowledgement = acknowledgement
         self._stored = stored
         self._checkpoints = checkpoints
@@ -108,6 +109,11 @@ class ShardTracker:
             yield connection
         with suppress(ShardLostError), self._noting:  # it is committed; the log service need not know
             self._saved(logs.end)
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether nothing of the shard is processed any more, but its `shutdown`."""
+        return self._control.is_given_up
 
     @property
     def is_held(self) -> bool:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loghub_worker.consumer.processor import ProcessorFactory
+from loghub_worker.consumer.running_batches import RunningBatches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,3 +18,4 @@ class WorkerOptions:
     batch_timeout_s: float  # after which a call of `process` is ended, with its process
     restart_s: float  # the first pause after a process has ended
     retry_factory: ProcessorFactory  # for the shards of the retry logstore
+    running: RunningBatches  # those of the retry logstore included

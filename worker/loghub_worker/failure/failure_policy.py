@@ -152,6 +152,31 @@ class FailurePolicy:
                 failing = _divided(failing)
             self._failing[part.shard] = failing
 
+    def suspected(self, part: Range, failure: Failure, *, now: float) -> None:
+        """A process ended while this range ran, and others with it. That is no attempt: it comes again at
+        once, alone and in smaller parts."""
+        self._totals(part.shard).failed_attempts += 1
+        before = self._of(part)
+        if before is not None and before.isolated:
+            settles = before.state is WaitState.SETTLING
+            self._failing[part.shard] = before if settles else replace(before, failure=failure)
+            return
+        failing = FailingRange(
+            shard=part.shard,
+            begin=part.begin,
+            until=part.end if before is None else max(part.end, before.until),
+            failed_end=part.begin,
+            log_groups=part.groups,
+            not_before_s=now,
+            failure=failure,
+        )
+        self._failing[part.shard] = _divided(failing)
+
+    def is_suspect(self, shard: int, begin: int) -> bool:
+        """Whether logs that begin at this cursor may have ended a process."""
+        failing = self._failing.get(shard)
+        return failing is not None and failing.begin == begin and failing.failure.cause is Cause.ENDED
+
     def restore(
         self, failing: Iterable[FailingRange], skips: Iterable[PastSkips] = (), *, now: float
     ) -> None:

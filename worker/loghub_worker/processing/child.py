@@ -21,14 +21,9 @@ from typing import Any, NoReturn
 from loghub.freed_memory import limit_freed_memory
 from loghub.wire.compression import Packed
 from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
-from loghub_worker.consumer.processor import (
-    OUTAGES,
-    Listener,
-    Processor,
-    ProcessorFactory,
-    ShardLostError,
-)
+from loghub_worker.consumer.processor import Listener, Processor, ProcessorFactory
 from loghub_worker.consumer.user_code import UserCode
+from loghub_worker.failure.outage import decisive, is_outage
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import decode_cursor
 from loghub_worker.processing.child_shards import ProcessShards
@@ -166,15 +161,13 @@ class Session:
         return Answer(request.call)
 
     def _failed(self, request: Request, error: BaseException) -> Answer:
-        message = user_message(error, self._child.folder)
+        message = user_message(decisive(error), self._child.folder)
         if message != self._last_error:  # it comes again with each attempt
             with suppress(OSError, ValueError):  # user code may have closed it
                 traceback.print_exception(error)
                 sys.stderr.flush()
         self._last_error = message
-        # An error of the operating system or of the log service, such as ConnectionError.
-        is_outage = isinstance(error, (*OUTAGES, OSError, ShardLostError))
-        return Answer(request.call, error=message, is_outage=is_outage, is_known=self._is_known)
+        return Answer(request.call, error=message, is_outage=is_outage(error), is_known=self._is_known)
 
     def _initialize(self, request: Initialize) -> None:
         if request.is_listened and not self._is_known:

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +15,6 @@ import structlog
 
 from loghub.worker_contract import ProcessProgress, WorkerReason
 from loghub_worker.backoff import Backoff
-from loghub_worker.consumer.user_code import RemoteError
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.processing.messages import (
     Acknowledge,
@@ -35,39 +35,28 @@ from loghub_worker.processing.messages import (
     TrackerAnswer,
     TrackerCall,
 )
+from loghub_worker.processing.process_end import (
+    CLOSE_S,
+    CallFailedError,
+    CallSuspectedError,
+    CallTimedOutError,
+    ProcessEndedError,
+    ProcessUnavailableError,
+    end,
+    ended_message,
+    reap,
+)
 from loghub_worker.processing.session_trackers import SessionTrackers, may_block
 
 log = structlog.get_logger()
 
 FIRST_RESTART_S, LONGEST_RESTART_S = 0.1, 10.0
 MAX_FAILED_STARTS = 10  # in a row, without one that could load the user's code
-LOAD_S = 120.0  # for the user's code to be loaded
-READY_S = 5.0  # how long a call waits for a process that is being started
+LOOK_S = 0.2  # how often who waits for a process that is being started looks whether it still has to
 MAX_KILL_S = 30.0  # how long a killed process may take to end, for example at a disk that does not answer
-CLOSE_S = 5.0  # for a process to end by itself after its shards were given up
+LOAD_TIMEOUT = "pipeline.processor.loadTimeoutSeconds"
 NO_CALL = -1
 Call = Callable[[int], Initialize | Process | ShutDown]
-
-
-class CallFailedError(RemoteError):
-    """A call had no answer."""
-
-
-class ProcessEndedError(CallFailedError):
-    """The process ended during the call, by itself or killed by something else."""
-
-
-class ProcessUnavailableError(CallFailedError):
-    """The process is being started, or ended because of another shard."""
-
-
-class CallTimedOutError(CallFailedError):
-    """The call took too long, nothing else ran in the process, and it was killed."""
-
-
-class CallSuspectedError(CallFailedError):
-    """The call took too long, and the process was killed; but another call that ran there may be the cause,
-    because it kept every thread from running."""
 
 
 @dataclass(slots=True)
@@ -80,9 +69,11 @@ class _Pending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
-    """What every process of a worker is started with. `send_timeout_s`: how long it may read nothing."""
+    """What every process of a worker is started with. `load_timeout_s`: how long it may take to load the
+    user's code; `send_timeout_s`: how long it may read nothing."""
 
     load: Load
+    load_timeout_s: float
     environment: Mapping[str, str]
     send_timeout_s: float
     random: Callable[[], float]
@@ -102,6 +93,7 @@ class ChildProcess:
         self._channel: Channel | None = None
         self._pending: dict[int, _Pending] = {}
         self._guilty: int | None = None  # the call because of which the process is killed
+        self._why_killed = ""
         self._is_alone = False  # one call runs that must run alone
         self._waiting_alone = 0
         self._closing = False
@@ -144,9 +136,7 @@ class ChildProcess:
         with self._changed:
             self._await_turn(alone, timeout_s)
             if not self.loaded or self._channel is None:
-                raise ProcessUnavailableError(
-                    f"process {self.number} is being started again: {self.ended_message}"
-                )
+                raise ProcessUnavailableError(self._unavailable())
             if generation not in (None, self.generation):
                 raise ProcessUnavailableError(f"process {self.number} was started again")
             channel, pending = self._channel, _Pending(self.generation)
@@ -156,11 +146,12 @@ class ChildProcess:
         try:
             channel.send(make(number), bodies)
         except BlockingIOError:  # it reads nothing, because of which call is not known
-            self._kill(NO_CALL, pending.generation)
+            why = f"it read nothing for {self._settings.send_timeout_s:g} s"
+            self._kill(NO_CALL, pending.generation, why)
         except OSError:
             pass  # it has ended
         if not pending.answered.wait(timeout_s):
-            self._kill(number, pending.generation)
+            self._kill(number, pending.generation, f"a call took longer than {timeout_s:g} s")
             if not pending.answered.wait(MAX_KILL_S):
                 message = f"process {self.number} did not end within {MAX_KILL_S:.0f} s after it was killed"
                 self._fail(FatalError(WorkerReason.BATCH_TIMED_OUT.value, message))
@@ -170,10 +161,24 @@ class ChildProcess:
         assert pending.answer is not None
         return pending.answer, pending.generation
 
+    def await_loaded(self, may_wait: Callable[[], bool]) -> None:
+        """Wait for a process that is being started, as long as `may_wait` and as its code may take to be
+        loaded. Raises `ProcessUnavailableError` if it cannot be."""
+        until_s = time.monotonic() + self._settings.load_timeout_s + LONGEST_RESTART_S
+        with self._changed:
+            while not self.loaded:
+                is_over = self.failure is not None or self._closing or time.monotonic() >= until_s
+                if is_over or not may_wait():
+                    raise ProcessUnavailableError(self._unavailable())
+                self._changed.wait(LOOK_S)
+
+    def _unavailable(self) -> str:
+        ended = f"; it ended before: {self.ended_message}" if self.ended_message else ""
+        return f"process {self.number} is being started{ended}"
+
     def _await_turn(self, alone: bool, timeout_s: float) -> None:
-        """Wait until the process is loaded, and for a call that runs alone. Those that want to run alone go
-        first, since the others would never leave a gap."""
-        self._changed.wait_for(lambda: self.loaded or self.failure or self._closing, READY_S)
+        """Wait for a call that runs alone. Those that want to run alone go first, since the others would
+        never leave a gap."""
 
         def is_free() -> bool:
             if not self.loaded:
@@ -188,10 +193,10 @@ class ChildProcess:
             self._waiting_alone -= alone
             self._changed.notify_all()
 
-    def _kill(self, call: int, generation: int) -> None:
+    def _kill(self, call: int, generation: int, why: str) -> None:
         with self._changed:
             if self.generation == generation and self._process is not None:
-                self._guilty = call
+                self._guilty, self._why_killed = call, why
                 self._process.kill()
 
     def _fail(self, failure: FatalError) -> None:
@@ -224,10 +229,12 @@ class ChildProcess:
         try:
             with theirs:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "loghub_worker.processing.child", str(theirs.fileno())],
+                    # -P: the current folder may have files with the names of modules.
+                    [sys.executable, "-P", "-m", "loghub_worker.processing.child", str(theirs.fileno())],
                     env=dict(self._settings.environment),
                     stdin=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),
+                    process_group=0,  # with the processes that the user's code starts
                 )
         except OSError as error:
             ours.close()
@@ -239,7 +246,7 @@ class ChildProcess:
         )
         with self._changed:
             self._process, self._channel = process, channel
-            self._is_cut = False
+            self._is_cut, self._why_killed = False, ""
             self.generation += 1
             closing = self._closing
         if closing:
@@ -247,11 +254,14 @@ class ChildProcess:
         reader.start()
         with contextlib.suppress(OSError):  # it has ended
             channel.send(self._settings.load)
+        load_s = self._settings.load_timeout_s
         with self._changed:
-            self._changed.wait_for(lambda: self.loaded or self._is_cut or self._closing, LOAD_S)
+            if not self._changed.wait_for(lambda: self.loaded or self._is_cut or self._closing, load_s):
+                self._why_killed = f"its code was not loaded within {load_s:g} s; raise {LOAD_TIMEOUT}"
+                process.kill()
         if not self.loaded:
-            _end(process)
-        status = process.wait()
+            end(process)
+        status = reap(process)
         channel.close()  # a process that the user's code has started may keep the other end open
         reader.join()
         return self._ended(status)
@@ -263,22 +273,23 @@ class ChildProcess:
             self._is_alone = False
             guilty, self._guilty = self._guilty, None
             pending, self._pending = self._pending, {}
+            message = ended_message(status, self._why_killed)
             if not self._closing:
-                self.ended_message = _ended_message(status)
+                self.ended_message = message
             self._changed.notify_all()
         if not self._closing:
-            log.warning("a process of processors ended", process=self.number, message=_ended_message(status))
+            log.warning("a process of processors ended", process=self.number, message=message)
         for number, one in pending.items():
-            one.error = self._error(number, guilty, status, is_only=len(pending) == 1)
+            one.error = self._error(number, guilty, message, is_only=len(pending) == 1)
             one.answered.set()
         if was_loaded and not self._closing:
-            self._trackers.process_ended(tuple(self.shards.copy()), _ended_message(status))
+            self._trackers.process_ended(tuple(self.shards.copy()), message)
         return was_loaded
 
-    def _error(self, number: int, guilty: int | None, status: int, *, is_only: bool) -> CallFailedError:
+    def _error(self, number: int, guilty: int | None, message: str, *, is_only: bool) -> CallFailedError:
         place = f"process {self.number}"
         if guilty is None:
-            return ProcessEndedError(f"{place} ended: {_ended_message(status)}")
+            return ProcessEndedError(f"{place} ended: {message}")
         if number == guilty and is_only:
             return CallTimedOutError(f"{place} was killed because the call took too long")
         if number == guilty:
@@ -346,19 +357,5 @@ class ChildProcess:
             process, channel = self._process, self._channel
         if process is not None and channel is not None:
             channel.close()
-            _end(process)
+            end(process)
         self._thread.join(CLOSE_S)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process if it does not end by itself soon, now that its channel has ended."""
-    try:
-        process.wait(CLOSE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-
-
-def _ended_message(status: int) -> str:
-    if status >= 0:
-        return f"exit status {status}"
-    return f"killed by signal {-status}" + (", perhaps because memory ran out" if status == -9 else "")

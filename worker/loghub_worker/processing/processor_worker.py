@@ -26,6 +26,7 @@ from loghub_worker.consumer.connection import connect
 from loghub_worker.consumer.consumer import Consumer
 from loghub_worker.consumer.group import group_timeout_s
 from loghub_worker.consumer.retry_consumer import retry_settings
+from loghub_worker.consumer.running_batches import RunningBatches
 from loghub_worker.consumer.settings import LEAST_FETCH_INTERVAL_S, ConsumerSettings
 from loghub_worker.consumer.worker_options import WorkerOptions
 from loghub_worker.failure.batch_deadline import hung_after_s
@@ -40,7 +41,7 @@ from loghub_worker.processing.cores import available_cores
 from loghub_worker.processing.messages import Load
 from loghub_worker.processing.process_pool import ProcessPool
 from loghub_worker.processing.processor_counters import ProcessorCounts, processor_counters
-from loghub_worker.processing.remote_processor import RemoteParts, RemoteProcessor, has_ended
+from loghub_worker.processing.remote_processor import RemoteParts, RemoteProcessor, has_hung
 from loghub_worker.settings import WorkerSettings, is_drain_requested
 from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
 from loghub_worker.status_publisher import StatusPublisher
@@ -144,6 +145,7 @@ class ProcessorWorker:
         load = Load(self._pipeline.factory, folder, by_log, self._pipeline.listener)
         settings = ProcessSettings(
             load=load,
+            load_timeout_s=self._pipeline.load_timeout_s,
             environment=os.environ,
             send_timeout_s=self._config.batch_timeout_s,
             random=self._random,
@@ -223,6 +225,7 @@ class ProcessorWorker:
             batch_timeout_s=config.batch_timeout_s,
             restart_s=RESTART_S,
             retry_factory=partial(RemoteProcessor, replace(parts, is_of_retries=True)),
+            running=RunningBatches(self._settings.state_dir),
         )
         consumer = Consumer(settings, factory, worker=options)
         try:
@@ -237,7 +240,7 @@ class ProcessorWorker:
             counts=self._counts,
             clock=self._clock,
             timeout_s=self._config.batch_timeout_s,
-            has_ended=lambda shard: has_ended(self._failure_report(), shard),
+            has_hung=lambda shard: has_hung(self._failure_report(), shard),
         )
 
     # -- status

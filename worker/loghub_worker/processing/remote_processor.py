@@ -19,32 +19,30 @@ from loghub_worker.consumer.user_code import RemoteError
 from loghub_worker.failure.failure_report import FailureReport
 from loghub_worker.failure.skip_limits import Cause, Failure
 from loghub_worker.log_service import PIPELINE_FAILED
-from loghub_worker.processing.child_process import (
+from loghub_worker.processing.child_process import ChildProcess
+from loghub_worker.processing.messages import Answer, Body, Initialize, Process, ShutDown
+from loghub_worker.processing.process_end import (
     CallFailedError,
     CallSuspectedError,
     CallTimedOutError,
-    ChildProcess,
     ProcessEndedError,
 )
-from loghub_worker.processing.messages import Answer, Body, Initialize, Process, ShutDown
 from loghub_worker.processing.process_pool import ProcessPool
 from loghub_worker.processing.processor_counters import ProcessorCounts
 
 _SESSIONS = itertools.count()
-# The process has ended during a call, of this shard or of another one.
-ENDS = (CallSuspectedError, CallTimedOutError, ProcessEndedError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteParts:
-    """What the processors of all shards share. A call that takes longer than `timeout_s` fails. `has_ended`
-    is the function of this module, for the present report."""
+    """What the processors of all shards share. A call that takes longer than `timeout_s` fails. `has_hung` is
+    the function of this module, for the present report."""
 
     pool: ProcessPool
     counts: ProcessorCounts
     clock: Clock
     timeout_s: float
-    has_ended: Callable[[int], bool]
+    has_hung: Callable[[int], bool]
     is_of_retries: bool = False  # the shards are those of the retry logstore
 
 
@@ -56,7 +54,7 @@ class RemoteProcessor(TrackedProcessor):
         self._counts = parts.counts
         self._clock = parts.clock
         self._timeout_s = parts.timeout_s
-        self._has_ended = parts.has_ended
+        self._has_hung = parts.has_hung
         self._is_of_retries = parts.is_of_retries
         self._process: ChildProcess | None = None
         self._generation: int | None = None  # of the process, when `initialize` had returned there
@@ -64,7 +62,7 @@ class RemoteProcessor(TrackedProcessor):
         self._session = next(_SESSIONS)
         self._tracker: ShardTracker
         self._is_known = False  # the listener knows that the shard is assigned
-        self._is_suspected = False  # the process ended, or was killed, in the last call
+        self._is_suspected = False  # the process was killed since the last call took too long
 
     # -- the methods of a processor
 
@@ -76,9 +74,15 @@ class RemoteProcessor(TrackedProcessor):
         self._shard = shard
         if self._process is None:
             self._process = self._pool.take(self._session, shard, is_of_retries=self._is_of_retries)
+        self._process.await_loaded(self._may_wait)
         self._begin_session()
 
+    def _may_wait(self) -> bool:
+        """Whether the shard stays here."""
+        return not self._tracker.is_given_up
+
     def process(self, logs: LogBatch, tracker: Tracker) -> str | None:  # noqa: ARG002 - it has it
+        self._await_process()
         began_s = self._clock.monotonic_s()
         self._counts.running_since_s[self._session] = began_s
         try:
@@ -150,6 +154,14 @@ class RemoteProcessor(TrackedProcessor):
 
     # -- one batch
 
+    def _await_process(self) -> None:
+        """A process that is replaced is waited for. That is no attempt with the logs."""
+        assert self._process is not None
+        try:
+            self._process.await_loaded(self._may_wait)
+        except CallFailedError as error:
+            raise _failed(self._failure_of(error)) from error
+
     def _begin_batch(self) -> None:
         try:
             self._begin_session()
@@ -164,8 +176,8 @@ class RemoteProcessor(TrackedProcessor):
             Body(one.body.first + one.begin, one.groups, one.only, content.size, content.how)
             for one, content in zip(logs.slices, packed, strict=True)
         ]
-        # Other shards are processed in the process, too, so its end counts only if nothing else runs there.
-        alone = self._is_suspected or (not self._is_of_retries and self._has_ended(self._shard))
+        # Other shards are processed in the process, too, so a hang counts only if nothing else runs there.
+        alone = self._is_suspected or (not self._is_of_retries and self._has_hung(self._shard))
         try:
             return self._call(
                 lambda call: Process(call, session, bodies, logs.delivery),
@@ -173,7 +185,7 @@ class RemoteProcessor(TrackedProcessor):
                 alone=alone,
             )
         except CallFailedError as error:
-            self._is_suspected |= isinstance(error, ENDS)
+            self._is_suspected |= isinstance(error, CallSuspectedError | CallTimedOutError)
             raise _failed(self._failure_of(error)) from error
 
     def _failure_of(self, error: CallFailedError) -> Failure:
@@ -192,10 +204,9 @@ class RemoteProcessor(TrackedProcessor):
                 return _unavailable(WorkerReason.PROCESS_ENDED, str(error))
 
 
-def has_ended(report: FailureReport, shard: int) -> bool:
-    """Whether a process has ended, or was killed, during the log group that the shard has next."""
-    causes = (one.failure.cause for one in report.failing if one.shard == shard)
-    return any(cause in (Cause.ENDED, Cause.TIMED_OUT) for cause in causes)
+def has_hung(report: FailureReport, shard: int) -> bool:
+    """Whether a process was killed since the log group that the shard has next took too long."""
+    return any(one.shard == shard and one.failure.cause is Cause.TIMED_OUT for one in report.failing)
 
 
 def _unavailable(reason: WorkerReason, message: str) -> Failure:

@@ -15,6 +15,7 @@ from py4j.protocol import Py4JNetworkError
 from loghub.wire.errors import LogHubException
 from loghub.worker_contract import WorkerReason
 from loghub_worker.error_text import first_lines
+from loghub_worker.failure import outage
 from loghub_worker.failure.skip_limits import Cause, Failure
 from loghub_worker.log_service import (
     PIPELINE_FAILED,
@@ -61,13 +62,19 @@ _DISK_ERROR_TYPES = ("java.io.", "java.nio.file.", "org.apache.hadoop.")
 _RAISED = re.compile(r"^((?:[a-z_]\w*\.)*)(\w+): (.*)$")
 _FRAME = re.compile(r'^ +File "([^"]+)", line (\d+), in (.+)$')
 _SERVICE_ERROR = re.compile(r"^(\w+) \(HTTP")
-_SHORT_READ = (f"{ShortReadError.__module__}.", ShortReadError.__name__)
+# Errors of a user's function in Spark's own processes, whose logs are not to blame.
+_OUTAGES = {
+    (f"{ShortReadError.__module__}.", ShortReadError.__name__),
+    (f"{outage.UnavailableError.__module__}.", outage.UnavailableError.__name__),
+    ("", "ConnectionError"), ("", "ConnectionRefusedError"), ("", "ConnectionResetError"),
+    ("", "ConnectionAbortedError"), ("", "BrokenPipeError"), ("", "TimeoutError"),
+}  # fmt: skip
 
 
 def is_outage(error: Exception) -> bool:
     """Whether no batch can succeed now, of whichever shard: Spark's JVM has exited, or the folder of the sink
     cannot be used, or the sink does not take the query's columns any more. The user's own errors of these
-    types arrive as `PipelineError`."""
+    types arrive as `PipelineError`: those that `loghub_worker.failure.outage` knows let one shard wait."""
     outages = Py4JNetworkError | OSError | InvalidSinkError
     return isinstance(error, outages) and not isinstance(error, LogHubException)
 
@@ -108,7 +115,8 @@ def _examine(error: Exception) -> tuple[ReportedError, Cause]:
     if isinstance(error, LogHubException):
         return to_reported_error(error), Cause.REJECTED if rejects_content(error) else Cause.UNAVAILABLE
     if isinstance(error, PipelineError):
-        return ReportedError(PIPELINE_FAILED, str(error)), Cause.REJECTED
+        is_away = error.__cause__ is not None and outage.is_outage(error.__cause__)
+        return ReportedError(PIPELINE_FAILED, str(error)), Cause.UNAVAILABLE if is_away else Cause.REJECTED
     if isinstance(error, InvalidSinkError):
         return ReportedError(WorkerReason.INVALID_SINK, str(error)), Cause.UNAVAILABLE
     if isinstance(error, RowsRejectedError):
@@ -150,7 +158,7 @@ def _examine_python(raised: re.Match[str], location: str) -> tuple[ReportedError
         return ReportedError(reason_of_code(code[1]), message), cause
     # An import that fails in a user's function in Spark's own processes arrives only as text.
     advice = WITHOUT_PANDAS if message == "No module named 'pandas'" else ""
-    cause = Cause.UNAVAILABLE if (module, name) == _SHORT_READ else Cause.REJECTED
+    cause = Cause.UNAVAILABLE if (module, name) in _OUTAGES else Cause.REJECTED
     return ReportedError(PIPELINE_FAILED, f"{name}: {message}{location}{advice}"), cause
 
 

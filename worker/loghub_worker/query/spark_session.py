@@ -69,6 +69,8 @@ def start_spark(
         pods = _executor_pods(config, pod)
     # Spark's other processes must use this same Python (docs/spark.md 8), in a pod on loopback only.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if sys.flags.safe_path:  # nor may they import what is in the current folder
+        os.environ["PYTHONSAFEPATH"] = "1"
     os.environ["SPARK_LOCAL_IP"] = host
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
     conf = SparkConf().setAppName(f"loghub-{config.consumer_group}")

@@ -10,6 +10,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from loghub.worker_contract import CopyPipeline, Pipeline, PythonPipeline, SqlPipeline
+from loghub_worker.failure.outage import decisive
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.query.spark_session import invalid
 from loghub_worker.query.used_columns import VIEW, as_view, used_columns
@@ -108,7 +109,7 @@ class PythonTransform:
             raise FatalError("InvalidPipeline", self._message(error)) from error
 
     def _message(self, error: BaseException) -> str:
-        return f"{self._name}: {user_message(error, self._code)}"
+        return f"{self._name}: {user_message(decisive(error), self._code)}"
 
 
 def make_transform(pipeline: Pipeline, code: Path | None) -> Transform:

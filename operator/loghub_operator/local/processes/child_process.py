@@ -75,10 +75,9 @@ class Child:
 
     def _watch(self) -> None:
         if hasattr(os, "waitid"):
-            # The child is not reaped yet, so its ID still names its process group, in which a JVM may remain.
+            # The child is not reaped yet, so its ID still names its process group and its session.
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
+            _end_session(self.pid)
         self._popen.wait()
         with contextlib.suppress(RuntimeError):  # the loop has ended before the child
             self._loop.call_soon_threadsafe(self._notify)
@@ -86,6 +85,18 @@ class Child:
     def _notify(self) -> None:
         self.ended.set()
         self._on_exit(self)
+
+
+def _end_session(leader: int) -> None:
+    """Ends what is left of a session: in its process group a JVM, and on Linux also what has a group of its
+    own, as the processes of processors with those that their code has started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            session = int(stat.read_text().rpartition(")")[2].split()[3])
+            if session == leader:
+                os.kill(int(stat.parent.name), signal.SIGKILL)
 
 
 def exit_message(status: int) -> str:

@@ -1,7 +1,7 @@
 """A worker without Spark for the supervisor's tests: implements `loghub.worker_contract` and holds no shard.
 
 It starts at once. The SQL selects its behavior by a prefix: ``die:`` ends with a termination message,
-``silent-death:`` without one, ``deaf:`` ignores SIGTERM, ``child:`` starts a process of its own in its group.
+``silent-death:`` without one, ``deaf:`` ignores SIGTERM, ``child:`` starts a process with a group of its own.
 """
 
 import json
@@ -27,7 +27,7 @@ def main() -> int:
     if how == "silent-death":
         return 3
     if how == "child":
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], process_group=0)
         Path(environment[contract.ENV_STATE_DIR], "child").write_text(str(child.pid))
     while not stopped:
         _tell(environment)

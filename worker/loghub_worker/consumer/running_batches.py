@@ -1,0 +1,59 @@
+"""Which batches run in a worker at the same time, so that what ends a process is laid on the right logs.
+
+A process may be ended by what another one does: the kernel ends the largest if memory runs out, or all of a
+container. So an end counts against logs only if nothing else ran in the worker. Logs that are suspected run
+one after the other, and alone; all others run side by side.
+"""
+
+import threading
+from pathlib import Path
+
+from loghub_worker.failure.attempt_journal import AttemptJournal
+
+FILES = "attempts-*.json"  # of `loghub_worker.consumer.shard_journals`
+
+
+class RunningBatch:
+    """`was_alone`: nothing else has run since it began."""
+
+    def __init__(self, *, was_alone: bool) -> None:
+        self.was_alone = was_alone
+
+
+class RunningBatches:
+    """Those of a worker, of its retry logstore included. Thread-safe."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` has the journals of the worker: `ended_alone` says whether the last process ended in one
+        batch only."""
+        left = (AttemptJournal(path).read() for path in folder.rglob(FILES))
+        self.ended_alone = sum(len(journal.running) for journal in left) == 1
+        self._changed = threading.Condition()
+        self._running: set[RunningBatch] = set()
+        self._is_alone = False
+        self._waiting_alone = 0
+
+    def begin(self, *, alone: bool) -> RunningBatch:
+        """Wait until a batch may run. The wait is bounded, since a call that takes too long is ended. Those
+        that run alone go first, since the others would never leave a gap."""
+        with self._changed:
+            self._waiting_alone += alone
+            try:
+                self._changed.wait_for(lambda: self._is_free(alone=alone))
+            finally:
+                self._waiting_alone -= alone
+            self._is_alone = alone
+            for other in self._running:
+                other.was_alone = False
+            batch = RunningBatch(was_alone=not self._running)
+            self._running.add(batch)
+            return batch
+
+    def _is_free(self, *, alone: bool) -> bool:
+        return not self._running if alone else not self._is_alone and not self._waiting_alone
+
+    def end(self, batch: RunningBatch) -> None:
+        with self._changed:
+            self._running.discard(batch)
+            self._is_alone = False
+            self._changed.notify_all()
