@@ -30,6 +30,7 @@ from loghub.service.facts import (
     ShardDeleted,
     ShardSaved,
 )
+from loghub.service.faults import WriteFailed
 from loghub.service.group_registry import GroupRegistry
 from loghub.service.known_ends import KnownEnds
 from loghub.service.polls import Polls
@@ -89,16 +90,17 @@ class Engine:
         self._least_cursor = self.history.least_cursor
         self._database = database
         self._loaded = LoadedSegments(platform.disk)
+        self._report_failed = on_failed
         self._log_batches: Batches[LogItem] = start_batches(
             name="log-commit",
             commit=commit_logs,
-            on_failed=on_failed,
+            on_failed=self._failed,
             clock=platform.clock,
             size=size_of,
             max_size=settings.limits.batch_bytes,
         )
         self._fact_batches: Batches[tuple[ServiceFact, ...]] = start_batches(
-            name="fact-commit", commit=database.commit, on_failed=on_failed, clock=platform.clock
+            name="fact-commit", commit=database.commit, on_failed=self._failed, clock=platform.clock
         )
         self.groups = GroupRegistry(
             clock=platform.clock, batches=self._fact_batches, tick_interval_s=settings.tick_interval_s
@@ -113,7 +115,7 @@ class Engine:
         )
         self.producers = ProducerJournal(settings.kafka_limits.producers, self.submit, self.logs)
         self._file_batches: Batches[Task] = start_batches(
-            name="files", commit=run_tasks, on_failed=on_failed, clock=platform.clock
+            name="files", commit=run_tasks, on_failed=self._failed, clock=platform.clock
         )
         self.ends = KnownEnds(self.submit)
         self.removals = Removals(self.disk, self._file_batches, self._loaded, persist=self.submit)
@@ -126,6 +128,11 @@ class Engine:
             "metadata": self._fact_batches.monitor,
             "files": self._file_batches.monitor,
         }
+
+    def _failed(self, error: BaseException) -> None:
+        """Storage has failed: whatever is saved from now on, this run does not end cleanly."""
+        self.state = None
+        self._report_failed(error)
 
     async def close(self) -> None:
         """Finish what was submitted, save how far the logs have come, and close all files."""
@@ -142,10 +149,8 @@ class Engine:
             log.close()
 
     async def _save_ends(self) -> None:
-        try:
+        with suppress(StorageFailed):  # which is why the service stops
             await self.ends.save()
-        except StorageFailed:  # which is why the service stops
-            self.state = None
 
     async def _save_producers(self) -> None:
         with suppress(StorageFailed):  # then the next start reads the logs
@@ -158,7 +163,7 @@ class Engine:
         try:
             self._database.merge_write_ahead_log()
             write_state(self.disk, self.settings.data, replace(self.state, clean=True, merged=True))
-        except (DatabaseUnusable, OSError) as error:
+        except (DatabaseUnusable, WriteFailed, OSError) as error:
             _log.warning("clean stop not recorded", error=str(error))
 
     # Facts

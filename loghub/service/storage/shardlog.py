@@ -241,8 +241,8 @@ class ShardLog:
         """Take over what an inspection without problems has found, and make it durable. ``known`` is what
         the database knows of the log.
 
-        After a kill, the newest records and the newest name may be in the page cache only. They are synced
-        before they can be read. Raises OSError, WriteFailed.
+        After a kill, the newest name may be in the page cache only, as the newest records were before the
+        inspection. It is synced before they can be read. Raises OSError, WriteFailed.
         """
         for path in found.unfinished:
             self._disk.remove(path)
@@ -256,17 +256,18 @@ class ShardLog:
         if found.segments:
             if known is not None and known.oldest_cursor == found.segments[0].header.first_cursor:
                 self._expired_logs = known.expired_logs
-            self._open = self._opened(found.segments[-1])
+            self._open = self._opened(found.segments[-1], is_clean=found.is_clean)
             self._disk.sync_dir(self._folder)
             self._publish()
 
-    def _opened(self, last: FoundSegment) -> OpenSegment:
+    def _opened(self, last: FoundSegment, *, is_clean: bool) -> OpenSegment:
         assert last.read is not None
         segment = OpenSegment(
             path=last.path, file=self._disk.open(last.path), header=last.header, layout=last.layout
         )
-        # Older formats are not written, and a footer follows the last record.
-        writable = last.layout.version == record.FORMAT and last.read.tail is not Tail.FOOTER
+        # Older formats are not written. Nor is a file that an unclean run has left: a write or sync of it may
+        # have failed, and then nobody knows which of its blocks can be written.
+        writable = is_clean and last.layout.version == record.FORMAT and last.read.tail is Tail.CLEAN
         segment.restore(last.read, writable=writable)
         return segment
 
