@@ -127,7 +127,7 @@ class ServiceProcess:
         self._write_credentials()
         port_file = self.folder / "port"
         port_file.unlink(missing_ok=True)
-        self._output = self.log.open("ab")
+        self._output = self._open_output()
         self._process = subprocess.Popen(
             self._command(port_file),
             cwd=ROOT,
@@ -145,6 +145,10 @@ class ServiceProcess:
         except BaseException:
             self.kill9()
             raise
+
+    def _open_output(self) -> IO[bytes]:
+        """Where its log and all else that it prints goes."""
+        return self.log.open("ab")
 
     def is_ready(self) -> bool:
         """Whether `start` has waited long enough."""

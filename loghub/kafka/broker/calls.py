@@ -15,7 +15,6 @@ from loghub.kafka.producers import Producers
 from loghub.kafka.wire.apis import ApiKey
 from loghub.kafka.wire.error_codes import ErrorCode
 from loghub.kafka.wire.frames import RequestHeader
-from loghub.refused_logins import RefusedLogins
 
 NODE_ID = 0  # of the only broker
 _BY_NUMBER = {code.value: code for code in ErrorCode}
@@ -32,7 +31,6 @@ class Broker:
     answer_budget: Budget
     producers: Producers
     counts: BrokerCounts
-    refused: RefusedLogins
     stalled: StalledClients
 
 

@@ -89,7 +89,7 @@ async def _order_batch(call: Call, name: str, data: PartitionProduceData, refusa
             return _Ordered(index=data.index, refusal=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return _Ordered(index=data.index, stored=await _store(call, named, data))
     except (BadBatch, OutOfSequence, StoreError) as error:
-        _log.info("record batch refused", topic=name, partition=data.index, reason=str(error))
+        _log.info("record batch refused", topic=name[:249], partition=data.index, reason=str(error))
         return _Ordered(index=data.index, refusal=error.code)
 
 

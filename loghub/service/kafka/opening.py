@@ -8,7 +8,6 @@ from loghub.kafka.broker.calls import Address, Broker
 from loghub.kafka.broker.counts import BrokerCounts
 from loghub.kafka.broker.limits import BrokerLimits
 from loghub.kafka.broker.stalled import StalledClients
-from loghub.refused_logins import RefusedLogins
 from loghub.service.engine import Engine
 from loghub.service.kafka.endpoint import KafkaEndpoint, Port
 from loghub.service.kafka.log_service import EngineLogService, FindKey
@@ -60,7 +59,6 @@ def endpoint_of(
         answer_budget=answers,
         producers=engine.producers.producers,
         counts=BrokerCounts(),
-        refused=RefusedLogins(),
         stalled=StalledClients(engine.clock, grace_s=limits.unread_grace_s),
     )
     advertised = None if settings.advertised is None else Address(*settings.advertised)

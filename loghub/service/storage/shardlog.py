@@ -303,7 +303,9 @@ class ShardLog:
         """The newest group, as far as it is known without a call of the disk."""
         extent = self.extent
         if extent.newest_logs is not None:
-            return Newest(end_cursor=extent.end_cursor, next_cursor=extent.end_cursor, logs=extent.newest_logs)
+            return Newest(
+                end_cursor=extent.end_cursor, next_cursor=extent.end_cursor, logs=extent.newest_logs
+            )
         if extent.oldest_cursor == extent.end_cursor:
             return Newest(
                 end_cursor=extent.end_cursor, next_cursor=extent.end_cursor, logs=extent.expired_logs

@@ -1,4 +1,4 @@
-"""What the Kafka offsets of a shard cost: a Fetch asks for those of each of its partitions, most of them idle."""
+"""What the offsets of a shard cost: a Fetch asks for those of all its partitions, most of them idle."""
 
 import asyncio
 import random
