@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from loghub.clock import Clock
 from loghub.kafka.broker.counts import BrokerCounts
+from loghub.kafka.broker.decoding import Decoding
 from loghub.kafka.broker.limits import BrokerLimits
 from loghub.kafka.broker.stalled import StalledClients
 from loghub.kafka.broker.store import Access, Budget, Login, LogService, StoreError
@@ -29,6 +30,7 @@ class Broker:
     limits: BrokerLimits
     clock: Clock
     answer_budget: Budget
+    decoding: Decoding
     producers: Producers
     counts: BrokerCounts
     stalled: StalledClients
