@@ -49,6 +49,7 @@ from loghub.service.storage.record import SALT_DIGITS, SegmentHeader
 from loghub.service.storage.segment import NewGroup
 from loghub.service.storage.segment_files import LoadedSegments
 from loghub.service.storage.shardlog import ShardLog
+from loghub.service.storage.stored_group import raw_size
 
 _log = structlog.get_logger("loghub.service")
 T = TypeVar("T")
@@ -210,13 +211,14 @@ class Engine:
         raises OSError if there is no room."""
         new = NewGroup(group=group, logs=logs, received_us=self.now_us())
         appended = cast("asyncio.Future[int]", self._log_batches.submit(Append(log=log, new=new)))
-        appended.add_done_callback(lambda _: self._appended(log))
+        size = raw_size(group)
+        appended.add_done_callback(lambda _: self._appended(log, size))
         return appended
 
-    def _appended(self, log: ShardLog) -> None:
+    def _appended(self, log: ShardLog, size: int) -> None:
         """Also after a failure, which only makes a reader look in vain."""
         self.ends.appended(log)
-        self.arrivals.arrived(log)
+        self.arrivals.arrived(log, size)
 
     async def on_log_thread(self, task: Callable[[], T]) -> T:
         """Run a task after every append submitted before it, and never concurrently with an append."""

@@ -52,7 +52,7 @@ def need_of(records: Buffer | None, *, group_bytes: int) -> Need:
 
 
 def budget_bytes(group_bytes: int) -> int:
-    """The size of the budget: for two batches that need the most, and two log groups that wait for the disk."""
+    """The size of the budget: two batches that need the most, and two log groups that wait for the disk."""
     return 2 * (3 * group_bytes + _FIELD_BYTES * MAX_FIELDS) + 2 * group_bytes
 
 

@@ -61,7 +61,7 @@ class ShardPartition:
                     continue
                 batch = encode(unpacked(entry.group), offset_of(ordinal))
                 if data and size + len(batch) > max_bytes:
-                    return Batches(data=tuple(data), records=records)
+                    return Batches(data=tuple(data), records=records, is_full=True)
                 data.append(batch)
                 size += len(batch)
                 records += entry.logs
