@@ -131,7 +131,7 @@ class ServiceProcess:
         self._write_credentials()
         port_file = self.folder / "port"
         port_file.unlink(missing_ok=True)
-        self._output = self.log.open("ab")
+        self._output = self._open_output()
         self._process = self._start(port_file, self._output)
         try:
             wait_until(lambda: port_file.exists() or not self.running, "the service's port file")
@@ -142,6 +142,10 @@ class ServiceProcess:
         except BaseException:
             self.kill9()
             raise
+
+    def _open_output(self) -> IO[bytes]:
+        """Where its log and all else that it prints goes."""
+        return self.log.open("ab")
 
     def is_ready(self) -> bool:
         """Whether `start` has waited long enough."""

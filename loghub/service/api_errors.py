@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from loghub.domain.hashrange import BadHashKey
 from loghub.domain.shards import ShardError, ShardNotFound
+from loghub.service.faults import is_disk_full
 from loghub.wire.errors import Code, LogHubError, MalformedInput
 
 InvalidInput = (MalformedInput, BadHashKey, ShardError)
@@ -30,8 +31,10 @@ def refusal(error: Exception) -> LogHubError:
 
 @contextmanager
 def needs_room(what: str) -> Iterator[None]:
-    """ServerBusy, which clients repeat, instead of an OSError: there is no room on the disk for ``what``."""
+    """ServerBusy, which clients repeat, instead of the OSError of a full disk: no room for ``what``."""
     try:
         yield
     except OSError as error:
+        if not is_disk_full(error):
+            raise
         raise failure(Code.SERVER_BUSY, f"no disk space for {what}: {error.strerror}") from error

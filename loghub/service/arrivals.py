@@ -5,36 +5,55 @@ Waiting costs nothing while nothing arrives: there is no polling, and an append 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-Waker = Callable[[], None]
+NEWS = 1 << 62  # bytes, for those who wait: there is something to say, however many they wait for
+
+
+class Arriving(asyncio.Event):
+    """What one waiter is told: set by each arrival, or once as many bytes have come as it expects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0  # that have come so far
+        self._expected = 0
+
+    def arrived(self, size: int) -> None:
+        self.bytes += size
+        if self.bytes >= self._expected:
+            self.set()
+
+    def expect(self, total: int) -> None:
+        """Clear the event until ``bytes`` is so much."""
+        self.clear()
+        self._expected = total
+        self.arrived(0)
 
 
 class Arrivals:
     """Who waits for which log, or group. Used on the event loop only; the keys may be any objects."""
 
     def __init__(self) -> None:
-        self._wakers: dict[int, dict[Waker, None]] = {}
+        self._waiting: dict[int, dict[Arriving, None]] = {}
 
-    def arrived(self, log: object) -> None:
-        """Wake everyone who waits for this log."""
-        for wake in tuple(self._wakers.get(id(log), ())):
-            wake()
+    def arrived(self, log: object, size: int = NEWS) -> None:
+        """Tell everyone who waits for this log that so many bytes have come."""
+        for waiting in tuple(self._waiting.get(id(log), ())):
+            waiting.arrived(size)
 
     @contextmanager
-    def watched(self, logs: Iterable[object]) -> Iterator[asyncio.Event]:
-        """An event that is set by each arrival in one of the logs, until the block ends."""
-        event = asyncio.Event()
+    def watched(self, logs: Iterable[object]) -> Iterator[Arriving]:
+        """An event that is set by arrivals in one of the logs, until the block ends."""
+        arriving = Arriving()
         keys = {id(log): log for log in logs}  # kept, so that no id is used again meanwhile
-        wake = event.set
         for key in keys:
-            self._wakers.setdefault(key, {})[wake] = None
+            self._waiting.setdefault(key, {})[arriving] = None
         try:
-            yield event
+            yield arriving
         finally:
             for key in keys:
-                wakers = self._wakers[key]
-                del wakers[wake]
-                if not wakers:
-                    del self._wakers[key]
+                others = self._waiting[key]
+                del others[arriving]
+                if not others:
+                    del self._waiting[key]

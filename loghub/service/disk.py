@@ -7,6 +7,8 @@ import secrets
 import weakref
 from dataclasses import dataclass
 
+from loghub.service.faults import WriteFailed
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
@@ -25,8 +27,8 @@ def usage_of(path: str) -> Usage:
 class OsFile:
     """A file descriptor with positioned reads and writes, safe to use from several threads."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd, self._path = fd, path
         # Another thread may still read a segment that retention dropped, so the file is closed
         # when its last reference goes away.
         self._closer = weakref.finalize(self, os.close, fd)
@@ -62,7 +64,13 @@ class OsFile:
         os.ftruncate(self._fd, size)
 
     def sync_data(self) -> None:
-        os.fdatasync(self._fd)
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            raise WriteFailed(f"{self._path}: {error}") from error
+
+    def drop_cached(self) -> None:
+        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         self._closer()
@@ -78,10 +86,10 @@ class OsDisk:
     """The machine's file system."""
 
     def create(self, path: str) -> OsFile:
-        return OsFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        return OsFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), path)
 
     def open(self, path: str) -> OsFile:
-        return OsFile(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        return OsFile(os.open(path, os.O_RDWR | os.O_CLOEXEC), path)
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)
@@ -126,6 +134,8 @@ class OsDisk:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        except OSError as error:
+            raise WriteFailed(f"{path}: {error}") from error
         finally:
             os.close(fd)
 

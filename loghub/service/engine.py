@@ -30,6 +30,7 @@ from loghub.service.facts import (
     ShardDeleted,
     ShardSaved,
 )
+from loghub.service.faults import WriteFailed
 from loghub.service.group_registry import GroupRegistry
 from loghub.service.known_ends import KnownEnds
 from loghub.service.polls import Polls
@@ -48,6 +49,7 @@ from loghub.service.storage.record import SALT_DIGITS, SegmentHeader
 from loghub.service.storage.segment import NewGroup
 from loghub.service.storage.segment_files import LoadedSegments
 from loghub.service.storage.shardlog import ShardLog
+from loghub.service.storage.stored_group import raw_size
 
 _log = structlog.get_logger("loghub.service")
 T = TypeVar("T")
@@ -89,16 +91,17 @@ class Engine:
         self._least_cursor = self.history.least_cursor
         self._database = database
         self._loaded = LoadedSegments(platform.disk)
+        self._report_failed = on_failed
         self._log_batches: Batches[LogItem] = start_batches(
             name="log-commit",
             commit=commit_logs,
-            on_failed=on_failed,
+            on_failed=self._failed,
             clock=platform.clock,
             size=size_of,
             max_size=settings.limits.batch_bytes,
         )
         self._fact_batches: Batches[tuple[ServiceFact, ...]] = start_batches(
-            name="fact-commit", commit=database.commit, on_failed=on_failed, clock=platform.clock
+            name="fact-commit", commit=database.commit, on_failed=self._failed, clock=platform.clock
         )
         self.groups = GroupRegistry(
             clock=platform.clock, batches=self._fact_batches, tick_interval_s=settings.tick_interval_s
@@ -113,7 +116,7 @@ class Engine:
         )
         self.producers = ProducerJournal(settings.kafka_limits.producers, self.submit, self.logs)
         self._file_batches: Batches[Task] = start_batches(
-            name="files", commit=run_tasks, on_failed=on_failed, clock=platform.clock
+            name="files", commit=run_tasks, on_failed=self._failed, clock=platform.clock
         )
         self.ends = KnownEnds(self.submit)
         self.removals = Removals(self.disk, self._file_batches, self._loaded, persist=self.submit)
@@ -126,6 +129,11 @@ class Engine:
             "metadata": self._fact_batches.monitor,
             "files": self._file_batches.monitor,
         }
+
+    def _failed(self, error: BaseException) -> None:
+        """Storage has failed: whatever is saved from now on, this run does not end cleanly."""
+        self.state = None
+        self._report_failed(error)
 
     async def close(self) -> None:
         """Finish what was submitted, save how far the logs have come, and close all files."""
@@ -142,10 +150,8 @@ class Engine:
             log.close()
 
     async def _save_ends(self) -> None:
-        try:
+        with suppress(StorageFailed):  # which is why the service stops
             await self.ends.save()
-        except StorageFailed:  # which is why the service stops
-            self.state = None
 
     async def _save_producers(self) -> None:
         with suppress(StorageFailed):  # then the next start reads the logs
@@ -158,7 +164,7 @@ class Engine:
         try:
             self._database.merge_write_ahead_log()
             write_state(self.disk, self.settings.data, replace(self.state, clean=True, merged=True))
-        except (DatabaseUnusable, OSError) as error:
+        except (DatabaseUnusable, WriteFailed, OSError) as error:
             _log.warning("clean stop not recorded", error=str(error))
 
     # Facts
@@ -205,13 +211,14 @@ class Engine:
         raises OSError if there is no room."""
         new = NewGroup(group=group, logs=logs, received_us=self.now_us())
         appended = cast("asyncio.Future[int]", self._log_batches.submit(Append(log=log, new=new)))
-        appended.add_done_callback(lambda _: self._appended(log))
+        size = raw_size(group)
+        appended.add_done_callback(lambda _: self._appended(log, size))
         return appended
 
-    def _appended(self, log: ShardLog) -> None:
+    def _appended(self, log: ShardLog, size: int) -> None:
         """Also after a failure, which only makes a reader look in vain."""
         self.ends.appended(log)
-        self.arrivals.arrived(log)
+        self.arrivals.arrived(log, size)
 
     async def on_log_thread(self, task: Callable[[], T]) -> T:
         """Run a task after every append submitted before it, and never concurrently with an append."""

@@ -27,7 +27,14 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def sync_data(self) -> None:
-        """Return once the written data, and the file size needed to read it, are on stable storage."""
+        """Return once the written data, and the file size needed to read it, are on stable storage.
+
+        Raises WriteFailed, which is final (`loghub.service.faults`).
+        """
+
+    def drop_cached(self) -> None:
+        """Let later reads come from stable storage: call it after `sync_data`. What a failed sync has left in
+        the cache, readable and never written, is gone then."""
 
     def close(self) -> None: ...
 
@@ -63,7 +70,7 @@ class Disk(Protocol):
         """Create the folder and its missing parents, durably before the call returns."""
 
     def sync_dir(self, path: str) -> None:
-        """Make creations, renames and removals in this folder durable."""
+        """Make creations, renames and removals in this folder durable. Raises WriteFailed, which is final."""
 
 
 class Dice(Protocol):

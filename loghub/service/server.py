@@ -28,6 +28,7 @@ from loghub.service.http.metrics import Exposition, Process, RequestMetrics, Ser
 from loghub.service.http.server import HttpServer
 from loghub.service.http.tls import ServerTls
 from loghub.service.kafka.opening import Shared, endpoint_of
+from loghub.service.log_setup import LogLines
 from loghub.service.ports import Platform
 from loghub.service.retention import Retention
 from loghub.service.settings import KafkaSettings, ServiceSettings
@@ -46,7 +47,7 @@ class StorageStopped(ServiceFault):
     """The service stopped because its storage failed. A restart recovers everything that was acknowledged."""
 
 
-async def serve(settings: ServiceSettings, platform: Platform) -> None:
+async def serve(settings: ServiceSettings, platform: Platform, lines: LogLines) -> None:
     """Run the service until SIGTERM or SIGINT. Raises DataDirInUse, DataRefused, CredentialsMissing, OSError,
     StorageStopped."""
     stop = _stop_on_signals()
@@ -65,7 +66,8 @@ async def serve(settings: ServiceSettings, platform: Platform) -> None:
             address = (settings.kafka.host, settings.kafka.port)
             kafka_listener = stack.enter_context(contextlib.closing(_listen(address)))
         listeners = _Listeners(api=listener, admin=admin_listener, kafka=kafka_listener)
-        await _run(settings, replace(platform, disk=disk), files, listeners, stop, disk.check)
+        process = _Process(stop=stop, check_owned=disk.check, lines=lines)
+        await _run(settings, replace(platform, disk=disk), files, listeners, process)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,15 @@ class _Files:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Process:
+    """``check_owned`` raises OSError if the data directory was moved."""
+
+    stop: asyncio.Event
+    check_owned: Callable[[], None]
+    lines: LogLines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Listeners:
     api: socket.socket
     admin: socket.socket | None
@@ -94,9 +105,9 @@ async def _run(
     platform: Platform,
     files: _Files,
     listeners: _Listeners,
-    stop: asyncio.Event,
-    check_owned: Callable[[], None],
+    process: "_Process",
 ) -> None:
+    stop = process.stop
     failed: list[BaseException] = []
 
     def on_failed(error: BaseException) -> None:
@@ -106,13 +117,13 @@ async def _run(
 
     async def check_folder() -> None:
         try:
-            await asyncio.to_thread(check_owned)
+            await asyncio.to_thread(process.check_owned)
         except OSError as error:
             if not failed:
                 on_failed(error)
 
     progress = Progress()
-    ports = _ports(settings, platform, files, listeners, progress)
+    ports = _ports(settings, platform, files, listeners, progress, process.lines)
     serving = asyncio.gather(*(server.serve() for server in ports.servers))
     stopper = asyncio.create_task(_end(ports.servers, stop, progress))
     try:
@@ -180,6 +191,7 @@ def _ports(
     files: _Files,
     listeners: _Listeners,
     progress: Progress,
+    lines: LogLines,
 ) -> _Ports:
     gate = Gate(progress=lambda: str(progress), limits=settings.limits, dice=platform.dice)
     api = HttpServer(
@@ -188,11 +200,17 @@ def _ports(
         limits=settings.limits,
         keep_alive_s=settings.keep_alive_s,
         tls=files.tls.context if files.tls else None,
-        on_started=lambda: _announce(settings, listeners.api),
+        on_started=lambda: _announce(settings, listeners.api, lines),
     )
     metrics = RequestMetrics()
     exposition = Exposition(
-        metrics, Process(progress=progress, connections=api.connections, problems=files.problems)
+        metrics,
+        Process(
+            progress=progress,
+            connections=api.connections,
+            problems=files.problems,
+            lost_lines=lines.lost,
+        ),
     )
     servers = [api]
     if listeners.admin is not None:
@@ -216,12 +234,12 @@ def _address_of(listener: socket.socket) -> str:
     return f"{hosts.bracketed(host)}:{port}"
 
 
-def _announce(settings: ServiceSettings, listener: socket.socket) -> None:
+def _announce(settings: ServiceSettings, listener: socket.socket, lines: LogLines) -> None:
     address = _address_of(listener)
     if settings.port_file is not None:
         replace_file(Path(settings.port_file), f"{address}\n".encode())
     _log.info("listening", address=address, data=settings.data)
-    print(f"listening on {address}", flush=True)  # noqa: T201 - for the process that started the service
+    lines.announcements.write(f"listening on {address}")
 
 
 def _announce_kafka(settings: KafkaSettings, listener: socket.socket) -> None:

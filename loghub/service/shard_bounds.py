@@ -8,29 +8,28 @@ import asyncio
 
 from loghub.kafka.broker.offsets import MAX_GROUP_LOGS, offset_of, position
 from loghub.kafka.broker.store import Bounds
-from loghub.service.storage.shardlog import Extent, ShardLog
+from loghub.service.storage.extent import Extent, Newest
+from loghub.service.storage.shardlog import ShardLog
 
 
 async def shard_bounds(log: ShardLog) -> Bounds:
     """The offsets of a shard at this moment."""
+    newest = log.known_newest()
+    if newest is None:  # the first look since the start, and nothing was written since
+        newest = await asyncio.to_thread(log.newest)
     extent = log.extent
-    newest_end, newest_logs = extent.end_cursor, extent.newest_logs
-    if newest_logs is None:  # nothing was written since the start
-        newest_end, newest_logs = await asyncio.to_thread(log.newest)
-        if log.extent.end_cursor != extent.end_cursor:  # written meanwhile
-            extent = log.extent
-            newest_end, newest_logs = extent.end_cursor, extent.newest_logs
-    return bounds_of(extent, first_cursor=log.first_cursor, newest_end=newest_end, newest_logs=newest_logs)
+    if extent.end_cursor != newest.end_cursor:  # written meanwhile, so it is known
+        newest = log.newest()
+    return bounds_of(extent, newest, first_cursor=log.first_cursor)
 
 
-def bounds_of(extent: Extent, *, first_cursor: int, newest_end: int, newest_logs: int | None) -> Bounds:
-    """``newest_end`` is the cursor after the newest group, ``newest_logs`` the number of its logs or None.
-    Cursors that were skipped after a loss are not before the end: nobody can read up to them."""
+def bounds_of(extent: Extent, newest: Newest, *, first_cursor: int) -> Bounds:
+    """Cursors that were skipped after a loss are not before the end: nobody can read up to them."""
     oldest, end = extent.oldest_cursor - first_cursor, extent.end_cursor - first_cursor
     start = _end_of(oldest, extent.expired_logs)
     return Bounds(
         start=start,
-        end=start if end == oldest else max(start, _end_of(newest_end - first_cursor, newest_logs)),
+        end=start if end == oldest else max(start, _end_of(newest.next_cursor - first_cursor, newest.logs)),
         next=offset_of(end),
     )
 

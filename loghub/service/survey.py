@@ -66,7 +66,7 @@ def survey_catalog(disk: Disk, data: str, database: Database | None, *, has_wal:
 def survey_log(
     disk: Disk, survey: Survey, shard: ShardSaved, *, before_read: Callable[[], None] = lambda: None
 ) -> None:
-    """Inspect the log of one shard. Raises OSError, and what ``before_read`` raises."""
+    """Inspect the log of one shard. Raises OSError, WriteFailed, and what ``before_read`` raises."""
     key = (shard.logstore, shard.shard)
     known = survey.catalog.ends.get(key)
     found = inspect_log(
@@ -74,6 +74,7 @@ def survey_log(
         shard_folder(survey.data, shard.logstore, shard.shard),
         oldest_cursor=None if known is None else known.oldest_cursor,
         before_read=before_read,
+        is_clean=survey.state is not None and survey.state.clean,
     )
     store = survey.catalog.logstores[shard.logstore]
     survey.logs[key] = LogState(

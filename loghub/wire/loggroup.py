@@ -59,6 +59,11 @@ def encode(group: LogGroup) -> bytes:
     return b"".join(parts)
 
 
+def append_log(group: bytearray, log: Log) -> None:
+    """Append a log to a serialized group. Raises MalformedLogGroup for a time that is out of range."""
+    group += delimited(_LOGS, _encode_log(log))
+
+
 def _encode_log(log: Log) -> bytes:
     if not 0 <= log.time <= 0xFFFF_FFFF:
         raise MalformedLogGroup(f"time {log.time} is not unix seconds of 32 bits")

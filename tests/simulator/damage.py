@@ -84,9 +84,10 @@ def _last_segments(
 ) -> list[tuple[tuple[int, int], FoundSegment]]:
     """The last segment of each shard whose log is whole, or only ``torn`` by a crash."""
     folders = sorted({path.rpartition("/")[0] for path in disk.live if path.endswith(".seg")})
-    found = []
+    found, reader = [], SimDisk()  # of which no call fails
+    reader.live = disk.live
     for folder in folders:
-        log = inspect_log(disk, folder)
+        log = inspect_log(reader, folder)
         if not log.problems and log.segments and (torn or not log.torn_bytes):
             logstore, shard = folder.removeprefix(f"{data}/logs/").split("/")
             found.append(((int(logstore), int(shard)), log.segments[-1]))

@@ -20,6 +20,7 @@ class Fault(StrEnum):
     SERVICE_CRASHED = "service crashed between requests"
     DISK_CRASH = "service crashed before a write or sync of the disk"
     COMMIT_CRASH = "service crashed before or after a commit of metadata"
+    SYNC_FAILED = "sync failed, and the service ended"
     UNSYNCED_LOST = "unsynced changes dropped or torn"
     SERVICE_PAUSED = "service paused"
     WORKER_CRASHED = "worker crashed between steps"
@@ -48,10 +49,11 @@ PROBABILITY = {
     Fault.REORDERED: 0.05,
     Fault.DISK_CRASH: 0.01,
     Fault.COMMIT_CRASH: 0.01,
+    Fault.SYNC_FAILED: 0.006,
     Fault.WORKER_CRASHED_IN_CALL: 0.005,
     Fault.WORKER_CRASHED_IN_COMMIT: 0.02,
     Fault.INTERLEAVED: 0.1,
-    Fault.LINK_LIED: 0.1,
+    Fault.LINK_LIED: 0.12,
     Fault.METADATA_OLDER: 0.15,
     Fault.TAIL_LOST: 0.15,
     Fault.BIT_FLIPPED: 0.15,

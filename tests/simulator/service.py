@@ -3,9 +3,11 @@
 Log data is on a disk that loses what was not synced. Metadata is in a real SQLite file, whose commits are
 durable; after a crash its write-ahead log is left as it was. A crash may happen before each write and sync
 of the disk and before and after each commit, which are all the places where the service waits for something.
+A sync of the disk may fail, which ends the service; the machine goes on with what is in its cache.
 `tests.simulator.damage` is what may happen to the data while the service is down.
 """
 
+import errno
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,13 +17,14 @@ from loghub.service.access import AccessKey
 from loghub.service.api_errors import InvalidInput, refusal
 from loghub.service.diagnosis import DataRefused
 from loghub.service.engine import Engine
+from loghub.service.faults import WriteFailed
 from loghub.service.http import routes
 from loghub.service.memory import MemoryBudget
 from loghub.service.messages import Head, Request, ServiceResponse, error_response
 from loghub.service.ports import Platform
 from loghub.service.settings import ServiceSettings
 from loghub.service.start import open_engine
-from loghub.service.storage.batches import Commit, InlineBatches
+from loghub.service.storage.batches import Commit, InlineBatches, StorageFailed
 from loghub.service.storage.data_folder import DATABASE_NAME
 from loghub.service.storage.database import Database
 from loghub.wire.errors import LogHubError
@@ -54,12 +57,14 @@ class CrashingDisk(SimDisk):
 
     def __init__(self, dice: Dice) -> None:
         super().__init__()
-        self._dice = dice
+        self._dice, self.dice = dice, dice.random
         self.is_dead = False
 
     def step(self, what: str) -> None:
         super().step(what)
         self.may_die(Fault.DISK_CRASH)
+        if "sync" in what and self._dice.happens(Fault.SYNC_FAILED):
+            raise OSError(errno.EIO, "the sync fails")
 
     def may_die(self, fault: Fault) -> None:
         self.is_dead = self.is_dead or self._dice.happens(fault)
@@ -98,6 +103,7 @@ class SimService:
         self.on_start: Callable[[], None] = lambda: None
         self.damage: Damage | None = None
         self._database: CrashableDatabase | None = None
+        self._storage_failed = False
         self._metadata_before: Copy = {}  # as it was before the last start
         self._loop = SimLoop()
         self._ticked_s = self._ends_saved_s = clock.now_s
@@ -115,7 +121,7 @@ class SimService:
         return self._database
 
     def start(self) -> None:
-        """Restore everything. Raises ServiceCrashed if the service crashes meanwhile.
+        """Restore everything. Raises ServiceCrashed if the service crashes or ends meanwhile.
 
         Damaged data is refused, without changing it, and then repaired; the service is still down.
         """
@@ -152,7 +158,10 @@ class SimService:
         self.engine = None
 
     def crash(self) -> None:
-        """The process and the machine: of the changes that were not synced, any part survives."""
+        """The process alone, if a sync has failed; otherwise the machine, too: of the changes that were not
+        synced, any part survives."""
+        if self._storage_failed and not self.disk.is_dead and self._ended():
+            return
         self.engine = None
         self.disk.is_dead = True
         if self._database is not None:
@@ -163,6 +172,17 @@ class SimService:
         self.disk.is_dead = False
         if self.damage is None:
             self.damage = self._damaged()
+
+    def _ended(self) -> bool:
+        """Whether the process has come to its end without a crash."""
+        self._storage_failed, engine, self.engine = False, self.engine, None
+        try:
+            if engine is not None:
+                self._loop.run(engine.close())
+        except ServiceCrashed:
+            return False
+        self.close()
+        return True
 
     def _damaged(self) -> Damage | None:
         """At most one kind of damage at a time."""
@@ -251,10 +271,18 @@ class SimService:
             return await target.serve(engine, Request(head=head, key=KEY, body=call.body, memory=memory))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._loop.run(work)
+        try:
+            return self._loop.run(work)
+        except (WriteFailed, StorageFailed):
+            self._storage_failed = True
+            raise
+        finally:
+            if self._storage_failed:
+                raise ServiceCrashed
 
     def _failed(self, error: BaseException) -> None:
-        raise AssertionError("storage failed") from error
+        assert isinstance(error, WriteFailed), error
+        self._storage_failed = True
 
     def _start_batches(self, *, commit: Commit[T], **settings: Any) -> InlineBatches[T]:
         is_metadata = settings["name"] == "fact-commit"

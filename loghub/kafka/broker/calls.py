@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from loghub.clock import Clock
 from loghub.kafka.broker.counts import BrokerCounts
+from loghub.kafka.broker.decoding import Decoding
 from loghub.kafka.broker.limits import BrokerLimits
 from loghub.kafka.broker.stalled import StalledClients
 from loghub.kafka.broker.store import Access, Budget, Login, LogService, StoreError
@@ -15,7 +16,6 @@ from loghub.kafka.producers import Producers
 from loghub.kafka.wire.apis import ApiKey
 from loghub.kafka.wire.error_codes import ErrorCode
 from loghub.kafka.wire.frames import RequestHeader
-from loghub.refused_logins import RefusedLogins
 
 NODE_ID = 0  # of the only broker
 _BY_NUMBER = {code.value: code for code in ErrorCode}
@@ -30,9 +30,9 @@ class Broker:
     limits: BrokerLimits
     clock: Clock
     answer_budget: Budget
+    decoding: Decoding
     producers: Producers
     counts: BrokerCounts
-    refused: RefusedLogins
     stalled: StalledClients
 
 

@@ -234,7 +234,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
         limits = self._limits
         most = limits.frame_bytes if self._session.is_logged_in else limits.login_frame_bytes
         if not 0 < size <= most:
-            _log.info("connection closed: a request of this size is not accepted", size=size)
+            _log.info(
+                "connection closed: a request of this size is not accepted",
+                peer=self.admitted.peer,
+                size=size,
+            )
             self._give_up()
             return False
         if self._free_bytes + size > limits.free_bytes and not self._take(size):
@@ -251,7 +255,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._wait_until_s is None:
             self._wait_until_s = now_s + self._limits.memory_wait_s
         if now_s >= self._wait_until_s:
-            _log.warning("connection closed: there is no memory for its request", size=size)
+            _log.warning(
+                "connection closed: there is no memory for its request", peer=self.admitted.peer, size=size
+            )
             self._give_up()
             return False
         self.transport.pause_reading()

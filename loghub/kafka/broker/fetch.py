@@ -13,7 +13,7 @@ from loghub.kafka.broker.calls import Call
 from loghub.kafka.broker.forms import encode_group
 from loghub.kafka.broker.reply import Reply, nothing
 from loghub.kafka.broker.requests import check_bounded
-from loghub.kafka.broker.store import Access, Bounds, Partition, StoreError
+from loghub.kafka.broker.store import Access, Arriving, Bounds, Partition, StoreError
 from loghub.kafka.records.record_form import RecordForm
 from loghub.kafka.wire.error_codes import ErrorCode
 from loghub.kafka.wire.fetch import (
@@ -45,6 +45,7 @@ class _Round:
     room: int  # bytes that may still be added, as far as memory for answers goes
     wanted: int  # the same, as far as the client goes
     size: int = 0
+    is_full: bool = False  # the answer has no room for what else there is
     is_final: bool = False  # an error is answered at once
 
 
@@ -61,15 +62,17 @@ async def fetch(call: Call, body: FetchRequest) -> Reply:
     watched = [one.partition for _, ones in wanted for one in ones if one.partition is not None]
     with call.broker.service.watched(watched) as arrived:
         while True:
-            arrived.clear()
-            look = _Round(room=_room(call, body), wanted=body.max_bytes)
+            before, look = arrived.bytes, _Round(room=_room(call, body), wanted=body.max_bytes)
             found = await _look(call, wanted, look)
             left_s = end_s - loop.time()
-            if look.size >= body.min_bytes or look.is_final or left_s <= 0:
+            if look.size >= body.min_bytes or look.is_full or look.is_final or left_s <= 0:
                 return _reply(call, found, look.size)
             if look.size == 0 and look.room <= 0:
                 call.broker.stalled.end_oldest()
                 left_s = min(left_s, _NO_ROOM_WAIT_S)
+            # Each look reads and encodes everything, so there is none before half of what is missing has
+            # come: a log group is about as large as its records, and the next looks are closer.
+            arrived.expect(before + max((body.min_bytes - look.size) // 2, 1))
             await _wait(call, arrived, left_s)
 
 
@@ -108,7 +111,7 @@ async def _look(
         budget.used -= reserved
 
 
-async def _wait(call: Call, arrived: asyncio.Event, seconds: float) -> None:
+async def _wait(call: Call, arrived: Arriving, seconds: float) -> None:
     with call.waiting():
         try:
             async with asyncio.timeout(seconds):
@@ -142,7 +145,10 @@ async def _read(call: Call, one: _Wanted, look: _Round) -> PartitionData:
         return _refused(call, one, bounds, ErrorCode.OFFSET_OUT_OF_RANGE)
     first = look.size == 0
     most = min(one.asked.partition_max_bytes, look.wanted, look.room)
-    if offset >= bounds.end or look.room <= 0 or (most <= 0 and not first):
+    if offset >= bounds.end:
+        return _data(one, bounds)
+    if look.room <= 0 or (most <= 0 and not first):
+        look.is_full = not first
         return _data(one, bounds)
     try:
         batches = await one.partition.read(
@@ -153,7 +159,10 @@ async def _read(call: Call, one: _Wanted, look: _Round) -> PartitionData:
         return _refused(call, one, bounds, error.code)
     size = sum(map(len, batches.data))
     if not first and size > most:
+        look.is_full = True
         return _data(one, bounds)
+    # A partition that is full by its own limit leaves room for others.
+    look.is_full |= batches.is_full and most < one.asked.partition_max_bytes
     look.size += size
     look.room -= size
     look.wanted -= size

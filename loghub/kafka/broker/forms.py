@@ -7,13 +7,13 @@ from loghub.kafka.broker.offsets import MAX_GROUP_LOGS
 from loghub.kafka.producers import Sequence
 from loghub.kafka.records.record_form import RecordForm
 from loghub.kafka.records.to_batch import batch_of
-from loghub.kafka.records.to_log_group import log_group_of
+from loghub.kafka.records.to_log_group import logs_of
 from loghub.kafka.wire.error_codes import ErrorCode
 from loghub.kafka.wire.errors import BadBatch
 from loghub.kafka.wire.reader import Buffer
 from loghub.kafka.wire.record_batch import MAX_RECORDS
 from loghub.kafka.wire.record_batch_reader import read_produced
-from loghub.wire.loggroup import encode
+from loghub.wire.loggroup import append_log
 
 assert MAX_RECORDS <= MAX_GROUP_LOGS  # so that every record of a batch has an offset
 
@@ -40,17 +40,20 @@ class BatchSource:
 def decode_batch(source: BatchSource, records: Buffer | None, *, limits: BrokerLimits) -> NewBatch:
     """Raises BadBatch, also for a batch that becomes too large a log group."""
     produced = read_produced(records, api_version=source.api_version, max_bytes=limits.group_bytes)
-    group = encode(log_group_of(produced.records, source.form, now_ms=source.now_ms))
-    if len(group) > limits.group_bytes:
-        raise BadBatch(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch becomes a log group of {len(group)} bytes; at most {limits.group_bytes} are accepted",
-        )
-    header, count = produced.header, len(produced.records)
+    group = bytearray()
+    for log in logs_of(produced.records, source.form, now_ms=source.now_ms):
+        append_log(group, log)
+        if len(group) > limits.group_bytes:
+            raise BadBatch(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"the batch becomes a log group of more than {limits.group_bytes} bytes",
+            )
+    header = produced.header
+    count = header.record_count
     sequence = None
     if header.producer_id >= 0:
         sequence = Sequence(epoch=header.producer_epoch, first=header.base_sequence, count=count)
-    return NewBatch(group=group, logs=count, producer_id=header.producer_id, sequence=sequence)
+    return NewBatch(group=bytes(group), logs=count, producer_id=header.producer_id, sequence=sequence)
 
 
 def encode_group(form: RecordForm, group: bytes, base_offset: int) -> bytes:

@@ -12,7 +12,7 @@ from functools import partial
 import structlog
 
 from loghub.kafka.broker.calls import Call
-from loghub.kafka.broker.forms import BatchSource, NewBatch, decode_batch
+from loghub.kafka.broker.forms import BatchSource, NewBatch
 from loghub.kafka.broker.reply import Finish, Reply
 from loghub.kafka.broker.requests import check_bounded
 from loghub.kafka.broker.store import Access, StoreError
@@ -31,7 +31,6 @@ from loghub.kafka.wire.produce import (
 )
 
 _log = structlog.get_logger("loghub.kafka")
-_OFF_LOOP_BYTES = 16 << 10  # larger batches are decoded in a thread
 _ALL_ACKS, _ONE_ACK, _NO_ACKS = -1, 1, 0
 
 
@@ -89,7 +88,7 @@ async def _order_batch(call: Call, name: str, data: PartitionProduceData, refusa
             return _Ordered(index=data.index, refusal=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return _Ordered(index=data.index, stored=await _store(call, named, data))
     except (BadBatch, OutOfSequence, StoreError) as error:
-        _log.info("record batch refused", topic=name, partition=data.index, reason=str(error))
+        _log.info("record batch refused", topic=name[:249], partition=data.index, reason=str(error))
         return _Ordered(index=data.index, refusal=error.code)
 
 
@@ -107,13 +106,30 @@ async def _outcome(call: Call, ordered: _Ordered) -> PartitionProduceResponse:
 async def _store(call: Call, named: NamedTopic, data: PartitionProduceData) -> "asyncio.Future[int]":
     """Append the batch, or find it among those that were sent before."""
     batch = await _decode(call, named, data)
+    give_back = partial(call.broker.decoding.release, len(batch.group))
+    try:
+        stored, appended = await _append(call, named, data, batch)
+    except BaseException:
+        give_back()
+        raise
+    if appended is None:
+        give_back()
+    else:
+        appended.add_done_callback(lambda _: give_back())
+    return stored
+
+
+async def _append(
+    call: Call, named: NamedTopic, data: PartitionProduceData, batch: NewBatch
+) -> "tuple[asyncio.Future[int], asyncio.Future[int] | None]":
+    """What tells where the batch is stored, and the append, if it was not sent before."""
     origin: Origin | None = None
     stored: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     if batch.sequence is not None:
         key = ProducerKey(batch.producer_id, named.topic.id, data.index)
         known = call.broker.producers.repeated(key, batch.sequence)
         if known is not None:
-            return known
+            return known, None
         call.broker.producers.sent(key, batch.sequence, stored)
         origin = Origin(batch.producer_id, batch.sequence.epoch, data.index, batch.sequence.first)
     try:
@@ -123,7 +139,7 @@ async def _store(call: Call, named: NamedTopic, data: PartitionProduceData) -> "
         raise
     appended.add_done_callback(lambda appended: _settle(stored, appended))
     call.broker.counts.produced_logs += batch.logs
-    return stored
+    return stored, appended
 
 
 def _settle(stored: "asyncio.Future[int]", appended: "asyncio.Future[int]") -> None:
@@ -149,10 +165,7 @@ def _fail(stored: "asyncio.Future[int]", error: BaseException) -> None:
 async def _decode(call: Call, named: NamedTopic, data: PartitionProduceData) -> NewBatch:
     now_ms = int(call.broker.clock.unix_s() * 1000)
     source = BatchSource(api_version=call.version, form=named.form, now_ms=now_ms)
-    decode = partial(decode_batch, source, data.records, limits=call.broker.limits)
-    if len(data.records or b"") <= _OFF_LOOP_BYTES:
-        return decode()
-    return await asyncio.to_thread(decode)
+    return await call.broker.decoding.decode(source, data.records, call.broker.limits)
 
 
 async def init_producer_id(call: Call, body: InitProducerIdRequest) -> Reply:

@@ -191,7 +191,5 @@ class ClientSession:
         return ""
 
     def _note_refusal(self, user: str) -> None:
-        broker = self._broker
-        broker.counts.refused_logins += 1
-        if broker.refused.is_news(self._admitted.peer, user[:128], now_s=broker.clock.monotonic_s()):
-            _log.warning("Kafka login refused", peer=self._admitted.peer, user=user[:128])
+        self._broker.counts.refused_logins += 1
+        _log.warning("Kafka login refused", peer=self._admitted.peer, user=user[:128])

@@ -47,10 +47,12 @@ Encode = Callable[[bytes, int], bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batches:
-    """Whole record batches of one partition, in order, and the number of their records."""
+    """Whole record batches of one partition, in order, and the number of their records. ``is_full``: the next
+    one is there, and has no room."""
 
     data: tuple[bytes, ...] = ()
     records: int = 0
+    is_full: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +161,17 @@ class Login(Protocol):
         """Split shards until so many ids exist. Raises StoreError."""
 
 
+class Arriving(Protocol):
+    """What arrives while somebody waits."""
+
+    bytes: int  # that have come so far, as log groups; many more at once if there is an error to tell
+
+    def expect(self, total: int) -> None:
+        """`wait` until ``bytes`` is so much."""
+
+    async def wait(self) -> object: ...
+
+
 class LogService(Protocol):
     """The service behind the broker."""
 
@@ -166,8 +179,8 @@ class LogService(Protocol):
         """``password`` is ``accessKeyId#accessKeySecret``. None if there is no such key, or if it has no
         right in the project."""
 
-    def watched(self, partitions: Iterable[Partition]) -> AbstractContextManager[asyncio.Event]:
-        """An event that each arrival in one of these partitions sets, until the block ends."""
+    def watched(self, partitions: Iterable[Partition]) -> AbstractContextManager[Arriving]:
+        """What arrives in one of these partitions, until the block ends."""
 
     def new_producer_id(self) -> int:
         """Not negative, and not given before, also not by an earlier process."""

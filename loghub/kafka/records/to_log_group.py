@@ -1,6 +1,6 @@
 """The records of a producer as a log group (docs/kafka-protocol.md 5)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -14,8 +14,8 @@ from loghub.kafka.records.record_form import (
 )
 from loghub.kafka.wire.error_codes import ErrorCode
 from loghub.kafka.wire.errors import BadBatch
-from loghub.kafka.wire.record_batch import NO_TIMESTAMP, Record
-from loghub.wire.loggroup import Log, LogGroup
+from loghub.kafka.wire.record_batch import MAX_FIELDS, NO_TIMESTAMP, Record
+from loghub.wire.loggroup import Log
 
 _MAX_TIME_S = 0xFFFF_FFFF
 _Fields = tuple[tuple[str, str | bytes], ...]
@@ -24,14 +24,14 @@ _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TEXT = msgspec.json.Decoder(str)
 
 
-def log_group_of(records: Sequence[Record], form: RecordForm, *, now_ms: int) -> LogGroup:
+def logs_of(records: Iterable[Record], form: RecordForm, *, now_ms: int) -> Iterator[Log]:
     """One log for each record, in order. ``now_ms`` is the time of records without one.
 
     Raises BadBatch: INVALID_TIMESTAMP for a time that no log can have, INVALID_RECORD for a null value in a
     form that has no place for it.
     """
     fields_of = {RecordForm.PLAIN: _plain, RecordForm.JSON: _json, RecordForm.RAW: _raw}[form]
-    return LogGroup(logs=tuple(_log(record, fields_of(record), now_ms) for record in records))
+    return (_log(record, fields_of(record), now_ms) for record in records)
 
 
 def _log(record: Record, fields: _Fields, now_ms: int) -> Log:
@@ -53,9 +53,12 @@ def _value(record: Record) -> bytes:
 
 
 def _json(record: Record) -> _Fields:
-    """The members of the object; a value that is not an object is kept whole."""
+    """The members of the object; a value that is not an object, or has too many members, is kept whole."""
+    value = _value(record)
+    if len(value) > MAX_FIELDS and value.count(b":") > MAX_FIELDS:
+        return _plain(record)
     try:
-        members = _OBJECT.decode(_value(record))
+        members = _OBJECT.decode(value)
         return tuple((name, _text(bytes(member))) for name, member in members.items())
     except (msgspec.DecodeError, UnicodeDecodeError):
         return _plain(record)

@@ -18,8 +18,9 @@ from loghub.kafka.wire.error_codes import ErrorCode
 from loghub.kafka.wire.errors import BadBatch
 
 _GZIP_WBITS = 31
-# The most bytes that a byte can become: snappy copies 64 bytes by 3, and lz4 255 by one.
-_SNAPPY_MAX_RATIO, _LZ4_MAX_RATIO = 22, 255
+# The most bytes that a byte can become: snappy copies 64 bytes by 3, lz4 255 by one, gzip 258 by two bits. Of
+# zstd there is no such bound.
+_SNAPPY_MAX_RATIO, _LZ4_MAX_RATIO, _GZIP_MAX_RATIO = 22, 255, 1032
 _ZSTD_CHUNK_BYTES = 1 << 17
 # zstd's highest ordinary level has this window; a frame of unknown size may not ask for more.
 _ZSTD_WINDOW_BYTES = 1 << 23
@@ -55,6 +56,17 @@ def decompress(body: bytes, how: BatchCompression, *, max_bytes: int) -> bytes:
     if len(raw) > max_bytes:
         raise _too_large(max_bytes)
     return raw
+
+
+def decompressed_bytes(size: int, how: int, *, max_bytes: int) -> int:
+    """The most bytes that so many compressed ones can become, if at most ``max_bytes`` are accepted."""
+    ratios: dict[int, int] = {
+        BatchCompression.NONE: 1,
+        BatchCompression.GZIP: _GZIP_MAX_RATIO,
+        BatchCompression.SNAPPY: _SNAPPY_MAX_RATIO,
+        BatchCompression.LZ4: _LZ4_MAX_RATIO,
+    }
+    return min(ratios[how] * size, max_bytes) if how in ratios else max_bytes
 
 
 def _corrupt(message: str) -> BadBatch:

@@ -28,6 +28,9 @@ LENGTH_END = 12
 CHECKSUM_END = _PREFIX.size
 # As many records as one log group can number (docs/kafka-protocol.md 4).
 MAX_RECORDS = TABLE_SIZE
+# Of one record, headers or members of an object: far more than people use, and few enough for the memory that
+# reading the record may take.
+MAX_FIELDS = 10_000
 NO_TIMESTAMP = NO_PRODUCER_ID = NO_EPOCH = NO_SEQUENCE = -1
 
 _COMPRESSION, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20

@@ -4,6 +4,7 @@ Each error code is the one that a Kafka broker answers in that case, since produ
 they send the batch again, split it, or give up (docs/kafka-protocol.md 4).
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import google_crc32c
@@ -16,6 +17,7 @@ from loghub.kafka.wire.record_batch import (
     CHECKSUM_END,
     HEADER_BYTES,
     MAGIC,
+    MAX_FIELDS,
     MAX_RECORDS,
     BatchHeader,
     Record,
@@ -32,16 +34,18 @@ _ZSTD_SINCE = 7
 
 
 class ProducedBatch(NamedTuple):
-    """A batch that passed every check, with its records."""
+    """A batch of which the header passed every check. Its records are checked as they are read, one by one:
+    a list of them would take fifty times the memory of small ones."""
 
     header: BatchHeader
-    records: list[Record]
+    records: Iterator[Record]
 
 
 def read_produced(records: Buffer | None, *, api_version: int, max_bytes: int) -> ProducedBatch:
     """The one batch that a partition of a Produce request has, with its records.
 
-    ``max_bytes`` bounds the decompressed records. Raises BadBatch with the code for the answer.
+    ``max_bytes`` bounds the decompressed records. Raises BadBatch with the code for the answer, as reading
+    its records does.
     """
     header = check_header(records, api_version=api_version)
     assert records is not None
@@ -93,9 +97,8 @@ def _invalid(message: str) -> BadBatch:
     return BadBatch(ErrorCode.INVALID_RECORD, message)
 
 
-def read_records(header: BatchHeader, raw: bytes) -> list[Record]:
+def read_records(header: BatchHeader, raw: bytes) -> Iterator[Record]:
     """The records in decompressed bytes. Raises BadBatch unless they fill them and number from 0 on."""
-    records: list[Record] = []
     at, base = 0, header.base_timestamp
     for number in range(header.record_count):
         size, at = read_zigzag(raw, at)
@@ -113,10 +116,9 @@ def read_records(header: BatchHeader, raw: bytes) -> list[Record]:
         if at != end:
             raise _invalid(f"record {number} has not the size that it begins with")
         time = header.max_timestamp if header.is_log_append_time else base + timestamp_delta
-        records.append(Record(key, value, headers, time))
+        yield Record(key, value, headers, time)
     if at != len(raw):
         raise _invalid(f"{len(raw) - at} bytes follow the last record")
-    return records
 
 
 def _bytes(raw: bytes, at: int, end: int) -> tuple[bytes | None, int]:
@@ -137,6 +139,8 @@ def _headers(raw: bytes, at: int, end: int) -> tuple[tuple[tuple[str, bytes | No
     # A header has two bytes at least.
     if count < 0 or count * 2 > end - at:
         raise _invalid(f"{count} headers at byte {at} pass the end of their record")
+    if count > MAX_FIELDS:
+        raise _invalid(f"a record has {count} headers; at most {MAX_FIELDS} are accepted")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         name, at = _bytes(raw, at, end)

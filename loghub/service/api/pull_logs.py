@@ -13,7 +13,8 @@ from loghub.service.engine import Engine
 from loghub.service.messages import EMPTY, Request, ServiceResponse
 from loghub.service.settings import Limits
 from loghub.service.storage import stored_group
-from loghub.service.storage.shardlog import Read, ShardLog
+from loghub.service.storage.extent import Read
+from loghub.service.storage.shardlog import ShardLog
 from loghub.wire import compression, loggroup
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.compression import Compression

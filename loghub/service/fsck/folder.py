@@ -27,7 +27,7 @@ class ReadOnlyDisk(OsDisk):
     """A disk whose files are opened for reading only, so that a diagnosis cannot write by mistake."""
 
     def open(self, path: str) -> OsFile:
-        return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
 
 
 class NoDataFolder(Exception):  # noqa: N818 - says what is wrong

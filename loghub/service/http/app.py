@@ -15,7 +15,6 @@ from urllib.parse import unquote, unquote_plus
 
 import structlog
 
-from loghub.refused_logins import RefusedLogins
 from loghub.service.access import AccessKey
 from loghub.service.api_errors import InvalidInput, failure, refusal
 from loghub.service.engine import Engine, StorageFailed
@@ -57,7 +56,6 @@ class Application:
         self._engine = engine
         self._find_key = find_key
         self._metrics = metrics
-        self._refused = RefusedLogins()
         self._project_of = lru_cache(_HOSTS_KEPT)(self._find_project)
         limits = engine.settings.limits
         self._log_memory = MemoryBudget("put_logs", limit=limits.log_bytes)
@@ -147,9 +145,8 @@ class Application:
             return authenticate(head, self._find_key, now_s=self._engine.clock.unix_s())
         except LogHubError as error:
             peer, _ = scope.get("client") or ("", 0)
-            if self._refused.is_news(peer, error.message, now_s=self._engine.clock.monotonic_s()):
-                project = (head.project or "")[:128]
-                _log.warning("login refused", peer=peer, project=project, reason=error.message)
+            project = (head.project or "")[:128]
+            _log.warning("login refused", peer=peer, project=project, reason=error.message)
             raise
 
     def _head(self, scope: Scope) -> Head:

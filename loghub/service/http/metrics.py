@@ -91,11 +91,13 @@ class RequestMetrics:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
     """What is known from the start. ``problems`` returns, for each kind of file that may be replaced while
-    the service runs, why it could not be read; "" if it could."""
+    the service runs, why it could not be read; "" if it could. ``lost_lines`` counts lines of the log, by
+    reason."""
 
     progress: Progress
     connections: Connections
     problems: Callable[[], Mapping[str, str]]
+    lost_lines: Callable[[], Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +138,14 @@ class Exposition(Collector):
             "files",
             {files: float(bool(problem)) for files, problem in self._process.problems().items()},
         )
+        lost = CounterMetricFamily(
+            _PREFIX + "log_lines_lost",
+            "Lines that are not in the log of the service: they repeat others, or nobody has read the log.",
+            labels=("reason",),
+        )
+        for reason, count in self._process.lost_lines().items():
+            lost.add_metric((reason,), count)
+        yield lost
         if self._usage is not None:
             yield from _disk(self._usage)
         if self.serving is not None:

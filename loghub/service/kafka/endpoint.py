@@ -37,9 +37,9 @@ class KafkaEndpoint:
     """Serves a broker on a port, from `start` until `close`."""
 
     def __init__(
-        self, engine: Engine, broker: Broker, port: Port, *, budgets: tuple[MemoryBudget, MemoryBudget]
+        self, engine: Engine, broker: Broker, port: Port, *, budgets: tuple[MemoryBudget, ...]
     ) -> None:
-        """The budgets are of requests and of answers."""
+        """The budgets are of requests, the first of them, of answers and of decoded batches."""
         self.broker = broker
         self.connections = Connections(broker.limits.connections)
         self.budgets = budgets

@@ -1,6 +1,5 @@
 """The log service behind the Kafka endpoint: the same access keys, rights and logstores as over HTTP."""
 
-import asyncio
 import hmac
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -8,6 +7,7 @@ from contextlib import AbstractContextManager
 from loghub.kafka.broker.store import Access, NewTopic, Partition, Topic
 from loghub.service.access import AccessKey, Right
 from loghub.service.api import logstores
+from loghub.service.arrivals import Arriving
 from loghub.service.catalog import Logstore
 from loghub.service.engine import Engine
 from loghub.service.kafka import topics
@@ -41,7 +41,7 @@ class EngineLogService:
                 return ProjectLogin(self._engine, self._find_key, project, key)
         return None
 
-    def watched(self, partitions: Iterable[Partition]) -> AbstractContextManager[asyncio.Event]:
+    def watched(self, partitions: Iterable[Partition]) -> AbstractContextManager[Arriving]:
         return self._engine.arrivals.watched(partition.key for partition in partitions)
 
     def new_producer_id(self) -> int:

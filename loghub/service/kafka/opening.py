@@ -3,17 +3,19 @@
 import socket
 import ssl
 from dataclasses import dataclass
+from functools import partial
 
 from loghub.kafka.broker.calls import Address, Broker
 from loghub.kafka.broker.counts import BrokerCounts
+from loghub.kafka.broker.decoding import Decoding, budget_bytes
 from loghub.kafka.broker.limits import BrokerLimits
 from loghub.kafka.broker.stalled import StalledClients
-from loghub.refused_logins import RefusedLogins
 from loghub.service.engine import Engine
 from loghub.service.kafka.endpoint import KafkaEndpoint, Port
 from loghub.service.kafka.log_service import EngineLogService, FindKey
 from loghub.service.memory import MemoryBudget
 from loghub.service.settings import AROUND_A_BATCH, KafkaLimits, KafkaSettings, Limits
+from loghub.service.turns import in_turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +54,18 @@ def endpoint_of(
     # Not those of HTTP: a client that uses these up disturbs no HTTP client.
     requests = MemoryBudget("kafka_requests", limit=kafka.request_bytes)
     answers = MemoryBudget("kafka_answers", limit=kafka.answer_bytes)
+    decoded = MemoryBudget("kafka_produce", limit=budget_bytes(limits.group_bytes))
     broker = Broker(
         service=EngineLogService(engine, shared.find_key),
         groups=engine.kafka_groups,
         limits=limits,
         clock=engine.clock,
         answer_budget=answers,
+        decoding=Decoding(decoded, partial(in_turn, engine.checking)),
         producers=engine.producers.producers,
         counts=BrokerCounts(),
-        refused=RefusedLogins(),
         stalled=StalledClients(engine.clock, grace_s=limits.unread_grace_s),
     )
     advertised = None if settings.advertised is None else Address(*settings.advertised)
     port = Port(listening=listening, tls=shared.tls, advertised=advertised)
-    return KafkaEndpoint(engine, broker, port, budgets=(requests, answers))
+    return KafkaEndpoint(engine, broker, port, budgets=(requests, answers, decoded))

@@ -5,6 +5,7 @@ A shard that was deleted keeps its last end, so that what was committed there is
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -16,6 +17,7 @@ from loghub.service.shard_bounds import shard_bounds
 from loghub.service.storage.segment import LogDamaged
 from loghub.service.storage.shardlog import ShardLog
 from loghub.service.storage.stored_group import unpacked
+from loghub.service.turns import in_turn
 from loghub.wire.errors import MalformedLogGroup
 
 _log = structlog.get_logger("loghub.kafka")
@@ -38,12 +40,11 @@ class ShardPartition:
         return await shard_bounds(self._log)
 
     async def read(self, offset: int, *, max_bytes: int, encode: Encode) -> Batches:
-        async with self._engine.pulling:
-            try:
-                return await asyncio.to_thread(self._read, offset, max_bytes, encode)
-            except (LogDamaged, MalformedLogGroup) as error:
-                _log.error("log data cannot be read", error=str(error))
-                raise StoreError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        try:
+            return await in_turn(self._engine.pulling, partial(self._read, offset, max_bytes, encode))
+        except (LogDamaged, MalformedLogGroup) as error:
+            _log.error("log data cannot be read", error=str(error))
+            raise StoreError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def _read(self, offset: int, max_bytes: int, encode: Encode) -> Batches:
         first, end = self._log.first_cursor, self._log.extent.end_cursor
@@ -60,7 +61,7 @@ class ShardPartition:
                     continue
                 batch = encode(unpacked(entry.group), offset_of(ordinal))
                 if data and size + len(batch) > max_bytes:
-                    return Batches(data=tuple(data), records=records)
+                    return Batches(data=tuple(data), records=records, is_full=True)
                 data.append(batch)
                 size += len(batch)
                 records += entry.logs

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
 
+from loghub.service.faults import WriteFailed
 from loghub.service.storage.segment import NewGroup
 from loghub.service.storage.shardlog import NoRoom, ShardLog
 
@@ -83,11 +84,16 @@ def _sync_each(logs: Sequence[ShardLog]) -> None:
 
 
 def run_tasks(batch: Sequence[Task]) -> Sequence[object]:
-    """Run tasks that append nothing. The outcome of each is its result, or the exception that it raised."""
+    """Run tasks that append nothing. The outcome of each is its result, or the exception that it raised.
+
+    Raises WriteFailed, after which no task runs any more.
+    """
     outcomes: list[object] = []
     for task in batch:
         try:
             outcomes.append(task())
+        except WriteFailed:
+            raise
         except Exception as error:  # noqa: BLE001 - raised again where the task was submitted
             outcomes.append(error)
     return outcomes

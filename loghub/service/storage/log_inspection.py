@@ -2,7 +2,8 @@
 
 The start of the service and `loghub fsck` use the same inspection. Of a sealed segment it reads the header
 and the end of the footer; all of its records only if there is no valid footer. Of the last segment, which
-may have been written to, it reads everything.
+may have been written to, it reads everything, and from the disk: in the page cache there may be records that
+a failed sync has not written, and which are gone after the next start of the machine.
 """
 
 import re
@@ -60,9 +61,11 @@ class FoundSegment:
 @dataclass(slots=True, kw_only=True)
 class LogInspection:
     """A shard's folder. ``expired`` segments are below the oldest cursor, ``unfinished`` files belong to
-    writes that a crash interrupted: the service removes both. It leaves ``unknown`` files alone."""
+    writes that a crash interrupted: the service removes both. It leaves ``unknown`` files alone.
+    ``is_clean``: the last run of the service has stopped cleanly, so all that it wrote is on the disk."""
 
     folder: str
+    is_clean: bool = False
     segments: list[FoundSegment] = field(default_factory=list)
     problems: list[LogProblem] = field(default_factory=list)
     expired: list[str] = field(default_factory=list)
@@ -88,13 +91,14 @@ def inspect_log(
     *,
     oldest_cursor: int | None = None,
     before_read: Callable[[], None] = lambda: None,
+    is_clean: bool = False,
 ) -> LogInspection:
-    """Inspect a shard's folder. Raises OSError, NewerFormat.
+    """Inspect a shard's folder. Raises OSError, NewerFormat, WriteFailed.
 
     ``oldest_cursor``: what lies below it has expired; None if that is not known. ``before_read`` is called
     before all records of a segment are read, and may raise to end the inspection.
     """
-    found = LogInspection(folder=folder)
+    found = LogInspection(folder=folder, is_clean=is_clean)
     paths = _live_paths(disk, found, oldest_cursor)
     reader = _LogReader(disk, found, before_read, oldest_cursor)
     for path, first_cursor in paths:
@@ -132,6 +136,9 @@ class _LogReader:
 
     def read(self, path: str, first_cursor: int, *, last: bool) -> None:
         file = self._disk.open(path)
+        if last:
+            file.sync_data()  # what a kill has left in the cache; only what is clean can be dropped from it
+            file.drop_cached()
         try:
             header, layout = record.unpack_segment_header(file.read_at(record.SEGMENT_HEADER_BYTES, offset=0))
             if header.first_cursor != first_cursor:

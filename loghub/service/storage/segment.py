@@ -6,30 +6,24 @@ records never change. A `SealedSegment` keeps neither its file nor its index in 
 them when they are read.
 """
 
-import errno
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from loghub.service.faults import ServiceFault
+from loghub.service.faults import ServiceFault, WriteFailed, is_disk_full
 from loghub.service.ports import Disk, File
 from loghub.service.storage import record
 from loghub.service.storage.footer import Marks, Totals, footer_room, pack_footer
 from loghub.service.storage.record import DamagedRecord, Layout, SegmentHeader
-from loghub.service.storage.recovery import Inspection, Tail
+from loghub.service.storage.recovery import Inspection
 
 _WINDOW_BYTES = 256 << 10
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # A small step back of the wall clock is evened out; a larger one is the correction of a wrong clock.
 CLOCK_STEP_US = 60_000_000
 
 
 class LogDamaged(ServiceFault):
     """A log file has lost acknowledged data. The message names the file, and the offset where it is known."""
-
-
-class WriteFailed(ServiceFault):
-    """A write or sync of log data failed. The content of the file is unknown until recovery."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,30 +102,39 @@ class OpenSegment:
         self._synced = self._used
 
     def restore(self, found: Inspection, *, writable: bool) -> None:
-        """Take over the records that were found, cut a torn tail, and make what is left whole and durable.
+        """Take over the records that were found, and make them whole and durable. Raises WriteFailed.
 
-        Without ``writable``, the next append goes to a new segment. Raises WriteFailed.
+        Without ``writable``, the next append goes to a new segment, and what follows the records is cut: a
+        torn tail, but also blocks of which a failed sync has left it open whether they can be written. Only
+        room for the footer is allocated again. In format 1, the footer is written over a torn tail.
         """
         totals = found.totals
         self._marks, self._used, self._next_cursor = found.marks, totals.used, totals.next_cursor
         self._logs_total, self._received_us = totals.logs_total, totals.received_us
         self._latest_us = totals.latest_us
         try:
-            # In format 1, the footer is written over a torn tail.
-            is_repaired = bool(self.layout.end_mark) and found.tail is not Tail.FOOTER
-            if is_repaired and found.tail_bytes:
+            mark = self.layout.end_mark
+            if mark and not writable:
                 self._file.truncate(self._used)
-                if writable:
-                    self._file.allocate(self._capacity)
-            if is_repaired and found.lacks_end_mark:
+                self._allocate_footer_room()
+            if mark and found.lacks_end_mark:
                 # It tells later damage of the record from a torn tail.
-                mark = self.layout.end_mark
                 self._file.write_at(mark, offset=self._used - len(mark))
         except OSError as error:
             raise WriteFailed(f"{self.path}: {error}") from error
         if not writable:
             self._capacity = self._used
-        self.sync()
+            self.sync()
+
+    def _allocate_footer_room(self) -> None:
+        """A full disk must not prevent the start; then the segment is sealed once there is room."""
+        if self.is_empty:
+            return  # it will be replaced
+        try:
+            self._file.allocate(self._used + footer_room(self._used))
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
 
     @property
     def totals(self) -> Totals:
@@ -186,17 +189,14 @@ class OpenSegment:
 
     def sync(self) -> None:
         """Make all appends durable. Raises WriteFailed."""
-        try:
-            self._file.sync_data()
-        except OSError as error:
-            raise WriteFailed(f"{self.path}: {error}") from error
+        self._file.sync_data()
         self._synced = self._used
 
     def seal(self, files: SegmentFiles) -> SealedSegment:
         """Write the footer, free the unused blocks, and make all of it durable.
 
-        Raises WriteFailed; OSError if there is no space for the footer, which only a segment of format 1 can
-        lack. It may be called again.
+        Raises WriteFailed; OSError if there is no space for the footer, which only a segment of format 1, or
+        one that was recovered on a full disk, can lack. It may be called again.
         """
         totals = self.totals
         footer = pack_footer(self._marks, totals, end_mark=self.layout.end_mark)
@@ -205,7 +205,7 @@ class OpenSegment:
             self._file.write_at(footer, offset=self._used)
             self._file.truncate(self._used + len(footer))
         except OSError as error:
-            if error.errno in _NO_SPACE:
+            if is_disk_full(error):
                 raise
             raise WriteFailed(f"{self.path}: {error}") from error
         self.sync()
@@ -281,20 +281,29 @@ class _Reader:
 
 
 def create_segment(disk: Disk, *, folder: str, header: SegmentHeader, size: int) -> OpenSegment:
-    """Create a preallocated segment; the file and its name are durable before the call returns."""
+    """Create a preallocated segment; the file and its name are durable before the call returns.
+
+    Raises OSError if there is no room, and WriteFailed for any other error: a name that may or may not be on
+    stable storage is as bad as a record.
+    """
     path = f"{folder}/{segment_name(header.first_cursor)}"
     fresh = f"{path}.new"
     packed = record.pack_segment_header(header)
-    file = disk.create(fresh)
     try:
-        file.allocate(size)
-        file.write_at(packed, offset=0)
-        file.sync_data()
-        disk.rename(fresh, path)
-    except BaseException:
-        file.close()
-        disk.remove(fresh)
-        raise
+        file = disk.create(fresh)
+        try:
+            file.allocate(size)
+            file.write_at(packed, offset=0)
+            file.sync_data()
+            disk.rename(fresh, path)
+        except OSError:
+            file.close()
+            disk.remove(fresh)
+            raise
+    except OSError as error:
+        if is_disk_full(error):
+            raise
+        raise WriteFailed(f"{path}: {error}") from error
     disk.sync_dir(folder)
     return OpenSegment(path=path, file=file, header=header, layout=record.unpack_segment_header(packed)[1])
 

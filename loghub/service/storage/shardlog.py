@@ -10,7 +10,7 @@ import errno
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import structlog
@@ -18,6 +18,7 @@ import structlog
 from loghub.service.facts import KnownEnd
 from loghub.service.ports import Disk
 from loghub.service.storage import record
+from loghub.service.storage.extent import Extent, Newest, Place, Read
 from loghub.service.storage.footer import Marks, footer_room, pack_footer
 from loghub.service.storage.log_inspection import FoundSegment, LogInspection, inspect_log
 from loghub.service.storage.receive_times import first_received_since, plausible_time
@@ -40,37 +41,6 @@ _log = structlog.get_logger("loghub.service.storage")
 T = TypeVar("T")
 # Space that log data leaves to the metadata: without it, no checkpoint could be saved and no log removed.
 RESERVED_BYTES = 64 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extent:
-    """The readable part of a shard: the cursors in [oldest_cursor, end_cursor)."""
-
-    oldest_cursor: int
-    end_cursor: int  # the cursor of the next write
-    logs_total: int  # in all groups since the shard's birth, including dropped groups
-    received_us: int  # of the newest group, or the shard's birth
-    # Numbers of logs: of the newest group, if it was written since the start; and of the group before the
-    # oldest one, if it is known. What is read does not depend on them.
-    newest_logs: int | None = field(default=None, compare=False)
-    expired_logs: int | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
-    """Log groups in order, and the cursor after the last of them."""
-
-    entries: tuple[Entry, ...]
-    next_cursor: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """The groups and logs between a cursor and the end, and the receive time at the cursor."""
-
-    groups_left: int
-    logs_left: int
-    received_us: int | None  # of the group at the cursor; None at the end
 
 
 class NoRoom(Exception):  # noqa: N818 - the name states the problem
@@ -106,6 +76,7 @@ class ShardLog:
         self._dirty = False
         self._newest_logs: int | None = None
         self._expired_logs: int | None = None
+        self._newest: Newest | None = None  # as it was last read
         born = Extent(
             oldest_cursor=birth.first_cursor,
             end_cursor=birth.first_cursor,
@@ -241,8 +212,8 @@ class ShardLog:
         """Take over what an inspection without problems has found, and make it durable. ``known`` is what
         the database knows of the log.
 
-        After a kill, the newest records and the newest name may be in the page cache only. They are synced
-        before they can be read. Raises OSError, WriteFailed.
+        After a kill, the newest name may be in the page cache only, as the newest records were before the
+        inspection. It is synced before they can be read. Raises OSError, WriteFailed.
         """
         for path in found.unfinished:
             self._disk.remove(path)
@@ -256,17 +227,18 @@ class ShardLog:
         if found.segments:
             if known is not None and known.oldest_cursor == found.segments[0].header.first_cursor:
                 self._expired_logs = known.expired_logs
-            self._open = self._opened(found.segments[-1])
+            self._open = self._opened(found.segments[-1], is_clean=found.is_clean)
             self._disk.sync_dir(self._folder)
             self._publish()
 
-    def _opened(self, last: FoundSegment) -> OpenSegment:
+    def _opened(self, last: FoundSegment, *, is_clean: bool) -> OpenSegment:
         assert last.read is not None
         segment = OpenSegment(
             path=last.path, file=self._disk.open(last.path), header=last.header, layout=last.layout
         )
-        # Older formats are not written, and a footer follows the last record.
-        writable = last.layout.version == record.FORMAT and last.read.tail is not Tail.FOOTER
+        # Older formats are not written. Nor is a file that an unclean run has left: a write or sync of it may
+        # have failed, and then nobody knows which of its blocks can be written.
+        writable = is_clean and last.layout.version == record.FORMAT and last.read.tail is Tail.CLEAN
         segment.restore(last.read, writable=writable)
         return segment
 
@@ -327,22 +299,36 @@ class ShardLog:
 
         return self._reading(place)
 
-    def newest(self) -> tuple[int, int | None]:
-        """The cursor after the newest group, which is less than the end if cursors were skipped there after a
-        loss; and the number of its logs, None if it is not known any more."""
+    def known_newest(self) -> Newest | None:
+        """The newest group, as far as it is known without a call of the disk."""
+        extent = self.extent
+        if extent.newest_logs is not None:
+            return Newest(
+                end_cursor=extent.end_cursor, next_cursor=extent.end_cursor, logs=extent.newest_logs
+            )
+        if extent.oldest_cursor == extent.end_cursor:
+            return Newest(
+                end_cursor=extent.end_cursor, next_cursor=extent.end_cursor, logs=extent.expired_logs
+            )
+        read = self._newest
+        return read if read is not None and read.end_cursor == extent.end_cursor else None
 
-        def newest(seen: _Published) -> tuple[int, int | None]:
-            extent = seen.extent
-            if extent.newest_logs is not None:
-                return extent.end_cursor, extent.newest_logs
-            if extent.oldest_cursor == extent.end_cursor:
-                return extent.end_cursor, extent.expired_logs
+    def newest(self) -> Newest:
+        """The newest group. It is read once, and again only when the log has another end."""
+
+        def newest(seen: _Published) -> Newest:
+            end = seen.extent.end_cursor
             # The newest segment may have no records yet.
             last = next((one for one in reversed(seen.segments) if _has_records(one)), None)
-            found = (extent.end_cursor, None)
-            return found if last is None else (last.totals.next_cursor, _logs_of_last_group(last))
+            if last is None:
+                return Newest(end_cursor=end, next_cursor=end, logs=None)
+            next_cursor = last.totals.next_cursor
+            return Newest(end_cursor=end, next_cursor=next_cursor, logs=_logs_of_last_group(last))
 
-        return self._reading(newest)
+        known = self.known_newest()
+        if known is None:
+            known = self._newest = self._reading(newest)
+        return known
 
     def cursor_at(self, received_us: int, *, now_us: int) -> int:
         """The cursor of the first group received at or after a time; the end cursor if there is none."""

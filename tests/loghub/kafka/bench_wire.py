@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from loghub.kafka.records.record_form import RecordForm
 from loghub.kafka.records.to_batch import batch_in_python, batch_of
-from loghub.kafka.records.to_log_group import log_group_of
+from loghub.kafka.records.to_log_group import logs_of
 from loghub.kafka.wire.apis import ApiKey
 from loghub.kafka.wire.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from loghub.kafka.wire.frames import RequestHeader, encode_response, response_buffers
@@ -63,10 +63,17 @@ def main() -> None:
             )
     records = [Record(b"key", b"x" * CONTENT_BYTES, (), 1_700_000_000_000 + n) for n in range(LOGS)]
     batch = build_batch(records)
+    plain = RecordForm.PLAIN
     for name, work in (
         ("build a batch", lambda: build_batch(records)),
-        ("read a produced batch", lambda: read_produced(batch, api_version=7, max_bytes=1 << 24)),
-        ("records to a log group", lambda: encode(log_group_of(records, RecordForm.PLAIN, now_ms=0))),
+        (
+            "read a produced batch",
+            lambda: list(read_produced(batch, api_version=7, max_bytes=1 << 24).records),
+        ),
+        (
+            "records to a log group",
+            lambda: encode(LogGroup(logs=tuple(logs_of(records, plain, now_ms=0)))),
+        ),
     ):
         print(f"{name:24} {LOGS / seconds(work) / 1e6:6.2f} million records/s")
     header = RequestHeader(api_key=ApiKey.FETCH, api_version=11, correlation_id=1)

@@ -9,6 +9,7 @@ import pytest
 from loghub.client.port import Credentials
 from loghub.service.access import Right
 from loghub.service.http import routes
+from loghub.service.line_limit import MOST_LINES
 from loghub.service.messages import Head
 from tests.loghub.service.rawclient import RawClient, Reply, group_of
 from tests.support import ServiceProcess, running_service
@@ -198,4 +199,4 @@ def test_a_refused_signature_is_logged_once_and_not_for_each_attempt(tmp_path: P
             unknown = Credentials(access_key_id=f"nobody-{number}", access_key_secret="wrong")
             with RawClient(service, credentials=unknown) as client:
                 assert client.send("GET", "/").code == "Unauthorized"
-        assert len(refusals(service)) == 20
+        assert len(refusals(service)) == MOST_LINES

@@ -48,6 +48,7 @@ class Admin:
                 progress=Progress(shards=7, steps=5),
                 connections=self.connections,
                 problems=lambda: self.problems,
+                lost_lines=lambda: {"repeated": 3, "not read": 4},
             ),
         )
         self.exposition.serving = Serving(engine=service.engine, budgets=service.app.budgets)

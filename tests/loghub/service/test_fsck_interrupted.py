@@ -62,7 +62,7 @@ class DyingDisk(OsDisk):
 
 class DyingFile(OsFile):
     def __init__(self, disk: DyingDisk, path: str) -> None:
-        super().__init__(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        super().__init__(os.open(path, os.O_RDWR | os.O_CLOEXEC), path)
         self._disk = disk
 
     def write_at(self, data: bytes, *, offset: int) -> None:

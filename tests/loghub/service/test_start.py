@@ -14,6 +14,8 @@ from loghub.service.engine import Engine
 from loghub.service.facts import LogstoreDeleted
 from loghub.service.start import Progress, StartCancelled
 from loghub.service.storage import record
+from loghub.service.storage.batches import StorageFailed
+from loghub.service.storage.data_folder import read_state
 from loghub.service.storage.recovery import inspect
 from tests.loghub.service.cameras import Camera, WatchedDisk
 from tests.loghub.service.engines import STORE_ID, ManualClock, create_group_of_one_shard, live
@@ -250,3 +252,29 @@ def test_a_start_needs_no_free_space(tmp_path: Path) -> None:
         await engine.groups.step(engine.groups.of(STORE_ID)["g"], saved)
 
     live(data, ManualClock(), scenario, disk=FullDisk())
+
+
+def test_a_run_whose_sync_failed_does_not_end_cleanly(tmp_path: Path) -> None:
+    """The database can still be saved, and the next start must not take the log for what its end says."""
+    data, disk = tmp_path / "d", SimDisk()
+    live(data, ManualClock(), fill, disk=disk)
+
+    async def fails(engine: Engine) -> None:
+        disk.fail = {"sync"}
+        with pytest.raises(StorageFailed):
+            await engine.append(engine.logs[STORE_ID, 0], b"refused", logs=1)
+        disk.fail = set()
+
+    with pytest.raises(AssertionError):  # the engine has reported it
+        live(data, ManualClock(), fails, disk=disk)
+    state = read_state(disk, str(data))
+    assert state is not None
+    assert not state.clean
+
+    async def again(engine: Engine) -> None:
+        log = engine.logs[STORE_ID, 0]
+        rolled = log.last_roll
+        await engine.append(log, b"later", logs=1)
+        assert log.last_roll > rolled  # nothing is appended to the file
+
+    live(data, ManualClock(), again, disk=disk)

@@ -84,7 +84,7 @@ class Place:
     port: int
     keys: dict[str, AccessKey]
     clock: ShiftedClock
-    budgets: tuple[MemoryBudget, MemoryBudget]
+    budgets: tuple[MemoryBudget, ...]
     clients: "list[Client]" = field(default_factory=list)
 
     async def connect(self) -> "Client":
@@ -317,7 +317,7 @@ async def a_broker(
         listening.close()
     assert failed == []
     assert endpoint.broker.counts.failed_requests == 0
-    assert [budget.used for budget in budgets] == [0, 0]  # everything was given back
+    assert [budget.used for budget in budgets] == [0, 0, 0]  # everything was given back
 
 
 async def _create(engine: Engine, shards: int) -> None:

@@ -3,10 +3,14 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from loghub.kafka.broker.limits import BrokerLimits
+from loghub.kafka.broker.store import Batches, Encode
 from loghub.kafka.wire.apis import ApiKey
 from loghub.kafka.wire.error_codes import ErrorCode
 from loghub.kafka.wire.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from loghub.service.kafka.partitions import ShardPartition
 from tests.loghub.kafka.broker.broker_place import TOPIC, Client, Place, run, values_of
 from tests.loghub.kafka.broker.test_offsets import GROUP
 
@@ -97,6 +101,45 @@ def test_a_long_poll_waits_for_its_bytes_or_its_time(tmp_path: Path) -> None:
         assert len(values_of(await waiting)) == 3
 
     run(scenario, tmp_path / "d")
+
+
+def test_what_a_long_poll_waits_for_is_read_a_few_times_and_not_at_each_arrival(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients set fetch.min.bytes to save work. 200 arrivals were 200 reads of all that had come."""
+    reads = 0
+    read = ShardPartition.read
+
+    async def counted(self: ShardPartition, offset: int, *, max_bytes: int, encode: Encode) -> Batches:
+        nonlocal reads
+        reads += 1
+        return await read(self, offset, max_bytes=max_bytes, encode=encode)
+
+    monkeypatch.setattr(ShardPartition, "read", counted)
+
+    async def scenario(place: Place) -> None:
+        client, writer = await place.client(), await place.client()
+        waiting = asyncio.create_task(client.fetch(0, min_bytes=100_000, max_wait_ms=50_000))
+        written = 0
+        while not waiting.done():
+            await writer.produce("x" * 500)
+            written += 1
+        assert 150 < written < 250
+        assert len(b"".join(values_of(await waiting))) >= 80_000
+        assert reads <= 12
+
+    run(scenario, tmp_path / "d")
+
+
+def test_a_long_poll_for_more_than_an_answer_may_have_ends_with_a_full_one(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        client = await place.client()
+        for _ in range(4):
+            await client.produce("x" * 1000)
+        found = await client.fetch(0, min_bytes=1 << 30, max_wait_ms=50_000)
+        assert len(values_of(found)) == 2
+
+    run(scenario, tmp_path / "d", limits=BrokerLimits(fetch_bytes=2500))
 
 
 def test_an_error_ends_a_long_poll_at_once(tmp_path: Path) -> None:

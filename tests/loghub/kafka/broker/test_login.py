@@ -132,21 +132,23 @@ def test_a_wrong_login_is_refused_late_and_closed(tmp_path: Path, user: str, pas
     run(scenario, tmp_path / "d", limits=QUICK)
 
 
-def test_a_refused_login_is_logged_once_and_not_for_each_attempt(tmp_path: Path) -> None:
+def test_a_refused_login_is_logged(tmp_path: Path) -> None:
+    """How many of these lines get into the log is not decided here (`loghub.service.line_limit`)."""
+
     async def refuse(place: Place, user: str) -> None:
         client = await place.connect()
         assert await client.try_log_in(user, "wrong") == ErrorCode.SASL_AUTHENTICATION_FAILED
 
     async def scenario(place: Place) -> None:
         with structlog.testing.capture_logs() as lines:
-            await asyncio.gather(*(refuse(place, PROJECT) for _ in range(40)))
-            refused = {"event": "Kafka login refused", "log_level": "warning", "peer": "127.0.0.1"}
-            assert [line for line in lines if line["event"] == refused["event"]] == [
-                refused | {"user": PROJECT}
-            ]
-            await asyncio.gather(*(refuse(place, f"nobody-{number}") for number in range(40)))
-        assert len([line for line in lines if line["event"] == refused["event"]]) == 20
-        assert place.endpoint.broker.counts.refused_logins == 80
+            await asyncio.gather(*(refuse(place, user) for user in (PROJECT, "nobody")))
+        refused = {"event": "Kafka login refused", "log_level": "warning", "peer": "127.0.0.1"}
+        found = [line for line in lines if line["event"] == refused["event"]]
+        assert sorted(found, key=lambda line: line["user"]) == [
+            refused | {"user": PROJECT},
+            refused | {"user": "nobody"},
+        ]
+        assert place.endpoint.broker.counts.refused_logins == 2
 
     run(scenario, tmp_path / "d", limits=QUICK)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from loghub.kafka.records.record_form import RecordForm
 from loghub.kafka.records.to_batch import batch_of
-from loghub.kafka.records.to_log_group import log_group_of
+from loghub.kafka.records.to_log_group import logs_of
 from loghub.kafka.wire.error_codes import ErrorCode
 from loghub.kafka.wire.errors import BadBatch
 from loghub.kafka.wire.record_batch import Record
@@ -33,7 +33,7 @@ RECORDS = st.lists(
 
 
 def stored(records: list[Record], form: RecordForm) -> bytes:
-    body = encode(log_group_of(records, form, now_ms=1_700_000_000_123))
+    body = encode(LogGroup(logs=tuple(logs_of(records, form, now_ms=1_700_000_000_123))))
     assert scan(body) == len(records), "PutLogs would accept it"
     return body
 
@@ -116,14 +116,14 @@ def test_texts_of_an_object_come_back(document: dict[str, str]) -> None:
 @pytest.mark.parametrize("form", [RecordForm.PLAIN, RecordForm.JSON])
 def test_a_null_value_needs_raw(form: RecordForm) -> None:
     with pytest.raises(BadBatch) as caught:
-        log_group_of([Record(b"k", None, (), 5)], form, now_ms=0)
+        tuple(logs_of([Record(b"k", None, (), 5)], form, now_ms=0))
     assert caught.value.code is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("timestamp", [-2, 2**32 * 1000, 2**63 - 1])
 def test_a_time_that_no_log_can_have_is_refused(timestamp: int) -> None:
     with pytest.raises(BadBatch) as caught:
-        log_group_of([Record(None, b"v", (), timestamp)], RecordForm.PLAIN, now_ms=0)
+        tuple(logs_of([Record(None, b"v", (), timestamp)], RecordForm.PLAIN, now_ms=0))
     assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
 
 

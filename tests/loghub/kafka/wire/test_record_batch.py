@@ -73,7 +73,7 @@ def changed(batch: bytes, at: int, layout: str, *values: int) -> bytes:
 
 def refusal(batch: bytes | None, *, api_version: int = 7, max_bytes: int = MAX_BYTES) -> ErrorCode:
     with pytest.raises(BadBatch) as caught:
-        read_produced(batch, api_version=api_version, max_bytes=max_bytes)
+        list(read_produced(batch, api_version=api_version, max_bytes=max_bytes).records)
     return caught.value.code
 
 
@@ -121,7 +121,7 @@ def test_batches_of_clients_are_read(how: BatchCompression, builder: Any, exampl
     for records in some_records(examples):
         batch = theirs(builder, records, how, producer_id=5, producer_epoch=2, base_sequence=9)
         found = read_produced(memoryview(batch), api_version=7, max_bytes=MAX_BYTES)
-        assert found.records == records
+        assert list(found.records) == records
         header = found.header
         assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 2, 9)
         assert (header.record_count, header.last_offset_delta) == (len(records), len(records) - 1)
@@ -146,7 +146,7 @@ def test_snappy_is_read_as_one_block_and_as_blocks_of_java() -> None:
     framed += b"".join(struct.pack(">i", len(half)) + half for half in halves)
     for body in (block, framed):
         batch = compressed(body, BatchCompression.SNAPPY)
-        assert read_produced(batch, api_version=7, max_bytes=MAX_BYTES).records == SAMPLE
+        assert list(read_produced(batch, api_version=7, max_bytes=MAX_BYTES).records) == SAMPLE
     for body in (framed[:-1], framed + b"\0", block[:-1], framed[:16] + b"\xff" * 8):
         assert refusal(compressed(body, BatchCompression.SNAPPY)) is ErrorCode.CORRUPT_MESSAGE
 
@@ -177,12 +177,12 @@ def test_a_batch_may_not_decompress_to_more_than_allowed(how: BatchCompression) 
     batch = theirs(AiokafkaBuilder, [Record(None, bytes(200_000), (), 0)], how)
     assert len(batch) < 10_000 or how is BatchCompression.SNAPPY
     assert refusal(batch, max_bytes=100_000) is ErrorCode.MESSAGE_TOO_LARGE
-    assert read_produced(batch, api_version=7, max_bytes=210_000).records[0].value == bytes(200_000)
+    assert next(read_produced(batch, api_version=7, max_bytes=210_000).records).value == bytes(200_000)
 
 
 def test_log_append_time_is_the_time_of_every_record() -> None:
     batch = changed(build_batch(SAMPLE), ATTRIBUTES_AT, ">h", 0x08)
-    records = read_produced(batch, api_version=7, max_bytes=MAX_BYTES).records
+    records = list(read_produced(batch, api_version=7, max_bytes=MAX_BYTES).records)
     assert {record.timestamp for record in records} == {SAMPLE[-1].timestamp}
 
 
@@ -267,7 +267,7 @@ def test_bytes_of_a_batch_that_are_changed_never_raise_anything_else(
         batch = batch[: dice.randint(ATTRIBUTES_AT + 2, len(batch))]
         struct.pack_into(">i", batch, 8, len(batch) - 12)
         with contextlib.suppress(BadBatch):
-            read_produced(changed(bytes(batch), 0, ">q", 0), api_version=7, max_bytes=MAX_BYTES)
+            list(read_produced(changed(bytes(batch), 0, ">q", 0), api_version=7, max_bytes=MAX_BYTES).records)
 
 
 def test_what_cannot_be_a_batch_is_not_built() -> None:

@@ -1,12 +1,14 @@
 """The commit of log data: which items of a batch were written, and which certainly were not."""
 
+import errno
 import threading
 
 import pytest
 
-from loghub.service.storage.commits import Append, commit_logs
+from loghub.service.faults import WriteFailed
+from loghub.service.storage.commits import Append, commit_logs, run_tasks
 from loghub.service.storage.record import SegmentHeader
-from loghub.service.storage.segment import NewGroup, WriteFailed
+from loghub.service.storage.segment import NewGroup
 from loghub.service.storage.shardlog import ShardLog, open_log
 from tests.loghub.service.simdisk import SimDisk
 
@@ -40,6 +42,32 @@ def test_without_disk_space_only_unwritten_groups_are_refused() -> None:
     assert [isinstance(outcome, OSError) for outcome in outcomes] == [False, True, False, True]
     assert full.extent.end_cursor == 1002
     assert other.extent.end_cursor == 1002
+
+
+@pytest.mark.parametrize("step", ["create", "allocate", "write", "sync", "rename", "sync_dir"])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS])
+def test_only_a_full_disk_passes_while_a_segment_is_made(step: str, error: int) -> None:
+    """After any other error, and any failed sync, nobody knows what of the new segment would be there after a
+    restart of the machine. A second attempt would seem to succeed."""
+    disk = SimDisk()
+    log = _opened(disk)
+    disk.fail, disk.errno = {step}, error
+    is_full = "sync" not in step and error not in (errno.EIO, errno.EROFS)
+    if is_full:
+        (outcome,) = commit_logs([_append(log, b"first")])
+        assert isinstance(outcome, OSError)
+        disk.fail = set()
+        assert commit_logs([_append(log, b"second")]) == [1000]
+    else:
+        with pytest.raises(WriteFailed):
+            commit_logs([_append(log, b"first")])
+
+
+def test_a_task_whose_sync_fails_ends_the_thread_of_files() -> None:
+    disk = SimDisk()
+    disk.fail = {"sync_dir"}
+    with pytest.raises(WriteFailed):
+        run_tasks([lambda: None, lambda: disk.sync_dir("/logs/1")])
 
 
 def test_a_task_runs_after_all_appends_of_its_batch() -> None:

@@ -2,11 +2,13 @@
 and expired, and while a start recovers from the cut before.
 """
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from loghub.service.faults import WriteFailed
 from loghub.service.storage.log_inspection import inspect_log
 from loghub.service.storage.record import SegmentHeader
 from loghub.service.storage.segment import NewGroup
@@ -143,6 +145,52 @@ def test_a_kill_at_any_call_loses_nothing_acknowledged(begin: Callable[[int], St
         again = story.open()
         story.check(again)
         assert again.extent == log.extent
+
+
+def survived(story: Story, errors: Iterator[int | None]) -> ShardLog:
+    """The log after a start, and before it some that fail: on the same machine, with its cache."""
+    for error_in in errors:
+        story.disk.error_in = error_in
+        try:
+            log = story.open()
+        except (WriteFailed, OSError):
+            continue
+        story.disk.error_in = None  # later than all calls of a start
+        return log
+    raise AssertionError("the last start ends")
+
+
+@pytest.mark.parametrize("begin", [begin_empty, begin_old])
+@pytest.mark.parametrize("seed", range(6))
+def test_an_error_of_the_disk_at_any_call_loses_nothing_that_was_readable_or_acknowledged(
+    begin: Callable[[int], Story], seed: int
+) -> None:
+    """The process ends, and the next one finds what the kernel has left in its cache. It serves that and goes
+    on, until the machine restarts. Then all that was ever readable must still be there."""
+    for step in itertools.count():
+        story = begin(seed * 1000 + step)
+        story.disk.dice, story.disk.error_in = story.dice, step
+        try:
+            write(story)
+        except (WriteFailed, OSError):
+            pass
+        else:
+            if story.disk.error_in is not None:  # it never came, so each call had its turn
+                assert step > 50
+                break
+            assert begin is begin_old  # whose index can be written later
+        log = survived(story, iter([story.dice.randrange(12), None] if step % 3 == 0 else [None]))
+        story.check(log)
+        for _ in range(3):
+            story.append(log, [story.dice.randrange(1, 700)])
+        story.check(log)
+        if step % 2:
+            story.check(story.open())  # killed
+        story.disk.lose_power(story.dice)
+        log = story.open()
+        story.check(log)
+        story.append(log, [100])
+        story.check(log)
 
 
 def test_the_test_can_fail() -> None:

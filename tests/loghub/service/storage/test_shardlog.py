@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loghub.service.faults import WriteFailed
 from loghub.service.storage.log_inspection import ProblemKind, inspect_log
 from loghub.service.storage.record import SegmentHeader
-from loghub.service.storage.segment import LogDamaged, NewGroup, WriteFailed
+from loghub.service.storage.segment import LogDamaged, NewGroup
 from loghub.service.storage.shardlog import NoRoom, ShardLog, open_log
 from tests.loghub.service.simdisk import SimDisk
 
