@@ -149,7 +149,7 @@ def client() -> MemoryLogHub:
     return client
 
 
-def test_a_log_of_a_time_after_its_receipt_gets_that_of_the_receipt_and_is_counted(
+def test_a_log_of_a_time_after_its_receipt_gets_the_latest_one_that_is_not_and_is_counted(
     client: MemoryLogHub,
 ) -> None:
     begin = decode(client.get_cursor(LOGSTORE, 0, "begin"))
@@ -158,14 +158,17 @@ def test_a_log_of_a_time_after_its_receipt_gets_that_of_the_receipt_and_is_count
     assert counts.ahead == 0
     rows, counts = read(client, LOGSTORE, all_of_it, latest_s=BEGAN_S)
     assert counts.ahead == 2
-    received = own[0]["__time__"]
+    latest = own[1]["__time__"]
     assert [(r["__time__"], r["__time_ns__"]) for r in rows] == [
         *((r["__time__"], r["__time_ns__"]) for r in own[:2]),
-        (received, None),
-        (received, None),
+        (latest, None),
+        (latest, None),
         (own[4]["__time__"], 8),
     ]
     without = [{k: v for k, v in r.items() if not k.startswith("__time")} for r in own]
     assert [{k: v for k, v in r.items() if not k.startswith("__time")} for r in rows] == without
+    alone, _ = read(client, LOGSTORE, replace(all_of_it, begin=begin + 2, end=begin + 4), latest_s=BEGAN_S)
+    received = own[0]["__time__"]
+    assert [r["__time__"] for r in alone] == [received, received]
     _, cut = read(client, LOGSTORE, replace(all_of_it, end=begin + 3), latest_s=BEGAN_S)
     assert cut.ahead == 1, "log groups after the range are not counted"

@@ -2,8 +2,8 @@
 
 The time of receipt is that of the log service's own clock, one for all shards, and never goes back in a shard
 (docs/sls-protocol.md 2.1). What a log says of its time may be anything. So shards are levelled by receipt,
-and a log that says that it is of later than its receipt gets the time of its receipt: Spark's watermark
-follows the latest time that it sees, and never goes back.
+and no log is of later than its receipt: Spark's watermark follows the latest time that it sees, and never
+goes back.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -52,19 +52,36 @@ class Receipts:
         return dict(zip(wanted, self._pool.map(ask, wanted), strict=True))
 
 
-def not_after_receipt(rows: pa.RecordBatch, latest_s: int) -> tuple[pa.RecordBatch, int]:
-    """The rows, with `latest_s`, the second in which the last of them was received, as the time of those that
-    say a later one; and how many these are."""
-    if TIME not in rows.schema.names:
-        return rows, 0
-    times = rows.column(TIME)
-    ahead = pc.greater_equal(times.cast(pa.int64()), (latest_s + 1) * SECOND_US)
-    number = pc.sum(ahead).as_py() or 0
-    if not number:
-        return rows, 0
-    received = {TIME: pa.scalar(latest_s * SECOND_US, pa.int64()).cast(TIME_TYPE), NANOSECONDS: None}
-    for place, field in enumerate(rows.schema):
-        if field.name in received:
-            kept = pc.if_else(ahead, pa.scalar(received[field.name], field.type), rows.column(place))
-            rows = rows.set_column(place, field, kept)
-    return rows, number
+class TimesInBounds:
+    """Bounds the times of the logs of one range, of which none was received after the second `latest_s`.
+
+    A log that says a later time gets the latest time of the logs before it or next to it that do not. It then
+    moves the watermark no further than they do, and is not late if they are not. If there are none, it gets
+    `latest_s`."""
+
+    def __init__(self, latest_s: int) -> None:
+        self._latest_us = latest_s * SECOND_US
+        self._known_us: int | None = None  # the latest time that lies within the bound
+        self.ahead = 0  # logs whose times were replaced
+
+    def bounded(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that follow, in the order of receipt."""
+        if TIME not in rows.schema.names:
+            return rows
+        times = rows.column(TIME).cast(pa.int64())
+        ahead = pc.greater_equal(times, self._latest_us + SECOND_US)
+        within = [
+            us for us in (self._known_us, pc.max(times.filter(pc.invert(ahead))).as_py()) if us is not None
+        ]
+        self._known_us = max(within, default=None)
+        number = pc.sum(ahead).as_py() or 0
+        if not number:
+            return rows
+        self.ahead += number
+        time_us = self._latest_us if self._known_us is None else self._known_us
+        instead = {TIME: pa.scalar(time_us, pa.int64()).cast(TIME_TYPE), NANOSECONDS: None}
+        for place, field in enumerate(rows.schema):
+            if field.name in instead:
+                kept = pc.if_else(ahead, pa.scalar(instead[field.name], field.type), rows.column(place))
+                rows = rows.set_column(place, field, kept)
+        return rows
