@@ -27,8 +27,7 @@ Environment of a worker process:
                             shards, which includes draining. A worker that has a drain request and is
                             not ready holds no shard and saves no further checkpoint. ``/status``
                             returns the `WorkerStatus` of at most `STATUS_FRESH_S` ago as JSON, and
-                            503 if there is none. Its ``message`` is empty, because everything in the
-                            pod network can read it and an error of a pipeline may quote a log
+                            503 if there is none. Its ``message``, which may quote a log, is left out
 ``LOGHUB_TERMINATION_LOG``  path for ``Reason: message`` of a fatal error (a pod's terminationMessagePath)
 ``LOGHUB_CLASS_ARCHIVE``    path of a class-data archive for Spark's JVM; the worker's image contains it
 
@@ -46,7 +45,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from loghub.executor_settings import ExecutorSettings
-from loghub.incomplete_state import IncompleteState
+from loghub.incomplete_state import IncompleteState, KeptState
 from loghub.log_settings import LogSettings
 from loghub.processor_settings import ProcessorPipeline
 from loghub.sink_settings import Sink
@@ -397,4 +396,5 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     contract_version: int = 0  # that the worker implements; 0: of a release that did not report it
     ignored_settings: list[str] = []  # in its settings, and unknown to it
     incomplete: list[IncompleteState] = []
+    state: KeptState | None = None  # of a stateful pipeline, once it has had a batch
     processes: list[ProcessProgress] = []  # of a worker whose pipeline is a processor

@@ -6,7 +6,7 @@ go between batches and the ranges cannot be derived from two offsets.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,16 +31,22 @@ class BatchPlan:
 
     number: int
     ranges: tuple[Range, ...]
+    # Of a stateful pipeline: no log group of the ranges was received later, in unix seconds. Spark repeats a
+    # batch with its plan, so a log has the same time in each attempt.
+    latest_s: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Primitive values only: ``{"plan": n, "ranges": {"<shard>": [begin, end]}}``."""
-        return {"plan": self.number, "ranges": {str(r.shard): [r.begin, r.end] for r in self.ranges}}
+        """Primitive values only: ``{"plan": n, "ranges": {"<shard>": [begin, end]}}``, and ``"latest"`` if
+        there is one."""
+        ranges = {str(r.shard): [r.begin, r.end] for r in self.ranges}
+        latest = {} if self.latest_s is None else {"latest": self.latest_s}
+        return {"plan": self.number, "ranges": ranges} | latest
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> "BatchPlan":
         pieces = value["ranges"].items()
         ranges = sorted(Range(int(shard), int(begin), int(end)) for shard, (begin, end) in pieces)
-        return BatchPlan(int(value["plan"]), tuple(ranges))
+        return BatchPlan(int(value["plan"]), tuple(ranges), value.get("latest"))
 
 
 EMPTY_PLAN = BatchPlan(0, ())
@@ -144,6 +150,69 @@ def next_plan(
         part = ranges[alone]
         together = (replace(part, end=min(part.end, part.begin + retries[alone])),)
     return BatchPlan(last.number + 1, together) if together else last
+
+
+def next_even_plan(
+    last: BatchPlan,
+    *,
+    positions: Mapping[int, int],
+    ends: Mapping[int, int],
+    sizes: Mapping[int, GroupSize],
+    limits: BatchLimits,
+) -> BatchPlan:
+    """The next batch of a stateful pipeline: the same part of what each shard has, as large as `limits`
+    allow. So shards that get their logs evenly stay level, whatever their rates; `levelled` does the rest."""
+    backlogs = {
+        shard: ends[shard] - begin
+        for shard, begin in sorted(positions.items())
+        if ends.get(shard, begin) > begin
+    }
+    if not backlogs:
+        return last
+    most = {shard: limits.groups_of(sizes.get(shard)) for shard in backlogs}
+    logs = sum(groups * _logs_of(sizes.get(shard)) for shard, groups in backlogs.items())
+    part = min(1.0, limits.logs / logs, *(most[shard] / groups for shard, groups in backlogs.items()))
+    ranges = (
+        Range(shard, positions[shard], positions[shard] + min(groups, most[shard], math.ceil(part * groups)))
+        for shard, groups in backlogs.items()
+    )
+    return BatchPlan(last.number + 1, tuple(ranges))
+
+
+def _logs_of(size: GroupSize | None) -> float:
+    return 1.0 if size is None else max(1.0, size.logs)
+
+
+def ranges_to_date(plan: BatchPlan, ends: Mapping[int, int]) -> tuple[Range, ...]:
+    """The ranges of which `levelled` has to know when their last log group was received: those that leave log
+    groups, or all if none does."""
+    return tuple(part for part in plan.ranges if part.end < ends[part.shard]) or plan.ranges
+
+
+def levelled(
+    plan: BatchPlan,
+    ends: Mapping[int, int],
+    *,
+    received: Mapping[int, int],
+    cursors: Callable[[int], Mapping[int, int]],
+) -> BatchPlan:
+    """The plan without what was received later than the log groups that it leaves in other shards. Spark has
+    one watermark over all shards, and drops what comes behind it: no shard may be read ahead of another.
+
+    `received` are the unix seconds in which the last log group of each of `ranges_to_date` was received, and
+    `ends` those of the same moment. `cursors` yields for a unix second, in each shard of the plan, the cursor
+    of the first log group that was received then or later.
+    """
+    if all(part.end >= ends[part.shard] for part in plan.ranges):
+        return replace(plan, latest_s=max(received.values()))
+    level_s = min(received.values())
+    after = cursors(level_s + 1)
+    # The shard that sets the level keeps its range, so there is always something to read.
+    kept = (
+        part if received.get(part.shard) == level_s else replace(part, end=min(part.end, after[part.shard]))
+        for part in plan.ranges
+    )
+    return replace(plan, ranges=tuple(part for part in kept if part.groups > 0), latest_s=level_s)
 
 
 def leaves_log_groups(plan: BatchPlan, ends: Mapping[int, int]) -> bool:

@@ -24,6 +24,7 @@ class Positions(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     shards: dict[int, int]
     group_sizes: dict[int, GroupSize] = {}  # by shard, where measured
+    opening: list[int] = []  # shards that are held, and whose cursors are not known yet
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
+from loghub.incomplete_state import KeptState
 from loghub.worker_contract import STATUS_FRESH_S, STATUS_PATH, WorkerReason, WorkerStatus
 
 STALE_S = 30.0  # an older status means that a thread hangs, perhaps while holding the lock
@@ -69,6 +70,8 @@ class Figures(Collector):
         )
         for one in status.failing:
             failing.add_metric([str(one.shard)], 1.0)
+        if status.state is not None:
+            yield from _of_state(status.state)
         yield lag
         yield logs
         yield beyond
@@ -96,6 +99,26 @@ class Figures(Collector):
         )
         for counter in self._counters():
             yield counter.metric()
+
+
+def _of_state(state: KeptState) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "loghub_worker_state_rows", "Number of rows of the state of a stateful pipeline.", value=state.rows
+    )
+    yield GaugeMetricFamily(
+        "loghub_worker_state_bytes", "Memory that the state of a stateful pipeline takes.", value=state.bytes
+    )
+    if state.watermark_s is not None:
+        yield GaugeMetricFamily(
+            "loghub_worker_watermark_timestamp_seconds",
+            "The watermark of a stateful pipeline during the last micro-batch, in unix seconds.",
+            value=state.watermark_s,
+        )
+    yield CounterMetricFamily(
+        "loghub_worker_rows_dropped_as_late",
+        "Number of rows that a stateful pipeline dropped because they lay behind the watermark.",
+        value=state.late_rows,
+    )
 
 
 def answer(

@@ -7,7 +7,7 @@ scraper show the same values. `loghub.worker_contract.WorkerStatus` describes it
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from loghub.incomplete_state import IncompleteState
+from loghub.incomplete_state import IncompleteState, KeptState
 from loghub.wire.cursor import encode
 from loghub.worker_contract import (
     CONTRACT_VERSION,
@@ -20,7 +20,7 @@ from loghub.worker_contract import (
 from loghub_worker.failure.failure_report import FailureReport
 from loghub_worker.log_service import ReportedError
 from loghub_worker.membership.membership import HeldShard, Membership, MemberState, ShardPhase, ShutdownMode
-from loghub_worker.state.ledger import ShardState
+from loghub_worker.state.ledger import ShardState, StateFigures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +50,7 @@ class QueryProgress:
     batch_hung_after_s: float
     failures: FailureReport = field(default_factory=FailureReport)
     incomplete: Mapping[int, ShardState] = field(default_factory=dict)  # of a stateful pipeline, by shard
+    state: StateFigures | None = None  # the same
 
 
 def phase_of(membership: Membership) -> WorkerPhaseName:
@@ -95,7 +96,20 @@ def status_of(
             IncompleteState(shard=shard, cursor=encode(state.since), why=state.why)
             for shard, state in query.incomplete.items()
         ],
+        state=None if query.state is None else kept_state(query.state, unix_s=now.unix_s),
         contract_version=CONTRACT_VERSION,
+    )
+
+
+def kept_state(figures: StateFigures, *, unix_s: float) -> KeptState:
+    """The state of a stateful pipeline, as of now."""
+    return KeptState(
+        rows=figures.rows,
+        bytes=figures.bytes,
+        watermark_s=figures.watermark_ms / 1000 if figures.watermark_ms else None,
+        late_rows=figures.late_rows,
+        late_age_s=None if figures.late_unix_s is None else max(0.0, unix_s - figures.late_unix_s),
+        is_ahead=figures.is_ahead,
     )
 
 

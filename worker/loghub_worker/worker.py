@@ -359,6 +359,7 @@ class WorkerRuntime:
             batch_hung_after_s=limit_s,
             failures=runner.failure_report(positions),
             incomplete={} if self._ledger is None else self._ledger.incomplete(positions),
+            state=None if self._ledger is None else self._ledger.figures,
         )
 
     def _current_error(self, query: QueryProgress) -> ReportedError:

@@ -1,8 +1,9 @@
 """The conditions of the status: their types and reasons, each with its explanation.
 
-``docs/reasons.md`` is generated from the texts here and from those of four more enumerations of reasons:
-`ServiceErrorReason` (`loghub_operator.model.observed`), `PodReason` (`loghub_operator.observe.pods`),
-`LocalReason` (`loghub_operator.local.processes.worker_state`) and `WorkerReason` (`loghub.worker_contract`).
+``docs/reasons.md`` is generated from the texts here and in `loghub_operator.api.state_reasons`, and from
+those of four more enumerations of reasons: `ServiceErrorReason` (`loghub_operator.model.observed`),
+`PodReason` (`loghub_operator.observe.pods`), `LocalReason`
+(`loghub_operator.local.processes.worker_state`) and `WorkerReason` (`loghub.worker_contract`).
 One cause has one reason, in whichever condition it appears. The messages are in
 `loghub_operator.plan.status`, `loghub_operator.plan.scaling` and next to what they report.
 """
@@ -25,7 +26,8 @@ class ConditionType(StrEnum):
     current. SCALING_LIMITED: the number of workers differs from the requested one. SCALING_ACTIVE: the load
     decides the number of workers. HOT_SHARD: a shard is too busy for one worker. SHARD_FAILING: some logs
     cannot be delivered. STATE_INCOMPLETE: the state of a stateful pipeline lacks earlier logs of some
-    shards. SUSPENDED: no worker should run, on purpose. STALLED: the group is not ready and
+    shards. LOGS_DROPPED_AS_LATE: a stateful pipeline dropped rows behind its watermark within the last hour.
+    SUSPENDED: no worker should run, on purpose. STALLED: the group is not ready and
     makes no progress. DEGRADED: something is wrong that does not pass by itself.
     """
 
@@ -39,6 +41,7 @@ class ConditionType(StrEnum):
     HOT_SHARD = "HotShard"
     SHARD_FAILING = "ShardFailing"
     STATE_INCOMPLETE = "StateIncomplete"
+    LOGS_DROPPED_AS_LATE = "LogsDroppedAsLate"
     SUSPENDED = "Suspended"
     STALLED = "Stalled"
     DEGRADED = "Degraded"
@@ -327,28 +330,6 @@ class ShardFailingReason(StrEnum):
     DATA_SKIPPED = "DataSkipped"
     DATA_DEAD_LETTERED = "DataDeadLettered"
     NOT_REPORTED = "NotReported"
-
-
-class StateIncompleteReason(StrEnum):
-    """Whether the state of a stateful pipeline has all logs that its results are about. The message names
-    shards, and the cursor from which the state has their logs. Results about logs before it may be missing
-    or divided: a repetition of such a log is not recognized, and a window that had begun before gives a row
-    at each worker that read a part of it. The condition stays until the shard gets a new state.
-
-    STATE_COMPLETE: the state has the logs of each shard from the group's beginning. NO_STATE: the pipeline
-    keeps no state. SHARD_MOVED: another worker has read the shard before, or the shard was split or merged,
-    or the volume was lost, and the state stayed there. CHECKPOINTS_RESET: the checkpoints were moved, and the
-    state is empty before them. PIPELINE_CHANGED: the query or the function changed, and the state began
-    empty. STATE_UNUSABLE: Spark cannot read the state, for example after a change of code in an image, and it
-    began empty. STATE_NOT_REPORTED: the operator cannot read the status of a ready worker."""
-
-    STATE_COMPLETE = "StateComplete"
-    NO_STATE = "NoState"
-    SHARD_MOVED = "ShardMoved"
-    CHECKPOINTS_RESET = "CheckpointsReset"
-    PIPELINE_CHANGED = "PipelineChanged"
-    STATE_UNUSABLE = "StateUnusable"
-    STATE_NOT_REPORTED = "StateNotReported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

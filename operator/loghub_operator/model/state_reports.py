@@ -8,19 +8,21 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from loghub.incomplete_state import IncompleteState
+from loghub.incomplete_state import IncompleteState, KeptState
 from loghub.worker_contract import WorkerStatus
 
 MOST_ENTRIES = 1000  # of all workers of a group together
+LATE_S = 3600.0  # how long rows that were dropped as late are reported
 _CURSOR = re.compile(r"[A-Za-z0-9+/=]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateReports:
-    """The shards whose state lacks earlier logs. ``unread`` are the workers whose report is not known,
-    although they are ready."""
+    """The shards whose state lacks earlier logs, and the workers that dropped rows as late within an hour,
+    with their states. ``unread`` are the workers whose report is not known, although they are ready."""
 
     incomplete: tuple[IncompleteState, ...] = ()
+    late: tuple[tuple[str, KeptState], ...] = ()
     unread: tuple[str, ...] = ()
 
 
@@ -31,8 +33,15 @@ def state_reports(statuses: Mapping[str, WorkerStatus | None], *, ready: Collect
     """What these workers report, by shard; ``ready`` are the names of those that are ready."""
     known = [status for name, status in statuses.items() if status is not None and status.consumer == name]
     incomplete = (one for status in known for one in status.incomplete if _CURSOR.fullmatch(one.cursor))
+    kept = ((status.consumer, status.state) for status in known if status.state is not None)
+    late = sorted((one for one in kept if _is_late(one[1])), key=lambda one: one[0])
     answered = {status.consumer for status in known}
     return StateReports(
         incomplete=tuple(sorted(incomplete, key=lambda one: one.shard)[:MOST_ENTRIES]),
+        late=tuple(late[:MOST_ENTRIES]),
         unread=tuple(sorted(name for name in ready if name not in answered)),
     )
+
+
+def _is_late(state: KeptState) -> bool:
+    return state.late_rows > 0 and state.late_age_s is not None and state.late_age_s < LATE_S

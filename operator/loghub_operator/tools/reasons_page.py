@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 
 from loghub.worker_contract import WorkerReason
-from loghub_operator.api import conditions
+from loghub_operator.api import conditions, state_reasons
 from loghub_operator.api.explain import explained
 from loghub_operator.api.status import CheckpointResetPhase, Phase
 from loghub_operator.local.processes.worker_state import LocalReason
@@ -33,7 +33,8 @@ SECTIONS: tuple[tuple[str, tuple[type[StrEnum], ...]], ...] = (
     ("ScalingActive", (conditions.ActiveReason,)),
     ("HotShard", (conditions.HotReason,)),
     ("ShardFailing", (conditions.ShardFailingReason,)),
-    ("StateIncomplete", (conditions.StateIncompleteReason,)),
+    ("StateIncomplete", (state_reasons.StateIncompleteReason,)),
+    ("LogsDroppedAsLate", (state_reasons.LateReason,)),
     ("Suspended", (conditions.SuspendedReason,)),
     ("Stalled", (conditions.StalledReason,)),
     ("Degraded", (conditions.DegradedReason,)),

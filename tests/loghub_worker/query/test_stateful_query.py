@@ -3,152 +3,32 @@
 Each log is sent more than once, and the pipeline passes on the first one (`stateful_pipelines`): whatever
 happens, the folder must have each id once, as long as the state has all logs."""
 
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from loghub.client.http import HttpLogHub
-from loghub.sink_settings import ParquetSink, SparkSink
-from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub.worker_contract import OnFailure, WorkerConfig
-from loghub_worker.batch_plan import Range
+from loghub.sink_settings import SparkSink
+from loghub.worker_contract import OnFailure
 from loghub_worker.membership.membership import ShutdownMode
-from loghub_worker.query.transform import PythonTransform
-from loghub_worker.sink.sinks import make_sink
 from loghub_worker.state.checkpoint_folder import last_commit, pending_batch
-from loghub_worker.state.ledger import StateIdentity, StateLedger, Why
-from tests.loghub_worker.query.worker_threads import WorkerThreads
+from loghub_worker.state.ledger import Why
+from tests.loghub_worker.query.stateful_stage import LOWER, UPPER, Stage, put
 from tests.loghub_worker.stateful_pipelines import first_of_each_id
-from tests.loghub_worker.support import GUARD_S, LOGSTORE, delivered, prepare, worker_config
+from tests.loghub_worker.support import GUARD_S, delivered, prepare
 from tests.support import ServiceProcess, running_service, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
-
-IDENTITY = StateIdentity(pipeline="first of each id", reset="")
-LOWER, UPPER = "1" * 32, "9" * 32  # hash keys of shard 0 and shard 1
 
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[ServiceProcess]:
     with running_service(tmp_path / "service") as process:
         yield process
-
-
-def put(client: HttpLogHub, ids: Iterable[str], key: str = LOWER) -> None:
-    logs = tuple(Log(time=1_767_225_600, contents=(("id", one),)) for one in ids)
-    client.put_logs(LOGSTORE, encode(LogGroup(logs=logs)), hash_key=key)
-
-
-class Moments:
-    """Holds the runner where a test wants to end it, as a kill would."""
-
-    def __init__(self) -> None:
-        self.wanted = ""
-        self.reached = threading.Event()
-        self._ended = threading.Event()
-
-    def at(self, moment: str) -> None:
-        if moment == self.wanted:
-            self.reached.set()
-            assert self._ended.wait(GUARD_S)
-            raise RuntimeError("the process would have ended here")
-
-    def end(self) -> None:
-        self._ended.set()
-
-
-class HeldSink:
-    """A sink that reports its moments."""
-
-    def __init__(self, sink: Any, moments: Moments) -> None:
-        self._sink = sink
-        self._moments = moments
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sink, name)
-
-    def write(self, result: DataFrame, batch: str) -> int:
-        rows: int = self._sink.write(result, batch)
-        self._moments.at("written")
-        return rows
-
-    def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
-        self._moments.at("computed")
-        self._sink.publish(batch, ranges, may_commit)
-        self._moments.at("published")
-
-
-class HeldLedger(StateLedger):
-    """A ledger that reports its moment."""
-
-    moments = Moments()
-
-    def delivered(self, batch: int, ranges: Iterable[Range]) -> None:
-        super().delivered(batch, ranges)
-        self.moments.at("recorded")
-
-
-class Stage:
-    """Workers in this process, with one folder as their sink."""
-
-    def __init__(self, spark: SparkSession, service: ServiceProcess, folder: Path, **settings: Any) -> None:
-        self._spark = spark
-        self._service = service
-        self.folder = folder
-        self.function: Callable[[DataFrame], DataFrame] = first_of_each_id
-        self.config: WorkerConfig = worker_config(
-            service.endpoint, ParquetSink(path=str(folder / "sink")), stateful=True, **settings
-        )
-        self.moments = Moments()
-
-    def start(self, name: str = "w-0") -> WorkerThreads:
-        """A new process of this worker, as it were."""
-        self.moments = Moments()
-        folder = self.folder / name
-        ledger = HeldLedger(folder / "stateful", IDENTITY)
-        ledger.moments = self.moments
-        sink = make_sink(
-            self.config,
-            consumer=name,
-            credentials_dir=str(self._service.credentials_dir),
-            scratch=folder,
-        )
-        threads = WorkerThreads(
-            self._spark,
-            self.config,
-            HeldSink(sink, self.moments),
-            self._service.credentials_dir,
-            folder,
-            name=name,
-            transform=PythonTransform("once:run", self.function, None),
-            ledger=ledger,
-        )
-        self.ledger = ledger
-        threads.start()
-        return threads
-
-    def kill(self, threads: WorkerThreads) -> None:
-        """End the worker where it is."""
-        wait_until(self.moments.reached.is_set, self.moments.wanted, guard_s=GUARD_S)
-        threads.query_runner._stop.set()
-        self.moments.end()
-        threads.stop()
-
-    def wait_for(self, ids: Counter[str]) -> None:
-        sink = self.folder / "sink"
-        wait_until(lambda: delivered(sink).total() >= ids.total(), f"{ids.total()} rows", guard_s=GUARD_S)
-        assert delivered(sink) == ids
-
-    def wait_until_ended(self) -> None:
-        """Wait until Spark has no batch that has not ended."""
-        wait_until(lambda: pending_batch(self.ledger.checkpoint) is None, "the batch to end", guard_s=GUARD_S)
 
 
 def test_a_worker_that_ends_at_any_moment_continues_with_the_state_of_what_the_sink_has(

@@ -7,8 +7,12 @@ from loghub_worker.source.read_counts import ReadCount
 from loghub_worker.source.shard_reader import read_ranges
 
 
-def read(client: Any, logstore: str, shard_range: Range) -> tuple[list[dict[str, Any]], ReadCount]:
+def read(
+    client: Any, logstore: str, shard_range: Range, *, latest_s: int | None = None
+) -> tuple[list[dict[str, Any]], ReadCount]:
     """The rows, and the counts."""
     counts: list[ReadCount] = []
-    batches = read_ranges(client, logstore, [shard_range], counted=lambda _, count: counts.append(count))
+    batches = read_ranges(
+        client, logstore, [shard_range], counted=lambda _, count: counts.append(count), latest_s=latest_s
+    )
     return [row for batch in batches for row in batch.to_pylist()], counts[0]

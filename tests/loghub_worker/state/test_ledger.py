@@ -6,7 +6,7 @@ import pytest
 
 from loghub_worker.batch_plan import Range
 from loghub_worker.sink.range_claims import ShardIncarnation
-from loghub_worker.state.ledger import StateIdentity, StateLedger, Why
+from loghub_worker.state.ledger import StateFigures, StateIdentity, StateLedger, Why
 
 OURS = StateIdentity(pipeline="sql", reset="")
 SHARD = ShardIncarnation(shard=0, created=1)
@@ -167,3 +167,40 @@ def test_a_cause_that_a_later_release_wrote_is_an_unusable_state(tmp_path: Path)
     again = opened(tmp_path)
     continued(again, 3)
     assert lacking(again) == {0: (3, Why.UNUSABLE)}
+
+
+def late(rows: int, *, at_s: float, state_rows: int = 0) -> StateFigures:
+    return StateFigures(rows=state_rows, late_rows=rows, late_unix_s=at_s)
+
+
+def test_the_late_rows_of_a_batch_count_once_however_often_it_is_computed(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    continued(ledger, 0, is_first=True)
+    assert ledger.figures is None
+    ledger.measured(0, late(3, at_s=10.0))  # the worker ends before the sink has it
+    ledger = opened(tmp_path)
+    assert ledger.figures is None
+    ledger.measured(0, late(3, at_s=20.0))
+    ledger.measured(0, late(4, at_s=30.0, state_rows=9))  # tried again
+    deliver(ledger, 0, 10)
+    ledger.measured(0, late(4, at_s=40.0))  # computed once more, for its state only
+    assert opened(tmp_path).figures == late(4, at_s=30.0, state_rows=9)
+    deliver(ledger, 1, 20, begin=10)
+    assert ledger.figures == late(4, at_s=30.0, state_rows=9), "those of another batch are not its"
+    ledger.measured(2, late(0, at_s=50.0, state_rows=8))
+    deliver(ledger, 2, 30, begin=20)
+    assert ledger.figures == late(4, at_s=30.0, state_rows=8)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_late_rows_stay_known_after_the_state_is_removed(tmp_path: Path, is_restarted: bool) -> None:
+    ledger = opened(tmp_path)
+    continued(ledger, 0, is_first=True)
+    ledger.measured(0, late(4, at_s=30.0, state_rows=9))
+    deliver(ledger, 0, 10)
+    if is_restarted:
+        ledger = opened(tmp_path, StateIdentity(pipeline="another", reset=""))
+    else:
+        ledger.discard(Why.UNUSABLE)
+        ledger.empty({0: 10})
+    assert ledger.figures == late(4, at_s=30.0)

@@ -65,7 +65,10 @@ class SharedState:
         if membership.version <= self._written_version:
             return None
         return Positions(
-            version=membership.version, shards=membership.positions, group_sizes=membership.group_sizes
+            version=membership.version,
+            shards=membership.positions,
+            group_sizes=membership.group_sizes,
+            opening=membership.opening,
         )
 
     def wake(self) -> None:

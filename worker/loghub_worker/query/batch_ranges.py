@@ -52,5 +52,13 @@ def consumed_range(shard_range: Range, count: ReadCount) -> Range:
 def plan_of_batch(scratch: Path, number: int) -> BatchPlan:
     """The plan of a batch from Spark's log of it: a version line, a line of Spark's own, then one line for
     each source."""
-    lines = (scratch / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
-    return BatchPlan.from_json(json.loads(lines[-1]))
+    return BatchPlan.from_json(json.loads(_lines(scratch, number)[-1]))
+
+
+def watermark_of_batch(scratch: Path, number: int) -> int:
+    """The watermark during a batch in milliseconds, from the same log; 0: there is none yet."""
+    return int(json.loads(_lines(scratch, number)[1])["batchWatermarkMs"])
+
+
+def _lines(scratch: Path, number: int) -> list[str]:
+    return (scratch / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()

@@ -35,5 +35,10 @@ def query_counters(query_runner: QueryRunner) -> tuple[Counter, ...]:
             "Number of log groups that expired before they were read.",
             totals.missing,
         ),
+        Counter(
+            "loghub_worker_logs_ahead_of_receipt",
+            "Number of logs of a time after their receipt, which got another one (stateful pipelines).",
+            totals.ahead,
+        ),
         *failure_counters(failures),
     )

@@ -44,6 +44,7 @@ class QuerySettings:
             copy_to=copy_target(config),
             columns=self.selection.view,
             keys=self.selection.keys,
+            levels=config.stateful,
             roll_bytes=None if roll is None else roll.target_bytes,
             roll_delay_s=0.0 if roll is None else roll.max_delay_s,
         )

@@ -6,6 +6,7 @@ outlives the worker's process. `loghub_worker.state.ledger` says what the state 
 time. A batch that fails ends Spark's query, which keeps the state as it was; the same batch is then tried
 again. It is never divided, since its state is that of all its logs."""
 
+import secrets
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,15 +26,16 @@ from loghub_worker.membership.membership import MemberState, ShardPhase
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.query.batch_errors import UNREACHABLE, failure_of, is_outage, is_unreadable_state
-from loghub_worker.query.batch_ranges import plan_of_batch
+from loghub_worker.query.batch_ranges import plan_of_batch, watermark_of_batch
 from loghub_worker.query.query_settings import QuerySettings
+from loghub_worker.query.state_operators import counted_by_operators
 from loghub_worker.query.streaming_query import QueryRunner
 from loghub_worker.query.transform import Transform
 from loghub_worker.sink.batch_sink import BatchSink
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.logstore import FORMAT
 from loghub_worker.state.checkpoint_folder import roll_back
-from loghub_worker.state.ledger import Why
+from loghub_worker.state.ledger import StateFigures, Why
 from loghub_worker.state.pending_batch import Step, next_step
 
 log = structlog.get_logger()
@@ -91,6 +93,7 @@ class StatefulQueryRunner(QueryRunner):
         self._failed: tuple[Range, ...] = ()  # the batch that fails
         self._failure: Failure | None = None  # why it did last
         self._attempts = 0
+        self._name = ""  # of the query that runs
         self._noted: Exception | None = None  # the error of that attempt
         self._rolled_back: dict[int, int] | None = None  # where the shards of a dropped batch continue
 
@@ -107,9 +110,11 @@ class StatefulQueryRunner(QueryRunner):
         # A batch without logs would have no ranges, by which the sink recognizes it.
         self._spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
         logs = stream_of_logs(self._spark, self._settings, counts=self.counts.begin_query())
+        self._name = f"{self._consumer}-{secrets.token_hex(8)}"
         return (
             self._transform(logs)
             .writeStream.outputMode("append")
+            .queryName(self._name)
             .foreachBatch(self._on_batch)
             .option("checkpointLocation", self._scratch.as_uri())
             .trigger(processingTime="0 seconds")  # the source sets the pace
@@ -188,7 +193,7 @@ class StatefulQueryRunner(QueryRunner):
         self._running = running
         try:
             if step is Step.REPLAY:
-                self._replay(rows, plan)
+                self._replay(rows, plan, number)
             else:
                 self._deliver_once(rows, plan, number)
         except Exception as error:
@@ -239,12 +244,13 @@ class StatefulQueryRunner(QueryRunner):
                 for held in membership.shards
             }
 
-    def _replay(self, rows: DataFrame, plan: BatchPlan) -> None:
+    def _replay(self, rows: DataFrame, plan: BatchPlan, number: int) -> None:
         """Compute the state of a batch that the sink has."""
         log.info("the state of a delivered batch is computed again", ranges=plan.ranges)
         self.counts.begin_batch()
         rows.count()
         self._require_all_read(plan)
+        self._measure(plan, number)
 
     def _deliver_once(self, rows: DataFrame, plan: BatchPlan, number: int) -> None:
         if not self._may_commit(plan):
@@ -258,6 +264,7 @@ class StatefulQueryRunner(QueryRunner):
         try:
             kept.count()
             self._require_all_read(plan)
+            self._measure(plan, number)
             written = self._sink.write(kept, batch)
             self._ledger.publishing(number, plan.ranges)
         except BaseException:
@@ -269,6 +276,26 @@ class StatefulQueryRunner(QueryRunner):
         self.totals.rows += written
         self._count_losses(self.counts.of(plan.ranges))
         log.debug("batch delivered", batch=batch, shards=[r.shard for r in plan.ranges], rows=written)
+
+    def _measure(self, plan: BatchPlan, number: int) -> None:
+        """Note what Spark says of the state, once all rows of the batch are computed."""
+        (query,) = (query for query in self._spark.streams.active if query.name == self._name)
+        counted = counted_by_operators(query)
+        watermark_ms = watermark_of_batch(self._scratch, number)
+        latest_s = plan.latest_s
+        figures = StateFigures(
+            rows=counted.rows,
+            bytes=counted.bytes,
+            watermark_ms=watermark_ms,
+            is_ahead=latest_s is not None and watermark_ms >= (latest_s + 1) * 1000,
+            late_rows=counted.late_rows,
+            late_unix_s=self._clock.unix_s(),
+        )
+        if counted.late_rows:
+            log.warning(
+                "rows were dropped as late", rows=counted.late_rows, watermark_unix_s=watermark_ms / 1000
+            )
+        self._ledger.measured(number, figures)
 
     def _publish_once(self, batch: str, plan: BatchPlan) -> None:
         try:

@@ -65,6 +65,7 @@ class QueryTotals:
     timed_out: int = 0  # batches that were cancelled
     replaced: int = 0  # texts with invalid UTF-8
     missing: int = 0  # log groups that expired before they were read
+    ahead: int = 0  # logs of a time after their receipt, which got another one
     seconds: float = 0.0  # spent in batches that reached the sink
 
 
@@ -381,12 +382,14 @@ class QueryRunner:
 
     def _count_losses(self, counts: dict[int, ReadCount]) -> None:
         for shard, count in counts.items():
-            if count.replaced or count.missing:
+            if count.replaced or count.missing or count.ahead:
                 log.warning(
-                    "invalid UTF-8 was replaced or log groups expired",
+                    "invalid UTF-8 was replaced, log groups expired, or times lay after the receipt",
                     shard=shard,
                     invalid_utf8_values=count.replaced,
                     log_groups_expired=count.missing,
+                    logs_ahead_of_receipt=count.ahead,
                 )
             self.totals.replaced += count.replaced
             self.totals.missing += count.missing
+            self.totals.ahead += count.ahead

@@ -10,7 +10,7 @@ positions file says, and the driver advances a position only when the sink has t
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from loghub.clock import SystemClock
+from loghub.wire.errors import LogHubException
 from loghub_worker.batch_pace import Backlog, Roll, is_worth_its_files, observed, plans_a_retry
 from loghub_worker.batch_plan import (
     EMPTY_PLAN,
@@ -30,10 +31,11 @@ from loghub_worker.batch_plan import (
     Range,
     due_retries,
     leaves_log_groups,
+    next_even_plan,
     next_plan,
     pack,
 )
-from loghub_worker.exchange_files import ExchangeFiles, Report
+from loghub_worker.exchange_files import ExchangeFiles, Positions, Report
 from loghub_worker.log_service import Address, shared_client, shared_shard_keys
 from loghub_worker.sink.logstore import FORMAT, LogstoreArrowWriter, WriteOptions
 from loghub_worker.source.arrow_decoder import SCHEMA, Selection, schema_of
@@ -41,6 +43,7 @@ from loghub_worker.source.count_accumulator import report_counts
 from loghub_worker.source.end_cursors import EndWatch
 from loghub_worker.source.log_group_copier import LogGroupCopier
 from loghub_worker.source.read_counts import ReadCount
+from loghub_worker.source.receipts import Receipts
 from loghub_worker.source.shard_reader import read_ranges
 
 LOOK_S = 0.05  # how often the positions are read while there is no batch to begin
@@ -67,6 +70,7 @@ class SourceOptions:
     keys: tuple[str, ...] = ()  # of the contents, which are columns of their own
     roll_bytes: int | None = None  # the size of files that a batch waits for; None: the interval alone counts
     roll_delay_s: float = 0.0  # how long a log group waits for that at most
+    levels: bool = False  # whether no shard is read ahead of another (a stateful pipeline)
     counts: int | None = None  # id of the accumulator for what is read; None: nobody asks for it
 
     @property
@@ -136,6 +140,7 @@ class RangePartition(InputPartition):
 
     plan: int
     ranges: tuple[Range, ...]
+    latest_s: int | None  # as in the plan
 
     def __post_init__(self) -> None:
         super().__init__(self.plan)
@@ -148,6 +153,7 @@ class LogHubStreamReader(DataSourceStreamReader):
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
         self._ends: EndWatch | None = None
+        self._receipts: Receipts | None = None
         self._reported: Report | None = None
         self._not_before_s = 0.0  # the next batch
         self._backlogs: dict[int, Backlog] = {}
@@ -184,15 +190,10 @@ class LogHubStreamReader(DataSourceStreamReader):
         self._backlogs = observed(self._backlogs, positions=positions.shards, ends=ends, now=now)
         if now < self._not_before_s:
             return last
+        if self.options.levels and positions.opening:
+            return last  # perhaps their logs are older than those of the others
         retries = due_retries(exchange.retries().shards, positions.shards, now=now)
-        plan = next_plan(
-            last,
-            positions=positions.shards,
-            ends=ends,
-            sizes=positions.group_sizes,
-            limits=self.options.limits,
-            retries=retries,
-        )
+        plan = self._from(last, positions, ends, retries)
         roll = self.options.roll
         if (
             roll is not None
@@ -207,9 +208,36 @@ class LogHubStreamReader(DataSourceStreamReader):
             )
         ):
             return last
-        if plan is not last and not leaves_log_groups(plan, ends):
+        if self.options.levels and plan is not last:
+            plan = self._levelled(last, positions, now=now)
+            self._report(exchange, version=positions.version)
+        if plan is not last and not leaves_log_groups(plan, self._watch().known):
             self._not_before_s = now + self.options.batch_interval_s
         return plan
+
+    def _from(
+        self, last: BatchPlan, positions: Positions, ends: Mapping[int, int], retries: Mapping[int, int]
+    ) -> BatchPlan:
+        shards, sizes, limits = positions.shards, positions.group_sizes, self.options.limits
+        if self.options.levels:  # its batches are never divided, so there are no retries
+            return next_even_plan(last, positions=shards, ends=ends, sizes=sizes, limits=limits)
+        return next_plan(last, positions=shards, ends=ends, sizes=sizes, limits=limits, retries=retries)
+
+    def _levelled(self, last: BatchPlan, positions: Positions, *, now: float) -> BatchPlan:
+        """The next plan by what there is at this moment in each shard: the end of one that was requested
+        earlier, when that shard had nothing more to read, would let the others be read ahead of it."""
+        watch = self._watch()
+        if self._receipts is None:
+            self._receipts = Receipts(shared_client(self.options.address), logstore=self.options.logstore)
+        ends = watch.ends_of_now(positions.shards, now=now)
+        if ends is not None:
+            plan = self._from(last, positions, ends, {})
+            try:
+                return plan if plan is last else self._receipts.level(plan, ends)
+            except LogHubException as error:
+                watch.note_failure(error)
+        self._not_before_s = now + self.options.fetch_interval_s
+        return last
 
     def _watch(self) -> EndWatch:
         if self._ends is None:
@@ -247,7 +275,8 @@ class LogHubStreamReader(DataSourceStreamReader):
         if start == end:
             return []
         plan = BatchPlan.from_json(end)
-        return [RangePartition(plan.number, ranges) for ranges in pack(plan.ranges, bins=self.options.cores)]
+        bins = pack(plan.ranges, bins=self.options.cores)
+        return [RangePartition(plan.number, ranges, plan.latest_s) for ranges in bins]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
@@ -261,6 +290,7 @@ class LogHubStreamReader(DataSourceStreamReader):
             partition.ranges,
             counted=counts.__setitem__,
             selection=self.options.selection,
+            latest_s=partition.latest_s,
         )
         self._report_counts(counts)
 

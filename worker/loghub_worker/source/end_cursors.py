@@ -14,7 +14,7 @@ Where the service has polls, a shard whose end would be requested is watched by 
 groups at once.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from loghub.client.port import LogHub
@@ -102,6 +102,21 @@ class EndWatch:
         stays = {shard: seen for shard, seen in self._seen.items() if seen[0] == positions.get(shard)}
         self._seen = arrived | stays
         due = self._request_or_watch(positions, now=now)
+        self._request_all(due, positions, now=now)
+        return dict(self.known)
+
+    def ends_of_now(self, positions: Mapping[int, int], *, now: float) -> dict[int, int] | None:
+        """As `ends`, which was called just before, but each as of now; None if one cannot be requested."""
+        watched = self._poll.watched
+        self._request_all([shard for shard in sorted(positions) if shard not in watched], positions, now=now)
+        is_known = not self._failure.reason and positions.keys() <= self.known.keys()
+        return dict(self.known) if is_known else None
+
+    def note_failure(self, error: LogHubException) -> None:
+        """Another request about the shards has failed."""
+        self._failure, self._answers = to_reported_error(error), self._poll.answers
+
+    def _request_all(self, due: Sequence[int], positions: Mapping[int, int], *, now: float) -> None:
         if due:
             self._failure = ReportedError()
         for at_once in (due[first : first + PARALLEL] for first in range(0, len(due), PARALLEL)):
@@ -110,7 +125,6 @@ class EndWatch:
                 self._note(shard, end, position=positions[shard])
             if self._failure.reason == "EndpointUnreachable":
                 break  # requests for the others would fail after the same wait
-        return dict(self.known)
 
     def _take_news(self, positions: Mapping[int, int], *, now: float) -> None:
         if self._failure.reason and self._poll.answers > self._answers:

@@ -25,6 +25,7 @@ class ReadCount(msgspec.Struct, frozen=True, kw_only=True):
     logs: int
     bytes: int
     replaced: int = 0  # text values with invalid UTF-8, which was replaced
+    ahead: int = 0  # logs of a time after their receipt, which got another one (stateful pipelines)
     missing: int = 0  # log groups of the range that expired before they were read
     oldest: int = 0  # cursor of the oldest group that still exists, if that is past the range's end
     end: int = 0  # cursor at which the reading ended, if that is before the range's end

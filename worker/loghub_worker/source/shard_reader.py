@@ -14,6 +14,7 @@ from loghub_worker.log_service import decode_cursor, encode_cursor
 from loghub_worker.source.arrow_decoder import EVERYTHING, Body, Selection, decode
 from loghub_worker.source.pull_ahead import PullAhead
 from loghub_worker.source.read_counts import ReadCount, ReadFailure
+from loghub_worker.source.receipts import TimesInBounds
 
 PULL_LOG_GROUPS = 1000  # the most that one PullLogs may request (docs/sls-protocol.md 5)
 
@@ -32,7 +33,7 @@ class RangeCounts:
     could be read."""
 
     def __init__(self) -> None:
-        self.logs = self.bytes = self.replaced = self.missing = self.oldest = self.end = 0
+        self.logs = self.bytes = self.replaced = self.ahead = self.missing = self.oldest = self.end = 0
         self.failure: ReadFailure | None = None
 
     def count(self) -> ReadCount:
@@ -40,6 +41,7 @@ class RangeCounts:
             logs=self.logs,
             bytes=self.bytes,
             replaced=self.replaced,
+            ahead=self.ahead,
             missing=self.missing,
             oldest=self.oldest,
             end=self.end,
@@ -91,15 +93,20 @@ def read_ranges(
     *,
     counted: Callable[[Range, ReadCount], None],
     selection: Selection = EVERYTHING,
+    latest_s: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of these ranges, in order. `counted` gets the counts of each range once all of its rows were
-    taken. The answers of several ranges are requested at the same time."""
+    taken. The answers of several ranges are requested at the same time. No log group was received after the
+    second `latest_s`, and no log has a later time then; None: each has its own."""
     counts = {one: RangeCounts() for one in ranges}
     pulls = [pull_range(client, logstore, one, counts[one]) for one in ranges]
     with PullAhead(pulls, size=_bytes_of, max_bytes=AHEAD_BYTES) as ahead:
         for number, one in enumerate(ranges):
+            times = None if latest_s is None else TimesInBounds(latest_s)
             for answers in _joined(ahead.answers(number)):
-                yield _rows(one, answers, counts[one], selection)
+                rows = _rows(one, answers, counts[one], selection)
+                yield rows if times is None else times.bounded(rows)
+            counts[one].ahead = 0 if times is None else times.ahead
             counted(one, counts[one].count())
 
 

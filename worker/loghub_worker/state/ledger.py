@@ -51,6 +51,25 @@ class ShardState(msgspec.Struct, frozen=True, kw_only=True):
     why: str = Why.COMPLETE
 
 
+class StateFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What Spark says of the state after a batch, and of the rows that it has dropped as late."""
+
+    rows: int = 0
+    bytes: int = 0  # in memory
+    watermark_ms: int = 0  # during the batch; 0: there was none
+    is_ahead: bool = False  # it lies after the receipt of the batch's logs
+    late_rows: int = 0  # of this batch in what `delivered` gets, and of all batches in the ledger
+    late_unix_s: float | None = None  # when there were late rows last
+
+    def after(self, before: "StateFigures") -> "StateFigures":
+        """These of one batch, with the late rows of all batches before."""
+        return msgspec.structs.replace(
+            self,
+            late_rows=before.late_rows + self.late_rows,
+            late_unix_s=self.late_unix_s if self.late_rows else before.late_unix_s,
+        )
+
+
 class _Ledger(msgspec.Struct, frozen=True, kw_only=True):
     identity: StateIdentity
     why: str  # of a shard that was read before and is not among `shards`
@@ -58,6 +77,7 @@ class _Ledger(msgspec.Struct, frozen=True, kw_only=True):
     publishing: int = NONE  # a batch that the sink may have
     ends: dict[int, int] = {}  # of the ranges of that batch, by shard
     shards: dict[int, ShardState] = {}
+    figures: StateFigures = StateFigures()
 
 
 class StateLedger:
@@ -69,6 +89,7 @@ class StateLedger:
         self._file = folder / "ledger.json"
         self._lock = threading.Lock()
         self._discarded: Why | None = None
+        self._measured: tuple[int, StateFigures] | None = None  # of the batch that is delivered next
         self._files = DurableFolder(self.checkpoint)
         found = _read(self._file)
         why = _misfit(found, identity, self.checkpoint)
@@ -79,7 +100,8 @@ class StateLedger:
         if why is not Why.ELSEWHERE:
             log.warning("the state does not fit and is removed", why=why)
         shutil.rmtree(self.checkpoint, ignore_errors=True)
-        self._ledger = _Ledger(identity=identity, why=why)
+        late = StateFigures() if found is None else _of_late_rows(found.figures)
+        self._ledger = _Ledger(identity=identity, why=why, figures=late)
         self._write(self._ledger)
 
     # -- the shard manager's thread
@@ -125,6 +147,11 @@ class StateLedger:
             ends = {part.shard: part.end for part in ranges}
             self._write(msgspec.structs.replace(self._ledger, publishing=batch, ends=ends))
 
+    def measured(self, batch: int, figures: StateFigures) -> None:
+        """What Spark says of the state after this batch; the record that the sink has the batch contains it.
+        So the late rows of a batch are counted once, however often it is repeated."""
+        self._measured = (batch, figures)
+
     def delivered(self, batch: int, ranges: Iterable[Range]) -> None:
         """The sink has this batch, and its logs are part of the state."""
         with self._lock:
@@ -134,8 +161,17 @@ class StateLedger:
                     created=0, since=part.begin, until=part.begin, why=Why.ELSEWHERE.value
                 )
                 shards[part.shard] = msgspec.structs.replace(state, until=part.end)
+            of_batch, figures = self._measured or (NONE, StateFigures())
+            before = self._ledger.figures
             self._write(
-                msgspec.structs.replace(self._ledger, batch=batch, publishing=NONE, ends={}, shards=shards)
+                msgspec.structs.replace(
+                    self._ledger,
+                    batch=batch,
+                    publishing=NONE,
+                    ends={},
+                    shards=shards,
+                    figures=figures.after(before) if of_batch == batch else before,
+                )
             )
 
     def rolled_back(self, positions: Mapping[int, int]) -> None:
@@ -175,10 +211,16 @@ class StateLedger:
                 if at is not None
             }
             shutil.rmtree(self.checkpoint, ignore_errors=True)
-            self._write(_Ledger(identity=ledger.identity, why=why.value, shards=shards))
+            late = _of_late_rows(ledger.figures)
+            self._write(_Ledger(identity=ledger.identity, why=why.value, shards=shards, figures=late))
             self._discarded = None
 
     # -- any thread
+
+    @property
+    def figures(self) -> StateFigures | None:
+        """Those after the last batch that the sink has; None before the first one."""
+        return self._ledger.figures if self._ledger.batch > NONE or self._ledger.figures.late_rows else None
 
     def incomplete(self, held: Collection[int]) -> dict[int, ShardState]:
         """Of these shards those of which the state does not have the earlier logs."""
@@ -188,6 +230,11 @@ class StateLedger:
     def _write(self, ledger: _Ledger) -> None:
         replace_file(self._file, msgspec.json.encode(ledger), durable=True)
         self._ledger = ledger
+
+
+def _of_late_rows(figures: StateFigures) -> StateFigures:
+    """What remains of the figures when the state is removed."""
+    return StateFigures(late_rows=figures.late_rows, late_unix_s=figures.late_unix_s)
 
 
 def _read(file: Path) -> _Ledger | None:

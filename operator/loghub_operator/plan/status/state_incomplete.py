@@ -3,12 +3,8 @@
 from collections.abc import Iterable
 
 from loghub.incomplete_state import IncompleteState
-from loghub_operator.api.conditions import (
-    ConditionStatus,
-    ConditionType,
-    ConditionUpdate,
-    StateIncompleteReason,
-)
+from loghub_operator.api.conditions import ConditionStatus, ConditionType, ConditionUpdate
+from loghub_operator.api.state_reasons import StateIncompleteReason
 from loghub_operator.model.state_reports import StateReports
 from loghub_operator.plan.listing import listed
 
