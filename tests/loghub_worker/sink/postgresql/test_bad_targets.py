@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
+import psycopg
 import pytest
 
 from loghub.sink_settings import PostgresqlSink
@@ -16,6 +17,7 @@ from loghub_worker.failure.skip_limits import Cause
 from loghub_worker.query.batch_errors import failure_of, is_outage
 from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError, SinkUnreachableError
 from loghub_worker.sink.commit_log import RangeTakenError
+from loghub_worker.sink.postgresql.database import Database
 from loghub_worker.sink.postgresql.table_sink import make_table_sink
 from loghub_worker.sink.sink_credentials import SinkCredentials
 from tests.loghub_worker.sink.postgresql.line_worker import (
@@ -362,14 +364,52 @@ REFUSED = {
         "invalid input syntax .*line",
     ),
     "a text that is too long": ("ALTER TABLE lines ALTER line TYPE varchar(2)", "bad", "value too long"),
-    "a trigger that refuses": (
+    # What RAISE gives without a code, and a code of the user's own.
+    **{
+        f"a trigger that refuses with {code}": (
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+            f" $$ BEGIN RAISE EXCEPTION 'not this one' USING ERRCODE = '{code}'; END $$;"
+            " CREATE TRIGGER t BEFORE INSERT ON lines FOR EACH ROW EXECUTE FUNCTION refuse()",
+            "bad",
+            "not this one",
+        )
+        for code in ("P0001", "LG001")
+    },
+    "a trigger that refuses at the end": (
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
-        " $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;"
-        " CREATE TRIGGER t BEFORE INSERT ON lines FOR EACH ROW EXECUTE FUNCTION refuse()",
+        " $$ BEGIN RAISE EXCEPTION 'not this one' USING ERRCODE = 'LG001'; END $$;"
+        " CREATE CONSTRAINT TRIGGER t AFTER INSERT ON lines DEFERRABLE INITIALLY DEFERRED"
+        " FOR EACH ROW EXECUTE FUNCTION refuse()",
         "bad",
         "not this one",
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("codes", "is_outage"),
+    [
+        # Connection, standby, login, what is missing, rights, locks, resources, a stop, damaged data.
+        ("08006 25006 28P01 3D000 3F000 40001 40P01 42501 42703 42P01 53100 53300 55P03 57P01 58030", True),
+        ("F0000 HV00N XX001 XX002", True),
+        # Data, constraints, limits, CHECK OPTION, functions of any language, and what only a trigger has: ASSERT,
+        # a code of the user's own, what an extension raises without a code.
+        ("21000 22P02 23505 54000 44000 P0001 P0004 2F003 38000 39004 0A000 27000 LG001 XX000", False),
+        ("57014", False),  # fewer rows may not take so long
+    ],
+)
+def test_an_error_of_a_statement_with_rows_is_due_to_them_unless_its_code_is_that_of_an_outage(
+    codes: str, is_outage: bool, credentials: Path
+) -> None:
+    database = Database(
+        sink_settings(1), SinkCredentials(credentials), client="w-0", statement_timeout_s=60.0
+    )
+    for code in codes.split():
+        error = psycopg.Error("refused")
+        error.sqlstate = code
+        kind = SinkUnreachableError if is_outage else RowsRejectedError
+        assert type(database.translated(error, with_rows=True)) is kind, code
+        assert type(database.translated(error)) is SinkUnreachableError, "no rows are involved"
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from loghub.sink_settings import PostgresqlSink
 from loghub_worker.batch_plan import Range
+from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError
 from loghub_worker.sink.postgresql.arrow_stream import arrow_batches
 from loghub_worker.sink.postgresql.columns import copied
 from loghub_worker.sink.postgresql.database import Database
@@ -41,6 +42,8 @@ class TableSink:
             self._table.check_columns(connection, empty.schema)
         try:
             self.write(empty, _CHECK)
+        except RowsRejectedError as error:  # of a trigger that runs once for a statement
+            raise InvalidSinkError(f"a batch without rows fails: {error}") from error
         finally:
             self.abort(_CHECK)
 

@@ -113,7 +113,7 @@ class Transactions:
                 self._at_step("copied")
                 return max(cursor.rowcount, 0)
         except psycopg.Error as error:
-            raise self._database.translated(error, of_rows=True) from error
+            raise self._database.translated(error, with_rows=True) from error
 
     def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
         pairs = sorted(((self._incarnation(one.shard), one) for one in ranges), key=lambda pair: pair[1])
@@ -161,7 +161,7 @@ class Transactions:
             is_answered = error.diag.severity_nonlocalized == "ERROR"
             self._disconnect()
             if is_answered or not self._is_committed(batch, pairs):
-                raise self._database.translated(error) from error
+                raise self._database.translated(error, with_rows=True) from error
             log.warning("the reply to COMMIT was lost; the batch is committed", batch=batch)
         self._batch = ""
 
