@@ -117,7 +117,7 @@ def is_found(kind: str, message: str, seeds: range) -> bool:
     return False
 
 
-@found_by(10)
+@found_by(2)
 def test_a_commit_log_that_believes_what_link_returns_is_found(
     seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,7 +202,7 @@ def test_a_checkpoint_saved_before_the_sink_has_the_batch_is_found(
     assert is_found("worker", "beyond the sink", seeds)
 
 
-@found_by(83)
+@found_by(70)
 def test_a_shard_that_is_taken_before_it_began_and_never_released_is_found(
     seeds: range,
     monkeypatch: pytest.MonkeyPatch,

@@ -6,29 +6,22 @@ and a query may read another table whose columns change. Files with such rows co
 would put them together with those before: columns would be missing, or the whole table unreadable.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from pyspark.sql.types import StructType
-
+Columns = Sequence[tuple[str, str]]  # names and types, as in `DataFrame.dtypes`: not whether one may be null
 SHOWN = 5  # differences: a message is read by people
 MAX_TYPE_CHARS = 200  # of a struct of many fields
 
 
-def difference(checked: StructType, found: StructType) -> str | None:
-    """What differs in names, types or order, in words; None if nothing does. Whether a column may be null is
-    left out: it says nothing of the rows that there are."""
-    before, now = _columns(checked), _columns(found)
-    if before == now:
+def difference(checked: Columns, found: Columns) -> str | None:
+    """What differs in names, types or order, in words; None if nothing does."""
+    if list(checked) == list(found):
         return None
-    differences = list(_differences(dict(before), dict(now))) or [
-        f"they are {', '.join(found.names)} instead of {', '.join(checked.names)}"  # in order, or in number
+    differences = list(_differences(dict(checked), dict(found))) or [
+        f"they are {_names(found)} instead of {_names(checked)}"  # in order, or in number
     ]
     more = len(differences) - SHOWN
     return "; ".join(differences[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
-
-
-def _columns(schema: StructType) -> list[tuple[str, str]]:
-    return [(field.name, field.dataType.simpleString()) for field in schema.fields]
 
 
 def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
@@ -38,3 +31,7 @@ def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[
         elif before[name] != kind:
             yield f"{name!r} is {kind[:MAX_TYPE_CHARS]} instead of {before[name][:MAX_TYPE_CHARS]}"
     yield from (f"{name!r} is missing" for name in before if name not in now)
+
+
+def _names(columns: Columns) -> str:
+    return ", ".join(name for name, _ in columns)

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from loghub.worker_contract import CopyPipeline, Pipeline, PythonPipeline, SqlPipeline
 from loghub_worker.fatal_error import FatalError
-from loghub_worker.query.checked_columns import difference
+from loghub_worker.query.checked_columns import Columns, difference
 from loghub_worker.query.spark_session import invalid
 from loghub_worker.query.used_columns import VIEW, as_view, used_columns
 from loghub_worker.source.arrow_decoder import EVERYTHING, SCHEMA, Selection
@@ -48,14 +47,14 @@ class _Checked:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._columns: StructType | None = None
+        self._columns: Columns | None = None
 
     def note(self, rows: DataFrame) -> DataFrame:
-        self._columns = rows.schema
+        self._columns = rows.dtypes
         return rows
 
     def require(self, rows: DataFrame) -> DataFrame:
-        found = None if self._columns is None else difference(self._columns, rows.schema)
+        found = None if self._columns is None else difference(self._columns, rows.dtypes)
         if found is not None:
             raise PipelineError(
                 f"{self._name} returned other columns than with no logs, with which it was checked: {found}."

@@ -18,6 +18,7 @@ from loghub_worker.sink.postgresql.delivered_ranges import DeliveredRanges
 from loghub_worker.sink.postgresql.table import Table
 from loghub_worker.sink.postgresql.transactions import Transactions
 from loghub_worker.sink.range_claims import ShardIncarnation
+from loghub_worker.sink.resumption import Origin
 from loghub_worker.sink.sink_credentials import SinkCredentials
 
 _CHECK = "check"  # the name of a batch that is always aborted
@@ -51,9 +52,14 @@ class TableSink:
         self._transactions.open_shard(shard)
 
     def resume(
-        self, shard: ShardIncarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
+        self,
+        shard: ShardIncarnation,
+        checkpoint: int,
+        *,
+        confirm: Callable[[], None],
+        origin: Origin = Origin.SAVED,
     ) -> int:
-        return self._transactions.resume(shard, checkpoint, confirm=confirm, moved=moved)
+        return self._transactions.resume(shard, checkpoint, confirm=confirm, origin=origin)
 
     def write(self, result: DataFrame, batch: str) -> int:
         rows = result.select([copied(field) for field in result.schema.fields])
