@@ -36,7 +36,7 @@ from loghub_worker.sink.delta_statistics import file_statistics
 from loghub_worker.sink.delta_table import AddedFile, Table
 from loghub_worker.sink.exclusive_files import require_folder
 from loghub_worker.sink.executor_files import ExecutorFiles
-from loghub_worker.sink.log_storage import FOLDER
+from loghub_worker.sink.log_storage import FOLDER, data_files
 from loghub_worker.sink.partition_columns import NULL_PARTITION, partitioning
 from loghub_worker.sink.range_claims import ShardIncarnation
 from loghub_worker.sink.resumption import Origin
@@ -190,9 +190,7 @@ class DeltaSink:
         stage = self._files.stage(batch)
         staged: list[StagedFile] = []
         total = 0
-        for path in sorted(stage.rglob("*.parquet")):
-            if path.name.startswith(("_", ".")):
-                continue  # Spark's own
+        for path in data_files(stage):
             rows, stats = file_statistics(path)
             total += rows
             if rows:
