@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from loghub.wire.cursor import decode, encode
@@ -85,6 +86,26 @@ def test_writes_and_position_are_committed_together_by_the_last_owner_only(datab
     assert ids_in(database) == ["a", "b"]
     other = StoredShard(project="p", logstore="l", consumer_group="g", shard=0, created_unix_s=2)
     assert store.acquire(other, position=0).position == 0, "of a logstore that was created again"
+
+
+@pytest.mark.long
+def test_a_connection_that_commits_each_statement_is_refused(database: str) -> None:
+    """Otherwise what a consumer has written that lost its shard would stay."""
+    is_postgresql = database.startswith("postgresql://")
+
+    def without_transactions() -> Any:
+        if is_postgresql:
+            return psycopg.connect(database, autocommit=True)
+        return sqlite3.connect(database, timeout=60, isolation_level=None)
+
+    style: Any = psycopg.paramstyle if is_postgresql else sqlite3.paramstyle
+    refused = SqlCheckpointStore(without_transactions, paramstyle=style)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"commits each statement by itself.*leave out autocommit=True"):
+            refused.acquire(SHARD, position=7)
+    with closing(connect(database)) as connection:
+        assert connection.execute("SELECT count(*) FROM loghub_positions").fetchone() == (0,)
+    assert store_of(database).acquire(SHARD, position=7).fence == 1
 
 
 def test_an_owner_that_stands_still_in_a_transaction_cannot_commit_it_and_blocks_nobody(

@@ -101,6 +101,35 @@ def test_operations_of_a_function(
     assert per_batch_operations(function(empty_logs(spark))) == operations
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda logs: logs.sparkSession.sql("SELECT 1 AS x"),
+        lambda logs: logs.sparkSession.sql("SELECT * FROM range(9)"),
+        lambda logs: logs.sparkSession.sql(
+            "WITH t AS (SELECT * FROM logs), u AS (SELECT id FROM range(9)) SELECT * FROM u"
+        ),
+        lambda logs: logs.sparkSession.createDataFrame(
+            logs.rdd.map(lambda row: row), logs.select("contents").schema
+        ),
+        lambda logs: logs.sparkSession.createDataFrame(logs.select("__shard__").collect(), "shard INT"),
+    ],
+    ids=["constant", "another table", "a definition that is not used", "rdd", "collect"],
+)
+def test_rows_that_come_from_no_log_are_refused(
+    spark: SparkSession, function: Callable[[DataFrame], DataFrame]
+) -> None:
+    """The sink would get those of a table again with each micro-batch."""
+    logs = empty_logs(spark)
+    logs.createOrReplaceTempView("logs")
+    with pytest.raises(
+        FatalError, match=r"the rows do not come from the view logs.*select from logs"
+    ) as raised:
+        refuse_per_batch(function(logs))
+    assert raised.value.reason == "InvalidPipeline"
+    refuse_per_batch(logs)
+
+
 def test_what_needs_the_state_of_earlier_micro_batches_is_refused(spark: SparkSession) -> None:
     logs = empty_logs(spark)
     rows = logs.withWatermark("__time__", "1 minute").dropDuplicatesWithinWatermark(["__source__"])

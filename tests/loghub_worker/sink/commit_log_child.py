@@ -2,7 +2,8 @@
 
 `test_commit_log` runs it, with files of text lines in place of Parquet. The sink is a folder or, where a file
 says so, a bucket that is the same folder to the tests. The log service is a folder with one checkpoint file
-for each shard. A shard's log group at cursor c is the line ``shard:c``.
+for each shard; `move` writes one as a person does. A shard's log group at cursor c is the
+line ``shard:c``.
 
 Run: ``python -m tests.loghub_worker.sink.commit_log_child`` reads lines with FOLDER, STEP and N, separated by
 tabs. For each it forks a worker that kills itself at the N-th time of STEP, and prints its exit status.
@@ -24,6 +25,7 @@ from loghub_worker.sink.bucket import Bucket
 from loghub_worker.sink.bucket_storage import BucketStorage
 from loghub_worker.sink.commit_log import CommitLog, SessionLostError, ShardIncarnation
 from loghub_worker.sink.folder_storage import FolderStorage
+from loghub_worker.sink.resumption import Origin
 from loghub_worker.sink.sink_credentials import SinkCredentials
 
 BEGIN, END, SHARDS = 100, 130, (0, 1)
@@ -81,23 +83,30 @@ class LineWorker:
     def incarnation(self, shard: int) -> ShardIncarnation:
         return ShardIncarnation(shard=shard, created=1)
 
-    def checkpoint(self, shard: int) -> int:
+    def checkpoint(self, shard: int) -> tuple[int, Origin]:
         path = self.checkpoints / str(shard)
-        return int(path.read_text()) if path.exists() else BEGIN
+        if not path.exists():
+            return BEGIN, Origin.NONE
+        cursor, *others = path.read_text().split()
+        return int(cursor), Origin[others[0]] if others else Origin.SAVED
 
     def assign(self, shards: Iterable[int]) -> None:
         for shard in shards:
             self.commit_log.open_shard(self.incarnation(shard))
-            checkpoint = self.checkpoint(shard)
+            checkpoint, origin = self.checkpoint(shard)
             self.at_step("checkpoint read")
-            position = self.commit_log.resume(self.incarnation(shard), checkpoint, confirm=self.confirm)
+            position = self.commit_log.resume(
+                self.incarnation(shard), checkpoint, confirm=self.confirm, origin=origin
+            )
             self.at_step("resumed")
             self.positions[shard] = position
             self.save(shard, position)
 
-    def resume(self, incarnation: ShardIncarnation, checkpoint: int, *, moved: bool = False) -> int:
+    def resume(
+        self, incarnation: ShardIncarnation, checkpoint: int, *, origin: Origin = Origin.UNKNOWN
+    ) -> int:
         self.commit_log.open_shard(incarnation)
-        return self.commit_log.resume(incarnation, checkpoint, confirm=self.confirm, moved=moved)
+        return self.commit_log.resume(incarnation, checkpoint, confirm=self.confirm, origin=origin)
 
     def confirm(self) -> None:
         if not self.may_commit():
@@ -134,6 +143,11 @@ class LineWorker:
         self.assign(SHARDS)
         while self.deliver():
             pass
+
+
+def move(folder: Path, shard: int, cursor: int, origin: Origin = Origin.MOVED) -> None:
+    """Move a checkpoint, as a person does; UNKNOWN: at a service that does not say so."""
+    (folder / "checkpoints" / str(shard)).write_text(f"{cursor} {origin.name}")
 
 
 def date_back(path: Path, age_s: float) -> None:

@@ -22,6 +22,7 @@ from loghub.sink_settings import DeltaSink as DeltaSettings
 from loghub_worker.sink.batch_sink import SinkOwner
 from loghub_worker.sink.delta import DeltaSink, make_delta_sink
 from loghub_worker.sink.range_claims import ShardIncarnation
+from loghub_worker.sink.resumption import Origin
 from loghub_worker.sink.sink_credentials import SinkCredentials
 
 GROUP_PATH = ("p", "l", "g")
@@ -51,13 +52,14 @@ def table_sink(
     at_step: Callable[[str], None] = lambda step: None,
     keys: Path | None = None,
     empty: EmptyResult | None = None,
+    group_path: tuple[str, str, str] = GROUP_PATH,
     **settings: Any,
 ) -> Any:
     """A sink that takes pyarrow tables, checked for the column ``id``."""
     sink: Any = make_delta_sink(
         DeltaSettings(path=path, **settings),
         SinkCredentials(keys),
-        SinkOwner(group_path=GROUP_PATH, consumer=name, scratch=scratch),
+        SinkOwner(group_path=group_path, consumer=name, scratch=scratch),
     )
     sink._write = partial(_write, sink)
     sink._table.at_step = at_step
@@ -81,10 +83,12 @@ def rows(shard: int, begin: int, end: int) -> pa.Table:
     return pa.table({"id": ids(shard, begin, end)})
 
 
-def opened(sink: Any, checkpoint: int, *, moved: bool = False, shard: ShardIncarnation = SHARD) -> int:
+def opened(
+    sink: Any, checkpoint: int, *, origin: Origin = Origin.SAVED, shard: ShardIncarnation = SHARD
+) -> int:
     """Open a shard; where it continues."""
     sink.open_shard(shard)
-    position: int = sink.resume(shard, checkpoint, confirm=lambda: None, moved=moved)
+    position: int = sink.resume(shard, checkpoint, confirm=lambda: None, origin=origin)
     return position
 
 

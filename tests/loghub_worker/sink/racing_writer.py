@@ -30,11 +30,11 @@ class RacingWriter(LineWorker):
     def save(self, shard: int, position: int) -> None:
         with (self.checkpoints / f"{shard}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if position > self.checkpoint(shard):
+            if position > self.checkpoint(shard)[0]:
                 part = self.checkpoints / f"{shard}.part"
                 part.write_text(str(position))
                 part.rename(self.checkpoints / str(shard))
-        self.commit_log.acknowledge(self.incarnation(shard), self.checkpoint(shard))
+        self.commit_log.acknowledge(self.incarnation(shard), self.checkpoint(shard)[0])
 
 
 def main(folder: Path, name: str, seed: str) -> None:

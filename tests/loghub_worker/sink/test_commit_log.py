@@ -26,6 +26,7 @@ from loghub_worker.sink.commit_log import (
 from loghub_worker.sink.file_formats import JSON
 from loghub_worker.sink.files import FilesSink, make_files_sink
 from loghub_worker.sink.folder_storage import FolderStorage
+from loghub_worker.sink.resumption import Origin
 from loghub_worker.sink.sink_credentials import NO_CREDENTIALS, SinkCredentials
 from tests.loghub_worker.sink.commit_log_child import (
     BEGIN,
@@ -39,6 +40,7 @@ from tests.loghub_worker.sink.commit_log_child import (
     date_back,
     delivered,
     everything,
+    move,
     storage_in,
 )
 from tests.loghub_worker.sink.in_turn import in_turn
@@ -63,10 +65,18 @@ GUARD_S = 120
 
 
 def leftovers(folder: Path) -> list[str]:
-    """The claims and decisions that remain, except for aborts."""
-    records_dir = folder / "sink" / "_loghub" / "p" / "l" / "g"
-    records = [*records_dir.glob("range-claims/*"), *records_dir.glob("batches/*")]
-    return [path.name for path in records if '"committed":false' not in path.read_text()]
+    """The claims and decisions that remain, except for aborts, and for the last claim of each shard."""
+    records = folder / "sink" / "_loghub" / "p" / "l" / "g"
+    claims = {path: json.loads(path.read_text()) for path in records.glob("range-claims/*")}
+    last = {
+        path: claim["batch"]
+        for path, claim in claims.items()
+        if any(row[3] == END and path.name.startswith(f"{row[0]}-1-{row[2]}-") for row in claim["ranges"])
+    }
+    assert len(last) == len(SHARDS), "the sink knows how far it has each shard"
+    decisions = [path for path in records.glob("batches/*") if path.stem not in last.values()]
+    left = [*(claims.keys() - last.keys()), *decisions]
+    return [path.name for path in left if '"committed":false' not in path.read_text()]
 
 
 @pytest.mark.long
@@ -141,7 +151,7 @@ def test_a_range_that_was_delivered_cannot_be_delivered_again(site: Path) -> Non
 def test_checkpoint_moved_back_on_purpose_delivers_again(site: Path) -> None:
     worker = LineWorker(site, "first")
     worker.run()
-    (site / "checkpoints" / "0").write_text(str(BEGIN + 3))
+    move(site, 0, BEGIN + 3)
     second = LineWorker(site, "second")
     second.assign((0,))
     assert second.positions == {0: BEGIN + 3}
@@ -158,7 +168,7 @@ def test_checkpoint_moved_to_the_begin_of_an_unsaved_batch_delivers_it_again(sit
     worker.deliver(save=False)
     commit_log, incarnation = worker.commit_log, worker.incarnation(0)
     assert worker.resume(incarnation, BEGIN) == BEGIN + GROUPS
-    assert worker.resume(incarnation, BEGIN, moved=True) == BEGIN
+    assert worker.resume(incarnation, BEGIN, origin=Origin.MOVED) == BEGIN
     shard_range = Range(0, BEGIN, BEGIN + GROUPS)
     (commit_log.stage("again")).mkdir(parents=True)
     commit_log.publish("again", [(incarnation, shard_range)], may_commit=lambda: True)
@@ -176,7 +186,7 @@ def test_checkpoint_moved_into_an_unsaved_range_delivers_again_from_there(site: 
     worker = LineWorker(site, "first")
     worker.assign((0,))
     worker.deliver(save=False)  # died before its checkpoint; then an operator moved it
-    (site / "checkpoints" / "0").write_text(str(BEGIN + 3))
+    move(site, 0, BEGIN + 3, Origin.UNKNOWN)
     second = LineWorker(site, "second")
     second.assign((0,))
     assert second.positions == {0: BEGIN + 3}

@@ -10,6 +10,7 @@ import pytest
 
 from loghub_worker.sink.commit_log import RangeTakenError
 from tests.loghub_worker.sink.commit_log_child import (
+    BEGIN,
     GROUPS,
     SHARDS,
     LineWorker,
@@ -103,8 +104,8 @@ def test_no_line_is_delivered_twice(site: Path, step: str, nth: int, batches: in
 
 @pytest.mark.parametrize("step", ["checkpoint read", "confirmed"])
 def test_a_shard_whose_claims_are_removed_while_it_is_opened_is_opened_again(site: Path, step: str) -> None:
-    """The first worker commits after its checks and acknowledges, and so removes the claims and the decision,
-    while the second has read the claims and the checkpoint of before."""
+    """The first worker commits after its checks and acknowledges, and so removes the claims and the decision
+    of the batch before, while the second has read these claims and the checkpoint of before."""
     reached, go_on, failures = threading.Event(), threading.Event(), []
 
     def at_step(name: str) -> None:
@@ -121,7 +122,7 @@ def test_a_shard_whose_claims_are_removed_while_it_is_opened_is_opened_again(sit
             second.deliver()
 
     def open_meanwhile(name: str) -> None:
-        if name == "openings checked" and not reached.is_set():
+        if name == "openings checked" and first.positions[0] > BEGIN and not reached.is_set():
             thread.start()
             assert reached.wait(GUARD_S)
 
@@ -129,6 +130,7 @@ def test_a_shard_whose_claims_are_removed_while_it_is_opened_is_opened_again(sit
     second = LineWorker(site, "second", at_step=at_step)
     thread = threading.Thread(target=open_shards, daemon=True)
     first.assign(SHARDS)
+    first.deliver(save=False)
     first.deliver()
     go_on.set()
     thread.join(GUARD_S)
@@ -170,7 +172,8 @@ def test_a_batch_from_before_its_shard_was_opened_again_is_not_delivered(site: P
     first.assign(SHARDS)
     service.holder = "second"
     second.assign(SHARDS)
-    second.deliver()
+    for _ in range(2):  # so that no claim is left from where the first worker's ranges begin
+        second.deliver()
     with pytest.raises(RangeTakenError, match="was opened by another worker"):
         first.deliver()
     second.run()
@@ -187,7 +190,8 @@ def test_openings_that_were_deleted_do_not_come_again(site: Path) -> None:
         first.storage.remove([f"openings/{opening}"])
     service.holder = "second"
     second.assign(SHARDS)
-    second.deliver()
+    for _ in range(2):  # so that no claim is left from where the first worker's ranges begin
+        second.deliver()
     with pytest.raises(RangeTakenError, match="was opened by another worker"):
         first.deliver()
     second.run()

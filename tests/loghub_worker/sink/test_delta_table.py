@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError
@@ -24,6 +25,7 @@ from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.delta_files import ABANDONED_S
 from loghub_worker.sink.range_claims import ShardIncarnation
+from loghub_worker.sink.resumption import Origin
 from tests.loghub_worker.sink import delta_child
 from tests.loghub_worker.sink.commit_log_child import date_back
 from tests.loghub_worker.sink.delta_child import BEGIN, END, SHARDS
@@ -73,6 +75,25 @@ def deliver(sink: Any, begin: int, end: int) -> None:
     batch = f"w-{secrets.token_hex(8)}"
     sink.write(rows(0, begin, end), batch)
     sink.publish(batch, (Range(0, begin, end),), lambda: True)
+
+
+def test_what_an_attempt_of_a_lost_executor_writes_late_is_not_in_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It opens its file after the job was committed, below Spark's own folder in the staging folder."""
+    sink = table_sink(str(tmp_path / "table"), tmp_path)
+    opened(sink, BEGIN)
+    write = sink._write
+
+    def write_late(result: Any, batch: str) -> None:
+        write(result, batch)
+        late = sink._files.stage(batch) / "_temporary" / "0" / "_temporary" / "attempt_1"
+        late.mkdir(parents=True)
+        pq.write_table(result, late / "part-00001.parquet")
+
+    monkeypatch.setattr(sink, "_write", write_late)
+    deliver(sink, BEGIN, END)
+    assert delivered(tmp_path / "table") == Counter(ids(0, BEGIN, END))
 
 
 def test_four_racing_writers_deliver_everything_once(tmp_path: Path) -> None:
@@ -173,7 +194,7 @@ def test_a_checkpoint_that_was_moved_back_is_delivered_again_once(tmp_path: Path
     deliver(before, 10, 20)
     deliver(before, 20, 30)
     for _ in range(2):
-        assert opened(after, 15, moved=True) == 15
+        assert opened(after, 15, origin=Origin.MOVED) == 15
     with pytest.raises(RangeTakenError):
         deliver(before, 30, 40)
     deliver(after, 15, 30)
@@ -190,8 +211,8 @@ def test_a_worker_that_stalls_while_it_moves_back_does_not_do_it_twice(tmp_path:
     slow, quick = (table_sink(str(table), tmp_path, name=name) for name in ("slow", "quick"))
     opened(slow, 10)
     deliver(slow, 10, 30)
-    with stalled(slow, step, checkpoint=10, moved=True) as raised:
-        assert opened(quick, 10, moved=True) == 10
+    with stalled(slow, step, checkpoint=10, origin=Origin.MOVED) as raised:
+        assert opened(quick, 10, origin=Origin.MOVED) == 10
         deliver(quick, 10, 30)
     assert [isinstance(error, OSError) for error in raised] == [True]
     assert opened(slow, 10) == 30
@@ -309,7 +330,7 @@ def test_positions_survive_a_checkpoint_of_the_log(tmp_path: Path) -> None:
     sink = table_sink(str(table), tmp_path)
     opened(sink, 10)
     deliver(sink, 10, 30)
-    opened(sink, 10, moved=True)
+    opened(sink, 10, origin=Origin.MOVED)
     sink._table._table.create_checkpoint()
     for commit in sorted(table.glob("_delta_log/*.json"))[:-1]:
         commit.unlink()

@@ -120,7 +120,7 @@ def test_rows_are_under_the_folders_of_their_values_once(kind: Any, make: Make, 
     assert resume(sink, 10) == 20
     sink.acknowledge(0, 20)
     left = {path.name for path in sink.out.glob("_loghub/*/*/*/*/*") if path.parent.name != "openings"}
-    assert left == {"w-0-again.json"}, "the record of the abort"
+    assert left == {"w-0-again.json", "w-0-first.json", "0-1-10-0"}, "the abort, and the last claim"
 
 
 def test_a_batch_of_many_partitions_is_completed_by_the_next_holder(

@@ -10,6 +10,7 @@ under the number that is the shard's at that moment. Two owners of one shard can
 
 import contextlib
 import re
+import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -64,20 +65,23 @@ class SqlCheckpointStore:
         paramstyle: Literal["qmark", "format", "pyformat"],
         table: str = "loghub_positions",
     ) -> None:
-        """`connect` returns a new connection, without autocommit; each thread has one of its own.
-        `paramstyle` is that of the driver: ``psycopg.paramstyle``, ``sqlite3.paramstyle``."""
+        """`connect` returns a new connection, without autocommit, which the first assignment tries; each
+        thread has one of its own. `paramstyle` is that of the driver: ``psycopg.paramstyle``,
+        ``sqlite3.paramstyle``."""
         if not IDENTIFIER.fullmatch(table):
             raise ValueError(f"table is {table!r}; it must be a plain name, with or without a schema")
         self._connect = connect
         self._mark = "?" if paramstyle == "qmark" else "%s"
         self._table = table
         self._local = threading.local()
+        self._has_transactions = False  # as far as was tried
 
     def acquire(self, shard: StoredShard, *, position: int) -> Owned:
         columns = "project, logstore, consumer_group, shard, created"
         name = self._table.rpartition(".")[2]
         with self._connection() as connection:
             self._create(connection, columns)
+            self._require_transactions(connection, columns)
             cursor = connection.cursor()
             cursor.execute(
                 f"INSERT INTO {self._table} ({columns}, position, fence)"  # noqa: S608 - a plain name
@@ -102,6 +106,31 @@ class SqlCheckpointStore:
                 f" PRIMARY KEY ({columns}))"
             )
             connection.commit()
+
+    def _require_transactions(self, connection: Any, columns: str) -> None:
+        """Raises `ValueError` if statements are committed one by one: what a consumer writes that has lost
+        its shard would then stay. Each driver says so in another way, if at all, so a row is written and
+        rolled back."""
+        if self._has_transactions:
+            return
+        trial = (f"trial of a rollback {secrets.token_hex(16)}",)
+        cursor = connection.cursor()
+        cursor.execute(
+            f"INSERT INTO {self._table} ({columns}, position, fence)"  # noqa: S608 - a plain name
+            f" VALUES ({self._mark}, '', '', 0, 0, 0, 0)",
+            trial,
+        )
+        connection.rollback()
+        where = f"FROM {self._table} WHERE project = {self._mark}"
+        cursor.execute(f"SELECT 1 {where}", trial)
+        if cursor.fetchall():
+            cursor.execute(f"DELETE {where}", trial)
+            raise ValueError(
+                "connect returned a connection that commits each statement by itself, so nothing would be"
+                " written exactly once: leave out autocommit=True of psycopg, isolation_level=None of"
+                " sqlite3, or isolation_level='AUTOCOMMIT' of SQLAlchemy"
+            )
+        self._has_transactions = True
 
     @contextmanager
     def transaction(self, owned: Owned, *, position: int) -> Iterator[Any]:

@@ -8,14 +8,15 @@ from http import HTTPStatus
 
 import structlog
 
-from loghub.client.port import LogHub, Position, ShardInfo
+from loghub.client.port import CheckpointInfo, LogHub, Position, ShardInfo
 from loghub.domain.hashrange import BadHashKey, HashRange
 from loghub.domain.shards import Shard, infer_parents
 from loghub.wire.errors import Code, LogHubError
 from loghub.worker_contract import first_position
-from loghub_worker.log_service import ConsumerIdentity, decode_cursor
+from loghub_worker.log_service import ConsumerIdentity, decode_cursor, encode_cursor
 from loghub_worker.membership.ports import ShardHistory, ShardSettings
 from loghub_worker.sink.range_claims import ShardIncarnation
+from loghub_worker.sink.resumption import Origin
 from loghub_worker.sink.shard_record import ShardRecord
 
 log = structlog.get_logger()
@@ -59,13 +60,23 @@ class ShardOpening:
         self.record.open_shard(incarnation)
         checkpoints = self._client.get_checkpoints(self._logstore, self._group, shard)
         last = next((c for c in checkpoints if c.shard == shard and c.cursor), None)
-        moved = last is not None and not last.consumer and self._client.has_extensions()
+        origin = self._origin(last)
+        moved = origin is Origin.MOVED
         cursor = last.cursor if last else self._first_cursor(shard)
         checkpoint = decode_cursor(cursor)
-        position = self.record.resume(incarnation, checkpoint, confirm=confirm, moved=moved)
+        position = self.record.resume(incarnation, checkpoint, confirm=confirm, origin=origin)
+        if last is None and position > checkpoint:
+            log.warning(
+                "the consumer group has no checkpoint of a shard that the sink has logs of, as if the group"
+                " was lost: the shard continues after them (docs/sinks.md 7)",
+                shard=shard,
+                start_position=cursor,
+                position=encode_cursor(position),
+            )
         position = max(position, self._oldest(shard, position))
         if self._history is not None:
-            is_first = self._is_initial(shard) and (last is None or self._is_unread(shard, position))
+            is_unread = position == checkpoint if last is None else self._is_unread(shard, position)
+            is_first = self._is_initial(shard) and is_unread
             position = self._history.continue_at(
                 incarnation, position, is_first=is_first and not moved, moved=moved
             )
@@ -76,6 +87,13 @@ class ShardOpening:
             save(position)
         self.record.acknowledge(shard, position)
         return position
+
+    def _origin(self, last: CheckpointInfo | None) -> Origin:
+        if last is None:
+            return Origin.NONE
+        if not self._client.has_extensions():
+            return Origin.UNKNOWN
+        return Origin.SAVED if last.consumer else Origin.MOVED
 
     def _is_initial(self, shard: int) -> bool:
         return self._last_initial_shard is None or shard <= self._last_initial_shard

@@ -4,7 +4,8 @@ A pipeline sees the logs of one micro-batch, and how many that are is an acciden
 count(*) FROM logs GROUP BY status`` therefore writes one count per status and micro-batch, and nothing in
 the sink says so. Such operations are looked up in the plan that Spark makes of the user's query or
 function, since they have many spellings. What is done to other tables, or within one log, is allowed; only
-the rows of another table may not reach the sink without a log, since they would with each micro-batch."""
+the rows of another table may not reach the sink without a log, since they would with each micro-batch, and
+nor may those of a query that reads no logs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -49,8 +50,18 @@ KEEP_LEFT = ("LEFT OUTER", "FULL OUTER", "LEFT SEMI", "LEFT ANTI")
 
 
 def refuse_per_batch(result: DataFrame) -> None:
-    """Raise `FatalError` ``InvalidPipeline`` if the rows depend on which logs share a micro-batch."""
-    operations = per_batch_operations(result)
+    """Raise `FatalError` ``InvalidPipeline`` if the rows depend on which logs share a micro-batch, or come
+    from no log at all."""
+    walk = PlanWalk.of(result)
+    operations = sorted(walk.found)
+    if not walk.is_of_logs and not operations:
+        raise FatalError(
+            "InvalidPipeline",
+            "the rows do not come from the view logs, so the sink would get them again with each micro-batch:"
+            " select from logs. If a function takes the logs out of Spark, by rdd, collect or toPandas, the"
+            " plan does not show what becomes of them: set pipeline.perBatch: true if its rows are of the"
+            " logs of one micro-batch",
+        )
     if operations:
         raise FatalError(
             "InvalidPipeline",
@@ -84,6 +95,7 @@ class PlanWalk:
     def __init__(self) -> None:
         self.found: set[str] = set()
         self.stateful: set[str] = set()
+        self.is_of_logs = False  # whether the rows come from logs
         self.deduplications: list[Any] = []  # the nodes
         self._definitions: dict[int, bool] = {}  # of WITH: whether each reads logs
 
@@ -91,7 +103,7 @@ class PlanWalk:
     def of(result: DataFrame) -> "PlanWalk":
         """The walk through the plan of these rows."""
         walk = PlanWalk()
-        walk.reads_logs(result._jdf.queryExecution().analyzed())
+        walk.is_of_logs = walk.reads_logs(result._jdf.queryExecution().analyzed())
         return walk
 
     def reads_logs(self, node: Any) -> bool:
@@ -106,6 +118,8 @@ class PlanWalk:
             return self._definitions[node.cteId()]
         if not sources:
             return set(SCHEMA.names) <= {column.name() for column in items(node.output())}
+        if name == "WithCTE":
+            return sources[-1]  # a definition that the query does not refer to gives no rows
         if name == "CTERelationDef":
             self._definitions[node.id()] = any(sources)
         elif "Join" in name and sum(sources) > 1:

@@ -39,7 +39,7 @@ from loghub_worker.query.cluster_error import ClusterError
 from loghub_worker.query.computed_rows import ComputedRows
 from loghub_worker.query.query_settings import QuerySettings
 from loghub_worker.query.spark_master import is_remote, require_application
-from loghub_worker.query.transform import Transform, empty_logs
+from loghub_worker.query.transform import PipelineError, Transform, empty_logs
 from loghub_worker.sink.batch_sink import BatchSink, WritesFiles, require_rows
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.logstore import FORMAT
@@ -150,7 +150,7 @@ class QueryRunner:
         try:
             self._query = self._start_query()
             self._query.awaitTermination()
-        except SPARK_ERRORS as error:
+        except (*SPARK_ERRORS, PipelineError) as error:
             if not self._stop.is_set():
                 self._after_failure(error)
         finally:

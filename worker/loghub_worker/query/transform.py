@@ -1,6 +1,7 @@
 """The user's part of a batch: an SQL query or a Python function that turns logs into rows for the sink.
 
-It is checked once, with no logs, before the worker joins its group.
+It is checked once, with no logs, before the worker joins its group. Each batch must have the columns that it
+returned then (`loghub_worker.query.checked_columns`).
 """
 
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from loghub.worker_contract import CopyPipeline, Pipeline, PythonPipeline, SqlPipeline
 from loghub_worker.failure.outage import decisive
 from loghub_worker.fatal_error import FatalError
+from loghub_worker.query.checked_columns import Columns, difference
 from loghub_worker.query.spark_session import invalid
 from loghub_worker.query.used_columns import VIEW, as_view, used_columns
 from loghub_worker.source.arrow_decoder import EVERYTHING, SCHEMA, Selection
@@ -21,14 +23,16 @@ from loghub_worker.user_code import import_named, user_message
 
 
 class PipelineError(Exception):
-    """The user's function raised an error, or returned no DataFrame; the message is the function's own."""
+    """The user's function raised an error, or returned no DataFrame, or the columns of a batch are not those
+    that were checked."""
 
 
 class Transform(Protocol):
     """Turns the logs of a batch into the rows for the sink."""
 
     def __call__(self, logs: DataFrame) -> DataFrame:
-        """The rows, which may be computed later."""
+        """The rows, which may be computed later. Raises `PipelineError` if they have other columns than those
+        that were checked."""
 
     def check(self, empty: DataFrame) -> DataFrame:
         """The rows of no logs. Raises `FatalError` ``InvalidPipeline`` for an error that retries do not
@@ -39,14 +43,40 @@ class Transform(Protocol):
         """What it needs of the logs. Known once it was checked."""
 
 
+class _Checked:
+    """The columns that the pipeline returned when it was checked; any before that."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._columns: Columns | None = None
+
+    def note(self, rows: DataFrame) -> DataFrame:
+        self._columns = rows.dtypes
+        return rows
+
+    def require(self, rows: DataFrame) -> DataFrame:
+        found = None if self._columns is None else difference(self._columns, rows.dtypes)
+        if found is not None:
+            raise PipelineError(
+                f"{self._name} returned other columns than with no logs, with which it was checked: {found}."
+                " Name the columns and their types, so that they do not depend on the logs, or on a table"
+                " that changes; for another set of columns, restart the workers"
+            )
+        return rows
+
+
 class SqlTransform:
     """A query over the view `logs`."""
 
     def __init__(self, text: str) -> None:
         self._text = text
+        self._checked = _Checked("the query")
         self.selection = EVERYTHING
 
     def __call__(self, logs: DataFrame) -> DataFrame:
+        return self._checked.require(self._rows(logs))
+
+    def _rows(self, logs: DataFrame) -> DataFrame:
         view = logs if logs.columns == SCHEMA.names else as_view(logs, self.selection)
         view.createOrReplaceTempView(VIEW)
         return logs.sparkSession.sql(self._text)
@@ -55,7 +85,7 @@ class SqlTransform:
         try:
             # Only a query is allowed: the check itself would execute a statement, and so would each batch.
             empty.sparkSession._jsparkSession.sessionState().sqlParser().parseQuery(self._text)
-            rows = self(empty)
+            rows = self._checked.note(self._rows(empty))
             self.selection = used_columns(empty.sparkSession, self._text)
             return rows
         except SPARK_ERRORS as error:
@@ -83,10 +113,14 @@ class PythonTransform:
         self._name = name
         self._function = function
         self._code = code
+        self._checked = _Checked(name)
         # The function may persist its logs and cannot release them: the rows are computed after it returns.
         self._previous: DataFrame | None = None
 
     def __call__(self, logs: DataFrame) -> DataFrame:
+        return self._checked.require(self._rows(logs))
+
+    def _rows(self, logs: DataFrame) -> DataFrame:
         if self._previous is not None:
             self._previous.unpersist()
         self._previous = logs
@@ -102,7 +136,7 @@ class PythonTransform:
 
     def check(self, empty: DataFrame) -> DataFrame:
         try:
-            return self(empty)
+            return self._checked.note(self._rows(empty))
         except PipelineError as error:
             raise FatalError("InvalidPipeline", str(error)) from error
         except SPARK_ERRORS as error:

@@ -4,7 +4,7 @@
 """
 
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import msgspec
@@ -15,7 +15,7 @@ from loghub_worker.sink.log_storage import DamagedRecordError, LogStorage, decod
 log = structlog.get_logger()
 
 FOLDER = "batches"
-REMEMBERED = 1024  # decisions of this process's own batches, so that an acknowledgement need not read them
+REMEMBERED = 1024  # decisions to commit, so that an acknowledgement need not read them
 
 
 class BatchDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class BatchDecisions:
     def __init__(self, storage: LogStorage) -> None:
         self._storage = storage
         self._lock = threading.Lock()
-        self._made: dict[str, BatchDecision] = {}
+        self._known: dict[str, BatchDecision] = {}
 
     def make(self, batch: str, decision: BatchDecision, *, names_in: str | None = None) -> BatchDecision:
         """Make this decision unless one was made; the names of the records in `names_in` are durable before.
@@ -45,12 +45,15 @@ class BatchDecisions:
             (content,) = create_as([name])
         self.flush()
         in_effect = decode_json(self._storage, name, content, BatchDecision)
-        if in_effect.committed:
-            with self._lock:
-                self._made[batch] = in_effect
-                if len(self._made) > REMEMBERED:
-                    del self._made[next(iter(self._made))]
+        self._remember({batch: in_effect})
         return in_effect
+
+    def _remember(self, decisions: Mapping[str, BatchDecision]) -> None:
+        """Those to commit, which are read again when their claims are acknowledged."""
+        with self._lock:
+            self._known |= {batch: one for batch, one in decisions.items() if one.committed}
+            while len(self._known) > REMEMBERED:
+                del self._known[next(iter(self._known))]
 
     def flush(self) -> None:
         """Make all decisions durable, also those of others."""
@@ -60,16 +63,18 @@ class BatchDecisions:
         """Those of the decisions that were made."""
         names = {_name(batch): batch for batch in batches}
         contents = self._storage.read(names.keys())
-        return {
+        found = {
             names[name]: decode_json(self._storage, name, content, BatchDecision)
             for name, content in contents.items()
         }
+        self._remember(found)
+        return found
 
     def known(self, batches: Iterable[str]) -> dict[str, BatchDecision]:
-        """The same, of which this process's own are remembered."""
+        """The same, of which those are remembered that this process has made or read."""
         wanted = list(batches)
         with self._lock:
-            decisions = {batch: self._made[batch] for batch in wanted if batch in self._made}
+            decisions = {batch: self._known[batch] for batch in wanted if batch in self._known}
         return decisions | self.read([batch for batch in wanted if batch not in decisions])
 
     def remove(self, batches: Collection[str]) -> None:
@@ -77,7 +82,7 @@ class BatchDecisions:
         self._storage.remove([_name(batch) for batch in batches])
         with self._lock:
             for batch in batches:
-                self._made.pop(batch, None)
+                self._known.pop(batch, None)
 
     def remove_aborts(self, *, older_than_s: float, now_unix_s: float) -> list[str]:
         """Remove the aborts of this age. Return the batches of this age that are committed."""

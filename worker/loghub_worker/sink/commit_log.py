@@ -28,8 +28,9 @@ is past it. A claim that is removed after it was found says nothing any more: it
 and the checkpoint be that of before, so the shard is opened once more. Staged files are deleted only if the
 decision that is in effect is an abort, or by a writer that has never tried to commit.
 
-Claims are removed only before the service's checkpoint, where they have no meaning any more. At or after the
-checkpoint, an attempt is never undone. A process that stalls between reading and acting, and continues when
+Claims are removed only before the service's checkpoint. The last of them that was committed stays, with its
+decision: it says how far the sink has the shard, should the checkpoint be lost. At or after the checkpoint,
+an attempt is never undone. A process that stalls between reading and acting, and continues when
 others have moved on, can therefore only abort what was undecided when it read, or try for an attempt that was
 made in the meantime, and fail. A range that must be delivered again, since the checkpoint was moved back on
 purpose, gets one more attempt, of a batch that never commits.
@@ -50,6 +51,7 @@ from loghub_worker.sink.claim_removals import ClaimRemovals
 from loghub_worker.sink.log_storage import CreateRecords, LogStorage
 from loghub_worker.sink.range_claims import FOLDER as CLAIMS
 from loghub_worker.sink.range_claims import Attempt, ClaimFile, RangeClaims, ShardIncarnation, claim_name
+from loghub_worker.sink.resumption import Origin, continues_at, delivered_until
 from loghub_worker.sink.shard_openings import ShardOpenings
 
 __all__ = ["CommitLog", "RangeTakenError", "SessionLostError", "ShardIncarnation"]
@@ -234,11 +236,10 @@ class CommitLog:
         checkpoint: int,
         *,
         confirm: Callable[[], None],
-        moved: bool = False,
+        origin: Origin = Origin.SAVED,
     ) -> int:
-        """Where a shard continues: at its checkpoint, or at the end of what was committed from exactly there
-        on and is not yet in the checkpoint; with `moved` (the checkpoint was moved on purpose) at the
-        checkpoint, whatever was committed. Only for the consumer that holds the shard: `confirm` raises if it
+        """Where a shard continues, by what was committed of it and by the checkpoint
+        (`loghub_worker.sink.resumption`). Only for the consumer that holds the shard: `confirm` raises if it
         no longer holds the shard, or has not held it ever since it was opened (`open_shard`). Raises
         `OSError`, also if another worker acknowledges a checkpoint meanwhile."""
         claims = self._found.pop(incarnation)
@@ -250,11 +251,9 @@ class CommitLog:
         self._require_claims(incarnation, [last for last in claims.values() if last.batch not in committed])
         ends = {begin: last.end for begin, last in claims.items() if last.batch in committed}
         self._at_step("settled")
-        position = checkpoint
-        while position in ends and not moved:
-            position = ends.pop(position)
-        for begin in ends:
-            if begin >= checkpoint:  # left over from before the checkpoint was moved on purpose
+        position = continues_at(delivered_until(ends, checkpoint, origin), checkpoint, origin)
+        for begin, end in ends.items():
+            if end > position:  # left over from before the checkpoint was moved on purpose
                 self._allow_redelivery(incarnation, begin, claims[begin].number + 1)
         return position
 
@@ -280,10 +279,13 @@ class CommitLog:
                 self._at_step("redelivery allowed")
 
     def acknowledge(self, incarnation: ShardIncarnation, checkpoint: int) -> None:
-        """The service has this checkpoint: remove the claims before it, which are no longer needed."""
-        attempts = self._claims.before(incarnation, checkpoint)
-        if not attempts:
+        """The service has this checkpoint: remove the claims before it, which are no longer needed, except
+        for the last one that was committed."""
+        before = self._claims.before(incarnation, checkpoint)
+        if not before:
             return
+        last = self._last_committed(before)
+        attempts = [attempt for attempt in before if attempt != last]
         removed: dict[str, list[str]] = {}
         for attempt in attempts:
             removed.setdefault(attempt.batch, []).append(claim_name(incarnation, attempt))
@@ -292,6 +294,15 @@ class CommitLog:
             self._at_step("files flushed")
             self._claims.remove(incarnation, attempts)
         self._forget_unclaimed(last_removed)
+
+    def _last_committed(self, attempts: Collection[Attempt]) -> Attempt | None:
+        """The last of these attempts, which are in ascending order, of which the batch is committed."""
+        in_effect = {attempt.begin: attempt for attempt in attempts}
+        for attempt in reversed(in_effect.values()):
+            decision = self._decisions.known([attempt.batch]).get(attempt.batch)
+            if decision is not None and decision.committed:
+                return attempt
+        return None
 
     def _flush_files(self) -> None:
         """Make durable what this process has moved, or has found moved, since it was called last."""

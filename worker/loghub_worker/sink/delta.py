@@ -36,9 +36,10 @@ from loghub_worker.sink.delta_statistics import file_statistics
 from loghub_worker.sink.delta_table import AddedFile, Table
 from loghub_worker.sink.exclusive_files import require_folder
 from loghub_worker.sink.executor_files import ExecutorFiles
-from loghub_worker.sink.log_storage import FOLDER
+from loghub_worker.sink.log_storage import FOLDER, data_files
 from loghub_worker.sink.partition_columns import NULL_PARTITION, partitioning
 from loghub_worker.sink.range_claims import ShardIncarnation
+from loghub_worker.sink.resumption import Origin
 from loghub_worker.sink.sink_credentials import SinkCredentials
 from loghub_worker.sink.volume import writing_to
 
@@ -155,13 +156,18 @@ class DeltaSink:
         self._positions[shard] = position
 
     def resume(
-        self, shard: ShardIncarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
+        self,
+        shard: ShardIncarnation,
+        checkpoint: int,
+        *,
+        confirm: Callable[[], None],
+        origin: Origin = Origin.SAVED,
     ) -> int:
         # The position is the one that was found before the checkpoint was requested: a worker that has
         # delivered something since then has changed it, and moving the shard back then fails.
         found = self._positions[shard]
         confirm()
-        resumed = resumption(found, checkpoint, moved=moved)
+        resumed = resumption(found, checkpoint, origin)
         if resumed.after is not None:
             move = Move(shard=shard, before=found, after=resumed.after)
             try:
@@ -184,9 +190,7 @@ class DeltaSink:
         stage = self._files.stage(batch)
         staged: list[StagedFile] = []
         total = 0
-        for path in sorted(stage.rglob("*.parquet")):
-            if path.name.startswith(("_", ".")):
-                continue  # Spark's own
+        for path in data_files(stage):
             rows, stats = file_statistics(path)
             total += rows
             if rows:

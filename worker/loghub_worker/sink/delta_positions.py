@@ -29,6 +29,7 @@ last batch with the old ones; the membership prevents that as long as its clock 
 from dataclasses import dataclass
 
 from loghub_worker.sink.range_claims import ShardIncarnation
+from loghub_worker.sink.resumption import Origin, continues_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,19 +57,16 @@ class Resumption:
     after: TablePosition | None = None
 
 
-def resumption(found: TablePosition, checkpoint: int, *, moved: bool) -> Resumption:
-    """Where a shard continues whose position in the table is `found`. `moved`: the checkpoint was moved on
-    purpose.
+def resumption(found: TablePosition, checkpoint: int, origin: Origin) -> Resumption:
+    """Where a shard continues whose position in the table is `found`.
 
-    The table is ahead of the checkpoint if a worker ended between a commit and its checkpoint, and behind it
-    if there were no rows, or the checkpoint was moved forward. A checkpoint that was moved back must be in
-    the table before it is saved under a worker's name: from then on nothing else tells the next worker.
+    A checkpoint that was moved back must be in the table before it is saved under a worker's name: from then
+    on nothing else tells the next worker.
     """
-    if found.end is None or found.end <= checkpoint:
-        return Resumption(cursor=checkpoint)
-    if moved:
-        return Resumption(cursor=checkpoint, after=TablePosition(end=checkpoint, turns=found.turns + 1))
-    return Resumption(cursor=found.end)
+    cursor = continues_at(found.end, checkpoint, origin)
+    if found.end is None or found.end <= cursor:
+        return Resumption(cursor=cursor)
+    return Resumption(cursor=cursor, after=TablePosition(end=cursor, turns=found.turns + 1))
 
 
 def delivered(before: TablePosition, *, begin: int, end: int) -> TablePosition | None:

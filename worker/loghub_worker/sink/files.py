@@ -21,6 +21,7 @@ from loghub_worker.sink.file_sizes import DEFAULT_TARGET_BYTES, RowSize, files_t
 from loghub_worker.sink.folder_storage import RECORDS, EarlierLayoutError, FolderStorage
 from loghub_worker.sink.log_storage import LogStorage, data_files
 from loghub_worker.sink.partition_columns import partitioning, require_few_partitions
+from loghub_worker.sink.resumption import Origin
 from loghub_worker.sink.sink_credentials import SinkCredentials
 from loghub_worker.sink.task_files import WrittenFile
 from loghub_worker.sink.volume import writing_to
@@ -96,9 +97,14 @@ class FilesSink:
         self._commit_log.open_shard(shard)
 
     def resume(
-        self, shard: ShardIncarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
+        self,
+        shard: ShardIncarnation,
+        checkpoint: int,
+        *,
+        confirm: Callable[[], None],
+        origin: Origin = Origin.SAVED,
     ) -> int:
-        return self._commit_log.resume(shard, checkpoint, confirm=confirm, moved=moved)
+        return self._commit_log.resume(shard, checkpoint, confirm=confirm, origin=origin)
 
     def write(self, result: DataFrame, batch: str) -> int:
         if self._executors is None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from loghub_worker.sink.range_claims import ShardIncarnation
+from loghub_worker.sink.resumption import Origin
 
 
 class ShardRecord(Protocol):
@@ -16,9 +17,14 @@ class ShardRecord(Protocol):
         """This consumer was assigned the shard. Called before its checkpoint is requested."""
 
     def resume(
-        self, shard: ShardIncarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
+        self,
+        shard: ShardIncarnation,
+        checkpoint: int,
+        *,
+        confirm: Callable[[], None],
+        origin: Origin = Origin.SAVED,
     ) -> int:
-        """Where the shard continues, given the service's checkpoint and whether that was `moved` on purpose.
+        """Where the shard continues, given the service's checkpoint and who has set it.
         `confirm` is called before anything is changed; it raises if the shard was lost since it was
         opened."""
 
@@ -38,7 +44,7 @@ class NoRecord:
         checkpoint: int,
         *,
         confirm: Callable[[], None],
-        moved: bool = False,  # noqa: ARG002
+        origin: Origin = Origin.SAVED,  # noqa: ARG002
     ) -> int:
         """The checkpoint."""
         confirm()

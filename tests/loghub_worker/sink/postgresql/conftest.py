@@ -1,10 +1,13 @@
 """One PostgreSQL for the tests of its sink, and an empty database for each test."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.loghub_worker.sink.postgresql.line_worker import CREATE, LineWorker
 from tests.postgresql_server import (
     DATABASE,
     USER,
@@ -30,3 +33,15 @@ def server(shared_server: PostgresqlServer) -> PostgresqlServer:
 @pytest.fixture
 def credentials(tmp_path: Path) -> Path:
     return write_credentials(tmp_path / "sink-credentials")
+
+
+@pytest.fixture
+def worker(server: PostgresqlServer, credentials: Path, tmp_path: Path) -> Callable[..., LineWorker]:
+    """Makes workers that deliver lines to a table, each with a name of its own."""
+    server.execute(CREATE, user=USER)
+    names = count()
+
+    def make(port: int = server.port, **options: Any) -> LineWorker:
+        return LineWorker(tmp_path, port, credentials, f"w-{next(names)}", **options)
+
+    return make

@@ -12,9 +12,8 @@ import pytest
 
 from loghub.sink_settings import PostgresqlSink
 from loghub_worker.batch_plan import Range
-from loghub_worker.failure.skip_limits import Cause
 from loghub_worker.query.batch_errors import failure_of, is_outage
-from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError, SinkUnreachableError
+from loghub_worker.sink.batch_sink import InvalidSinkError, SinkUnreachableError
 from loghub_worker.sink.commit_log import RangeTakenError
 from loghub_worker.sink.postgresql.table_sink import make_table_sink
 from loghub_worker.sink.sink_credentials import SinkCredentials
@@ -40,12 +39,6 @@ from tests.postgresql_server import (
 pytestmark = pytest.mark.long  # each test has a database of a real server
 
 FIRST = (Range(0, BEGIN, BEGIN + 10),)
-
-
-@pytest.fixture
-def worker(server: PostgresqlServer, credentials: Path, tmp_path: Path) -> Callable[..., LineWorker]:
-    server.execute(CREATE, user=USER)
-    return lambda port=server.port, **options: LineWorker(tmp_path, port, credentials, "w-0", **options)
 
 
 def start(settings: PostgresqlSink, credentials: Path | None) -> None:
@@ -342,56 +335,3 @@ def test_without_credentials_the_sink_is_invalid(server: PostgresqlServer, tmp_p
     for folder in (None, tmp_path):
         with pytest.raises(InvalidSinkError, match="the sink needs 'password'"):
             start(sink_settings(server.port), folder)
-
-
-REFUSED = {
-    "a NUL character": ("ALTER TABLE lines ADD other text", "x\0y", "NUL, or is not valid UTF-8: change it"),
-    "a violated constraint": (
-        "ALTER TABLE lines ADD CHECK (line <> 'bad')",
-        "bad",
-        "violates check constraint",
-    ),
-    "a constraint that is checked at the end": (
-        "ALTER TABLE lines ADD UNIQUE (line) DEFERRABLE INITIALLY DEFERRED; INSERT INTO lines VALUES ('bad')",
-        "bad",
-        "duplicate key value",
-    ),
-    "another type": (
-        "ALTER TABLE lines ALTER line TYPE integer USING 0",
-        "bad",
-        "invalid input syntax .*line",
-    ),
-    "a text that is too long": ("ALTER TABLE lines ALTER line TYPE varchar(2)", "bad", "value too long"),
-    "a trigger that refuses": (
-        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
-        " $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;"
-        " CREATE TRIGGER t BEFORE INSERT ON lines FOR EACH ROW EXECUTE FUNCTION refuse()",
-        "bad",
-        "not this one",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_rows_that_the_table_refuses_are_a_failure_of_those_logs(
-    worker: Callable[..., LineWorker], server: PostgresqlServer, case: str
-) -> None:
-    """So the failure policy decides about them, and the worker goes on."""
-    prepare, text, message = REFUSED[case]
-    server.execute(prepare)
-    one = worker()
-    one.assign((0,))
-    before = delivered(server).total()
-
-    def deliver() -> None:
-        one.sink.copy("bad", one.copy_statement, arrow([text]))
-        one.sink.publish("bad", FIRST, lambda: True)
-
-    with pytest.raises(RowsRejectedError, match=message) as caught:
-        deliver()
-    one.sink.abort("bad")
-    assert not is_outage(caught.value)
-    assert failure_of(caught.value).cause is Cause.REJECTED
-    assert delivered(server).total() == before
-    # A batch that only skips it is committed.
-    one.sink.publish("skipped", FIRST, lambda: True)

@@ -260,3 +260,17 @@ def test_a_batch_that_is_cancelled_ends_in_spark_and_in_the_database(
     sink.abort("b")
     assert failure_of(caught.value).cause is Cause.UNAVAILABLE
     assert sink.write(rows, "c") == 4
+
+
+def test_a_trigger_that_refuses_a_statement_without_rows_makes_the_sink_invalid(
+    spark: SparkSession, server: PostgresqlServer, credentials: Path
+) -> None:
+    """Nothing is skipped because of it, and a worker says so when it starts."""
+    server.execute(
+        'CREATE TABLE "Rows" (id bigint); CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS'
+        " $$ BEGIN RAISE EXCEPTION 'closed on Sundays' USING ERRCODE = 'LG001'; END $$;"
+        ' CREATE TRIGGER t BEFORE INSERT ON "Rows" EXECUTE FUNCTION refuse()',
+        user=USER,
+    )
+    with pytest.raises(InvalidSinkError, match=r"a batch without rows fails: .*closed on Sundays"):
+        sink_of(server, credentials).check(spark.range(0))

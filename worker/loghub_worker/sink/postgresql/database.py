@@ -27,9 +27,13 @@ LOCK_TIMEOUT_S = 10
 # A worker that is paused while it holds the lock of a shard loses it after this time.
 IDLE_TIMEOUT_S = 30
 _SYSTEM_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
-# Classes of errors, and single ones, that are due to the rows: data exceptions, violated constraints, two
-# rows for one place, limits such as the size of an index entry, and errors that a trigger raises.
-_OF_ROWS = ("22", "23", "21", "54", "P0001")
+# Classes of errors, and single ones, that are due to the database and not to the rows: the connection, a
+# transaction that is read-only or has failed, the login, a database, schema, table or right that is
+# missing, a deadlock, resources, a lock, an operator's intervention, the system, the configuration, the
+# server of a foreign partition, damaged data. No list has what a trigger may raise: PL/pgSQL takes any code.
+_OUTAGES = (
+    "08", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58", "F0", "HV", "XX001", "XX002",
+)  # fmt: skip
 _CANCELLED = "57014"
 _CHARACTER = (
     "a text has a character that the database cannot store, such as NUL, or is not valid UTF-8: change it in"
@@ -104,16 +108,17 @@ class Database:
             close(connection)
 
     def translated(
-        self, error: psycopg.Error, *, of_rows: bool = False
+        self, error: psycopg.Error, *, with_rows: bool = False
     ) -> RowsRejectedError | SinkUnreachableError:
-        """The error of the sink that an error of the database is. `of_rows`: of a statement that takes the
-        longer the more rows there are, so that fewer of them may succeed where it took too long."""
+        """The error of the sink that an error of the database is. `with_rows`: of a statement that writes the
+        rows of a batch. It takes the longer the more there are, so fewer may succeed where it took too
+        long."""
         code, message = error.sqlstate, _one_line(error.diag.message_primary or str(error))
         if place := _one_line(error.diag.context or ""):
             message = f"{message} ({place})"
         if code in _ADVICE:
             message = f"{message}: {_ADVICE[code]}"
-        if code is not None and (code.startswith(_OF_ROWS) or (of_rows and code == _CANCELLED)):
+        if with_rows and code is not None and (not code.startswith(_OUTAGES) or code == _CANCELLED):
             return RowsRejectedError(f"{self} refuses the rows: {message}")
         return SinkUnreachableError(f"{self}: {message}")
 

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from loghub.sink_settings import PostgresqlSink
 from loghub_worker.batch_plan import Range
+from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError
 from loghub_worker.sink.postgresql.arrow_stream import arrow_batches
 from loghub_worker.sink.postgresql.columns import copied
 from loghub_worker.sink.postgresql.database import Database
@@ -17,6 +18,7 @@ from loghub_worker.sink.postgresql.delivered_ranges import DeliveredRanges
 from loghub_worker.sink.postgresql.table import Table
 from loghub_worker.sink.postgresql.transactions import Transactions
 from loghub_worker.sink.range_claims import ShardIncarnation
+from loghub_worker.sink.resumption import Origin
 from loghub_worker.sink.sink_credentials import SinkCredentials
 
 _CHECK = "check"  # the name of a batch that is always aborted
@@ -41,6 +43,8 @@ class TableSink:
             self._table.check_columns(connection, empty.schema)
         try:
             self.write(empty, _CHECK)
+        except RowsRejectedError as error:  # of a trigger that runs once for a statement
+            raise InvalidSinkError(f"a batch without rows fails: {error}") from error
         finally:
             self.abort(_CHECK)
 
@@ -48,9 +52,14 @@ class TableSink:
         self._transactions.open_shard(shard)
 
     def resume(
-        self, shard: ShardIncarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
+        self,
+        shard: ShardIncarnation,
+        checkpoint: int,
+        *,
+        confirm: Callable[[], None],
+        origin: Origin = Origin.SAVED,
     ) -> int:
-        return self._transactions.resume(shard, checkpoint, confirm=confirm, moved=moved)
+        return self._transactions.resume(shard, checkpoint, confirm=confirm, origin=origin)
 
     def write(self, result: DataFrame, batch: str) -> int:
         rows = result.select([copied(field) for field in result.schema.fields])

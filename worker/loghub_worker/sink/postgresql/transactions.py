@@ -23,6 +23,7 @@ from loghub_worker.sink.postgresql.arrow_csv import csv_of
 from loghub_worker.sink.postgresql.database import Database, close
 from loghub_worker.sink.postgresql.delivered_ranges import Connection, DeliveredRanges
 from loghub_worker.sink.range_claims import ShardIncarnation
+from loghub_worker.sink.resumption import Origin, continues_at, delivered_until
 
 log = structlog.get_logger()
 
@@ -70,16 +71,19 @@ class Transactions:
         self._found[shard] = dict(found)
 
     def resume(
-        self, shard: ShardIncarnation, checkpoint: int, *, confirm: Callable[[], None], moved: bool = False
+        self,
+        shard: ShardIncarnation,
+        checkpoint: int,
+        *,
+        confirm: Callable[[], None],
+        origin: Origin = Origin.SAVED,
     ) -> int:
         ends = self._found.pop(shard)
         confirm()
         self._at_step("confirmed")
-        position = checkpoint
-        while position in ends and not moved:
-            position = ends.pop(position)
+        position = continues_at(delivered_until(ends, checkpoint, origin), checkpoint, origin)
         # Left from before the checkpoint was moved back on purpose: these are delivered again.
-        again = [begin for begin in ends if begin >= checkpoint]
+        again = [begin for begin, end in ends.items() if end > position]
         if again:
             self._allow_redelivery(shard, again)
         return position
@@ -113,7 +117,7 @@ class Transactions:
                 self._at_step("copied")
                 return max(cursor.rowcount, 0)
         except psycopg.Error as error:
-            raise self._database.translated(error, of_rows=True) from error
+            raise self._database.translated(error, with_rows=True) from error
 
     def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
         pairs = sorted(((self._incarnation(one.shard), one) for one in ranges), key=lambda pair: pair[1])
@@ -161,7 +165,7 @@ class Transactions:
             is_answered = error.diag.severity_nonlocalized == "ERROR"
             self._disconnect()
             if is_answered or not self._is_committed(batch, pairs):
-                raise self._database.translated(error) from error
+                raise self._database.translated(error, with_rows=True) from error
             log.warning("the reply to COMMIT was lost; the batch is committed", batch=batch)
         self._batch = ""
 
