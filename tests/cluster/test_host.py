@@ -10,7 +10,7 @@ import pytest
 from tests.cluster import paths, require
 from tests.cluster.ip_family import FAMILIES, IPV4, IPV6, IpFamily
 
-GUARD_S = 60.0
+GUARD_S = 120.0
 ISOLATED = ("unshare", "--map-root-user", "--net")
 _STORY = """
 import json, socket, subprocess, sys

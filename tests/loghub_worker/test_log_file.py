@@ -21,7 +21,7 @@ CANNOT_WRITE = "the log file cannot be written; the lines are on standard error 
 WRITTEN_AGAIN = "the log file is written again"
 NOT_COMPRESSED = "backups of the log file cannot be compressed"
 DEV_FULL = Path("/dev/full")
-GUARD_S = 60.0
+GUARD_S = 120.0
 Start = Callable[..., LogFile]
 
 

@@ -26,7 +26,7 @@ STATUS = WorkerStatus(
     shards=[],
     written_at=1000.0,
 )
-GUARD_S = 60.0
+GUARD_S = 120.0
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 
 from loghub_worker.pre_stop import PID_FILE, request_stop
 
-GUARD_S = 60.0
+GUARD_S = 120.0
 WORKER = """
 import pathlib, signal, sys
 from loghub_worker.pre_stop import record_pid

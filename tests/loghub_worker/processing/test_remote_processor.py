@@ -82,7 +82,7 @@ def test_whatever_a_processor_raises_or_returns_its_process_goes_on(tmp_path: Pa
     with rig(tmp_path, "Odd") as on, running(on.consumer(site, "Skip")):
         for number, word in enumerate(odd):
             put(site, f"{word}-1")
-            wait_until(lambda done=number + 1: on.skipped() == {0: done}, word, guard_s=30)  # type: ignore[misc]
+            wait_until(lambda done=number + 1: on.skipped() == {0: done}, word)  # type: ignore[misc]
             put(site, f"good-{number}")
             wait_until(lambda: site.saved() == site.ends(), "the end")
         assert on.ids() == [f"good-{number}" for number in range(len(odd))]

@@ -57,7 +57,7 @@ def test_logs_wait_in_the_log_service_until_they_are_worth_a_file(
             while len(files(out)) == 1:
                 producer.put(groups=1, logs=50)
                 end = decode(client.get_cursor(LOGSTORE, 0, "end"))
-                wait_until(partial(source_saw, threads, end), "the end to be seen", guard_s=60)
+                wait_until(partial(source_saw, threads, end), "the end to be seen")
             [_, second] = files(out)
             assert 0.8 * TARGET < second.stat().st_size < 1.5 * TARGET
         finally:

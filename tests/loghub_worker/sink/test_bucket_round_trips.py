@@ -19,7 +19,7 @@ from tests.loghub_worker.sink.conftest import bucket_in
 from tests.loghub_worker.sink.unreliable_create import REAL_CREATE
 
 HOME = "sink/_loghub/p/l/g"
-GUARD_S = 30.0
+GUARD_S = 120.0
 THREADS = 12  # of a worker that saves checkpoints
 
 

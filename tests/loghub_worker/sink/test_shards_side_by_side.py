@@ -15,7 +15,7 @@ from tests.loghub_worker.sink.commit_log_child import BEGIN, END, LineWorker
 from tests.loghub_worker.sink.delta_tables import rows, table_sink
 
 SHARDS = tuple(ShardIncarnation(shard=shard, created=1) for shard in range(8))
-GUARD_S = 60
+GUARD_S = 120.0
 
 
 class Killed(BaseException):

@@ -52,7 +52,7 @@ from loghub.service.ports import Platform
 from loghub.service.settings import KafkaLimits, KafkaSettings, ServiceSettings
 from loghub.service.start import open_engine
 
-GUARD_S = 60.0  # against a hang
+GUARD_S = 120.0  # against a hang
 PROJECT, TOPIC = "demo", "access"
 KEY = AccessKey(key_id="testKeyId", secret="test#Secret")
 READER = AccessKey(key_id="reader", secret="r", projects=frozenset({PROJECT}), rights=frozenset({Right.READ}))

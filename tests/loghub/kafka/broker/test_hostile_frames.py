@@ -39,7 +39,7 @@ REQUESTS = 30  # of each API, with every version in each example
 LOGIN_EXAMPLES = 30
 DAMAGED_EXAMPLES = 80
 PARTITIONS = 2
-ANSWER_GUARD_S = 20.0
+ANSWER_GUARD_S = 120.0
 QUIET = "quiet"  # the topic of the good client, which no other one names
 LIMITS = BrokerLimits(
     refusal_delay_s=0.0, frame_s=5, login_s=60, fetch_wait_s=0.01, frame_bytes=1 << 20, memory_wait_s=0.2
