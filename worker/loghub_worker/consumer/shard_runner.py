@@ -16,6 +16,7 @@ from loghub_worker.consumer.processor import (
     Processor,
     ProcessorFactory,
     ShardLostError,
+    ThreadedProcessor,
     TrackedProcessor,
 )
 from loghub_worker.consumer.settlement import Settlement
@@ -70,6 +71,12 @@ class ShardRunner:
 
     def start(self) -> None:
         self.thread.start()
+
+    @property
+    def threads(self) -> tuple[threading.Thread, ...]:
+        """All threads that call the user's code; any thread may ask."""
+        processor = self._processor
+        return (self.thread, *(processor.threads if isinstance(processor, ThreadedProcessor) else ()))
 
     def _run(self) -> None:
         steps: dict[Step, Callable[[], None]] = {
