@@ -241,3 +241,58 @@ def test_handle_may_shut_its_consumer_down_and_does_not_wait_for_itself(virtual:
     assert handled == ["one"]
     assert virtual.is_saved(LOGSTORE)
     program.end()
+
+
+# -- the checkpoint
+
+
+class Saving(Processor):
+    """Saves a part of its first batch, then raises until it may go on."""
+
+    def __init__(self, part: int, may_go: list[bool]) -> None:
+        self._part = part
+        self._may_go = may_go
+
+    def process(self, logs: LogBatch, tracker: Tracker) -> None:
+        if not self._may_go:
+            if logs.begin_cursor == tracker.get():
+                tracker.save(cursor=logs.groups[self._part].cursor)
+            raise ValueError("the second half fails")
+        tracker.save()
+
+    def shutdown(self, tracker: Tracker) -> None:
+        tracker.save()
+
+
+@pytest.mark.parametrize("then", ["the consumer ends", "commit", "commit and the rest"])
+@pytest.mark.parametrize("policy", ["Retry", "Skip"])
+@pytest.mark.parametrize("part", [3, 5])
+def test_what_a_batch_has_saved_before_it_failed_stays_saved(
+    virtual: World, then: str, policy: Any, part: int
+) -> None:
+    cursors = [virtual.put(LOGSTORE, [str(number)]) for number in range(6)]
+    may_go: list[bool] = []
+    settings = virtual.settings(LOGSTORE, on_failure=OnFailure(policy=policy, max_attempts=1000))
+    program = virtual.start(lambda: Consumer(settings, lambda: Saving(part, may_go)))
+    virtual.until(lambda: virtual.saved(LOGSTORE) == {0: cursors[part]}, "the first part")
+    virtual.pass_time(5)
+    if then != "the consumer ends":
+        program.call(lambda consumer: consumer.commit())
+        assert virtual.saved(LOGSTORE) == {0: cursors[part]}
+    if then == "commit and the rest":
+        may_go.append(True)
+        virtual.until(lambda: virtual.is_saved(LOGSTORE), "the rest")
+    saved = virtual.saved(LOGSTORE)
+    program.end()
+    assert virtual.saved(LOGSTORE) == saved
+    assert virtual.moved_back() == []
+
+
+def test_a_position_that_is_sought_counts_more_than_what_was_saved(virtual: World) -> None:
+    begin, *_, last = (virtual.put(LOGSTORE, [str(number)]) for number in range(6))
+    program = virtual.start(lambda: Consumer(virtual.settings(LOGSTORE), lambda: Saving(5, [])))
+    virtual.until(lambda: virtual.saved(LOGSTORE) == {0: last}, "all but the last")
+    program.call(lambda consumer: (consumer.pause([0]), consumer.seek(0, "begin"), consumer.commit()))
+    assert virtual.saved(LOGSTORE) == {0: begin}
+    program.end()
+    assert virtual.saved(LOGSTORE) == {0: begin}

@@ -87,20 +87,44 @@ class Program(Process):
         self.world.programs.remove(self)
 
 
+class SavedLogHub(MemoryLogHub):
+    """Remembers the checkpoints that were saved."""
+
+    def __init__(self, server: MemoryServer, project: str, saves: list["Save"]) -> None:
+        super().__init__(server, project)
+        self._saves = saves
+
+    def update_checkpoint(
+        self, logstore: str, group: str, *, shard: int, cursor: str, consumer: str, force: bool
+    ) -> None:
+        super().update_checkpoint(logstore, group, shard=shard, cursor=cursor, consumer=consumer, force=force)
+        self._saves.append(Save((logstore, group, shard), decode(cursor)))
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """`of` is a logstore, a group and a shard."""
+
+    of: tuple[str, str, int]
+    cursor: int
+
+
 class World:
-    """A log service, and the programs that use it."""
+    """A log service, and the programs that use it. `saves` are the checkpoints in the order in which they
+    were saved."""
 
     def __init__(self, seed: int = 0) -> None:
         self.clock = VirtualClock()
         self.dice = Dice(seed, active=False)
         self.threads = Threads(self.clock, self.dice)
         self.server = MemoryServer(self.clock)
+        self.saves: list[Save] = []
         self.client = self.connect(PROJECT)
         self.client.create_project()
         self.programs: list[Program] = []
 
     def connect(self, project: str) -> MemoryLogHub:
-        return self.server.client(project)
+        return SavedLogHub(self.server, project, self.saves)
 
     def make_logstore(self, name: str, *, shards: int = 1, has_group: bool = True) -> None:
         self.client.create_logstore(name, shards=shards)
@@ -150,6 +174,16 @@ class World:
             "checkpoint_interval_s": 0.0,
         }
         return ConsumerSettings(**settings | changes)
+
+    def moved_back(self) -> list[Save]:
+        """The checkpoints that were saved after a later one."""
+        furthest: dict[tuple[str, str, int], int] = {}
+        found = []
+        for one in self.saves:
+            if one.cursor < furthest.get(one.of, 0):
+                found.append(one)
+            furthest[one.of] = max(one.cursor, furthest.get(one.of, 0))
+        return found
 
     # -- programs
 

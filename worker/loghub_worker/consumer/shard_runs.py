@@ -54,7 +54,7 @@ class RunParts:
 def _commit(run: _Run) -> Exception | None:
     """Why the position is not saved."""
     try:
-        run.tracker.commit(lambda: run.slot.flow.position)
+        run.tracker.commit(lambda: run.slot.flow)
     except (ShardLostError, LogHubException) as error:
         return error
     return None
