@@ -42,6 +42,7 @@ class Threads:
         return SimpleNamespace(
             Thread=partial(SimThread, self),
             Lock=partial(SimLock, self),
+            RLock=partial(SimLock, self, is_reentrant=True),
             Condition=partial(SimCondition, self),
             Event=partial(SimEvent, self),
             current_thread=lambda: self.current,
@@ -143,6 +144,9 @@ class SimThread:
     def join(self, timeout: float | None = None) -> None:
         if self.process is not None and not self.has_ended:
             self._threads.wait(lambda: self.has_ended, timeout)
+
+    def is_alive(self) -> bool:
+        return self.process is not None and not self.has_ended
 
     def go_on(self) -> None:
         if self.has_begun:
@@ -257,6 +261,22 @@ class SimCondition:
 
     def notify_all(self) -> None:
         self.notify(len(self._waiting))
+
+
+class SimQueue:
+    """`queue.SimpleQueue`."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._items: deque[Any] = deque()
+
+    def put(self, item: Any) -> None:
+        self._items.append(item)
+
+    def get(self) -> Any:
+        while not self._items:
+            self._threads.wait(lambda: bool(self._items))
+        return self._items.popleft()
 
 
 class SimEvent:

@@ -11,6 +11,7 @@ from loghub.wire.errors import LogHubError
 from loghub_worker.api import (
     Consumer,
     ConsumerSettings,
+    DeadLetterLogstore,
     LogBatch,
     OnFailure,
     Processor,
@@ -20,6 +21,7 @@ from loghub_worker.api import (
 )
 from tests.loghub_worker.consumer.support import (
     GROUP,
+    PROJECT,
     RecordingListener,
     Running,
     Seen,
@@ -358,6 +360,10 @@ def test_initialize_is_tried_again_and_a_listener_that_fails_ends_the_consumer(s
     assert site.client.group_status(site.logstore, GROUP).consumers == (), "it left the group first"
 
 
+def into(logstore: str) -> OnFailure:
+    return OnFailure(policy="DeadLetter", dead_letter=DeadLetterLogstore(project=PROJECT, logstore=logstore))
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -376,6 +382,15 @@ def test_initialize_is_tried_again_and_a_listener_that_fails_ends_the_consumer(s
                 "retry": RetryLogstore(logstore="r", delays_s=(1.0,)),
             },
             "retry needs a consumer group",
+        ),
+        ({"logstore": "own", "on_failure": into("own")}, "of own that fail would be written into own itself"),
+        (
+            {"logstore": "own", "on_failure": into("other"), "retry": RetryLogstore(logstore="own")},
+            "of own that fail would be written into own itself",
+        ),
+        (
+            {"on_failure": into("other"), "retry": RetryLogstore(logstore="other")},
+            "dead_letter and retry both name other",
         ),
     ],
 )

@@ -155,6 +155,8 @@ def test_settings_that_cannot_work_with_fan_out_are_refused(site: Site) -> None:
 
     with pytest.raises(ValueError, match="acknowledge='log'"):
         Consumer(site.settings(), fan_out(handle, key=key, threads=2))
+    with pytest.raises(ValueError, match="leave out ack_timeout_s"):
+        Consumer(site.settings(ack_timeout_s=5, **BY_LOG), fan_out(handle, key=key, threads=2))
     with pytest.raises(ValueError, match="threads is 0"):
         fan_out(handle, key=key, threads=0)
 

@@ -9,9 +9,11 @@ import pytest
 
 from loghub_worker.api import (
     ConsumerSettings,
+    DeadLetterLogstore,
     LogBatch,
     MultiLogstoreConsumer,
     MultiLogstoreListener,
+    OnFailure,
     RetryLogstore,
     Tracker,
 )
@@ -238,9 +240,18 @@ def test_a_logstore_is_paused_also_before_it_exists(logstores: Logstores) -> Non
         wait_for(lambda: (logstores.ids("a"), logstores.ids("b")) == (ids["a"], ids["b"]), "the others")
 
 
+INTO_ITSELF = OnFailure(
+    policy="DeadLetter", dead_letter=DeadLetterLogstore(project=PROJECT, logstore="a-rejected")
+)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"logstore": "one"}, "logstore is set"), ({"retry": RetryLogstore(logstore="r")}, "retry is set")],
+    [
+        ({"logstore": "one"}, "logstore is set"),
+        ({"retry": RetryLogstore(logstore="r")}, "retry is set"),
+        ({"on_failure": INTO_ITSELF}, "a-rejected, which is one of those that are read"),
+    ],
 )
 def test_settings_of_several_logstores_that_cannot_work_are_refused(
     logstores: Logstores, changes: dict[str, Any], message: str
@@ -249,4 +260,6 @@ def test_settings_of_several_logstores_that_cannot_work_are_refused(
     for name, value in changes.items():
         object.__setattr__(settings, name, value)
     with pytest.raises(ValueError, match=message):
-        logstores.consumer(settings)
+        MultiLogstoreConsumer(settings, logstores.factory, re.compile("a-.*"))
+    with pytest.raises(ValueError, match=message):
+        MultiLogstoreConsumer(settings, logstores.factory, ["a-one", "a-rejected"])

@@ -21,7 +21,13 @@ from loghub_worker.consumer.shard_step import (
     Step,
     next_step,
 )
-from loghub_worker.consumer.unacknowledged import GRID_S, Redelivery, Unacknowledged, Unsettled
+from loghub_worker.consumer.unacknowledged import (
+    ENTRY_BYTES,
+    GRID_S,
+    Redelivery,
+    Unacknowledged,
+    Unsettled,
+)
 
 LOGS = 4  # of each log group
 Log = tuple[int, int]
@@ -122,6 +128,31 @@ def test_refusing_each_log_of_a_large_log_group_costs_little() -> None:
         unacknowledged.refuse(0, index, due=at(1 + index / 1e6))
     assert len(list(unacknowledged)) <= 3
     assert sum(len(one.only or ()) for one in unacknowledged) == 20_000
+
+
+def test_what_is_done_takes_no_memory_though_it_would_come_again_later_than_one_that_is_left() -> None:
+    unacknowledged = empty()
+    groups = [Unsettled(cursor, bytes(1000), None, 1, True, 600.0) for cursor in range(5000)]
+    for one in groups:
+        unacknowledged.add(one)
+        if one.cursor:
+            unacknowledged.acknowledge(one.cursor)
+    for seconds in range(5000):
+        unacknowledged.refuse(0, None, due=at(600.0 + seconds))
+    assert unacknowledged.bytes == 1000 + ENTRY_BYTES
+    assert sum(len(one.raw) for one in groups) == 1000
+    assert len(unacknowledged._due) < 100, "nor does what holds no longer"
+
+
+def test_parts_of_a_log_group_have_its_bytes_once() -> None:
+    unacknowledged = empty()
+    for index in range(LOGS):
+        unacknowledged.refuse_first(5, index, raw=bytes(1000), due_s=float(index))
+    assert unacknowledged.bytes == 1000 + LOGS * ENTRY_BYTES
+    assert len({id(one.raw) for one in unacknowledged}) == 1
+    for index in range(LOGS):
+        unacknowledged.acknowledge(5, index)
+    assert unacknowledged.bytes == 0
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,11 +130,21 @@ def test_a_log_group_in_a_folder_is_one_file_however_often_it_is_written(
     for _ in range(2):
         assert dead_letters.write(rejection(cursor))
     (file,) = tmp_path.rglob("*.json")
-    assert file.relative_to(tmp_path) == Path("proj", "source", "readers", f"0-{cursor}.json")
+    assert file.parent.relative_to(tmp_path) == Path("proj", "source", "readers")
+    assert file.name.startswith(f"0-{cursor}-")
     found = json.loads(file.read_text())
     assert base64.b64decode(found["logGroup"]) == encode(GROUP)
     assert found["logs"] == [{"time": 1_700_000_000, "contents": [["id", "\ufffd"], ["status", "-"]]}]
     assert (found["shard"], found["cursor"], found["attempts"]) == (0, encode_cursor(cursor), 5)
+
+
+def test_no_dead_letter_replaces_another_one(tmp_path: Path) -> None:
+    """Neither one of the same cursor, nor of the same bytes."""
+    target = FolderTarget(tmp_path, ORIGIN)
+    meant = [(content, part) for content in (b"one", b"two") for part in ("", "1", "1,2", "0-7-")]
+    for content, part in [*meant, *meant]:
+        target.write(content, replace(rejection(7), part=part))
+    assert len(list(tmp_path.rglob("*.json"))) == len(meant), "the same ones have the same file"
 
 
 def test_a_log_group_that_cannot_be_decoded_is_kept_as_well(client: MemoryLogHub, tmp_path: Path) -> None:

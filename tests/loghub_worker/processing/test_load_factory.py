@@ -7,7 +7,7 @@ import pytest
 
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.processing.load import load_factory
-from tests.loghub_worker.processing.processors import Recorder
+from tests.loghub_worker.processing.processors import Recorder, fanned
 from tests.loghub_worker.processing.support import MODULE
 
 
@@ -29,6 +29,14 @@ def test_what_cannot_be_a_factory_is_refused_with_what_to_do(name: str, message:
     assert refused.value.reason == "InvalidPipeline"
     assert refused.value.message.startswith(name)
     assert re.search(message, refused.value.message)
+
+
+def test_what_fan_out_makes_needs_acknowledgements_by_log_and_no_time_out() -> None:
+    assert load_factory(f"{MODULE}:fanned", None, by_log=True) is fanned
+    with pytest.raises(FatalError, match=r"set pipeline\.processor\.acknowledge: Log"):
+        load_factory(f"{MODULE}:fanned", None)
+    with pytest.raises(FatalError, match=r"leave out pipeline\.processor.redelivery\.ackTimeoutSeconds"):
+        load_factory(f"{MODULE}:fanned", None, by_log=True, times_out=True)
 
 
 def test_an_error_in_the_users_file_is_reported_with_its_place(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from loghub_worker.consumer.batch import Logs, count_logs, places_of
 from loghub_worker.consumer.received_log import LogPlace
 from loghub_worker.consumer.shard_slot import Kept, ShardSlot
 from loghub_worker.consumer.shard_table import ShardTable
-from loghub_worker.consumer.unacknowledged import FINAL, Due, Redelivery, Unsettled
+from loghub_worker.consumer.unacknowledged import FINAL, Due, Redelivery, Unsettled, is_blamed
+from loghub_worker.failure.failure_policy import PARTS_AFTER_A_HANG, PARTS_AFTER_AN_ERROR
 from loghub_worker.failure.retry_logstore import RetryMark, mark_of
 from loghub_worker.failure.skip_limits import Cause, Failure
 
@@ -72,6 +73,7 @@ class Acknowledgement:
             for cursor, raw, mark in groups:
                 attempts, wait_s = (0, 0.0) if mark is None else (mark.attempts, mark.wait_s(unix_s))
                 one = Unsettled(cursor, raw, None, attempts, False, now + wait_s, mark=mark)
+                one.attempts = attempts
                 one.is_limited = True  # its attempts were made elsewhere
                 self._slot.unacknowledged.add(one)
             self._changed()
@@ -106,23 +108,46 @@ class Acknowledgement:
 
     def raised(self, failure: Failure, *, was_alone: bool) -> bool:
         """`process` has raised; `was_alone`: no other batch ran in the worker. Returns whether the whole
-        batch must come again, before anything else; otherwise what it has not acknowledged counts as
-        refused."""
+        batch must come again, before anything else; otherwise what it has not acknowledged comes again by
+        itself."""
         with self._table.lock:
             running = self._running
             assert running is not None
             unacknowledged, batch = self._slot.unacknowledged, running.batch
+            is_single = batch.is_single
             keeps_order = running.again is None and not self._rules.by_log
             if keeps_order:
                 if running.generation == self._slot.flow.generation:
                     unacknowledged.discard(batch.begin, batch.end)
             else:
-                due_s = self._due_s(batch.delivery, None, now=self._table.clock.monotonic_s())
                 of_batch = [one for one in unacknowledged if _has(running, one)]
-                blamed = _blamed(of_batch, failure, was_alone=was_alone)
-                unacknowledged.refuse_out(of_batch, due_s=due_s, failure=blamed)
+                is_known = is_single and (was_alone or failure.cause is not Cause.ENDED)
+                self._blame(of_batch, failure, is_known=is_known, delivery=batch.delivery)
             self._changed()
             return keeps_order
+
+    def _blame(
+        self, of_batch: Sequence[Unsettled], failure: Failure, *, is_known: bool, delivery: int
+    ) -> None:
+        """Lay the failure of a batch on the log that caused it. Which of several it was is only known once
+        each was handed over alone, and what ended a process once nothing else ran in the worker. That costs
+        none of them an attempt."""
+        unacknowledged, backoff = self._slot.unacknowledged, self._rules.backoff
+        now = self._table.clock.monotonic_s()
+        if not is_blamed(failure):
+            unacknowledged.refuse_out(of_batch, due_s=now + backoff.pause_s(delivery), failure=failure)
+        elif is_known:
+            due_s = max((self._due_s(one.attempts + 1, None, now=now) for one in of_batch), default=now)
+            unacknowledged.refuse_out(of_batch, due_s=due_s, failure=failure)
+        else:
+            is_cheap = failure.cause is Cause.REJECTED
+            can_divide = unacknowledged.can_divide
+            unacknowledged.suspect_out(
+                of_batch,
+                due_s=now if is_cheap and can_divide else now + backoff.pause_s(delivery),
+                failure=replace(failure, cause=Cause.UNAVAILABLE),
+                divisor=1 if not can_divide else PARTS_AFTER_AN_ERROR if is_cheap else PARTS_AFTER_A_HANG,
+            )
 
     def ended(self) -> None:
         """The position of the shard follows from how `process` ended."""
@@ -134,7 +159,8 @@ class Acknowledgement:
     def interrupted(self, failure: Failure) -> None:
         """The process that had what was handed over has ended. `raised` follows for a running batch."""
         with self._table.lock:
-            due_s, running = self._due_s(1, None, now=self._table.clock.monotonic_s()), self._running
+            due_s = self._table.clock.monotonic_s() + self._rules.backoff.pause_s(1)
+            running = self._running
             lost = [one for one in self._slot.unacknowledged if not _has(running, one)]
             self._slot.unacknowledged.refuse_out(lost, due_s=due_s, failure=failure)
             self._changed()
@@ -219,14 +245,14 @@ class Acknowledgement:
         failure = Failure(cause=Cause.REJECTED, reason=FINAL if is_final else REFUSED, message=reason)
         for place in places:
             self._refuse(
-                place, lambda delivery: self._due_s(delivery, delay_s, now=now, is_final=is_final), failure
+                place, lambda attempts: self._due_s(attempts, delay_s, now=now, is_final=is_final), failure
             )
         self._changed()
 
-    def _due_s(self, delivery: int, delay_s: float | None, *, now: float, is_final: bool = False) -> float:
-        if self._rules.is_settled(delivery, is_final=is_final):
+    def _due_s(self, attempts: int, delay_s: float | None, *, now: float, is_final: bool = False) -> float:
+        if self._rules.is_settled(attempts, is_final=is_final):
             return now
-        return now + (self._rules.backoff.pause_s(delivery) if delay_s is None else delay_s)
+        return now + (self._rules.backoff.pause_s(attempts) if delay_s is None else delay_s)
 
     def _refuse(self, place: LogPlace, due: Due, failure: Failure) -> None:
         unacknowledged = self._slot.unacknowledged
@@ -271,15 +297,3 @@ def _has(running: Kept | None, one: Unsettled) -> bool:
     if running is None or running.again is not None:
         return running is not None and running.again is not None and one in running.again
     return running.batch.begin <= one.cursor < running.batch.end
-
-
-def _blamed(batch: Sequence[Unsettled], failure: Failure, *, was_alone: bool) -> Failure:
-    """The failure as it counts for each of these. Which of them kept a process from ending is known only if
-    it was alone there, and what ended a process only if nothing else ran; so that it is alone the next
-    time."""
-    is_known = len(batch) < 2 and (was_alone or failure.cause is not Cause.ENDED)
-    if is_known or failure.cause not in (Cause.ENDED, Cause.TIMED_OUT):
-        return failure
-    for one in batch:
-        one.is_alone = True
-    return replace(failure, cause=Cause.UNAVAILABLE)

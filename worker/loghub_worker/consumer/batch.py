@@ -239,6 +239,14 @@ class LogBatch:
     def slices(self) -> tuple[BodySlice, ...]:
         return self._slices
 
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one log, or one log group that cannot be divided. Raises `ShortReadError`."""
+        if len(self.groups) > 1:
+            return False
+        ((_, raw, only),) = self.raw_groups()
+        return (count_logs(raw) if only is None else len(only)) <= 1
+
     def places(self) -> list[LogPlace]:
         """The places of its log groups, or of their logs where not all of them count."""
         return [
@@ -291,6 +299,8 @@ def places_of(logs: Iterable[Logs], running: LogBatch | None) -> list[LogPlace]:
     for one in given:
         if isinstance(one, LogBatch):
             places += one.places()
+        elif isinstance(one, ReceivedLogGroup):
+            places += one.places
         else:
             places.append(one if isinstance(one, LogPlace) else one.place)
     return places
@@ -335,5 +345,8 @@ def without_tags(raw: bytes, prefix: str) -> bytes:
 
 
 def count_logs(raw: bytes) -> int:
-    """The number of logs in the bytes of a log group."""
-    return len(PulledBody(Packed.plain(wrap((raw,))), shard=0, first=0, count=1).messages[0].Logs)
+    """The number of logs in the bytes of a log group; 1 if they cannot be decoded, since these stay whole."""
+    try:
+        return len(PulledBody(Packed.plain(wrap((raw,))), shard=0, first=0, count=1).messages[0].Logs)
+    except ShortReadError:
+        return 1

@@ -76,6 +76,11 @@ class Consumer:
             raise ValueError(
                 "fan_out needs acknowledge='log', since its threads end after process has returned"
             )
+        if isinstance(factory, FanOutFactory) and settings.ack_timeout_s is not None:
+            raise ValueError(
+                "fan_out keeps each log until handle has returned, however long it waits; leave out"
+                " ack_timeout_s, with which it would come again meanwhile"
+            )
         log_to_logging()
         self._leaves = settings.leave
         self._abandons = False
@@ -176,7 +181,10 @@ class Consumer:
         return self._ended.wait(timeout_s)
 
     def is_own_thread(self) -> bool:
-        """Whether the caller is a processor or the listener."""
+        """Whether the caller is the listener, a processor, also one of the retry logstore, or `handle` of
+        `fan_out`."""
+        if self._retries is not None and self._retries.is_own_thread():
+            return True
         return threading.current_thread() in (self._thread, *self._runs.threads)
 
     @property

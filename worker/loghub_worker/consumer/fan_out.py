@@ -2,7 +2,8 @@
 
 Each log is acknowledged by itself (`ConsumerSettings.acknowledge` is ``"log"``), so that the checkpoint
 follows the first log that is not done, whatever the threads do. Queues need no bound of their own: nothing is
-handed over beyond `max_unacknowledged` log groups and the shard's part of the buffered bytes.
+handed over beyond `max_unacknowledged` log groups and the shard's part of the buffered bytes, and nothing
+comes again while it waits here, since there is no `ack_timeout_s` (docs/processor.md 5).
 """
 
 import queue
@@ -17,7 +18,7 @@ import structlog
 
 from loghub_worker.backoff import Backoff
 from loghub_worker.consumer.batch import LogBatch
-from loghub_worker.consumer.processor import Processor, Tracker
+from loghub_worker.consumer.processor import ThreadedProcessor, Tracker
 from loghub_worker.consumer.received_log import ReceivedLog, ReceivedLogGroup
 from loghub_worker.consumer.user_code import UserCode
 from loghub_worker.failure.outage import description, is_outage
@@ -31,11 +32,12 @@ Key: TypeAlias = Callable[[ReceivedLog, ReceivedLogGroup], str]
 
 def fan_out(handle: Handle, *, key: Key, threads: int, max_attempts: int | None = None) -> "FanOutFactory":
     """A factory of processors that call `handle` for each log, on so many threads for each shard. It needs
-    ``acknowledge="log"``.
+    ``acknowledge="log"`` and no `ack_timeout_s`.
 
     `handle` may be ``async``. If it raises, it is called again after a pause that grows, and the logs behind
     it on its thread wait. After `max_attempts` the log is rejected, so that `ConsumerSettings.on_failure`
-    settles it; None, or an outage such as `UnavailableError`: never."""
+    settles it; None, or an outage such as `UnavailableError`: never. A log for which `key` raises, or returns
+    no text, is refused by itself, as by `Tracker.nack`."""
     if threads < 1:
         raise ValueError(f"threads is {threads}; it must be at least 1")
     return FanOutFactory(handle, key, threads, max_attempts)
@@ -50,7 +52,7 @@ class FanOutFactory:
     threads: int
     max_attempts: int | None
 
-    def __call__(self) -> Processor:
+    def __call__(self) -> "FanOut":
         return FanOut(self)
 
 
@@ -60,14 +62,16 @@ class _Job:
     group: ReceivedLogGroup
 
 
-class FanOut(Processor):
+class FanOut(ThreadedProcessor):
     """The processor of one shard."""
 
     def __init__(self, how: FanOutFactory) -> None:
+        self.shard = -1
         self._key = how.key
         self._lanes = [_Lane(how.handle, how.max_attempts, number) for number in range(how.threads)]
 
     def initialize(self, shard: int) -> None:
+        self.shard = shard
         for lane in self._lanes:
             lane.shard = shard
 
@@ -75,12 +79,35 @@ class FanOut(Processor):
         """Pass the logs on. Raises what ended a thread, such as `SystemExit` in `handle`."""
         for failure in (lane.failure for lane in self._lanes if lane.failure is not None):
             raise failure
+        jobs: list[tuple[_Lane, _Job]] = []
+        refused: list[tuple[ReceivedLog, str]] = []
+        for group in logs.groups:
+            for one in group.logs:
+                try:
+                    jobs.append((self._lane_of(one, group), _Job(one, group)))
+                except Exception as error:
+                    if is_outage(error):
+                        raise  # so far nothing was passed on, and all of it comes again
+                    refused.append((one, f"key raised {description(error)}"))
+                    if len(refused) == 1:
+                        log.warning("log has no key", shard=self.shard, place=one.place, exc_info=error)
+        for one, reason in refused:
+            tracker.nack(one, reason=reason)
         for group in logs.groups:
             if not len(group):
                 tracker.ack(group)
-            for one in group.logs:
-                number = zlib.crc32(self._key(one, group).encode()) % len(self._lanes)
-                self._lanes[number].put(_Job(one, group), tracker)
+        for lane, job in jobs:
+            lane.put(job, tracker)
+
+    def _lane_of(self, one: ReceivedLog, group: ReceivedLogGroup) -> "_Lane":
+        name = self._key(one, group)
+        if not isinstance(name, str):
+            raise TypeError(f"it returned {type(name).__name__}; return a text for each log")
+        return self._lanes[zlib.crc32(name.encode(errors="surrogatepass")) % len(self._lanes)]
+
+    @property
+    def threads(self) -> tuple[threading.Thread, ...]:
+        return tuple(lane.thread for lane in self._lanes if lane.thread is not None)
 
     def shutdown(self, tracker: Tracker) -> None:  # noqa: ARG002 - that of each log has acknowledged it
         """What the threads are doing ends; what waits comes to the next consumer."""
@@ -103,14 +130,14 @@ class _Lane:
         self._retries = Backoff(
             first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S, random=random.SystemRandom().random
         )
-        self._thread: threading.Thread | None = None
+        self.thread: threading.Thread | None = None
         self.failure: BaseException | None = None
 
     def put(self, job: _Job, tracker: Tracker) -> None:
-        if self._thread is None:
+        if self.thread is None:
             name = f"shard-{self.shard}-{self._number}"
-            self._thread = threading.Thread(target=self._run, args=(tracker,), name=name, daemon=True)
-            self._thread.start()
+            self.thread = threading.Thread(target=self._run, args=(tracker,), name=name, daemon=True)
+            self.thread.start()
         self._jobs.put(job)
 
     def stop(self) -> None:
@@ -118,8 +145,8 @@ class _Lane:
         self._jobs.put(None)
 
     def join(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
+        if self.thread is not None:
+            self.thread.join()
 
     def _run(self, tracker: Tracker) -> None:
         code = UserCode()

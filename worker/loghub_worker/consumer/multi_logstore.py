@@ -74,6 +74,17 @@ class _LogstoreListener(Listener):
                 raise
 
 
+def _check_targets(settings: ConsumerSettings, logstores: Collection[str] | re.Pattern[str]) -> None:
+    """Raises `ValueError` if logs that fail would be read again."""
+    for name in settings.targets:
+        is_read = logstores.fullmatch(name) if isinstance(logstores, re.Pattern) else name in logstores
+        if is_read:
+            raise ValueError(
+                f"the dead letter is the logstore {name}, which is one of those that are read, so that what"
+                " fails would fail again; name another one, or leave it out of logstores"
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class _Run:
     consumer: Consumer
@@ -97,14 +108,16 @@ class MultiLogstoreConsumer:
         """`settings` are those of each logstore, after `change`, which gets them with its name in `logstore`;
         `max_buffered_bytes` is for all together. `factory` makes the factory of a logstore. `logstores` are
         names, or a pattern that matches whole names; every `look_up_interval_s` those that exist are looked
-        up. Raises `ValueError` for `ConsumerSettings.retry`, whose logstore belongs to one logstore only, and
-        for `ConsumerSettings.end_time_s`, since logstores may still come."""
+        up. Raises `ValueError` for `ConsumerSettings.retry`, whose logstore belongs to one logstore only,
+        for a dead letter in one of `logstores`, and for `ConsumerSettings.end_time_s`, since logstores may
+        still come."""
         if settings.logstore:
             raise ValueError("logstore is set; leave it out, since logstores names them")
         if settings.retry is not None:
             raise ValueError("retry is set; logs of several logstores cannot wait in the same one")
         if settings.end_time_s is not None:
             raise ValueError("end_time_s is set; run a Consumer for each logstore, which returns at its end")
+        _check_targets(settings, logstores)
         if look_up_interval_s <= 0:
             raise ValueError(f"look_up_interval_s is {look_up_interval_s}; it must be above 0")
         self._settings = settings
@@ -247,6 +260,7 @@ class MultiLogstoreConsumer:
         settings = self._change(replace(self._settings, logstore=logstore))
         if settings.logstore != logstore or settings.retry or settings.end_time_s is not None:
             raise ValueError("change must keep logstore, and set neither retry nor end_time_s")
+        _check_targets(settings, self._logstores)
         listener = _LogstoreListener(logstore, self._listener, self._calling, self._fail)
         consumer = Consumer(settings, self._factory(logstore), listener, shared=self._shared)
         thread = threading.Thread(

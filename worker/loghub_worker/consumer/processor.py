@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
+from threading import Thread
 from typing import Any, Protocol
 
 from loghub_worker.consumer.batch import LogBatch, Logs
@@ -102,6 +103,15 @@ class TrackedProcessor(Processor):
     @abstractmethod
     def close(self) -> None:
         """Called last of all, once, also if `initialize` never succeeded. Raises nothing."""
+
+
+class ThreadedProcessor(Processor):
+    """Calls the user's code in threads of its own."""
+
+    @property
+    @abstractmethod
+    def threads(self) -> tuple[Thread, ...]:
+        """Those that were started; any thread may ask."""
 
 
 ProcessorFactory = Callable[[], Processor]

@@ -77,6 +77,13 @@ class ReceivedLogGroup:
         return LogPlace(self._position)
 
     @property
+    def places(self) -> list[LogPlace]:
+        """Of the log group, or of its logs where not all of them came."""
+        if self._only is None:
+            return [self.place]
+        return [LogPlace(self._position, index) for index in self._only]
+
+    @property
     def cursor(self) -> str:
         return encode_cursor(self._position)
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from loghub.client.port import Credentials
 from loghub.processor_settings import RetryLogstore
-from loghub.worker_contract import OnFailure
+from loghub.worker_contract import DeadLetterLogstore, OnFailure
 from loghub_worker.backoff import Backoff, without_jitter
 from loghub_worker.consumer.checkpoint_store import CheckpointStore
 from loghub_worker.consumer.shard_step import ReceiveLimits
@@ -134,6 +134,31 @@ class ConsumerSettings:
         if self.query and (self.on_failure.policy != "Retry" or self.end_time_s is not None):
             raise ValueError("query needs on_failure 'Retry', and no end_time_s")
         self._check_names()
+        self._check_targets()
+
+    def _check_targets(self) -> None:
+        """What fails must not come back as a new log, which fails again."""
+        if self.is_of_retries:
+            return
+        if self.logstore and self.logstore in self.targets:
+            raise ValueError(
+                f"logs of {self.logstore} that fail would be written into {self.logstore} itself, and fail"
+                " again; name another logstore in dead_letter and retry"
+            )
+        if len(set(self.targets)) < len(self.targets):
+            raise ValueError(
+                f"dead_letter and retry both name {self.targets[0]}, so that dead letters would be tried"
+                " again; name two logstores"
+            )
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The logstores of this project into which logs are written that fail."""
+        dead_letter = self.on_failure.dead_letter
+        found = [] if self.retry is None else [self.retry.logstore]
+        if isinstance(dead_letter, DeadLetterLogstore) and dead_letter.project == self.project:
+            found.append(dead_letter.logstore)
+        return tuple(found)
 
     def _check_names(self) -> None:
         needed = ["endpoint", "project"]

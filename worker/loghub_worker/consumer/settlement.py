@@ -5,6 +5,7 @@ write, so that other shards go on, and its checkpoint does not pass what is not 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -63,7 +64,7 @@ class Settlement:
         with self._table.lock:
             if kept.again is None:
                 return self._sink.policy.is_suspect(self._shard, kept.batch.begin)
-            return any(one.is_alone and _has_ended_a_process(one) for one in kept.again)
+            return any(one.is_suspect and _has_ended_a_process(one) for one in kept.again)
 
     def _write_journal(self, running: tuple[Range, ...]) -> None:
         journals = self._sink.journals
@@ -84,17 +85,16 @@ class Settlement:
         return [one for one in again if not self._has_settled(one)]
 
     def _has_settled(self, one: Unsettled) -> bool:
-        if one.is_gone:  # acknowledged at the last moment, such as while others of these were written
-            return True
         limits, shard = self._sink.policy.skips, self._shard_of(one.mark)
-        attempts = one.delivery - 1  # this one did not happen yet
         failure = one.failure or TIMED_OUT
         with self._table.lock:
+            if one.is_gone:  # acknowledged at the last moment, such as while others of these were written
+                return True
             now = self._table.clock.monotonic_s()
-            next_s = now + self._rules.backoff.pause_s(attempts)
-            if not self._rules.is_settled(attempts, is_final=failure.reason == FINAL):
+            next_s = now + self._rules.backoff.pause_s(one.attempts)
+            if not self._rules.is_settled(one.attempts, is_final=failure.reason == FINAL):
                 return False
-            counted = max(attempts, limits.settings.max_attempts)
+            counted = max(one.attempts, limits.settings.max_attempts)
             state, due_s = limits.decide(shard, counted, failure.cause, not_before_s=next_s, now=now)
             if state is WaitState.RETRYING or one.is_limited:
                 one.is_limited = False
@@ -103,24 +103,32 @@ class Settlement:
                 self._wait(one, state, due_s, failure)
                 return True
             self._slot.waiting = None
-        rejection = self._rejection(one.cursor, failure, attempts, one.mark)
-        error = self._write(select_logs(one.raw, one.only), rejection)
+            raw, only = one.raw, None if one.only is None else tuple(sorted(one.only))
+        rejection = self._rejection(one.cursor, failure, one.attempts, one.mark)
+        error = self._write(select_logs(raw, only), replace(rejection, part=self._part(one, only)))
         with self._table.lock:
             now = self._table.clock.monotonic_s()
             if error is not None:
                 one.settle_failures += 1
                 pause_s = self._rules.backoff.pause_s(one.settle_failures)
-                self._put_back(one, now + pause_s)
+                self._slot.unacknowledged.put_back(one, now + pause_s)
             else:
                 waits = rejection.delay_s is not None
                 self._sink.policy.settled_apart(shard, rejection.cursor, waits=waits, now=now)
-                self._slot.unacknowledged.acknowledge_out([one])
+                for index in (None,) if only is None else only:  # also if it was refused meanwhile
+                    self._slot.unacknowledged.acknowledge(one.cursor, index)
         return True
+
+    def _part(self, one: Unsettled, only: tuple[int, ...] | None) -> str:
+        """Which logs of their log group these are; of those that waited elsewhere, their place there."""
+        logs = "" if only is None else ",".join(map(str, only))
+        return logs if one.mark is None else f"{self._shard}-{one.cursor}-{logs}"
 
     def _wait(self, one: Unsettled, state: WaitState, due_s: float | None, failure: Failure) -> None:
         """Too much was skipped, or the policy stops. A shard that stopped continues after `resume`."""
         one.is_limited = True
-        self._put_back(one, self._table.clock.monotonic_s() if due_s is None else due_s)
+        due = self._table.clock.monotonic_s() if due_s is None else due_s
+        self._slot.unacknowledged.put_back(one, due)
         failing = FailingRange(
             shard=self._shard,
             begin=one.cursor,
@@ -136,10 +144,6 @@ class Settlement:
         if state is WaitState.STOPPED:
             self._table.apply_locked(self._slot, lambda flow, _: shard_flow.paused(flow))
         self._report(state, one.cursor, failure)
-
-    def _put_back(self, one: Unsettled, due_s: float | None) -> None:
-        one.delivery -= 1
-        self._slot.unacknowledged.put_back(one, due_s)
 
     # -- a batch that failed, in order
 

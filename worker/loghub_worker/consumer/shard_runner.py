@@ -14,6 +14,7 @@ from loghub_worker.consumer.processor import (
     Processor,
     ProcessorFactory,
     ShardLostError,
+    ThreadedProcessor,
     TrackedProcessor,
 )
 from loghub_worker.consumer.settlement import Settlement
@@ -68,6 +69,12 @@ class ShardRunner:
 
     def start(self) -> None:
         self.thread.start()
+
+    @property
+    def threads(self) -> tuple[threading.Thread, ...]:
+        """All threads that call the user's code; any thread may ask."""
+        processor = self._processor
+        return (self.thread, *(processor.threads if isinstance(processor, ThreadedProcessor) else ()))
 
     def _run(self) -> None:
         steps: dict[Step, Callable[[], None]] = {
@@ -127,7 +134,8 @@ class ShardRunner:
         batch = kept.batch
         try:
             self._acknowledgement.begin(kept)
-            self._tracker.begin_batch(max(batch.end, self._slot.flow.position))
+            end = max(batch.end, self._slot.flow.position)
+            self._tracker.begin_batch(end, generation=kept.generation)
             returned = self._code.call(self._processor.process, batch, self._tracker)
             to = None if returned is None else decode_cursor(returned)
             if self._stored is not None and self._stored.is_uncertain:
@@ -236,12 +244,12 @@ class ShardRunner:
         )
 
     def _end_batch(self, event: Callable[[ShardFlow, float], ShardFlow]) -> None:
-        self._tracker.end_batch(self._table.end_batch(self._slot, event).position)
+        self._tracker.end_batch(self._table.end_batch(self._slot, event))
         self._acknowledgement.ended()
 
     def _shut_down(self) -> None:
         if self._processor is not None and self._slot.flow.is_initialized:
-            self._tracker.end_batch(self._slot.flow.position)
+            self._tracker.end_batch(self._slot.flow)
             try:
                 self._code.call(self._processor.shutdown, self._tracker)
             except Exception as error:  # noqa: BLE001 - user code

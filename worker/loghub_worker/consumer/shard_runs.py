@@ -54,7 +54,7 @@ class RunParts:
 def _commit(run: _Run) -> Exception | None:
     """Why the position is not saved."""
     try:
-        run.tracker.commit(lambda: run.slot.flow.position)
+        run.tracker.commit(lambda: run.slot.flow)
     except (ShardLostError, LogHubException) as error:
         return error
     return None
@@ -78,7 +78,7 @@ class ShardRuns:
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
-        return tuple(run.runner.thread for run in tuple(self._runs.values()))
+        return tuple(thread for run in tuple(self._runs.values()) for thread in run.runner.threads)
 
     def commit(self) -> None:
         """Save the position of every shard. Tries all, then raises the first error: `ShardLostError` or

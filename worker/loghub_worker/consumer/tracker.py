@@ -9,6 +9,7 @@ from loghub_worker.consumer.acknowledgement import Acknowledgement
 from loghub_worker.consumer.assignment import Checkpoints
 from loghub_worker.consumer.batch import LogBatch, Logs
 from loghub_worker.consumer.processor import ShardLostError
+from loghub_worker.consumer.shard_flow import ShardFlow
 from loghub_worker.consumer.slot_control import SlotControl
 from loghub_worker.consumer.stored_position import StoredPosition
 from loghub_worker.failure.skip_limits import Failure
@@ -43,11 +44,13 @@ class ShardTracker:
         self._handed_over = position  # the end of the last batch
         self._done = position  # what `save` means without a cursor
         self._ahead: int | None = None  # noted while a batch is being processed
+        self._reached: int | None = None  # noted last while a batch was, unless the position was sought since
+        self._generation = 0  # of the flow, at the last batch
 
-    def begin_batch(self, end: int) -> None:
+    def begin_batch(self, end: int, *, generation: int) -> None:
         """`process` is called with a batch that ends there."""
         with self._noting:
-            self._done, self._ahead, self._handed_over = end, None, end
+            self._done, self._ahead, self._handed_over = self._furthest(end, generation), None, end
 
     def passed(self, position: int) -> None:
         """A query has left out what lies before, so no processor saves it: note it if all that was handed
@@ -56,10 +59,19 @@ class ShardTracker:
             if position > self._asked >= self._handed_over:
                 self._note(position)
 
-    def end_batch(self, position: int) -> None:
-        """No batch is being processed, and everything before `position` was."""
+    def end_batch(self, flow: ShardFlow) -> None:
+        """No batch is being processed, and everything before the position was. If the batch failed, it may
+        have saved more than that."""
         with self._noting:
-            self._done, self._ahead = position, None
+            self._reached, self._ahead = self._reached if self._ahead is None else self._ahead, None
+            self._done = self._furthest(flow.position, flow.generation)
+
+    def _furthest(self, position: int, generation: int) -> int:
+        """This position, or what was saved beyond it; that does not count once another position was
+        sought."""
+        if generation != self._generation:
+            self._generation, self._reached = generation, None
+        return position if self._reached is None else max(position, self._reached)
 
     def save(self, *, persist: bool = True, cursor: str | None = None) -> None:
         self._checkpoints.require_place()
@@ -77,12 +89,13 @@ class ShardTracker:
         self._acknowledgement.saved(position)
         self._ahead = self._note(position)
 
-    def commit(self, position: Callable[[], int]) -> None:
-        """Save what was processed, or what the running batch has saved already, which is further. Raises as
-        `save` does."""
+    def commit(self, present: Callable[[], ShardFlow]) -> None:
+        """Save what was processed, or what a batch has saved already, which is further. Raises as `save`
+        does."""
         self._checkpoints.require_place()
         with self._noting:
-            self._note(position() if self._ahead is None else self._ahead)
+            flow = present()
+            self._note(self._furthest(flow.position, flow.generation) if self._ahead is None else self._ahead)
         self._checkpoints.send(self.shard, epoch=self._epoch)
 
     def nack(self, *logs: Logs, delay_s: float | None = None, reason: str = "") -> None:

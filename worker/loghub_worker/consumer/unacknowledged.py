@@ -25,9 +25,15 @@ TIMED_OUT = Failure(
     cause=Cause.REJECTED, reason="AckTimedOut", message="it was neither acknowledged nor refused in time"
 )
 FINAL = "Rejected"  # the reason of a failure after which another delivery would change nothing
-Due: TypeAlias = Callable[[int], float]  # when logs come again, by the number of their deliveries
+# When logs come again: after a refusal by the number of their attempts, else by that of their deliveries.
+Due: TypeAlias = Callable[[int], float]
 GRID_S = 0.05
 ENTRY_BYTES = 500  # what Python needs besides the bytes of a log group, about
+# A heap is made anew when more than half of it is void, but not for a few entries.
+FEW_ENTRIES = 64
+MOST_PARTS = 1000  # of log groups that are divided to find a log that makes a batch fail
+# What logs of a log group have in common that come again together.
+ALIKE = ("delivery", "attempts", "due_s", "failure", "is_suspect")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,23 +41,23 @@ class Redelivery:
     """How logs are acknowledged, and when they come again."""
 
     by_log: bool  # and not by the return of `process`
-    backoff: Backoff  # by the number of deliveries
+    backoff: Backoff  # by the number of attempts
     ack_timeouts: Backoff | None  # the same; None: what was handed over does not come again by itself
     max_unacknowledged: int  # log groups, from the first that is here to the last that was handed over
 
     # Every log is kept until its time, which is written with it, unless it is of none of these origins, which
     # this group reads. None: nothing is kept.
     defers_for: frozenset[Origin] | None = None
-    max_attempts: int | None = None  # deliveries, then they are settled; None: they come again forever
+    max_attempts: int | None = None  # that count, then they are settled; None: they come again forever
 
     @property
     def defers(self) -> bool:
         return self.defers_for is not None
 
-    def is_settled(self, delivery: int, *, is_final: bool) -> bool:
-        """Whether logs that were handed over so often are settled next. `is_final`: another delivery would
-        change nothing."""
-        return self.max_attempts is not None and (is_final or delivery >= self.max_attempts)
+    def is_settled(self, attempts: int, *, is_final: bool) -> bool:
+        """Whether logs that have failed so often are settled next. `is_final`: another delivery would change
+        nothing."""
+        return self.max_attempts is not None and (is_final or attempts >= self.max_attempts)
 
     def again(self, now: float) -> Due | None:
         """When logs that are handed over now come again unless something happens to them; None: never."""
@@ -79,8 +85,9 @@ class Unsettled:
     settle_failures: int = 0  # consecutive, of the dead letter
     is_limited: bool = False  # it is not settled before it was handed over once more
     mark: RetryMark | None = None  # of logs that waited in a retry logstore
+    attempts: int = 0  # deliveries that have failed because of these logs
     is_gone: bool = False  # acknowledged or discarded
-    is_alone: bool = False  # handed over with no others, since it may have ended its process
+    is_suspect: bool = False  # one of several for which a batch failed: handed over with no others
 
 
 class Unacknowledged:
@@ -93,6 +100,7 @@ class Unacknowledged:
         self._cursors: list[int] = []  # a heap, with cursors that are no longer here
         self._due: list[tuple[float, int, Unsettled]] = []  # a heap, with times that hold no longer
         self._numbers = count()
+        self._parts = 0
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -127,8 +135,12 @@ class Unacknowledged:
         if parts is None:
             self._by_cursor[one.cursor] = parts = []
             heapq.heappush(self._cursors, one.cursor)
+            self.bytes += len(one.raw)
+        else:
+            one.raw = parts[0].raw  # the parts of a log group have its bytes once
         parts.append(one)
-        self.bytes += len(one.raw) + ENTRY_BYTES
+        self._parts += 1
+        self.bytes += ENTRY_BYTES
         self._enqueue(one)
 
     def acknowledge(self, cursor: int, index: int | None = None) -> bool:
@@ -145,17 +157,17 @@ class Unacknowledged:
 
     def refuse(self, cursor: int, index: int | None, *, due: Due, failure: Failure | None = None) -> bool:
         """A log, or all of a log group, is handed over again at the time that `due` returns for the
-        number of its deliveries. False if it was not here."""
+        number of its attempts, this one included. False if it was not here."""
         if index is not None:
             one = self._find(cursor, index)
             if one is None:
                 return False
-            self._refuse_log(one, index, due_s=_on_grid(due(one.delivery)), failure=failure)
+            self._refuse_log(one, index, due_s=_on_grid(due(one.attempts + 1)), failure=failure)
             return True
         parts = tuple(self._by_cursor.get(cursor, ()))
         for one in parts:
             one.is_out, one.failure = False, failure
-            self._set_due(one, _on_grid(due(one.delivery)))
+            self._set_due(one, _on_grid(due(one.attempts + 1)))
         return bool(parts)
 
     def refuse_first(
@@ -178,9 +190,7 @@ class Unacknowledged:
             self._set_due(one, due_s)
             return
         self._logs_of(one).remove(index)
-        self._join(
-            Unsettled(one.cursor, one.raw, {index}, one.delivery, False, due_s, failure, mark=one.mark)
-        )
+        self._join(_part_of(one, {index}, due_s, failure))
 
     def _join(self, refused: Unsettled) -> None:
         """Add logs to those of their log group that come again at the same time, if there are any."""
@@ -197,8 +207,38 @@ class Unacknowledged:
                 one.is_out, one.failure = False, failure
                 self._set_due(one, due_s)
 
+    @property
+    def can_divide(self) -> bool:
+        """Whether there are few parts of log groups. With a processor that fails for all logs each of them
+        would become a part, and take more memory than its bytes."""
+        return self._parts - len(self._by_cursor) < MOST_PARTS
+
+    def suspect_out(self, some: Iterable[Unsettled], *, due_s: float, failure: Failure, divisor: int) -> None:
+        """A batch failed with these: those that are neither acknowledged nor refused come again, each alone.
+        If only logs of one log group are left, they are divided into so many parts."""
+        out = [one for one in some if one.is_out and not one.is_gone]
+        for one in out:
+            one.is_suspect = True
+            for part in self._divided(one, divisor) if len(out) == 1 else (one,):
+                part.is_out, part.failure = False, failure
+                self._set_due(part, due_s)
+
+    def _divided(self, one: Unsettled, divisor: int) -> list[Unsettled]:
+        logs = sorted(self._logs_of(one))
+        size = -(-len(logs) // divisor)
+        one.only = set(logs[:size])
+        parts = [one]
+        for begin in range(size, len(logs), size):
+            part = _part_of(one, set(logs[begin : begin + size]), None, None)
+            part.is_suspect = True
+            self.add(part)
+            parts.append(part)
+        return parts
+
     def put_back(self, one: Unsettled, due_s: float | None) -> None:
-        """It was not handed over after all: that is tried again later."""
+        """It was taken, and not handed over after all: that is tried again later."""
+        one.delivery -= 1
+        one.attempts -= 1
         if not one.is_gone:
             one.is_out = False
             self._set_due(one, due_s)
@@ -225,7 +265,7 @@ class Unacknowledged:
         while (due_s := self.due_s) is not None and due_s <= now:
             entry = heapq.heappop(self._due)
             one = entry[2]
-            is_too_large = size + len(one.raw) > max_bytes or one.is_alone
+            is_too_large = size + len(one.raw) > max_bytes or one.is_suspect
             if taken and (one.delivery != taken[0].delivery or is_too_large):
                 later.append(entry)
                 if one.delivery == taken[0].delivery:
@@ -234,7 +274,7 @@ class Unacknowledged:
             taken.append(one)
             one.due_s = None  # another entry of it, of a time that it had before and has again, is void
             size += len(one.raw)
-            if one.is_alone:
+            if one.is_suspect:
                 break
         for entry in later:
             heapq.heappush(self._due, entry)
@@ -242,6 +282,7 @@ class Unacknowledged:
             if one.is_out:
                 one.failure = TIMED_OUT
             one.delivery += 1
+            one.attempts += is_blamed(one.failure)
             one.is_out = True
             self._set_due(one, None if again is None else again(one.delivery))
         return sorted(taken, key=lambda one: (one.cursor, min(one.only or (0,))))
@@ -272,25 +313,50 @@ class Unacknowledged:
         found = tuple(some)
         for one in found:
             one.is_gone = True
-            self.bytes -= len(one.raw) + ENTRY_BYTES
+            self._parts -= 1
+            self.bytes -= ENTRY_BYTES
             parts = self._by_cursor[one.cursor]
             parts.remove(one)
             if not parts:
                 del self._by_cursor[one.cursor]
+                self.bytes -= len(one.raw)
+            one.raw = b""  # others may keep it for long, such as the heap until its time
+        self._drop_void()
         return bool(found)
+
+    def _drop_void(self) -> None:
+        if len(self._due) > 2 * self._parts + FEW_ENTRIES:
+            self._due = list({id(entry[2]): entry for entry in self._due if _holds(*entry)}.values())
+            heapq.heapify(self._due)
+        if len(self._cursors) > 2 * len(self._by_cursor) + FEW_ENTRIES:
+            self._cursors = list(self._by_cursor)
+            heapq.heapify(self._cursors)
 
     def _set_due(self, one: Unsettled, due_s: float | None) -> None:
         if due_s != one.due_s:  # a second entry with the same time would hand it over twice
             one.due_s = due_s
             self._enqueue(one)
+            self._drop_void()
 
     def _enqueue(self, one: Unsettled) -> None:
         if one.due_s is not None:
             heapq.heappush(self._due, (one.due_s, next(self._numbers), one))
 
 
+def is_blamed(failure: Failure | None) -> bool:
+    """Whether logs have failed because of what they are."""
+    return failure is not None and failure.cause is not Cause.UNAVAILABLE
+
+
+def _part_of(one: Unsettled, only: set[int], due_s: float | None, failure: Failure | None) -> Unsettled:
+    """Some of the logs, which come again by themselves."""
+    return Unsettled(
+        one.cursor, one.raw, only, one.delivery, False, due_s, failure, mark=one.mark, attempts=one.attempts
+    )
+
+
 def _alike(one: Unsettled, other: Unsettled) -> bool:
-    return (one.delivery, one.due_s, one.failure) == (other.delivery, other.due_s, other.failure)
+    return all(getattr(one, name) == getattr(other, name) for name in ALIKE)
 
 
 def _has_come(one: Unsettled) -> bool:

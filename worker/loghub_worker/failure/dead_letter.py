@@ -5,6 +5,7 @@ again: a second log group in a logstore, the same file in a folder.
 """
 
 import base64
+import hashlib
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from loghub_worker.log_service import Address, connect, decode_cursor, encode_cu
 DEAD_LETTER_UNAVAILABLE = WorkerReason.DEAD_LETTER_UNAVAILABLE.value
 TAG_PREFIX = "dead_letter_"
 MAX_MESSAGE_CHARS = 1000  # the log group and its tags together must not exceed what a service accepts
+NAME_DIGITS = 16  # hexadecimal, of a digest: among a million logs of one cursor, 1 in 37 million share them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,8 @@ class Rejection:
     origin: Origin | None = None  # where the logs were first; None: where the target says
     retries: int = 0  # how often they have waited in a retry logstore, the next time included
     delay_s: float | None = None  # they must wait for so long; None: they are not tried again
+    # Which logs of the log group they are, if not all as they were written: other ones have another text.
+    part: str = ""
 
 
 class DeadLetterTarget(Protocol):
@@ -129,7 +133,8 @@ class LogstoreTarget:
 
 
 class FolderTarget:
-    """A folder with one JSON file for each log group."""
+    """A folder with one JSON file for each log group, or for each part of one that is written by itself. The
+    name has a digest of what is meant, so that the same logs have the same file and no others have it."""
 
     def __init__(self, folder: Path, origin: Origin) -> None:
         self._root = folder
@@ -152,7 +157,8 @@ class FolderTarget:
             "logs": _readable(log_group),
             "logGroup": base64.b64encode(log_group).decode(),
         }
-        path = folder / f"{rejection.shard}-{rejection.cursor}.json"
+        meant = hashlib.sha256(rejection.part.encode() + b"\n" + log_group).hexdigest()
+        path = folder / f"{rejection.shard}-{rejection.cursor}-{meant[:NAME_DIGITS]}.json"
         replace_file(path, msgspec.json.encode(described) + b"\n", durable=True)
 
 

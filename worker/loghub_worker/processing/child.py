@@ -61,7 +61,7 @@ def main(descriptor: int) -> None:
     assert isinstance(load, Load)
     folder = Path(load.folder) if load.folder is not None else None
     try:
-        factory = load_factory(load.factory, folder, by_log=load.by_log)
+        factory = load_factory(load.factory, folder, by_log=load.by_log, times_out=load.times_out)
         shards = ProcessShards()
         listener = None if load.listener is None else load_listener(load.listener, folder, shards)
     except FatalError as error:

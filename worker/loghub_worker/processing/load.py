@@ -10,7 +10,9 @@ from loghub_worker.fatal_error import FatalError
 from loghub_worker.user_code import import_named, user_message
 
 
-def load_factory(name: str, folder: Path | None, *, by_log: bool = False) -> ProcessorFactory:
+def load_factory(
+    name: str, folder: Path | None, *, by_log: bool = False, times_out: bool = False
+) -> ProcessorFactory:
     """The class or function that ``module:name`` names. Raises `FatalError` ``InvalidPipeline``."""
     factory = import_named(name, folder)
     if isinstance(factory, FanOutFactory) and not by_log:
@@ -18,6 +20,12 @@ def load_factory(name: str, folder: Path | None, *, by_log: bool = False) -> Pro
             "InvalidPipeline",
             f"{name} is made by fan_out, whose threads end after process has returned; set"
             " pipeline.processor.acknowledge: Log",
+        )
+    if isinstance(factory, FanOutFactory) and times_out:
+        raise FatalError(
+            "InvalidPipeline",
+            f"{name} is made by fan_out, which keeps each log until handle has returned; leave out"
+            " pipeline.processor.redelivery.ackTimeoutSeconds, with which it would come again meanwhile",
         )
     if isinstance(factory, type) and not issubclass(factory, Processor):
         raise FatalError(

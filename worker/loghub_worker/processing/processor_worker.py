@@ -140,9 +140,10 @@ class ProcessorWorker:
     # -- parts
 
     def _make_pool(self, code: Path | None) -> ProcessPool:
-        by_log = self._pipeline.acknowledge == "log"
+        pipeline = self._pipeline
+        by_log, times_out = pipeline.acknowledge == "log", pipeline.ack_timeout_s is not None
         folder = str(code) if code is not None else None
-        load = Load(self._pipeline.factory, folder, by_log, self._pipeline.listener)
+        load = Load(pipeline.factory, folder, by_log, pipeline.listener, times_out)
         settings = ProcessSettings(
             load=load,
             load_timeout_s=self._pipeline.load_timeout_s,
