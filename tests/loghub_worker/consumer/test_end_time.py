@@ -207,6 +207,7 @@ def test_a_clock_that_was_ahead_for_a_while_does_not_move_the_end(site: Site, cl
             clock.ahead_s = 3600
             wait_before(end, lambda: consumer._table.slot(0).flow.end is not None, "an end")
             clock.ahead_s = 0
+            wait_before(end, lambda: consumer._table.slot(0).flow.end is None, "no end any more")
             ids += site.put(1)
             require_before(end)
         assert seen.ids() == ids
