@@ -14,7 +14,7 @@ from loghub.kafka.broker.requests import check_bounded, check_names
 from loghub.kafka.broker.store import Access, StoreError
 from loghub.kafka.coordinator import events
 from loghub.kafka.coordinator.group import CommittedOffset, Protocol, TopicPartition
-from loghub.kafka.groups import GroupKey
+from loghub.kafka.group_table import GroupKey
 from loghub.kafka.wire import group_admin, groups, offsets
 from loghub.kafka.wire.error_codes import ErrorCode
 

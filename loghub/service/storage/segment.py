@@ -17,7 +17,9 @@ from loghub.service.storage.footer import Marks, Totals, footer_room, pack_foote
 from loghub.service.storage.record import DamagedRecord, Layout, SegmentHeader
 from loghub.service.storage.recovery import Inspection
 
-_WINDOW_BYTES = 256 << 10
+# The first window is for one record, which is at most 16 KiB behind a mark unless it is large; what goes on
+# from there reads more at once.
+_FIRST_WINDOW_BYTES, _WINDOW_BYTES = 32 << 10, 256 << 10
 # A small step back of the wall clock is evened out; a larger one is the correction of a wrong clock.
 CLOCK_STEP_US = 60_000_000
 
@@ -251,6 +253,7 @@ class _Reader:
     def __init__(self, file: File, path: str) -> None:
         self._file, self._path = file, path
         self._window, self._base = b"", 0
+        self._next_window_bytes = _FIRST_WINDOW_BYTES
 
     def read(self, offset: int) -> tuple[record.RecordHeader, bytes]:
         """The record at ``offset``. Raises LogDamaged unless it is complete and its CRC matches."""
@@ -268,7 +271,8 @@ class _Reader:
         header = record.read_header(self._window, offset - self._base)
         if header is not None and self._is_inside(header, offset):
             return header
-        self._window, self._base = self._file.read_at(_WINDOW_BYTES, offset=offset), offset
+        self._window, self._base = self._file.read_at(self._next_window_bytes, offset=offset), offset
+        self._next_window_bytes = _WINDOW_BYTES
         header = record.read_header(self._window, 0)
         if header is not None and not self._is_inside(header, offset):
             length = record.RECORD_HEADER_BYTES + min(header.length, record.MAX_GROUP_BYTES)
