@@ -101,6 +101,7 @@ class OpenSegment:
         self._next_cursor = header.first_cursor
         self._logs_total = header.logs_before
         self._received_us = self._latest_us = header.received_us
+        self._earliest_us: int | None = None
         self._synced = self._used
 
     def restore(self, found: Inspection, *, writable: bool) -> None:
@@ -113,7 +114,7 @@ class OpenSegment:
         totals = found.totals
         self._marks, self._used, self._next_cursor = found.marks, totals.used, totals.next_cursor
         self._logs_total, self._received_us = totals.logs_total, totals.received_us
-        self._latest_us = totals.latest_us
+        self._latest_us, self._earliest_us = totals.latest_us, totals.earliest_us
         try:
             mark = self.layout.end_mark
             if mark and not writable:
@@ -146,6 +147,7 @@ class OpenSegment:
             logs_total=self._logs_total,
             received_us=self._received_us,
             latest_us=self._latest_us,
+            earliest_us=self._earliest_us,
         )
 
     @property
@@ -187,6 +189,8 @@ class OpenSegment:
         self._logs_total += new.logs
         self._received_us = received_us
         self._latest_us = max(self._latest_us, received_us)
+        earliest_us = received_us if self._earliest_us is None else self._earliest_us
+        self._earliest_us = min(earliest_us, received_us)
         return data
 
     def sync(self) -> None:
