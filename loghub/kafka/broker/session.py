@@ -35,6 +35,10 @@ from loghub.kafka.wire.sasl import (
 
 _log = structlog.get_logger("loghub.kafka")
 MECHANISM = "PLAIN"
+# Those that may have a thousand members with their metadata, ten thousand offsets, or all partitions.
+_LARGE_ANSWERS = {ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH, ApiKey.METADATA, ApiKey.LIST_GROUPS}
+_FREE_ANSWER_BYTES = 16 << 10  # of an answer; the bound on connections limits how many there are
+_NO_ROOM_WAIT_S = 0.05
 _PRODUCE_PREFIX = int(ApiKey.PRODUCE).to_bytes(2, "big")
 
 
@@ -117,8 +121,18 @@ class ClientSession:
             self._admitted.waiting = False
 
     async def _finish(self, header: RequestHeader, complete: Finish) -> Answer:
+        if header.api_key in _LARGE_ANSWERS:
+            await self._room_for_answers()
         response, sent = await complete()
         return self._answer(header, response, sent)
+
+    async def _room_for_answers(self) -> None:
+        """Wait until others have read theirs: this one is built in one piece, whatever its size."""
+        budget = self._broker.answer_budget
+        while budget.used >= budget.limit:
+            self._broker.stalled.end_oldest()
+            with self._waiting():
+                await asyncio.sleep(_NO_ROOM_WAIT_S)
 
     async def _done(self, header: RequestHeader, response: Struct) -> Answer:
         return self._answer(header, response)
@@ -133,8 +147,21 @@ class ClientSession:
         except BaseException:
             sent()
             raise
-        self._broker.counts.sent_bytes += sum(map(len, parts))
-        return Answer(parts, sent)
+        size = sum(map(len, parts))
+        self._broker.counts.sent_bytes += size
+        return Answer(parts, self._counted(size) if sent is nothing else sent)
+
+    def _counted(self, size: int) -> Callable[[], None]:
+        """What gives the answer's memory back, which nobody has counted."""
+        if size <= _FREE_ANSWER_BYTES:
+            return nothing
+        budget = self._broker.answer_budget
+        budget.used += size
+
+        def sent() -> None:
+            budget.used -= size
+
+        return sent
 
     # Login
 

@@ -13,6 +13,7 @@ from typing import Protocol
 from loghub.service.faults import ServiceFault, WriteFailed, is_disk_full
 from loghub.service.ports import Disk, File
 from loghub.service.storage import record
+from loghub.service.storage.allocation import grown
 from loghub.service.storage.footer import Marks, Totals, footer_room, pack_footer
 from loghub.service.storage.record import DamagedRecord, Layout, SegmentHeader
 from loghub.service.storage.recovery import Inspection
@@ -103,6 +104,7 @@ class OpenSegment:
         self._received_us = self._latest_us = header.received_us
         self._earliest_us: int | None = None
         self._synced = self._used
+        self._can_grow = True  # it is the file of this run, or of one that has ended cleanly
 
     def restore(self, found: Inspection, *, writable: bool) -> None:
         """Take over the records that were found, and make them whole and durable. Raises WriteFailed.
@@ -126,7 +128,7 @@ class OpenSegment:
         except OSError as error:
             raise WriteFailed(f"{self.path}: {error}") from error
         if not writable:
-            self._capacity = self._used
+            self._capacity, self._can_grow = self._used, False
             self.sync()
 
     def _allocate_footer_room(self) -> None:
@@ -162,6 +164,25 @@ class OpenSegment:
         """Whether records of this size fit, so that the footer will have room behind them."""
         used = self._used + stored_bytes
         return used + footer_room(used) <= self._capacity
+
+    def size_for(self, stored_bytes: int, *, most: int) -> int | None:
+        """The size to grow to for records of this size; None if the segment has to end."""
+        used = self._used + stored_bytes
+        return grown(self._capacity, least=used + footer_room(used), most=most) if self._can_grow else None
+
+    def grow(self, size: int) -> None:
+        """Make room, durably before anything is written there: what a crash cuts must have its whole place.
+
+        Raises OSError if there is none, and WriteFailed.
+        """
+        try:
+            self._file.allocate(size)
+        except OSError as error:
+            if is_disk_full(error):
+                raise
+            raise WriteFailed(f"{self.path}: {error}") from error
+        self._file.sync_data()
+        self._capacity = size
 
     def append(self, groups: Sequence[NewGroup]) -> None:
         """Append the groups with one write. They are durable after `sync`. Raises WriteFailed."""
@@ -206,7 +227,7 @@ class OpenSegment:
         """
         totals = self.totals
         footer = pack_footer(self._marks, totals, end_mark=self.layout.end_mark)
-        self._capacity = self._used
+        self._capacity, self._can_grow = self._used, False
         try:
             self._file.write_at(footer, offset=self._used)
             self._file.truncate(self._used + len(footer))
