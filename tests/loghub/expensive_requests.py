@@ -1,13 +1,14 @@
 """The most expensive request that the limits allow, for each action over HTTP and each API of Kafka.
 
-Expensive in CPU time of the event loop or in memory, for what it costs its sender. A service is prepared with what
-such requests are about. `test_request_costs` fails if an action or an API has none here.
+Expensive in CPU time of the event loop or in memory, for what it costs its sender. A service is prepared with
+what such requests are about. `test_request_costs` fails if an action or an API has none here.
 """
 
 import json
+import os
 import socket
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 from msgspec import Struct
 
@@ -21,7 +22,7 @@ from loghub.wire import cursor
 from loghub.wire.loggroup import Log, LogGroup, encode
 from tests.loghub import load
 from tests.loghub.kafka.broker.batches import packed
-from tests.loghub.service.rawclient import RawClient, noise
+from tests.loghub.service.rawclient import RawClient
 from tests.support import ServiceProcess
 
 SHARDS = 64
@@ -29,6 +30,7 @@ _PARTITIONS = 10_000  # in one request of Kafka, and the same offsets in a group
 _NAMES = 1000
 _JSON_BYTES = 60_000
 _GROUP = "/logstores/access/consumergroups/g"
+Make = Callable[[], bytes]
 _MINE = "/_loghub/v1/logstores/access/consumergroups/g"
 
 
@@ -37,9 +39,10 @@ def prepare(service: ServiceProcess, kafka: str) -> None:
     with RawClient(service) as client:
         client.create(shards=SHARDS)
         client.create_group()
-        for number in range(100):
+        for number in range(20):
             client.heartbeat(f"consumer-{number}", [])
-        large = encode(LogGroup(logs=tuple(Log(time=1, contents=(("x", noise(1000)),)) for _ in range(5000))))
+        text = [os.urandom(500).hex() for _ in range(5000)]
+        large = encode(LogGroup(logs=tuple(Log(time=1, contents=(("x", one),)) for one in text)))
         for _ in range(4):
             assert client.put(large, key="0" * 32).status == 200
     with KafkaConnection(kafka, service) as connection:
@@ -49,21 +52,26 @@ def prepare(service: ServiceProcess, kafka: str) -> None:
 # -- over HTTP
 
 
-def over_http(service: ServiceProcess) -> dict[str, bytes]:
-    """Request by the name of its action."""
+def over_http(service: ServiceProcess) -> dict[str, Make]:
+    """What makes the request, by the name of its action."""
 
-    def of(method: str, path: str, query: dict[str, str] | None = None, body: object = None) -> bytes:
+    def of(method: str, path: str, query: dict[str, str] | None = None, body: object = None) -> Make:
         data = b"" if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"} if data else {}
-        return load.serialized(service, method, path, query, body=data, headers=headers)
+        return partial(load.serialized, service, method, path, query, body=data, headers=headers)
 
-    tiny = encode(LogGroup(logs=tuple(Log(time=1, contents=(("", ""),)) for _ in range(700_000))))
+    def put_logs() -> bytes:
+        tiny = encode(LogGroup(logs=(Log(time=1, contents=(("", ""),)),)))
+        return load.put_request(service, tiny * 700_000)  # which is a group with as many logs
+
     every = {str(shard): cursor.encode(1) for shard in range(1000)}
     return {
         "GetProject": of("GET", "/"),
         "CreateProject": of("POST", "/", body={"projectName": "demo", "description": "d" * _JSON_BYTES}),
         "UpdateProject": of("PUT", "/", body={"description": "d" * _JSON_BYTES}),
-        "DeleteProject": load.serialized(service, "DELETE", "/", headers={"Host": f"none.{service.host}"}),
+        "DeleteProject": partial(
+            load.serialized, service, "DELETE", "/", headers={"Host": f"none.{service.host}"}
+        ),
         "ListLogStores": of("GET", "/logstores", {"size": "500"}),
         "CreateLogStore": of(
             "POST", "/logstores", body={"logstoreName": "made", "shardCount": SHARDS, "ttl": 1}
@@ -98,8 +106,9 @@ def over_http(service: ServiceProcess) -> dict[str, bytes]:
         "SaveCheckPoints": of("POST", _MINE + "/checkpoints", {"consumer": "consumer-0"}, every),
         "AwaitGroup": of("GET", _MINE + "/revision", {"consumer": "consumer-0", "revision": "0"}),
         "AwaitEnds": of("POST", "/_loghub/v1/logstores/access/ends", body=every),
-        "PutLogs": load.put_request(service, tiny),
-        "PullLogs": load.serialized(
+        "PutLogs": put_logs,
+        "PullLogs": partial(
+            load.serialized,
             service,
             "GET",
             "/logstores/access/shards/0",
@@ -115,17 +124,16 @@ def over_http(service: ServiceProcess) -> dict[str, bytes]:
 # -- Kafka
 
 
-@dataclass(slots=True)
 class KafkaConnection:
     """A connection that has logged in."""
 
-    address: str
-    service: ServiceProcess
+    def __init__(self, address: str, service: ServiceProcess) -> None:
+        host, _, port = address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=load.GUARD_S)
+        self._key = service.credentials
 
     def __enter__(self) -> "KafkaConnection":
-        host, _, port = self.address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=load.GUARD_S)
-        key = self.service.credentials
+        key = self._key
         token = f"\0demo\0{key.access_key_id}#{key.access_key_secret}".encode()
         self.exchange(_kafka(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism="PLAIN")))
         self.exchange(_kafka(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=token)))
@@ -200,16 +208,17 @@ def _produce(partitions: Iterable[tuple[str, tuple[int, ...]]], batch: bytes) ->
     )
 
 
-def of_kafka() -> dict[str, bytes]:
-    """Frame by the name of its API; of Produce there are two."""
+def of_kafka() -> dict[str, Make]:
+    """What makes the frame, by the name of its API; of Produce there are two."""
     one = Record(None, b"x", (), 1_700_000_000_000)
-    many_records, small = (
-        packed([one] * MAX_RECORDS, BatchCompression.ZSTD),
-        packed([one], BatchCompression.NONE),
-    )
+    small = packed([one], BatchCompression.NONE)
+
+    def many_records() -> bytes:
+        batch = packed([one] * MAX_RECORDS, BatchCompression.ZSTD)
+        return _kafka(ApiKey.PRODUCE, _produce([("access.raw", (0,))], batch))
+
     names = tuple(f"name-{number}" for number in range(_NAMES))
     bodies: Mapping[str, tuple[ApiKey, Struct]] = {
-        "PRODUCE": (ApiKey.PRODUCE, _produce([("access.raw", (0,))], many_records)),
         "PRODUCE of many partitions": (ApiKey.PRODUCE, _produce(_in_topics(), small)),
         "FETCH": (ApiKey.FETCH, _fetch()),
         "LIST_OFFSETS": (ApiKey.LIST_OFFSETS, _list_offsets(1_700_000_000_000)),
@@ -251,7 +260,7 @@ def of_kafka() -> dict[str, bytes]:
         ),
         "HEARTBEAT": (
             ApiKey.HEARTBEAT,
-            groups.HeartbeatRequest(group_id="kg", generation_id=1, member_id="m"),
+            groups.HeartbeatRequest(group_id="kg", generation_id=1, member_id=""),
         ),
         "LEAVE_GROUP": (
             ApiKey.LEAVE_GROUP,
@@ -274,7 +283,7 @@ def of_kafka() -> dict[str, bytes]:
         ),
         "DESCRIBE_GROUPS": (
             ApiKey.DESCRIBE_GROUPS,
-            group_admin.DescribeGroupsRequest(groups=("kg",) * _NAMES),
+            group_admin.DescribeGroupsRequest(groups=("kg",) * 999),
         ),
         "LIST_GROUPS": (ApiKey.LIST_GROUPS, group_admin.ListGroupsRequest()),
         "DELETE_GROUPS": (ApiKey.DELETE_GROUPS, group_admin.DeleteGroupsRequest(groups_names=names)),
@@ -304,7 +313,7 @@ def of_kafka() -> dict[str, bytes]:
         ),
         "DELETE_TOPICS": (
             ApiKey.DELETE_TOPICS,
-            topics.DeleteTopicsRequest(topic_names=names, timeout_ms=1000),
+            topics.DeleteTopicsRequest(topic_names=names, timeout_ms=1),
         ),
         "CREATE_PARTITIONS": (
             ApiKey.CREATE_PARTITIONS,
@@ -327,7 +336,8 @@ def of_kafka() -> dict[str, bytes]:
             ),
         ),
     }
-    return {name: _kafka(api, body) for name, (api, body) in bodies.items()}
+    frames = {name: partial(_kafka, api, body) for name, (api, body) in bodies.items()}
+    return {"PRODUCE": many_records, **frames}
 
 
 def _fetch() -> fetch.FetchRequest:
