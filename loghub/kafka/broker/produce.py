@@ -60,15 +60,14 @@ async def order(call: Call, body: ProduceRequest) -> Finish:
             await pauses.step()
 
     async def finish() -> Reply:
-        topics = tuple(
-            [
-                TopicProduceResponse(
-                    name=name, partition_responses=tuple([await _outcome(call, one) for one in batches])
-                )
-                for name, batches in ordered
-            ]
-        )
-        return Reply(None if body.acks == _NO_ACKS else ProduceResponse(responses=topics))
+        topics = []
+        for name, batches in ordered:
+            outcomes = []
+            for one in batches:
+                outcomes.append(await _outcome(call, one))
+                await pauses.step()
+            topics.append(TopicProduceResponse(name=name, partition_responses=tuple(outcomes)))
+        return Reply(None if body.acks == _NO_ACKS else ProduceResponse(responses=tuple(topics)))
 
     return finish
 

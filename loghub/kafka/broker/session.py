@@ -40,6 +40,7 @@ _LARGE_ANSWERS = {ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH, ApiKey.METADATA, 
 # Requests that name many things, of which each piece of work is for all of them: as large as a thousand.
 _IN_PIECES = {ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE, ApiKey.METADATA}
 _LARGE_FRAME_BYTES = 4 << 10
+_BATCHES = 64  # most of a Produce request is batches, which cost nothing here
 _FREE_ANSWER_BYTES = 16 << 10  # of an answer; the bound on connections limits how many there are
 _NO_ROOM_WAIT_S = 0.05
 _PRODUCE_PREFIX = int(ApiKey.PRODUCE).to_bytes(2, "big")
@@ -74,14 +75,18 @@ class ClientSession:
         return self._login is not None
 
     def overlaps(self, frame: bytes) -> bool:
-        return self._login is not None and frame.startswith(_PRODUCE_PREFIX)
+        return self._login is not None and self._is_produce(frame)
+
+    @staticmethod
+    def _is_produce(frame: bytes) -> bool:
+        return frame.startswith(_PRODUCE_PREFIX)
 
     async def begin(self, frame: bytes) -> Complete:
         self._broker.counts.received_bytes += len(frame)
         if self._bare_tokens and self._login is None:
             return lambda: self._log_in_bare(frame)
         try:
-            async with self._turn_of(0 if frame.startswith(_PRODUCE_PREFIX) else len(frame)):
+            async with self._turn_of(len(frame) // _BATCHES if self._is_produce(frame) else len(frame)):
                 header, body = decode_request(frame)
         except MalformedFrame as error:
             raise Disconnect(str(error)) from error
