@@ -19,6 +19,7 @@ away from it, then the first by name.
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,10 @@ def balance(assignments: Iterable[ShardAssignment], consumers: Iterable[str]) ->
     if not names:
         return {}
     ordered = sorted(assignments, key=lambda s: s.shard)
-    has = {name: [s for s in ordered if s.counted_for == name] for name in names}
+    has: dict[str, list[ShardAssignment]] = {name: [] for name in names}
+    for one in ordered:
+        if one.counted_for in has:
+            has[one.counted_for].append(one)
     quota = _quotas({name: len(has[name]) for name in names}, ordered)
     kept_shards = {name: sorted(has[name], key=_keep_first)[: quota[name]] for name in names}
     result = {s.shard: name for name in names for s in kept_shards[name]}
@@ -84,7 +88,13 @@ def _assign_loose(loose: list[ShardAssignment], quota: dict[str, int], result: d
         former = assignment.under_way_from
         if former is not None and count.get(former, 0) < quota.get(former, 0):
             assign(assignment, former)
+    room = [(count[name], name) for name in quota if count[name] < quota[name]]
+    heapify(room)
     for assignment in loose:
         if assignment.shard not in result:
-            room = (name for name in quota if count[name] < quota[name])
-            assign(assignment, min(room, key=lambda name: (count[name], name)))
+            _, name = room[0]
+            assign(assignment, name)
+            if count[name] < quota[name]:
+                heapreplace(room, (count[name], name))
+            else:
+                heappop(room)

@@ -9,6 +9,7 @@ moves an offset.
 from collections.abc import Hashable, Iterable
 
 from loghub.kafka.coordinator.events import Event, JoinGroup, OffsetCommit, SyncGroup
+from loghub.kafka.coordinator.facts import Offsets
 from loghub.kafka.coordinator.group import Group, Member, Protocol
 
 DEFAULT_GROUP_BYTES = 128 << 20
@@ -24,6 +25,7 @@ class GroupMemory:
         self.limit = limit
         self.used = 0
         self._held: dict[Hashable, int] = {}
+        self._offsets: dict[Hashable, tuple[Offsets, int]] = {}  # the table as it was last, and its size
 
     def fits(self, group: Group, event: Event) -> bool:
         """Whether there is room for what the event may add to its group."""
@@ -32,17 +34,27 @@ class GroupMemory:
 
     def hold(self, key: Hashable, group: Group | None) -> None:
         """The group is now like this; None: it is gone."""
-        size = 0 if group is None else _size_of(group)
+        size = 0 if group is None else _size_of_members(group) + self._size_of_offsets(key, group.offsets)
+        if group is None:
+            self._offsets.pop(key, None)
         self.used += size - self._held.pop(key, 0)
         if size:
             self._held[key] = size
 
+    def _size_of_offsets(self, key: Hashable, offsets: Offsets) -> int:
+        """Most steps leave the table as it is, and others replace it."""
+        known = self._offsets.get(key)
+        if known is not None and known[0] is offsets:
+            return known[1]
+        size = OFFSET_BYTES * len(offsets)
+        size += sum(len(one.metadata.encode()) for one in offsets.values() if one.metadata)
+        self._offsets[key] = (offsets, size)
+        return size
 
-def _size_of(group: Group) -> int:
+
+def _size_of_members(group: Group) -> int:
     members = sum(_metadata(m.info.protocols) + len(m.info.assignment) for m in group.members.values())
-    offsets = sum(len(committed.metadata.encode()) for committed in group.offsets.values())
-    count = len(group.members) + len(group.pending)
-    return members + offsets + MEMBER_BYTES * count + OFFSET_BYTES * len(group.offsets)
+    return members + MEMBER_BYTES * (len(group.members) + len(group.pending))
 
 
 def _added(group: Group, event: Event) -> int:

@@ -10,7 +10,7 @@ A request that the coordinator answers later is a future here. One timer serves 
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Protocol, TypeVar
 
@@ -58,6 +58,7 @@ from loghub.kafka.coordinator.group import (
 )
 from loghub.kafka.coordinator.states import GroupState
 from loghub.kafka.group_memory import DEFAULT_GROUP_BYTES, GroupMemory
+from loghub.kafka.group_table import GroupKey, GroupTable
 from loghub.kafka.timer_heap import TimerHeap
 
 _log = structlog.get_logger("loghub.kafka.groups")
@@ -66,14 +67,6 @@ A = TypeVar("A", bound=Answer)
 # The timer fires at least this often. If it fires a further interval late, the process was paused.
 TICK_INTERVAL_S = 1.0
 DEFAULT_MAX_GROUPS = 5_000  # of the whole service
-
-
-@dataclass(frozen=True, slots=True)
-class GroupKey:
-    """A group of one project: projects do not share group ids."""
-
-    project: str
-    group_id: str
 
 
 class PersistFacts(Protocol):
@@ -120,7 +113,7 @@ class KafkaGroups:
         self._limits = limits
         self._max_groups = max_groups
         self.memory = GroupMemory(max_bytes)
-        self._groups: dict[GroupKey, Group] = {}
+        self._groups = GroupTable()
         self._saved: dict[GroupKey, asyncio.Future[object]] = {}
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._requests = coordinator.NO_REQUEST
@@ -133,7 +126,7 @@ class KafkaGroups:
         """A persisted group; every session starts again."""
         group = durable_facts.restore(key.group_id, facts, now=self._clock.monotonic_s())
         if group.state is not GroupState.DEAD:
-            self._groups[key] = group
+            self._groups.put(key, group)
             self.memory.hold(key, group)
             self._timers.set(key, next_deadline(group))
 
@@ -144,7 +137,7 @@ class KafkaGroups:
     def close(self) -> None:
         """Answer every request that waits; the groups go on after the next start."""
         self.availability = Availability.STOPPED
-        for key in list(self._groups):
+        for key in self._groups.all_keys():
             self._answer_waiting(key)
 
     async def run(self) -> None:
@@ -162,7 +155,7 @@ class KafkaGroups:
         late_s, self._ticked_s = now - self._ticked_s - TICK_INTERVAL_S, now
         if late_s > TICK_INTERVAL_S:
             _log.warning("the service was paused", seconds=round(late_s, 1))
-            for key in list(self._groups):
+            for key in self._groups.all_keys():
                 self._apply(key, ServicePaused(pause_s=late_s))
         for key in self._timers.due(now):
             deadline = next_deadline(self._group(key))
@@ -274,7 +267,11 @@ class KafkaGroups:
 
     def of(self, project: str) -> Iterator[tuple[GroupKey, Group]]:
         """The groups of a project, for metrics and reports. They may be ahead of what is durable."""
-        return ((key, group) for key, group in self._groups.items() if key.project == project)
+        return self._groups.of(project)
+
+    def all(self) -> Iterator[Group]:
+        """Those of all projects."""
+        return (group for _, group in self._groups.items())
 
     def cleanup(self, unix_ms: int) -> None:
         """Let offsets expire, at the wall clock's time in milliseconds; call it every few minutes."""
@@ -292,7 +289,7 @@ class KafkaGroups:
         """Forget the groups of a project, whose deletion deletes the rows."""
         for key, _ in list(self.of(project)):
             self._answer_waiting(key)
-            del self._groups[key]
+            self._groups.remove(key)
             self.memory.hold(key, None)
 
     def _answer_waiting(self, key: GroupKey) -> None:
@@ -319,10 +316,10 @@ class KafkaGroups:
             self._saved[key] = saved = self._persist(key, outcome.facts)
             saved.add_done_callback(lambda done: self._forget_saved(key, done))
         if outcome.group.state is GroupState.DEAD:
-            self._groups.pop(key, None)
+            self._groups.remove(key)
             self.memory.hold(key, None)
         else:
-            self._groups[key] = outcome.group
+            self._groups.put(key, outcome.group)
             if not isinstance(event, Heartbeat):  # changes nothing that counts, and is frequent
                 self.memory.hold(key, outcome.group)
             self._timers.set(key, outcome.next_deadline_s)

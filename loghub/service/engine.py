@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from loghub.domain.group import LogShard
 from loghub.kafka.coordinator.facts import Fact as KafkaGroupFact
-from loghub.kafka.groups import GroupKey, KafkaGroups
+from loghub.kafka.group_table import GroupKey
+from loghub.kafka.groups import KafkaGroups
 from loghub.service.arrivals import Arrivals
 from loghub.service.catalog import Catalog, Logstore
 from loghub.service.facts import (

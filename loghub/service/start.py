@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from loghub.domain import coordinator
 from loghub.domain.group import ShardsChanged
-from loghub.kafka.groups import GroupKey
+from loghub.kafka.group_table import GroupKey
 from loghub.kafka.producers import LaterBatches
 from loghub.service.diagnosis import DataRefused, FindingKind
 from loghub.service.engine import Engine

@@ -1,5 +1,6 @@
 """A request in progress, and what all requests share."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ class Broker:
     producers: Producers
     counts: BrokerCounts
     stalled: StalledClients
+    turn: asyncio.Lock  # of a request that names many things, on the event loop
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from functools import partial
 from loghub.kafka.broker.calls import Call
 from loghub.kafka.broker.forms import encode_group
 from loghub.kafka.broker.reply import Reply, nothing
-from loghub.kafka.broker.requests import check_bounded
+from loghub.kafka.broker.requests import PAUSE_EVERY, check_bounded
 from loghub.kafka.broker.store import Access, Arriving, Bounds, Partition, StoreError
 from loghub.kafka.records.record_form import RecordForm
 from loghub.kafka.wire.error_codes import ErrorCode
@@ -24,6 +24,7 @@ from loghub.kafka.wire.fetch import (
     FetchTopic,
     PartitionData,
 )
+from loghub.pauses import Pauses
 
 _NO_ROOM_WAIT_S = 0.05  # until memory for answers is free
 
@@ -54,16 +55,20 @@ async def fetch(call: Call, body: FetchRequest) -> Reply:
     check_bounded(
         limits, topics=len(body.topics), partitions=sum(len(topic.partitions) for topic in body.topics)
     )
-    wanted = [
-        (topic.topic, [_wanted(call, topic, asked) for asked in topic.partitions]) for topic in body.topics
-    ]
+    pauses = Pauses(PAUSE_EVERY)
+    wanted: list[tuple[str, list[_Wanted]]] = []
+    for topic in body.topics:
+        wanted.append((topic.topic, []))
+        for asked in topic.partitions:
+            wanted[-1][1].append(_wanted(call, topic, asked))
+            await pauses.step()
     loop = asyncio.get_running_loop()
     end_s = loop.time() + min(max(body.max_wait_ms, 0) / 1000, limits.fetch_wait_s)
     watched = [one.partition for _, ones in wanted for one in ones if one.partition is not None]
     with call.broker.service.watched(watched) as arrived:
         while True:
             before, look = arrived.bytes, _Round(room=_room(call, body), wanted=body.max_bytes)
-            found = await _look(call, wanted, look)
+            found = await _look(call, wanted, look, pauses)
             left_s = end_s - loop.time()
             if look.size >= body.min_bytes or look.is_full or look.is_final or left_s <= 0:
                 return _reply(call, found, look.size)
@@ -95,18 +100,20 @@ def _room(call: Call, body: FetchRequest) -> int:
 
 
 async def _look(
-    call: Call, wanted: list[tuple[str, list[_Wanted]]], look: _Round
+    call: Call, wanted: list[tuple[str, list[_Wanted]]], look: _Round, pauses: Pauses
 ) -> list[FetchableTopicResponse]:
     """Read what the partitions have. The whole room is reserved meanwhile: others read at the same time."""
     budget, reserved = call.broker.answer_budget, max(look.room, 0)
     budget.used += reserved
     try:
-        return [
-            FetchableTopicResponse(
-                topic=name, partitions=tuple([await _read(call, one, look) for one in ones])
-            )
-            for name, ones in wanted
-        ]
+        found = []
+        for name, ones in wanted:
+            partitions = []
+            for one in ones:
+                partitions.append(await _read(call, one, look))
+                await pauses.step()
+            found.append(FetchableTopicResponse(topic=name, partitions=tuple(partitions)))
+        return found
     finally:
         budget.used -= reserved
 

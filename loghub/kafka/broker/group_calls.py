@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 from loghub.kafka.broker.calls import Call
 from loghub.kafka.broker.reply import Reply
-from loghub.kafka.broker.requests import check_bounded, check_names
+from loghub.kafka.broker.requests import PAUSE_EVERY, check_bounded, check_names, once
 from loghub.kafka.broker.store import Access, StoreError
 from loghub.kafka.coordinator import events
 from loghub.kafka.coordinator.group import CommittedOffset, Protocol, TopicPartition
-from loghub.kafka.groups import GroupKey
+from loghub.kafka.group_table import GroupKey
 from loghub.kafka.wire import group_admin, groups, offsets
 from loghub.kafka.wire.error_codes import ErrorCode
+from loghub.pauses import Pauses
 
 _MEMBER_ID_REQUIRED_SINCE = 4  # version of JoinGroup
 _MANY_LEAVE_SINCE = 3  # version of LeaveGroup
@@ -133,10 +134,11 @@ class _Place:
     partition: int
 
 
-def _resolve(call: Call, places: Iterable[_Place]) -> dict[_Place, TopicPartition]:
+async def _resolve(call: Call, places: Iterable[_Place]) -> dict[_Place, TopicPartition]:
     """The partitions that exist."""
-    found = {}
+    found, pauses = {}, Pauses(PAUSE_EVERY)
     for place in places:
+        await pauses.step()
         try:
             topic = call.topic(place.topic).topic
         except StoreError:
@@ -150,7 +152,7 @@ async def offset_commit(call: Call, body: offsets.OffsetCommitRequest) -> Reply:
     named = [(topic.name, topic.partitions) for topic in body.topics]
     check_bounded(call.broker.limits, topics=len(named), partitions=sum(len(ones) for _, ones in named))
     error = _refusal(call)
-    known = _resolve(call, [_Place(name, one.partition_index) for name, ones in named for one in ones])
+    known = await _resolve(call, [_Place(name, one.partition_index) for name, ones in named for one in ones])
     errors: Mapping[TopicPartition, int] = {}
     if not error:
         event = events.OffsetCommit(
@@ -207,7 +209,7 @@ async def offset_fetch(call: Call, body: offsets.OffsetFetchRequest) -> Reply:
         return await _fetch_all(call, key)
     named = [(topic.name, topic.partition_indexes) for topic in body.topics]
     check_bounded(call.broker.limits, topics=len(named), partitions=sum(len(ones) for _, ones in named))
-    known = _resolve(call, [_Place(name, number) for name, numbers in named for number in numbers])
+    known = await _resolve(call, [_Place(name, number) for name, numbers in named for number in numbers])
     answer = await call.broker.groups.fetch(key, tuple(known.values()))
     error_code = call.counted(answer.error)
     committed = dict(answer.offsets)
@@ -265,7 +267,7 @@ async def offset_delete(call: Call, body: offsets.OffsetDeleteRequest) -> Reply:
     check_bounded(call.broker.limits, topics=len(named), partitions=sum(len(ones) for _, ones in named))
     if error := _refusal(call, Access.ADMIN):
         return Reply(offsets.OffsetDeleteResponse(error_code=error))
-    known = _resolve(call, [_Place(name, one.partition_index) for name, ones in named for one in ones])
+    known = await _resolve(call, [_Place(name, one.partition_index) for name, ones in named for one in ones])
     event = events.OffsetDelete(partitions=tuple((place.topic, one) for place, one in known.items()))
     answer = await call.broker.groups.delete_offsets(_key(call, body.group_id), event)
     errors = dict(answer.partitions)
@@ -300,7 +302,7 @@ async def offset_delete(call: Call, body: offsets.OffsetDeleteRequest) -> Reply:
 
 async def describe_groups(call: Call, body: group_admin.DescribeGroupsRequest) -> Reply:
     check_names(call.broker.limits, body.groups)
-    described = tuple([await _describe(call, group_id) for group_id in body.groups])
+    described = tuple([await _describe(call, group_id) for group_id in once(body.groups)])
     return Reply(group_admin.DescribeGroupsResponse(groups=described))
 
 
@@ -346,7 +348,7 @@ async def list_groups(call: Call, _: group_admin.ListGroupsRequest) -> Reply:
 async def delete_groups(call: Call, body: group_admin.DeleteGroupsRequest) -> Reply:
     check_names(call.broker.limits, body.groups_names)
     results = []
-    for group_id in body.groups_names:
+    for group_id in once(body.groups_names):
         error: int = _refusal(call, Access.ADMIN)
         if not error:
             answer = await call.broker.groups.delete(_key(call, group_id))

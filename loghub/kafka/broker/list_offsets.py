@@ -6,7 +6,7 @@ of the offsets; the time of a log is the producer's own.
 
 from loghub.kafka.broker.calls import Call
 from loghub.kafka.broker.reply import Reply
-from loghub.kafka.broker.requests import check_bounded
+from loghub.kafka.broker.requests import PAUSE_EVERY, check_bounded
 from loghub.kafka.broker.store import Access, StoreError
 from loghub.kafka.wire.error_codes import ErrorCode
 from loghub.kafka.wire.fetch import (
@@ -18,6 +18,7 @@ from loghub.kafka.wire.fetch import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from loghub.pauses import Pauses
 
 
 async def list_offsets(call: Call, body: ListOffsetsRequest) -> Reply:
@@ -26,19 +27,14 @@ async def list_offsets(call: Call, body: ListOffsetsRequest) -> Reply:
         topics=len(body.topics),
         partitions=sum(len(topic.partitions) for topic in body.topics),
     )
-    return Reply(
-        ListOffsetsResponse(
-            topics=tuple(
-                [
-                    ListOffsetsTopicResponse(
-                        name=topic.name,
-                        partitions=tuple([await _find(call, topic.name, one) for one in topic.partitions]),
-                    )
-                    for topic in body.topics
-                ]
-            )
-        )
-    )
+    pauses, topics = Pauses(PAUSE_EVERY), []
+    for topic in body.topics:
+        found = []
+        for one in topic.partitions:
+            found.append(await _find(call, topic.name, one))
+            await pauses.step()
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(found)))
+    return Reply(ListOffsetsResponse(topics=tuple(topics)))
 
 
 async def _find(call: Call, name: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:

@@ -2,7 +2,7 @@
 
 from loghub.kafka.broker.calls import NODE_ID, Call
 from loghub.kafka.broker.reply import Reply
-from loghub.kafka.broker.requests import check_names
+from loghub.kafka.broker.requests import check_names, once
 from loghub.kafka.broker.store import StoreError
 from loghub.kafka.broker.topics import NamedTopic, find_topic
 from loghub.kafka.wire.error_codes import ErrorCode
@@ -25,7 +25,7 @@ async def metadata(call: Call, body: MetadataRequest) -> Reply:
     if wants_all:
         topics = [_described(find_topic(call.login, topic.name)) for topic in call.login.topics()]
     else:
-        topics = [_asked(call, topic.name) for topic in body.topics or ()]
+        topics = [_asked(call, name) for name in once(topic.name for topic in body.topics or ())]
     return Reply(
         MetadataResponse(
             brokers=(

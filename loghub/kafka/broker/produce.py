@@ -14,7 +14,7 @@ import structlog
 from loghub.kafka.broker.calls import Call
 from loghub.kafka.broker.forms import BatchSource, NewBatch
 from loghub.kafka.broker.reply import Finish, Reply
-from loghub.kafka.broker.requests import check_bounded
+from loghub.kafka.broker.requests import PAUSE_EVERY, check_bounded
 from loghub.kafka.broker.store import Access, StoreError
 from loghub.kafka.broker.topics import NamedTopic
 from loghub.kafka.producers import Origin, OutOfSequence, ProducerKey
@@ -29,6 +29,7 @@ from loghub.kafka.wire.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from loghub.pauses import Pauses
 
 _log = structlog.get_logger("loghub.kafka")
 _ALL_ACKS, _ONE_ACK, _NO_ACKS = -1, 1, 0
@@ -51,21 +52,22 @@ async def order(call: Call, body: ProduceRequest) -> Finish:
         partitions=sum(len(topic.partition_data) for topic in body.topic_data),
     )
     refusal = _refusal(body)
-    ordered = [
-        (topic.name, [await _order_batch(call, topic.name, data, refusal) for data in topic.partition_data])
-        for topic in body.topic_data
-    ]
+    pauses, ordered = Pauses(PAUSE_EVERY), list[tuple[str, list[_Ordered]]]()
+    for topic in body.topic_data:
+        ordered.append((topic.name, []))
+        for data in topic.partition_data:
+            ordered[-1][1].append(await _order_batch(call, topic.name, data, refusal))
+            await pauses.step()
 
     async def finish() -> Reply:
-        topics = tuple(
-            [
-                TopicProduceResponse(
-                    name=name, partition_responses=tuple([await _outcome(call, one) for one in batches])
-                )
-                for name, batches in ordered
-            ]
-        )
-        return Reply(None if body.acks == _NO_ACKS else ProduceResponse(responses=topics))
+        topics = []
+        for name, batches in ordered:
+            outcomes = []
+            for one in batches:
+                outcomes.append(await _outcome(call, one))
+                await pauses.step()
+            topics.append(TopicProduceResponse(name=name, partition_responses=tuple(outcomes)))
+        return Reply(None if body.acks == _NO_ACKS else ProduceResponse(responses=tuple(topics)))
 
     return finish
 

@@ -6,8 +6,8 @@ SLS. A login ends with its access key: each request looks whether the key is sti
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import structlog
 from msgspec import Struct
@@ -35,6 +35,14 @@ from loghub.kafka.wire.sasl import (
 
 _log = structlog.get_logger("loghub.kafka")
 MECHANISM = "PLAIN"
+# Those that may have a thousand members with their metadata, ten thousand offsets, or all partitions.
+_LARGE_ANSWERS = {ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH, ApiKey.METADATA, ApiKey.LIST_GROUPS}
+# Requests that name many things, of which each piece of work is for all of them: as large as a thousand.
+_IN_PIECES = {ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE, ApiKey.METADATA}
+_LARGE_FRAME_BYTES = 4 << 10
+_BATCHES = 64  # most of a Produce request is batches, which cost nothing here
+_FREE_ANSWER_BYTES = 16 << 10  # of an answer; the bound on connections limits how many there are
+_NO_ROOM_WAIT_S = 0.05
 _PRODUCE_PREFIX = int(ApiKey.PRODUCE).to_bytes(2, "big")
 
 
@@ -67,14 +75,19 @@ class ClientSession:
         return self._login is not None
 
     def overlaps(self, frame: bytes) -> bool:
-        return self._login is not None and frame.startswith(_PRODUCE_PREFIX)
+        return self._login is not None and self._is_produce(frame)
+
+    @staticmethod
+    def _is_produce(frame: bytes) -> bool:
+        return frame.startswith(_PRODUCE_PREFIX)
 
     async def begin(self, frame: bytes) -> Complete:
         self._broker.counts.received_bytes += len(frame)
         if self._bare_tokens and self._login is None:
             return lambda: self._log_in_bare(frame)
         try:
-            header, body = decode_request(frame)
+            async with self._turn_of(len(frame) // _BATCHES if self._is_produce(frame) else len(frame)):
+                header, body = decode_request(frame)
         except MalformedFrame as error:
             raise Disconnect(str(error)) from error
         api = ApiKey(header.api_key)
@@ -90,7 +103,19 @@ class ClientSession:
             complete = await produce.order(call, body)
             return lambda: self._finish(header, complete)
         handler = HANDLERS[api]
-        return lambda: self._finish(header, lambda: handler(call, body))
+        size = len(frame) if api in _IN_PIECES else 0
+        return lambda: self._finish(header, lambda: handler(call, body), size)
+
+    @asynccontextmanager
+    async def _turn_of(self, size: int) -> AsyncIterator[None]:
+        """One large request after the other, with a pause for everybody else: a heartbeat waits for a piece
+        of one of them, and not for one of each."""
+        if size < _LARGE_FRAME_BYTES:
+            yield
+            return
+        async with self._broker.turn:
+            yield
+            await asyncio.sleep(0)
 
     def _call(self, header: RequestHeader) -> Call:
         if self._login is None:
@@ -116,9 +141,20 @@ class ClientSession:
         finally:
             self._admitted.waiting = False
 
-    async def _finish(self, header: RequestHeader, complete: Finish) -> Answer:
-        response, sent = await complete()
-        return self._answer(header, response, sent)
+    async def _finish(self, header: RequestHeader, complete: Finish, size: int = 0) -> Answer:
+        if header.api_key in _LARGE_ANSWERS:
+            await self._room_for_answers()
+        async with self._turn_of(size):
+            response, sent = await complete()
+            return self._answer(header, response, sent)
+
+    async def _room_for_answers(self) -> None:
+        """Wait until others have read theirs: this one is built in one piece, whatever its size."""
+        budget = self._broker.answer_budget
+        while budget.used >= budget.limit:
+            self._broker.stalled.end_oldest()
+            with self._waiting():
+                await asyncio.sleep(_NO_ROOM_WAIT_S)
 
     async def _done(self, header: RequestHeader, response: Struct) -> Answer:
         return self._answer(header, response)
@@ -133,8 +169,21 @@ class ClientSession:
         except BaseException:
             sent()
             raise
-        self._broker.counts.sent_bytes += sum(map(len, parts))
-        return Answer(parts, sent)
+        size = sum(map(len, parts))
+        self._broker.counts.sent_bytes += size
+        return Answer(parts, self._counted(size) if sent is nothing else sent)
+
+    def _counted(self, size: int) -> Callable[[], None]:
+        """What gives the answer's memory back, which nobody has counted."""
+        if size <= _FREE_ANSWER_BYTES:
+            return nothing
+        budget = self._broker.answer_budget
+        budget.used += size
+
+        def sent() -> None:
+            budget.used -= size
+
+        return sent
 
     # Login
 

@@ -11,8 +11,10 @@ are left; what it cannot know begins again (docs/kafka-groups.md 4):
   therefore never used for another assignment.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain, compress, repeat
+from operator import is_, not_
 
 from loghub.kafka.coordinator.group import (
     CommittedOffset,
@@ -62,6 +64,7 @@ class OffsetForgotten:
     partition: TopicPartition
 
 
+Offsets = Mapping[TopicPartition, CommittedOffset]
 Fact = GroupSaved | GroupForgotten | MemberSaved | MemberForgotten | OffsetSaved | OffsetForgotten
 
 
@@ -103,13 +106,24 @@ def changes(old: Group, new: Group, changed_members: Collection[str]) -> tuple[F
                 MemberForgotten(member_id=member_id) if new_info is None else MemberSaved(info=new_info)
             )
     if old.offsets is not new.offsets:
-        facts += [OffsetForgotten(partition=p) for p in old.offsets if p not in new.offsets]
-        facts += [
-            OffsetSaved(partition=p, committed=committed)
-            for p, committed in new.offsets.items()
-            if old.offsets.get(p) is not committed
-        ]
+        facts += _changed_offsets(old.offsets, new.offsets)
     return tuple(facts)
+
+
+def _changed_offsets(old: Offsets, new: Offsets) -> list[Fact]:
+    """A commit moves few of many offsets and adds some at the end: they are found without hashing a key."""
+    if all(map(is_, old, new)) and len(old) <= len(new):
+        same = chain(map(is_, old.values(), new.values()), repeat(False))
+        changed = compress(new.items(), map(not_, same))
+        return [OffsetSaved(partition=p, committed=committed) for p, committed in changed]
+    return [
+        *(OffsetForgotten(partition=p) for p in old if p not in new),
+        *(
+            OffsetSaved(partition=p, committed=committed)
+            for p, committed in new.items()
+            if old.get(p) is not committed
+        ),
+    ]
 
 
 def _head(group: Group) -> tuple[object, ...]:

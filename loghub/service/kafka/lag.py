@@ -1,16 +1,21 @@
 """The lag of all Kafka groups in logs, for metrics: computed now and then, and only where something moved."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from loghub.kafka.coordinator.group import TopicPartition
-from loghub.service.api.kafka_groups import lag_logs
+from loghub.kafka.coordinator.group import CommittedOffset, Group, TopicPartition
+from loghub.kafka.group_table import GroupKey
+from loghub.pauses import Pauses
 from loghub.service.engine import Engine
+from loghub.service.shard_bounds import logs_after
+from loghub.service.storage.shardlog import ShardLog
 
 LAG_INTERVAL_S = 15.0
 MOST_GROUP_LAGS = 1000  # that are reported one by one: clients choose the names, and how many there are
-_Place = tuple[TopicPartition, int, int]  # and the committed offset, and the end of the log
+_OFFSETS_AT_ONCE = 256  # of one group in one call of a thread
+_PAUSE_EVERY = 200  # offsets, which take a millisecond
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +28,30 @@ class LogstoreLag:
     logs: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """The logs after one offset, when its log ended at ``end``."""
+
+    offset: int
+    end: int
+    logs: int
+
+
+@dataclass(frozen=True, slots=True)
+class _OfGroup:
+    """What was measured of a group; ``offsets`` is the very table of the group, which a change replaces."""
+
+    offsets: Mapping[TopicPartition, CommittedOffset]
+    ends: Mapping[ShardLog, int]
+    places: Mapping[TopicPartition, _Measured]
+    sums: Mapping[int, int]  # logstore -> logs
+
+    def is_current(self, group: Group) -> bool:
+        return self.offsets is group.offsets and all(
+            log.extent.end_cursor == end for log, end in self.ends.items()
+        )
+
+
 class GroupLag:
     """``total`` is None until `refresh` has come to its end for the first time. ``largest`` has at most
     `MOST_GROUP_LAGS`; the total includes those that are ``left_out``."""
@@ -32,37 +61,60 @@ class GroupLag:
         self.largest: tuple[LogstoreLag, ...] = ()
         self.left_out = 0
         self._engine = engine
-        self._known: dict[_Place, int] = {}
+        self._known: dict[GroupKey, _OfGroup] = {}
 
     async def refresh(self) -> None:
-        """Call it periodically. Reads one record of the log for each offset or end that has moved."""
-        engine = self._engine
-        committed = [
-            (project, group.group_id, place, saved.offset)
-            for project in tuple(engine.catalog.projects)
-            for _, group in engine.kafka_groups.of(project)
-            for place, saved in group.offsets.items()
-        ]
-        found: dict[_Place, int] = {}
-        sums: Counter[tuple[str, str, int]] = Counter()
-        for project, group_id, place, offset in committed:
-            log = engine.logs.get((place.logstore, place.shard))
-            if log is None:
-                continue
-            key = (place, offset, log.extent.end_cursor)
-            if key not in found:
+        """Call it periodically. Reads one record of the log for each offset or end that has moved. Groups of
+        which nothing has moved are passed over, and others run meanwhile."""
+        groups, pauses = self._engine.kafka_groups, Pauses(_PAUSE_EVERY)
+        measured: dict[GroupKey, _OfGroup] = {}
+        for project in tuple(self._engine.catalog.projects):
+            for key, group in tuple(groups.of(project)):
                 known = self._known.get(key)
-                found[key] = await lag_logs(engine, place, offset) if known is None else known
-            sums[project, group_id, place.logstore] += found[key]
-        stores = engine.catalog.logstores_by_id
+                if known is None or not known.is_current(group):
+                    known = await self._measure(group, known, pauses)
+                measured[key] = known
+                await pauses.step()
+        stores = self._engine.catalog.logstores_by_id
         lags = [
-            LogstoreLag(project=project, group=group_id, logstore=stores[store].saved.name, logs=logs)
-            for (project, group_id, store), logs in sums.items()
+            LogstoreLag(project=key.project, group=key.group_id, logstore=stores[store].saved.name, logs=logs)
+            for key, one in measured.items()
+            for store, logs in one.sums.items()
             if store in stores
         ]
-        self._known, self.total = found, sum(lag.logs for lag in lags)
+        self._known, self.total = measured, sum(lag.logs for lag in lags)
         self.largest = largest_of_each_project(lags)
         self.left_out = len(lags) - len(self.largest)
+
+    async def _measure(self, group: Group, known: _OfGroup | None, pauses: Pauses) -> _OfGroup:
+        before = {} if known is None else known.places
+        places: dict[TopicPartition, _Measured] = {}
+        moved: list[tuple[TopicPartition, ShardLog, int]] = []
+        ends: dict[ShardLog, int] = {}
+        for place, saved in group.offsets.items():
+            await pauses.step()
+            log = self._engine.logs.get((place.logstore, place.shard))
+            if log is None:
+                continue
+            ends[log] = end = log.extent.end_cursor
+            last = before.get(place)
+            if last is not None and (last.offset, last.end) == (saved.offset, end):
+                places[place] = last
+            else:
+                moved.append((place, log, saved.offset))
+        for begin in range(0, len(moved), _OFFSETS_AT_ONCE):
+            some = moved[begin : begin + _OFFSETS_AT_ONCE]
+            lags = await asyncio.to_thread(_lags, some, self._engine.now_us())
+            for (place, log, offset), logs in zip(some, lags, strict=True):
+                places[place] = _Measured(offset, ends[log], logs)
+        sums: Counter[int] = Counter()
+        for place, one in places.items():
+            sums[place.logstore] += one.logs
+        return _OfGroup(group.offsets, ends, places, sums)
+
+
+def _lags(moved: Sequence[tuple[TopicPartition, ShardLog, int]], now_us: int) -> list[int]:
+    return [logs_after(log, offset, now_us=now_us) for _, log, offset in moved]
 
 
 def largest_of_each_project(

@@ -56,9 +56,7 @@ def collect(broker: Broker, connections: Connections) -> Iterable[Metric]:
 
 def collect_groups(engine: Engine, lag: GroupLag) -> Iterable[Metric]:
     """Of all projects together. The lag is left out while it is not known."""
-    groups = [
-        group for project in tuple(engine.catalog.projects) for _, group in engine.kafka_groups.of(project)
-    ]
+    groups = list(engine.kafka_groups.all())
     states = Counter(group.state.value for group in groups)
     yield _by_label(
         "groups",

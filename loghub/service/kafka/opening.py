@@ -1,5 +1,6 @@
 """Puts the Kafka endpoint together from an open engine."""
 
+import asyncio
 import socket
 import ssl
 from dataclasses import dataclass
@@ -65,6 +66,7 @@ def endpoint_of(
         producers=engine.producers.producers,
         counts=BrokerCounts(),
         stalled=StalledClients(engine.clock, grace_s=limits.unread_grace_s),
+        turn=asyncio.Lock(),
     )
     advertised = None if settings.advertised is None else Address(*settings.advertised)
     port = Port(listening=listening, tls=shared.tls, advertised=advertised)

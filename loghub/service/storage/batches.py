@@ -9,6 +9,7 @@ import asyncio
 import queue
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -21,6 +22,7 @@ T = TypeVar("T")
 Item = TypeVar("Item", contravariant=True)
 
 MAX_BATCH = 4096
+_SETTLED_AT_ONCE = 200  # what waits for them takes some 10 ms
 
 
 class StorageFailed(ServiceFault):
@@ -97,6 +99,7 @@ class ThreadedBatches(Generic[T]):
         self._max_size = max_size
         self._queue: queue.SimpleQueue[_Entry[T] | None] = queue.SimpleQueue()
         self._next: _Entry[T] | None = None  # did not fit into the last batch
+        self._unsettled: deque[tuple[_Entry[T], object]] = deque()
         self._failed: BaseException | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -158,9 +161,19 @@ class ThreadedBatches(Generic[T]):
             return
 
     def _settle(self, batch: list[_Entry[T]], outcomes: Sequence[object]) -> None:
-        for entry in batch:
+        """In the order of the commits, and in parts: a batch may have thousands, and others run meanwhile."""
+        is_settling = bool(self._unsettled)
+        self._unsettled.extend(zip(batch, outcomes, strict=True))
+        if not is_settling:
+            self._settle_some()
+
+    def _settle_some(self) -> None:
+        for _ in range(min(_SETTLED_AT_ONCE, len(self._unsettled))):
+            entry, outcome = self._unsettled.popleft()
             self.monitor.committed(size=entry.size, submitted_s=entry.submitted_s)
-        _settle_all([entry.future for entry in batch], outcomes)
+            _settle_one(entry.future, outcome)
+        if self._unsettled:
+            self._loop.call_soon(self._settle_some)
 
 
 class InlineBatches(Generic[T]):
@@ -187,18 +200,17 @@ class InlineBatches(Generic[T]):
         except Exception as error:  # noqa: BLE001 - reported to the waiter and to the owner
             self._on_failed(error)
             outcomes = [StorageFailed(f"storage failed: {error}")]
-        _settle_all([future], outcomes)
+        _settle_one(future, outcomes[0])
         return future
 
     def close(self) -> None:
         """Do nothing: no item ever waits."""
 
 
-def _settle_all(futures: "list[asyncio.Future[object]]", outcomes: Sequence[object]) -> None:
-    for future, outcome in zip(futures, outcomes, strict=True):
-        if future.done():  # the waiter was cancelled; its item was committed nevertheless
-            continue
-        if isinstance(outcome, BaseException):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome)
+def _settle_one(future: "asyncio.Future[object]", outcome: object) -> None:
+    if future.done():  # the waiter was cancelled; its item was committed nevertheless
+        return
+    if isinstance(outcome, BaseException):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)

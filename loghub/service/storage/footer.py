@@ -5,11 +5,12 @@ loadable at any time, so that it need not stay in memory. It follows the last re
 
     8 bytes         `FOOTER_BEGIN`; its zeros end the records
     marks           four i64 each: cursor, offset, received_us, logs_before
-    end block       magic, next_cursor, logs_total, received_us, latest_us, number of marks,
+    end block       magic, next_cursor, logs_total, received_us, latest_us, earliest_us, number of marks,
                     CRC-32 of the marks, CRC-32 of the end block, the segment's end mark
 
 A footer repeats what the records say. A segment without a valid one, such as a segment of format 1, is read
-completely and gets one.
+completely and gets one; an older release does so with a segment of this one. Its own end blocks have no
+earliest_us.
 """
 
 import struct
@@ -23,9 +24,10 @@ from loghub.service.storage.record import SEGMENT_HEADER_BYTES, DamagedRecord
 
 MARK_EVERY_BYTES = 16 << 10
 FOOTER_BEGIN = b"\0\0\0\0MARK"
-_END_MAGIC = b"LOGHUBF2"
-_END = struct.Struct("<8sqqqqIIII")
-_END_BODY = struct.Struct("<8sqqqqII")
+_END_MAGIC, _OLD_END_MAGIC = b"LOGHUBF3", b"LOGHUBF2"
+_END, _OLD_END = struct.Struct("<8sqqqqqIIII"), struct.Struct("<8sqqqqIIII")
+_END_BODY = struct.Struct("<8sqqqqqII")
+_AFTER_BODY_BYTES = 8  # the CRC and the end mark
 END_BLOCK_BYTES = _END.size
 _MARK_BYTES = 32
 
@@ -86,6 +88,7 @@ class Totals:
     logs_total: int  # in all groups of the shard before next_cursor
     received_us: int  # of the last record, or of the last one before the segment
     latest_us: int  # the greatest in the segment; the wall clock may have gone back
+    earliest_us: int | None  # the least of its records; None without records, and in older footers
 
 
 def footer_room(used: int) -> int:
@@ -96,7 +99,8 @@ def footer_room(used: int) -> int:
 
 def pack_footer(marks: Marks, totals: Totals, *, end_mark: bytes) -> bytes:
     body = marks.to_bytes()
-    numbers = (totals.next_cursor, totals.logs_total, totals.received_us, totals.latest_us)
+    earliest_us = totals.received_us if totals.earliest_us is None else totals.earliest_us
+    numbers = (totals.next_cursor, totals.logs_total, totals.received_us, totals.latest_us, earliest_us)
     block = _END_BODY.pack(_END_MAGIC, *numbers, len(marks), zlib.crc32(body))
     crc = zlib.crc32(block).to_bytes(4, "little")
     return b"".join((FOOTER_BEGIN, body, block, crc, end_mark or bytes(4)))
@@ -121,18 +125,24 @@ class EndBlock:
 
 def unpack_end_block(data: bytes, *, file_bytes: int) -> EndBlock | None:
     """The end block in the last `END_BLOCK_BYTES` of a file of this size; None if it is not valid."""
-    if len(data) != END_BLOCK_BYTES:
+    for form, magic in ((_END, _END_MAGIC), (_OLD_END, _OLD_END_MAGIC)):
+        block = data[-form.size :]
+        if len(block) == form.size and block.startswith(magic):
+            *numbers, count, marks_crc, crc, _ = form.unpack(block)[1:]
+            break
+    else:
         return None
-    magic, next_cursor, logs_total, received_us, latest_us, count, marks_crc, crc, _ = _END.unpack(data)
-    used = file_bytes - END_BLOCK_BYTES - count * _MARK_BYTES - len(FOOTER_BEGIN)
-    if magic != _END_MAGIC or crc != zlib.crc32(data[: _END_BODY.size]) or used <= 0:
+    used = file_bytes - form.size - count * _MARK_BYTES - len(FOOTER_BEGIN)
+    if crc != zlib.crc32(block[:-_AFTER_BODY_BYTES]) or used <= 0:
         return None
+    next_cursor, logs_total, received_us, latest_us, *earliest_us = numbers
     totals = Totals(
         used=used,
         next_cursor=next_cursor,
         logs_total=logs_total,
         received_us=received_us,
         latest_us=latest_us,
+        earliest_us=earliest_us[0] if earliest_us else None,
     )
     return EndBlock(totals=totals, marks=count, marks_crc=marks_crc)
 

@@ -2,11 +2,13 @@
 
 Cursors are in the order of arrival; receive times usually are, too. After the wall clock was set back, groups
 received before that have times in the future. Such a time says nothing. The group was received after the
-last earlier group, and before the first later group, whose time is plausible.
+last earlier group, and before the first later group, whose time is plausible. Segments that have only such
+times are not read.
 """
 
 from collections.abc import Sequence
 
+from loghub.service.storage.footer import Marks
 from loghub.service.storage.segment import CLOCK_STEP_US, Segment, scan
 
 
@@ -23,6 +25,9 @@ def first_received_since(
         if segment.totals.latest_us < received_us:
             uncertain = None
             continue
+        if _is_all_implausible(segment, latest_us) and (segment.totals.earliest_us or 0) >= received_us:
+            uncertain = segment.header.first_cursor if uncertain is None else uncertain
+            continue
         begin, skips_earlier = _begin(segment, received_us)
         if skips_earlier:
             uncertain = None
@@ -34,6 +39,11 @@ def first_received_since(
             else:
                 return entry.cursor if uncertain is None else uncertain
     return end_cursor if uncertain is None else uncertain
+
+
+def _is_all_implausible(segment: Segment, latest_us: int) -> bool:
+    earliest_us = segment.totals.earliest_us
+    return earliest_us is not None and earliest_us > latest_us
 
 
 def _begin(segment: Segment, received_us: int) -> tuple[int, bool]:
@@ -54,7 +64,7 @@ def plausible_time(segments: Sequence[Segment], cursor: int, received_us: int, *
     for segment in reversed(segments):
         if segment.header.first_cursor > cursor:
             continue
-        _, marks = segment.contents()
+        marks = Marks() if _is_all_implausible(segment, latest_us) else segment.contents()[1]
         for index in range(len(marks) - 1, -1, -1):
             if marks[index].cursor <= cursor and marks[index].received_us <= latest_us:
                 return marks[index].received_us

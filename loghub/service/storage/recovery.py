@@ -32,6 +32,7 @@ _RECORD = struct.Struct("<IIqqII")
 _WORD = struct.Struct("<q")
 _HEAD = struct.Struct("<IIq")  # the begin of a record, up to its cursor
 _BLOCK_BYTES = 64 << 10
+_NEVER_US = 1 << 63
 _ZEROS = bytes(_BLOCK_BYTES)
 
 
@@ -71,6 +72,7 @@ def inspect(data: bytes, header: SegmentHeader, layout: Layout) -> Inspection:
         logs_total=walk.logs_total,
         received_us=walk.received_us,
         latest_us=walk.latest_us,
+        earliest_us=walk.earliest_us,
     )
     return Inspection(
         totals=totals,
@@ -103,6 +105,7 @@ class _Walk:
         self.logs_total = header.logs_before
         self.received_us = header.received_us
         self.latest_us = header.received_us
+        self.earliest_us: int | None = None
         self.reason = ""
 
     def run(self) -> None:
@@ -110,7 +113,7 @@ class _Walk:
         data, marks, overhead = self._data, self.marks, record.RECORD_HEADER_BYTES + self._mark_bytes + 7
         view, unpack, crc32 = memoryview(data), _RECORD.unpack_from, zlib.crc32
         used, cursor, logs_total = self.used, self.next_cursor, self.logs_total
-        received_us, latest_us = self.received_us, self.latest_us
+        received_us, latest_us, earliest_us = self.received_us, self.latest_us, _NEVER_US
         last_start, mark_due = len(data) - record.RECORD_HEADER_BYTES, 0
         while used <= last_start:
             length, crc, found, received, logs, _ = unpack(data, used)
@@ -128,6 +131,7 @@ class _Walk:
                 break
             received_us = received
             latest_us = max(latest_us, received)
+            earliest_us = min(earliest_us, received)
             if used >= mark_due:
                 marks.append(cursor, used, received, logs_total)
                 mark_due = used + MARK_EVERY_BYTES
@@ -136,6 +140,7 @@ class _Walk:
             used += (overhead + length) & ~7
         self.used, self.next_cursor, self.logs_total = used, cursor, logs_total
         self.received_us, self.latest_us = received_us, latest_us
+        self.earliest_us = earliest_us if marks else None
 
 
 def _classify(data: bytes, walk: _Walk, layout: Layout, *, end: int) -> tuple[Tail, str]:

@@ -13,11 +13,14 @@ from typing import Protocol
 from loghub.service.faults import ServiceFault, WriteFailed, is_disk_full
 from loghub.service.ports import Disk, File
 from loghub.service.storage import record
+from loghub.service.storage.allocation import grown
 from loghub.service.storage.footer import Marks, Totals, footer_room, pack_footer
 from loghub.service.storage.record import DamagedRecord, Layout, SegmentHeader
 from loghub.service.storage.recovery import Inspection
 
-_WINDOW_BYTES = 256 << 10
+# The first window is for one record, which is at most 16 KiB behind a mark unless it is large; what goes on
+# from there reads more at once.
+_FIRST_WINDOW_BYTES, _WINDOW_BYTES = 32 << 10, 256 << 10
 # A small step back of the wall clock is evened out; a larger one is the correction of a wrong clock.
 CLOCK_STEP_US = 60_000_000
 
@@ -99,7 +102,9 @@ class OpenSegment:
         self._next_cursor = header.first_cursor
         self._logs_total = header.logs_before
         self._received_us = self._latest_us = header.received_us
+        self._earliest_us: int | None = None
         self._synced = self._used
+        self._can_grow = True  # it is the file of this run, or of one that has ended cleanly
 
     def restore(self, found: Inspection, *, writable: bool) -> None:
         """Take over the records that were found, and make them whole and durable. Raises WriteFailed.
@@ -111,7 +116,7 @@ class OpenSegment:
         totals = found.totals
         self._marks, self._used, self._next_cursor = found.marks, totals.used, totals.next_cursor
         self._logs_total, self._received_us = totals.logs_total, totals.received_us
-        self._latest_us = totals.latest_us
+        self._latest_us, self._earliest_us = totals.latest_us, totals.earliest_us
         try:
             mark = self.layout.end_mark
             if mark and not writable:
@@ -123,7 +128,7 @@ class OpenSegment:
         except OSError as error:
             raise WriteFailed(f"{self.path}: {error}") from error
         if not writable:
-            self._capacity = self._used
+            self._capacity, self._can_grow = self._used, False
             self.sync()
 
     def _allocate_footer_room(self) -> None:
@@ -144,6 +149,7 @@ class OpenSegment:
             logs_total=self._logs_total,
             received_us=self._received_us,
             latest_us=self._latest_us,
+            earliest_us=self._earliest_us,
         )
 
     @property
@@ -158,6 +164,25 @@ class OpenSegment:
         """Whether records of this size fit, so that the footer will have room behind them."""
         used = self._used + stored_bytes
         return used + footer_room(used) <= self._capacity
+
+    def size_for(self, stored_bytes: int, *, most: int) -> int | None:
+        """The size to grow to for records of this size; None if the segment has to end."""
+        used = self._used + stored_bytes
+        return grown(self._capacity, least=used + footer_room(used), most=most) if self._can_grow else None
+
+    def grow(self, size: int) -> None:
+        """Make room, durably before anything is written there: what a crash cuts must have its whole place.
+
+        Raises OSError if there is none, and WriteFailed.
+        """
+        try:
+            self._file.allocate(size)
+        except OSError as error:
+            if is_disk_full(error):
+                raise
+            raise WriteFailed(f"{self.path}: {error}") from error
+        self._file.sync_data()
+        self._capacity = size
 
     def append(self, groups: Sequence[NewGroup]) -> None:
         """Append the groups with one write. They are durable after `sync`. Raises WriteFailed."""
@@ -185,6 +210,8 @@ class OpenSegment:
         self._logs_total += new.logs
         self._received_us = received_us
         self._latest_us = max(self._latest_us, received_us)
+        earliest_us = received_us if self._earliest_us is None else self._earliest_us
+        self._earliest_us = min(earliest_us, received_us)
         return data
 
     def sync(self) -> None:
@@ -200,7 +227,7 @@ class OpenSegment:
         """
         totals = self.totals
         footer = pack_footer(self._marks, totals, end_mark=self.layout.end_mark)
-        self._capacity = self._used
+        self._capacity, self._can_grow = self._used, False
         try:
             self._file.write_at(footer, offset=self._used)
             self._file.truncate(self._used + len(footer))
@@ -251,6 +278,7 @@ class _Reader:
     def __init__(self, file: File, path: str) -> None:
         self._file, self._path = file, path
         self._window, self._base = b"", 0
+        self._next_window_bytes = _FIRST_WINDOW_BYTES
 
     def read(self, offset: int) -> tuple[record.RecordHeader, bytes]:
         """The record at ``offset``. Raises LogDamaged unless it is complete and its CRC matches."""
@@ -268,7 +296,8 @@ class _Reader:
         header = record.read_header(self._window, offset - self._base)
         if header is not None and self._is_inside(header, offset):
             return header
-        self._window, self._base = self._file.read_at(_WINDOW_BYTES, offset=offset), offset
+        self._window, self._base = self._file.read_at(self._next_window_bytes, offset=offset), offset
+        self._next_window_bytes = _WINDOW_BYTES
         header = record.read_header(self._window, 0)
         if header is not None and not self._is_inside(header, offset):
             length = record.RECORD_HEADER_BYTES + min(header.length, record.MAX_GROUP_BYTES)

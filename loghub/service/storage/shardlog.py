@@ -6,8 +6,6 @@ is durable, so a reader never sees a group or a cursor that a crash could undo. 
 except that a segment may skip some after an accepted loss. All times are arguments.
 """
 
-import errno
-import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +16,7 @@ import structlog
 from loghub.service.facts import KnownEnd
 from loghub.service.ports import Disk
 from loghub.service.storage import record
+from loghub.service.storage.allocation import FIRST_BYTES, check_free, new_size
 from loghub.service.storage.extent import Extent, Newest, Place, Read
 from loghub.service.storage.footer import Marks, footer_room, pack_footer
 from loghub.service.storage.log_inspection import FoundSegment, LogInspection, inspect_log
@@ -39,8 +38,6 @@ from loghub.service.storage.stored_group import raw_size
 
 _log = structlog.get_logger("loghub.service.storage")
 T = TypeVar("T")
-# Space that log data leaves to the metadata: without it, no checkpoint could be saved and no log removed.
-RESERVED_BYTES = 64 << 20
 
 
 class NoRoom(Exception):  # noqa: N818 - the name states the problem
@@ -64,12 +61,19 @@ class ShardLog:
     """The log of one shard. Open it with `open_log`, or `restore` it from an inspection."""
 
     def __init__(
-        self, disk: Disk, *, folder: str, birth: SegmentHeader, segment_bytes: int, files: LoadedSegments
+        self,
+        disk: Disk,
+        *,
+        folder: str,
+        birth: SegmentHeader,
+        segment_bytes: int,
+        files: LoadedSegments,
+        first_bytes: int = FIRST_BYTES,
     ) -> None:
         self._disk = disk
         self._folder = folder
         self._birth = birth
-        self._segment_bytes = segment_bytes
+        self._segment_bytes, self._first_bytes = segment_bytes, first_bytes
         self._files = files
         self._sealed: tuple[SealedSegment, ...] = ()
         self._open: OpenSegment | None = None
@@ -132,9 +136,16 @@ class ShardLog:
         if self._open is not None and self._open.fits(size):
             return
         end = SEGMENT_HEADER_BYTES + size
-        allocated = max(self._segment_bytes, end + footer_room(end))
-        if self._disk.free_bytes(self._folder) < allocated + RESERVED_BYTES:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._folder)
+        last, used, most = self._open, 0, self._segment_bytes
+        if last is not None and not last.is_empty:
+            size_now, used = last.size_for(size, most=most), last.totals.used
+            if size_now is not None:
+                check_free(self._disk, self._folder, size_now - used)
+                last.grow(size_now)
+                return
+        least = end + footer_room(end)
+        allocated = new_size(first=self._first_bytes, used_before=used, least=least, most=most)
+        check_free(self._disk, self._folder, allocated)
         self._roll(allocated)
 
     def _roll(self, allocated: int) -> None:

@@ -13,7 +13,8 @@ from loghub.kafka.coordinator.events import (
 from loghub.kafka.coordinator.facts import Fact
 from loghub.kafka.coordinator.group import ErrorCode, Limits, Protocol
 from loghub.kafka.group_memory import DEFAULT_GROUP_BYTES
-from loghub.kafka.groups import GroupKey, KafkaGroups
+from loghub.kafka.group_table import GroupKey
+from loghub.kafka.groups import KafkaGroups
 from tests.loghub.kafka.coordinator.driver import NONE, P0, subscription
 from tests.loghub.service.engines import ManualClock
 

@@ -7,7 +7,8 @@ import pytest
 from loghub.kafka.coordinator.events import JoinGroup, LeaveGroup, OffsetCommit, SyncGroup
 from loghub.kafka.coordinator.group import ErrorCode, Limits, Protocol
 from loghub.kafka.group_memory import MEMBER_BYTES, OFFSET_BYTES
-from loghub.kafka.groups import GroupKey, KafkaGroups
+from loghub.kafka.group_table import GroupKey
+from loghub.kafka.groups import KafkaGroups
 from tests.loghub.kafka.coordinator.driver import NONE, P0, P1
 from tests.loghub.kafka.group_service import JOIN, KEY, Disk, Service, run
 from tests.loghub.service.engines import ManualClock

@@ -11,7 +11,8 @@ from loghub.kafka.coordinator.events import (
     SyncGroup,
 )
 from loghub.kafka.coordinator.group import ErrorCode
-from loghub.kafka.groups import Availability, GroupKey, KafkaGroups
+from loghub.kafka.group_table import GroupKey
+from loghub.kafka.groups import Availability, KafkaGroups
 from tests.loghub.kafka.coordinator.driver import P0
 from tests.loghub.kafka.group_service import COMMIT, JOIN, KEY, Service, run, settled
 

@@ -7,7 +7,7 @@ import pytest
 
 from loghub.clock import SystemClock
 from loghub.kafka.coordinator.group import ErrorCode, TopicPartition
-from loghub.kafka.groups import GroupKey
+from loghub.kafka.group_table import GroupKey
 from tests.loghub.kafka.coordinator.driver import NONE
 from tests.loghub.kafka.group_service import COMMIT, JOIN, KEY, SESSION_S, Service, run, settled
 

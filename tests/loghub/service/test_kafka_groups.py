@@ -6,7 +6,7 @@ from pathlib import Path
 
 from loghub.kafka.coordinator.events import Heartbeat, JoinGroup, OffsetCommit, SyncGroup
 from loghub.kafka.coordinator.group import ErrorCode, Protocol, TopicPartition
-from loghub.kafka.groups import GroupKey
+from loghub.kafka.group_table import GroupKey
 from loghub.service.api.logstores import delete_logstore
 from loghub.service.api.projects import delete_project
 from loghub.service.engine import Engine

@@ -14,7 +14,8 @@ from unittest.mock import patch
 from loghub.kafka.broker import produce
 from loghub.kafka.coordinator.answers import Answer, JoinAnswer, SyncAnswer
 from loghub.kafka.coordinator.group import ErrorCode
-from loghub.kafka.groups import GroupKey, KafkaGroups
+from loghub.kafka.group_table import GroupKey
+from loghub.kafka.groups import KafkaGroups
 from loghub.service import engine
 from loghub.service.__main__ import main
 

@@ -4,19 +4,13 @@ The batches are those that are expensive for their size.
 """
 
 import asyncio
-import gzip
 import random
-import struct
 import threading
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import cramjam
-import google_crc32c
-import lz4.frame
 import pytest
-import zstandard
 
 from loghub.kafka.broker.decoding import Decoding, budget_bytes, need_of
 from loghub.kafka.broker.forms import BatchSource, NewBatch, decode_batch
@@ -24,29 +18,13 @@ from loghub.kafka.broker.limits import BrokerLimits
 from loghub.kafka.records.record_form import RecordForm
 from loghub.kafka.wire.batch_compression import BatchCompression
 from loghub.kafka.wire.errors import BadBatch
-from loghub.kafka.wire.record_batch import HEADER_BYTES, Record, build_batch
+from loghub.kafka.wire.record_batch import Record, build_batch
 from loghub.service.memory import MemoryBudget
 from loghub.service.turns import in_turn
+from tests.loghub.kafka.broker.batches import packed
 
 LIMITS = BrokerLimits()
 SLACK = 1 << 20  # of tables, and of a library's state
-ATTRIBUTES_AT, CHECKSUM_AT = 21, 17
-PACK: dict[BatchCompression, Callable[[bytes], bytes]] = {
-    BatchCompression.NONE: bytes,
-    BatchCompression.GZIP: gzip.compress,
-    BatchCompression.SNAPPY: lambda raw: bytes(cramjam.snappy.compress_raw(raw)),
-    BatchCompression.LZ4: lz4.frame.compress,
-    BatchCompression.ZSTD: zstandard.compress,
-}
-
-
-def packed(records: list[Record], how: BatchCompression) -> bytes:
-    plain = build_batch(records)
-    batch = bytearray(plain[:HEADER_BYTES] + PACK[how](plain[HEADER_BYTES:]))
-    struct.pack_into(">i", batch, 8, len(batch) - 12)
-    struct.pack_into(">h", batch, ATTRIBUTES_AT, how)
-    struct.pack_into(">I", batch, CHECKSUM_AT, google_crc32c.value(bytes(batch[ATTRIBUTES_AT:])))
-    return bytes(batch)
 
 
 def one(value: bytes, headers: tuple[tuple[str, bytes | None], ...] = ()) -> Record:

@@ -1,15 +1,21 @@
 """What operators see of Kafka groups and clients: the list of groups, lag in logs, and metrics."""
 
+import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from loghub.kafka.coordinator.group import CommittedOffset, Group, TopicPartition
+from loghub.kafka.group_table import GroupKey
 from loghub.kafka.wire.apis import ApiKey
 from loghub.kafka.wire.group_admin import DeleteGroupsRequest
 from loghub.service.api.kafka_groups import list_kafka_groups
 from loghub.service.kafka.lag import MOST_GROUP_LAGS, LogstoreLag, largest_of_each_project
-from tests.loghub.kafka.broker.broker_place import Place, run
+from tests.loghub.kafka.broker.broker_place import PROJECT, Place, run
 from tests.loghub.kafka.broker.test_admin_calls import create
 from tests.loghub.kafka.broker.test_group_calls import GROUP, commit, member_of
 from tests.loghub.kafka.broker.test_offsets import GROUP as STEP
@@ -128,3 +134,55 @@ def test_the_lag_follows_what_is_written_and_what_is_committed(tmp_path: Path) -
         assert lag.total == 0
 
     run(scenario, tmp_path / "d")
+
+
+def test_the_lag_of_many_groups_leaves_the_event_loop_to_others_and_is_measured_where_something_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a million offsets took 1.7 s in one piece; each that had moved took a thread of its own."""
+    threads = 0
+    to_thread = asyncio.to_thread
+
+    async def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal threads
+        threads += 1
+        return await to_thread(*args, **kwargs)
+
+    monkeypatch.setattr(asyncio, "to_thread", counted)
+
+    async def scenario(place: Place) -> None:
+        nonlocal threads
+        client = await place.client()
+        await write_groups(client, 3)
+        for number in range(20):
+            offsets = {
+                TopicPartition(*key): CommittedOffset(offset=0, metadata="", commit_unix_ms=0)
+                for key in place.engine.logs
+            }
+            group = Group(group_id=f"g{number}", offsets=offsets)
+            place.engine.kafka_groups._groups.put(GroupKey(PROJECT, group.group_id), group)
+        lag, turns = place.endpoint.lag, 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        beside = asyncio.create_task(others())
+        await asyncio.sleep(0)
+        for expected in (20, 0):  # a thread for each group, and none if nothing has moved
+            threads = turns = 0
+            await lag.refresh()
+            assert threads == expected
+            assert lag.total == 60
+        assert turns == 0  # 20 groups that have not moved are 20 steps
+        for key, group in list(place.engine.kafka_groups.of(PROJECT)):
+            again = replace(group, offsets=dict(group.offsets))  # as after a commit that moved nothing
+            place.engine.kafka_groups._groups.put(key, again)
+        await lag.refresh()
+        assert turns >= 20 * 64 // 200
+        assert (threads, lag.total) == (0, 60)
+        beside.cancel()
+
+    run(scenario, tmp_path / "d", shards=64)

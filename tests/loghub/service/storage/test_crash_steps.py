@@ -32,13 +32,21 @@ class Story:
         self.disk, self.dice = disk, dice
         self.acked = list(known)
         self.tried = list(known)
+        self.first_bytes = dice.choice((200, SEGMENT_BYTES))  # in the former case it grows
         self.oldest = FIRST  # as persisted: not before the files may go
 
     def open(self) -> ShardLog:
         found = inspect_log(self.disk, FOLDER, oldest_cursor=self.oldest)
         assert [str(problem) for problem in found.problems] == []
         files = LoadedSegments(self.disk)
-        log = ShardLog(self.disk, folder=FOLDER, birth=BIRTH, segment_bytes=SEGMENT_BYTES, files=files)
+        log = ShardLog(
+            self.disk,
+            folder=FOLDER,
+            birth=BIRTH,
+            segment_bytes=SEGMENT_BYTES,
+            files=files,
+            first_bytes=self.first_bytes,
+        )
         log.restore(found)
         for path in found.expired:
             self.disk.remove(path)

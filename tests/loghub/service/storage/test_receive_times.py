@@ -1,7 +1,12 @@
 """Receive times when the wall clock was wrong for a while: by how much, and how long, does not matter."""
 
+import struct
+import zlib
+
 import pytest
 
+from loghub.service.storage import footer, segment
+from loghub.service.storage.footer import Marks, Totals
 from loghub.service.storage.record import SegmentHeader
 from loghub.service.storage.segment import NewGroup
 from loghub.service.storage.shardlog import ShardLog, open_log
@@ -84,3 +89,55 @@ def test_retention_drops_a_segment_of_an_implausible_time_with_the_next_one() ->
     assert log.expire(T0, now_us=now_us, most=100) == []
     assert log.expire(T0 + 20 * MINUTE, now_us=now_us, most=100)
     assert FIRST + 2 < log.extent.oldest_cursor <= FIRST + 22
+
+
+def test_segments_of_implausible_times_are_not_read_to_find_a_time() -> None:
+    """A day under a clock that was ahead was read at each call, until the true time had passed it."""
+    disk = SimDisk()
+    birth = SegmentHeader(first_cursor=FIRST, logs_before=0, received_us=T0)
+    log, _ = open_log(disk, folder="/l", birth=birth, segment_bytes=4096)
+    for number in range(400):
+        time_us = T0 + number * SECOND if number < 100 else T0 + DAY + number * SECOND
+        log.append([NewGroup(group=b"x" * 100, logs=1, received_us=time_us)])
+    log.sync()
+    log, _ = open_log(disk, folder="/l", birth=birth, segment_bytes=4096)
+    now_us = T0 + 200 * SECOND
+    # In the future, too: the next segment is where such times begin, or the one where they pass that time.
+    for asked_us in (T0 + 99 * SECOND, T0 + 150 * SECOND, T0 + DAY + 250 * SECOND):
+        log.cursor_at(asked_us, now_us=now_us)
+        disk.bytes_read = 0
+        cursor = log.cursor_at(asked_us, now_us=now_us)
+        assert disk.bytes_read <= 4 * 4096
+        before = {T0 + 99 * SECOND: 99, T0 + 150 * SECOND: 100}.get(asked_us, 250)
+        assert cursor == FIRST + before
+        received_us = log.place(FIRST + 350, now_us=now_us).received_us
+        assert received_us is not None
+        assert T0 <= received_us <= T0 + 99 * SECOND
+
+
+def test_segments_with_the_footer_of_an_earlier_release_are_read_to_find_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has no earliest time, so nothing is passed over."""
+    times_us = [T0 + number * SECOND for number in range(40)] + [T0 + DAY] * 40 + [T0 + 50 * SECOND] * 40
+
+    def old_footer(marks: Marks, totals: Totals, *, end_mark: bytes) -> bytes:
+        body = marks.to_bytes()
+        numbers = (totals.next_cursor, totals.logs_total, totals.received_us, totals.latest_us)
+        block = struct.pack("<8sqqqqII", b"LOGHUBF2", *numbers, len(marks), zlib.crc32(body))
+        return footer.FOOTER_BEGIN + body + block + zlib.crc32(block).to_bytes(4, "little") + end_mark
+
+    new = log_of(*times_us, segment_bytes=512)
+    monkeypatch.setattr(segment, "pack_footer", old_footer)
+    old = log_of(*times_us, segment_bytes=512)
+    totals = [one.totals for one in old._published.segments]
+    assert [one.earliest_us is None for one in totals] == [True] * (len(totals) - 1) + [False]
+    for asked_us in (T0, T0 + 39 * SECOND, T0 + 45 * SECOND, T0 + 50 * SECOND, T0 + DAY, T0 + 2 * DAY):
+        now_us = T0 + 60 * SECOND
+        assert old.cursor_at(asked_us, now_us=now_us) == new.cursor_at(asked_us, now_us=now_us)
+    assert groups(old) == groups(new)
+
+
+def groups(log: ShardLog) -> list[bytes]:
+    read = log.read(cursor=0, end_cursor=1 << 62, max_groups=10_000, max_bytes=1 << 30)
+    return [entry.group for entry in read.entries]

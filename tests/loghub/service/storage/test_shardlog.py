@@ -10,6 +10,7 @@ from loghub.service.faults import WriteFailed
 from loghub.service.storage.log_inspection import ProblemKind, inspect_log
 from loghub.service.storage.record import SegmentHeader
 from loghub.service.storage.segment import LogDamaged, NewGroup
+from loghub.service.storage.segment_files import LoadedSegments
 from loghub.service.storage.shardlog import NoRoom, ShardLog, open_log
 from tests.loghub.service.simdisk import SimDisk
 
@@ -117,6 +118,40 @@ def test_place_counts_log_groups_and_logs_exactly() -> None:
             assert place.received_us == 100 + number
         end = reopened.place(FIRST + 60, now_us=NOW)
         assert (end.groups_left, end.logs_left, end.received_us) == (0, 0, None)
+
+
+def test_a_shard_takes_as_much_of_the_volume_as_its_logs_need() -> None:
+    """One log took 16 MiB: 640 shards with one each filled a volume of 10 GiB."""
+    disk, files = SimDisk(), LoadedSegments(SimDisk())
+    log = ShardLog(disk, folder=FOLDER, birth=BIRTH, segment_bytes=16 << 10, files=files, first_bytes=1 << 10)
+    sizes, syncs = [], 0
+    for number in range(400):
+        before = disk.syncs
+        log.append([new(b"%04d" % number + b"x" * 100)])
+        log.sync()
+        syncs += disk.syncs - before - 1
+        sizes.append([len(disk.live[path].live) for path in segments(disk)])
+    assert [sizes[0], sizes[10], sizes[40]] == [[1 << 10], [4 << 10], [16 << 10]]
+    # Once one is full, the log has shown that it needs such segments.
+    assert min(sizes[-1]) > 15 << 10
+    assert len(sizes[-1]) == 4
+    assert syncs == 4 + 3 + 2  # each is created, all but the last are sealed, and the first has grown twice
+
+
+def test_a_segment_that_cannot_grow_is_a_full_disk() -> None:
+    disk, files = SimDisk(), LoadedSegments(SimDisk())
+    log = ShardLog(disk, folder=FOLDER, birth=BIRTH, segment_bytes=16 << 10, files=files, first_bytes=1 << 10)
+    log.append([new(b"x" * 100)] * 3)
+    log.sync()
+    disk.fail = {"allocate"}
+    with pytest.raises(NoRoom) as caught:
+        log.append([new(b"y" * 100)] * 30)
+    written = 3 + caught.value.written
+    disk.fail = set()
+    log.sync()
+    log.append([new(b"z")])
+    log.sync()
+    assert len(groups_of(log)) == len(groups_of(opened(disk))) == written + 1
 
 
 def test_cursor_of_a_time() -> None:
