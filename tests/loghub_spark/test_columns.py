@@ -52,22 +52,32 @@ UTC = datetime.UTC
         (T.DoubleType(), {"1e3": 1000.0, "": None}),
         (
             T.DecimalType(5, 2),
-            {"1.005": Decimal("1.00"), "999.99": Decimal("999.99"), "1000": None, "x": None},
+            {"1.005": Decimal("1.01"), "999.99": Decimal("999.99"), "1000": None, "x": None},
         ),
-        (T.DateType(), {"2026-01-31": datetime.date(2026, 1, 31), "31.1.2026": None}),
+        (T.DecimalType(38, 18), {"12345678901.5": Decimal("12345678901.500000000000000000")}),
+        (
+            T.DateType(),
+            {
+                "2026-01-31": datetime.date(2026, 1, 31),
+                "2026-01-31T10:00:00Z": datetime.date(2026, 1, 31),
+                "31.1.2026": None,
+            },
+        ),
         (
             T.TimestampType(),
             {
                 "2026-01-31T08:00:00+08:00": datetime.datetime(2026, 1, 31, tzinfo=UTC),
                 "2026-01-31 00:00:00.25": datetime.datetime(2026, 1, 31, 0, 0, 0, 250_000, UTC),
                 "noon": None,
+                "1712011012345": None,
             },
         ),
         (
             T.TimestampNTZType(),
             {
                 "2026-01-31T08:00:00": datetime.datetime(2026, 1, 31, 8),  # noqa: DTZ001 - the type has none
-                "2026-01-31T08:00:00Z": None,
+                "2026-01-31T08:00:00Z": datetime.datetime(2026, 1, 31, 8),  # noqa: DTZ001 - as in Spark
+                "20260131T080000": None,
             },
         ),
     ],

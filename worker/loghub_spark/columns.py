@@ -4,10 +4,9 @@ A declared column has the name of a column of the view, whose type it must have,
 whose text is converted to its type. What is not declared is not decoded and never reaches the JVM.
 """
 
-import datetime
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from loghub_spark.casts import days_of, decimal_of, microseconds_of
 from loghub_spark.errors import LogstoreError, OptionError
 from loghub_worker.source.arrow_decoder import SCHEMA, Selection
 
@@ -66,7 +66,7 @@ class Columns:
                 f" {cursor} is no {field.type}; declare another type, or set the option mode to PERMISSIVE,"
                 " by which it is null"
             )
-        return pa.array(values, field.type).take(distinct.indices)
+        return _array(values, field.type).take(distinct.indices)
 
 
 def columns_of(schema: StructType, *, fail_fast: bool) -> Columns:
@@ -116,14 +116,21 @@ def _numbers(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 
 def _value(text: str, kind: pa.DataType) -> Any:
-    """The value of a text, or None if it is no value of this type."""
+    """The value of a text, or None if it is no value of this type. Dates and times are the numbers that Arrow
+    has for them."""
     parse = _parser(kind)
     assert parse is not None  # `columns_of` has refused such a type
     try:
-        # The conversion to Arrow checks the range of the type.
-        return pa.scalar(parse(text.strip()), kind).as_py() if text.strip() else None
+        value = parse(text)
+        return value if pa.types.is_temporal(kind) else pa.scalar(value, kind).as_py()
     except (ValueError, ArithmeticError, pa.ArrowException):
         return None
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_temporal(kind):
+        return pa.array(values, pa.int32() if pa.types.is_date(kind) else pa.int64()).cast(kind)
+    return pa.array(values, kind)
 
 
 def _parser(kind: pa.DataType) -> Callable[[str], Any] | None:
@@ -134,20 +141,17 @@ def _parser(kind: pa.DataType) -> Callable[[str], Any] | None:
     if pa.types.is_floating(kind):
         return _float
     if pa.types.is_decimal(kind):
-        return lambda text: _decimal(text, kind.scale)
+        return partial(decimal_of, precision=kind.precision, scale=kind.scale)
     if pa.types.is_date(kind):
-        return datetime.date.fromisoformat
+        return days_of
     if pa.types.is_timestamp(kind):
-        return _utc if kind.tz is not None else _without_zone
+        return partial(microseconds_of, in_utc=kind.tz is not None)
     return None
 
 
 def _boolean(text: str) -> bool:
-    return {"true": True, "1": True, "false": False, "0": False}[text.lower()] if _is_boolean(text) else _no()
-
-
-def _is_boolean(text: str) -> bool:
-    return text.lower() in ("true", "1", "false", "0")
+    known = {"true": True, "1": True, "false": False, "0": False}.get(text.strip().lower())
+    return _no() if known is None else known
 
 
 def _no() -> Any:
@@ -160,21 +164,3 @@ def _integer(text: str) -> int:
 
 def _float(text: str) -> float:
     return float(text) if text.isascii() and "_" not in text else _no()
-
-
-def _decimal(text: str, scale: int) -> Decimal:
-    try:
-        return Decimal(text).quantize(Decimal(1).scaleb(-scale)) if "_" not in text else _no()
-    except InvalidOperation as error:
-        raise ValueError(text) from error
-
-
-def _utc(text: str) -> datetime.datetime:
-    """A time without an offset is one of UTC."""
-    moment = datetime.datetime.fromisoformat(text)
-    return moment.replace(tzinfo=datetime.UTC) if moment.tzinfo is None else moment
-
-
-def _without_zone(text: str) -> datetime.datetime:
-    moment = datetime.datetime.fromisoformat(text)
-    return moment if moment.tzinfo is None else _no()

@@ -1,18 +1,23 @@
 """Errors of Spark as Python sees them: which types they have, and their causes in the JVM."""
 
-from py4j.protocol import Py4JError
+from contextlib import suppress
+
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 SPARK_ERRORS = (PySparkException, Py4JError)
+# What a call raises while Spark's JVM exits, and afterwards.
+JVM_EXITED = (Py4JNetworkError, ConnectionError, EOFError)
 MAX_JAVA_CAUSES = 20
 
 
 def java_causes(error: Exception) -> list[tuple[str, str]]:
     """The type and the message of an exception of the JVM and of each of its causes; empty if `error` is of
-    Python only."""
+    Python only. The causes that are not known once the JVM exits are left out."""
     causes: list[tuple[str, str]] = []
     at = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
-    while at is not None and len(causes) < MAX_JAVA_CAUSES:
-        causes.append((str(at.getClass().getName()), str(at.getMessage() or "")))
-        at = at.getCause()
+    with suppress(*JVM_EXITED):
+        while at is not None and len(causes) < MAX_JAVA_CAUSES:
+            causes.append((str(at.getClass().getName()), str(at.getMessage() or "")))
+            at = at.getCause()
     return causes

@@ -14,9 +14,11 @@ from loghub_worker.membership.membership import Membership, MembershipTimings
 from loghub_worker.membership.requests import HeartbeatRequest
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.query.query_settings import QuerySettings
+from loghub_worker.query.stateful_query import StatefulQueryRunner
 from loghub_worker.query.streaming_query import QueryRunner
 from loghub_worker.sink.commit_log import SessionLostError
 from loghub_worker.source.read_counts import ReadCount
+from loghub_worker.state.ledger import StateLedger
 from tests.loghub_worker.support import worker_config
 from tests.support import HandClock
 
@@ -126,7 +128,9 @@ class OpenShard:
         shards: int = 1,
         spark_master: str = LOCAL_MASTER,
         roll: FileRoll | None = None,
+        ledger: StateLedger | None = None,
     ) -> None:
+        """With `ledger`, the pipeline is stateful."""
         self._shards = range(shards)
         self.clock = clock or HandClock(100.0)
         # The session outlives every test.
@@ -145,7 +149,8 @@ class OpenShard:
         spark: Any = self.spark
         ignored: Any = Ignored()
         transform: Any = lambda rows: rows  # noqa: E731
-        self.query_runner = QueryRunner(
+        runner = QueryRunner if ledger is None else StatefulQueryRunner
+        self.query_runner = runner(
             QuerySettings(
                 config=worker_config(
                     "http://x",
@@ -160,6 +165,7 @@ class OpenShard:
                 scratch=self._scratch,
                 journal=folder / "attempts.json",
                 dead_letters=dead_letters,
+                ledger=ledger,
             ),
             spark,
             self.shared_state,

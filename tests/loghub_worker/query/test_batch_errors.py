@@ -10,13 +10,14 @@ from pyspark.errors import PySparkException
 
 from loghub.wire.errors import Code, EndpointUnreachable, LogHubError
 from loghub_worker.failure.skip_limits import Cause
-from loghub_worker.query.batch_errors import failure_of, is_outage
+from loghub_worker.query.batch_errors import failure_of, is_outage, is_unreadable_state
 from loghub_worker.query.transform import PipelineError
 from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.source.shard_reader import ShortReadError
 from loghub_worker.spark_errors import java_causes
 
 SHORT_READ = f"{ShortReadError.__module__}.{ShortReadError.__name__}"
+SPARK = "org.apache.spark.SparkException"
 PYTHON = "org.apache.spark.api.python.PythonException"
 TRACEBACK = """[PYTHON_EXCEPTION] An exception was thrown: Traceback (most recent call last):
   File "/app/loghub_worker/sink/logstore.py", line 71, in write
@@ -211,3 +212,42 @@ def test_errors_of_py4j_have_the_causes_of_the_jvm_too() -> None:
     error.java_exception = JavaThrowable("a.B", "c", JavaThrowable("d.E", "f"))
     assert java_causes(error) == [("a.B", "c"), ("d.E", "f")]
     assert java_causes(ValueError()) == []
+
+
+LOADING = "[CANNOT_LOAD_STATE_STORE.%s] An error occurred during loading state."
+DAMAGES: dict[str, tuple[bool, tuple[str, str] | None]] = {
+    "CANNOT_READ_DELTA_FILE_NOT_EXISTS": (True, None),
+    "CANNOT_READ_SNAPSHOT_FILE_VALUE_SIZE": (True, None),
+    "CANNOT_READ_CHECKPOINT": (True, None),
+    "UNEXPECTED_FILE_SIZE": (True, None),
+    "AUTO_SNAPSHOT_REPAIR_FAILED": (True, None),
+    "UNCATEGORIZED": (True, ("java.io.EOFException", "null")),
+    "UNCATEGORIZED ": (False, ("java.io.IOException", "No space left on device")),
+    "UNCATEGORIZED  ": (False, ("java.lang.OutOfMemoryError", "Java heap space")),
+    "UNCATEGORIZED   ": (False, ("java.nio.channels.ClosedByInterruptException", "null")),
+    "HDFS_STORE_PROVIDER_OUT_OF_MEMORY": (False, None),
+    "ROCKSDB_STORE_PROVIDER_OUT_OF_MEMORY": (False, None),
+    "UNRELEASED_THREAD_ERROR": (False, None),
+    "INVALID_CHANGE_LOG_READER_VERSION": (False, None),
+    "FAILED_TO_GET_CHANGELOG_WRITER": (False, None),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_only_damage_makes_a_state_unreadable(kind: str) -> None:
+    """What does not is tried again, and the state stays."""
+    is_damaged, cause = DAMAGES[kind]
+    text = LOADING % kind.strip()
+    causes = [(SPARK, JOB_ABORTED), (SPARK, text), *([] if cause is None else [cause])]
+    assert is_unreadable_state(spark_error(*causes)) == is_damaged
+    assert not is_unreadable_state(spark_error((PYTHON, TRACEBACK % text))), "a log may quote it"
+
+
+def test_the_causes_that_are_known_remain_if_the_jvm_exits_meanwhile() -> None:
+    class Gone(JavaThrowable):
+        def getMessage(self) -> str:
+            raise ConnectionRefusedError
+
+    error: Any = PySparkException("")
+    error._origin = JavaThrowable("a.B", "c", Gone("d.E", ""))
+    assert java_causes(error) == [("a.B", "c")]

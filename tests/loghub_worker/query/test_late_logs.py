@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-MINUTES, BUSY_LOGS = 20, 100  # of the backlog, and those of the busy shard in each; the other one has two
-BATCH_LOGS = 500
+MINUTES, BUSY_LOGS = 12, 100  # of the backlog, and those of the busy shard in each of them
+BATCH_LOGS = 300
 FUTURE = 4_000_000_000  # of a device with a wrong clock
 
 

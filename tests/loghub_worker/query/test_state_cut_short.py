@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from loghub_worker.state import checkpoint_folder
 from loghub_worker.state.checkpoint_folder import last_commit
 from loghub_worker.state.ledger import Why
-from tests.loghub_worker.query.test_stateful_query import Stage, put
+from tests.loghub_worker.query.stateful_stage import Stage, put
 from tests.loghub_worker.support import GUARD_S, delivered, prepare
 from tests.support import ServiceProcess, running_service, wait_until
 

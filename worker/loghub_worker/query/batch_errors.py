@@ -45,7 +45,17 @@ _EXECUTOR_LOST = re.compile(
     r" failure: Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \([^()]* executor \w+\): ExecutorLostFailure \("
 )
 EXECUTOR_LOST = "ExecutorLost"
-UNREADABLE_STATE = "[CANNOT_LOAD_STATE_STORE."
+# How Spark's messages begin if files of a state are damaged or missing. What else begins so says nothing of
+# the state: too little memory, or files of a newer Spark.
+_DAMAGED_STATE = re.compile(
+    r"\[CANNOT_LOAD_STATE_STORE\.(AUTO_SNAPSHOT_REPAIR_FAILED|CANNOT_FIND_BASE_SNAPSHOT_CHECKPOINT"
+    r"|CANNOT_READ_\w+|INVALID_CHECKPOINT_LINEAGE|(KEY|VALUE)_ROW_FORMAT_VALIDATION_FAILURE"
+    r"|SNAPSHOT_PARTITION_ID_NOT_FOUND|UNCATEGORIZED|UNEXPECTED_FILE_SIZE)\]"
+    r"|\[STATE_STORE_((KEY|VALUE)_ROW_FORMAT_VALIDATION_FAILURE|ROW_CHECKSUM_VERIFICATION_FAILED)\]"
+)
+# Causes of the uncategorized ones that say nothing of it either: the JVM has too little memory, or stops.
+_NO_DAMAGE = ("java.lang.OutOfMemoryError", "java.lang.InterruptedException")
+_INTERRUPTED = "Interrupt"  # in the names of further types
 CANCELLED = "[SPARK_JOB_CANCELLED]"  # without a timeout: Spark stops
 # What a file system reports whatever is written; errors of a disk of Spark's own look the same.
 _DISK_ERRNOS = (
@@ -89,12 +99,16 @@ def may_need_restart(error: Exception) -> bool:
 
 
 def is_unreadable_state(error: Exception) -> bool:
-    """Whether Spark cannot read the state of a stateful pipeline, and not because of its disk."""
+    """Whether the state of a stateful pipeline is damaged: Spark cannot read it, and neither the disk nor the
+    memory is why."""
     causes = java_causes(error)
-    cannot = any(
-        name.startswith("org.apache.spark.") and text.startswith(UNREADABLE_STATE) for name, text in causes
+    is_damaged = any(
+        name.startswith("org.apache.spark.") and _DAMAGED_STATE.match(text) is not None
+        for name, text in causes
     )
-    return cannot and not any(_is_disk_error(*one) for one in causes)
+    return is_damaged and not any(
+        _is_disk_error(*one) or one[0] in _NO_DAMAGE or _INTERRUPTED in one[0] for one in causes
+    )
 
 
 def failure_of(error: Exception) -> Failure:

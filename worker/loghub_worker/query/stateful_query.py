@@ -9,6 +9,7 @@ again. It is never divided, since its state is that of all its logs."""
 import secrets
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import structlog
@@ -17,10 +18,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from loghub.worker_contract import OnFailure
 from loghub_worker.batch_plan import BatchPlan, Range
+from loghub_worker.error_text import first_lines
 from loghub_worker.failure.batch_deadline import RunningBatch
 from loghub_worker.failure.failure_policy import FailingRange
 from loghub_worker.failure.failure_report import FailureReport
 from loghub_worker.failure.skip_limits import Cause, Failure, Policy, WaitState
+from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import ReportedError
 from loghub_worker.membership.membership import MemberState, ShardPhase
 from loghub_worker.membership.shard_manager import ShardManager
@@ -29,11 +32,12 @@ from loghub_worker.query.batch_errors import UNREACHABLE, failure_of, is_outage,
 from loghub_worker.query.batch_ranges import plan_of_batch, watermark_of_batch
 from loghub_worker.query.query_settings import QuerySettings
 from loghub_worker.query.state_operators import counted_by_operators
-from loghub_worker.query.streaming_query import QueryRunner
+from loghub_worker.query.streaming_query import DRIVER_EXITED, QueryRunner
 from loghub_worker.query.transform import Transform
 from loghub_worker.sink.batch_sink import BatchSink
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.logstore import FORMAT
+from loghub_worker.spark_errors import JVM_EXITED, SPARK_ERRORS
 from loghub_worker.state.checkpoint_folder import roll_back
 from loghub_worker.state.ledger import StateFigures, Why
 from loghub_worker.state.pending_batch import Step, next_step
@@ -44,14 +48,18 @@ log = structlog.get_logger()
 # would not be better later.
 STATE_ATTEMPTS = 3
 LOOK_S = 0.1  # how often the positions are read while a batch waits for them
-# How Spark begins its messages if the state is that of another query.
+# How Spark begins its messages if the state is that of another query, or is gone.
 UNFIT = (
     "[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE]",
     "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE]",
-    "[STATE_STORE_INVALID_",
+    "[STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION]",
+    "[STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE]",
     "[STATE_STORE_COLUMN_FAMILY_SCHEMA_INCOMPATIBLE]",
     "[STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA]",
+    "[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY]",
 )
+# And if spark.conf has another value than the state began with; Spark's message names it.
+CONF_CHANGED = "[STATE_STORE_INVALID_CONFIG_AFTER_RESTART]"
 
 
 class _QueryEndedError(Exception):
@@ -123,8 +131,12 @@ class StatefulQueryRunner(QueryRunner):
 
     def _after_failure(self, error: Exception) -> None:
         cause, failure = self._batch_error, self._failure
+        if isinstance(error, JVM_EXITED):
+            raise FatalError("SparkDriverExited", self._driver_exited()) from error
         if isinstance(cause, _QueryEndedError):
             self._batch_error = None
+        elif cause is None and CONF_CHANGED in str(error):
+            raise FatalError("InvalidPipeline", first_lines(error)) from error
         elif cause is None and any(text in str(error) for text in UNFIT):
             log.warning("the state is of another query", message=str(error))
             self._ledger.discard(Why.UNUSABLE)
@@ -137,6 +149,16 @@ class StatefulQueryRunner(QueryRunner):
         else:
             self._batch_error = None
             self._after_failed_batch(failure)
+
+    def _driver_exited(self) -> str:
+        figures = self._ledger.figures
+        if figures is None:
+            return f"{DRIVER_EXITED}; raise spark.memory"
+        return (
+            f"{DRIVER_EXITED}: the state has {figures.rows} rows, which took {figures.bytes >> 20} MiB of it;"
+            " raise spark.memory, or keep the state in RocksDB, which needs a state that begins empty"
+            " (spec.resetCheckpoints)"
+        )
 
     def _after_failed_batch(self, failure: Failure) -> None:
         self._failures += 1
@@ -271,7 +293,8 @@ class StatefulQueryRunner(QueryRunner):
             self._sink.abort(batch)
             raise
         finally:
-            kept.unpersist()
+            with suppress(*SPARK_ERRORS, *JVM_EXITED):  # an error of the batch says more
+                kept.unpersist()
         self._publish_once(batch, plan)
         self.totals.rows += written
         self._count_losses(self.counts.of(plan.ranges))

@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import structlog
-from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -44,7 +43,7 @@ from loghub_worker.sink.batch_sink import BatchSink, WritesFiles, require_rows
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.logstore import FORMAT
 from loghub_worker.source.read_counts import ReadCount
-from loghub_worker.spark_errors import SPARK_ERRORS
+from loghub_worker.spark_errors import JVM_EXITED, SPARK_ERRORS
 
 log = structlog.get_logger()
 
@@ -53,6 +52,7 @@ log = structlog.get_logger()
 MAX_FAILURES = 10
 MAX_PAUSE_S = 30.0
 TIMED_OUT = "BatchTimedOut"
+DRIVER_EXITED = "Spark's JVM exited, often because it ran out of memory"
 
 
 @dataclass(slots=True)
@@ -150,7 +150,7 @@ class QueryRunner:
         try:
             self._query = self._start_query()
             self._query.awaitTermination()
-        except (*SPARK_ERRORS, PipelineError) as error:
+        except (*SPARK_ERRORS, *JVM_EXITED, PipelineError) as error:
             if not self._stop.is_set():
                 self._after_failure(error)
         finally:
@@ -170,11 +170,8 @@ class QueryRunner:
         )
 
     def _after_failure(self, error: Exception) -> None:
-        if isinstance(error, Py4JNetworkError):
-            raise FatalError(
-                "SparkDriverExited",
-                "Spark's JVM exited, often because it ran out of memory; raise spark.memory",
-            ) from error
+        if isinstance(error, JVM_EXITED):
+            raise FatalError("SparkDriverExited", f"{DRIVER_EXITED}; raise spark.memory") from error
         try:
             require_application(self._spark, self._settings.config)
         except ClusterError as ended:

@@ -70,10 +70,8 @@ class TimesInBounds:
             return rows
         times = rows.column(TIME).cast(pa.int64())
         ahead = pc.greater_equal(times, self._latest_us + SECOND_US)
-        within = [
-            us for us in (self._known_us, pc.max(times.filter(pc.invert(ahead))).as_py()) if us is not None
-        ]
-        self._known_us = max(within, default=None)
+        found_us = pc.max(times.filter(pc.invert(ahead))).as_py()
+        self._known_us = max((us for us in (self._known_us, found_us) if us is not None), default=None)
         number = pc.sum(ahead).as_py() or 0
         if not number:
             return rows
