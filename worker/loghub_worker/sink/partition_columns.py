@@ -60,8 +60,8 @@ def obstacle(text: str, partition_by: Sequence[str]) -> str | None:
             if len(name.encode(errors="replace")) > LONGEST_NAME_BYTES:
                 return (
                     f"a value of {column!r} that is too long for the name of a folder, {name[:60]}..: it may"
-                    f" have {LONGEST_NAME_BYTES} bytes with the column's name, and a special character counts as"
-                    " three; shorten it in the query, or choose another column for partitionBy"
+                    f" have {LONGEST_NAME_BYTES} bytes with the column's name, and a special character counts"
+                    " as three; shorten it in the query, or choose another column for partitionBy"
                 )
     if len(found[1].encode(errors="replace")) > LONGEST_PATH_BYTES:
         return (
