@@ -1,5 +1,10 @@
 //! Columns in Arrow's layout: https://arrow.apache.org/docs/format/Columnar.html
 
+use std::collections::HashSet;
+
+/// So many keys are compared with each other in less time than a set of them takes.
+const FEW: usize = 24;
+
 /// Texts one after the other, and the end of each after that of the one before.
 pub struct Texts {
     pub ends: Vec<u8>,
@@ -23,6 +28,23 @@ impl Texts {
 
     pub fn len(&self) -> usize {
         self.ends.len() / 4 - 1
+    }
+
+    /// Where the text with this number begins, or the one before it ends.
+    fn end(&self, number: usize) -> usize {
+        let at = number * 4;
+        let end: [u8; 4] = self.ends[at..at + 4].try_into().unwrap();
+        i32::from_le_bytes(end) as usize
+    }
+
+    fn get(&self, number: usize) -> &[u8] {
+        &self.data[self.end(number)..self.end(number + 1)]
+    }
+
+    /// Forget the texts from this one on.
+    pub fn truncate(&mut self, number: usize) {
+        self.data.truncate(self.end(number));
+        self.ends.truncate((number + 1) * 4);
     }
 }
 
@@ -50,11 +72,16 @@ impl Validity {
     }
 }
 
-/// Lists of pairs of texts: the end of each list, counted in pairs, after that of the one before.
+/// Lists of pairs of texts: the end of each list, counted in pairs, after that of the one before. Each key is in
+/// a list once: of pairs with the same key, the last one stays.
 pub struct Pairs {
     pub ends: Vec<u8>,
     pub keys: Texts,
     pub values: Texts,
+    /// The last list that was not empty: where it begins and ends.
+    before: (usize, usize),
+    /// Where the list begins that is not ended.
+    begin: usize,
 }
 
 impl Pairs {
@@ -63,6 +90,8 @@ impl Pairs {
             ends: 0_i32.to_le_bytes().to_vec(),
             keys: Texts::new(),
             values: Texts::new(),
+            before: (0, 0),
+            begin: 0,
         }
     }
 
@@ -73,7 +102,55 @@ impl Pairs {
     }
 
     pub fn end_list(&mut self) {
-        push_i32(&mut self.ends, self.keys.len());
+        if self.keys.len() > self.begin + 1 && !self.has_the_keys_of_before() {
+            self.keep_last();
+        }
+        let end = self.keys.len();
+        if end > self.begin {
+            self.before = (self.begin, end);
+        }
+        self.begin = end;
+        push_i32(&mut self.ends, end);
+    }
+
+    /// Whether the list has the keys of the one before in the same order, as the logs of one producer mostly do.
+    #[inline]
+    fn has_the_keys_of_before(&self) -> bool {
+        let (first, last) = self.before;
+        let (begin, end) = (self.begin, self.keys.len());
+        if last - first != end - begin {
+            return false;
+        }
+        let keys = &self.keys;
+        let (from, to) = (keys.end(first), keys.end(begin));
+        keys.data[from..keys.end(last)] == keys.data[to..keys.end(end)]
+            && (1..end - begin).all(|n| keys.end(first + n) - from == keys.end(begin + n) - to)
+    }
+
+    fn keep_last(&mut self) {
+        let (begin, end) = (self.begin, self.keys.len());
+        let is_twice = |n: usize| (begin..n).any(|m| self.keys.get(m) == self.keys.get(n));
+        if end - begin <= FEW && !(begin..end).any(is_twice) {
+            return;
+        }
+        let mut seen = HashSet::with_capacity(end - begin);
+        let mut kept: Vec<usize> = (begin..end)
+            .rev()
+            .filter(|n| seen.insert(self.keys.get(*n)))
+            .collect();
+        if kept.len() == end - begin {
+            return;
+        }
+        kept.reverse();
+        let pairs: Vec<(Vec<u8>, Vec<u8>)> = kept
+            .into_iter()
+            .map(|n| (self.keys.get(n).to_vec(), self.values.get(n).to_vec()))
+            .collect();
+        self.keys.truncate(begin);
+        self.values.truncate(begin);
+        for (key, value) in &pairs {
+            self.push((key, value));
+        }
     }
 }
 

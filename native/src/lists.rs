@@ -23,7 +23,7 @@ pub struct Lists {
     pub has_time_ns: Validity,
     /// If wanted.
     pub contents: Option<Pairs>,
-    /// For each wanted key the first value that each log has with it.
+    /// For each wanted key the last value that each log has with it.
     pub keys: Vec<KeyColumn>,
     logs: usize,
 }
@@ -140,7 +140,7 @@ impl Lists {
                 (2, BYTES) => {
                     let (key, value) = pair(field.bytes)?;
                     if let Some(column) = wanted.column(place, key) {
-                        self.keys[column].push_first(self.logs, value);
+                        self.keys[column].push_last(self.logs, value);
                     }
                     if let Some(contents) = &mut self.contents {
                         contents.push((key, value));
@@ -181,13 +181,15 @@ impl KeyColumn {
         }
     }
 
-    /// The value of a log, before which there are so many, unless it has one already.
+    /// The value of a log, before which there are so many, in place of the one that it may have already.
     #[inline]
-    fn push_first(&mut self, logs_before: usize, value: &[u8]) {
+    fn push_last(&mut self, logs_before: usize, value: &[u8]) {
         if self.values.len() == logs_before {
-            self.values.push(value);
             self.has_value.push(true);
+        } else {
+            self.values.truncate(logs_before);
         }
+        self.values.push(value);
     }
 
     #[inline]

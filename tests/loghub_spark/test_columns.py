@@ -110,13 +110,13 @@ def test_the_whole_view_is_as_the_worker_has_it() -> None:
     assert columns_of(VIEW, fail_fast=False).schema.equals(SCHEMA)
 
 
-def test_the_first_of_a_key_that_occurs_twice_counts_and_bytes_that_are_no_text_are_replaced() -> None:
+def test_the_last_of_a_key_that_occurs_twice_counts_and_bytes_that_are_no_text_are_replaced() -> None:
     log = Log(time=5, contents=(("w", b"\xff"), ("v", "1"), ("v", "2")))
     body = wrap([encode(LogGroup(logs=(log, Log(time=6, contents=(("v", "3"),)))))])
     schema = T.StructType([T.StructField("v", T.LongType()), T.StructField("w", T.StringType())])
     columns = columns_of(schema, fail_fast=False)
     decoded = decode([Body(1, body)], shard=0, selection=columns.selection)
-    assert columns.convert(decoded.rows).to_pylist() == [{"v": 1, "w": "\ufffd"}, {"v": 3, "w": None}]
+    assert columns.convert(decoded.rows).to_pylist() == [{"v": 2, "w": "\ufffd"}, {"v": 3, "w": None}]
     assert decoded.replaced == 1
 
 

@@ -60,6 +60,15 @@ def test_the_log_groups_have_all_that_was_written() -> None:
     assert (first.get("raw"), first.get("none")) == ("�", None)
 
 
+def test_of_a_key_that_occurs_twice_the_last_value_counts_and_the_contents_have_both() -> None:
+    contents = (("a", "1"), ("b", "2"), ("a", "3"))
+    body = wrap([encode(LogGroup(logs=(Log(time=5, contents=contents),)))])
+    logs = batch(PulledBody(packed(body), shard=4, first=FIRST, count=1))
+    ((received,),) = (group.logs for group in logs.groups)
+    assert (received.get("a"), received.contents) == ("3", list(contents))
+    assert logs.arrow.column("contents").to_pylist() == [[("b", "2"), ("a", "3")]]
+
+
 def test_arrow_and_log_groups_agree_over_several_bodies() -> None:
     logs = batch(pulled([2, 0, 1]), pulled([3], FIRST + 3))
     assert isinstance(logs.arrow, pa.Table)

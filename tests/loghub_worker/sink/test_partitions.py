@@ -13,9 +13,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 
-from loghub.sink_settings import FileRoll, JsonSink, ParquetSink, S3Settings
+from loghub.sink_settings import DeltaSink, FileRoll, JsonSink, ParquetSink, S3Settings
 from loghub.worker_contract import LOCAL_MASTER
 from loghub_worker.batch_plan import Range
+from loghub_worker.failure.skip_limits import Cause
+from loghub_worker.query.batch_errors import failure_of
 from loghub_worker.sink import bucket_storage, files
 from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError
 from loghub_worker.sink.commit_log import RangeTakenError, ShardIncarnation
@@ -249,6 +251,30 @@ def test_what_a_bucket_cannot_take_fails_its_batch_and_not_the_bucket(
     if sink.executors:
         with pytest.raises(RowsRejectedError, match=r"a key with the character U\+0000, .*c0=x\\x00y"):
             make(JsonSink, partition_by=("c0",)).write(small.selectExpr("id", "'x\\0y' AS c0"), "w-0-3")
+
+
+@pytest.mark.parametrize("kind", [JsonSink, DeltaSink])
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("repeat('x', 300)", r"a value of 'part' that is too long .*, part=xxx.*255 bytes"),
+        ("'x\\0y'", r"a value of 'part' with the character U\+0000"),
+    ],
+    ids=["long", "NUL"],
+)
+def test_a_value_that_no_folder_can_have_is_named(
+    kind: Any, value: str, words: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """In Spark's words it is a folder that could not be made, as on a disk that is away."""
+    config = worker_config("http://x", kind(path=str(tmp_path / "out"), partition_by=("part",)))
+    sink = make_sink(config, consumer="w-0", credentials_dir="/k", scratch=tmp_path)
+    frame = spark.range(2).selectExpr("id", f"{value} AS part")
+    sink.check(frame.limit(0))
+    with pytest.raises(RowsRejectedError, match=words) as raised:
+        sink.write(frame, "w-0-0")
+    assert failure_of(raised.value).cause is Cause.REJECTED
+    sink.abort("w-0-0")
+    assert sink.write(frame.selectExpr("id", "'x' AS part"), "w-0-1") == 2
 
 
 def test_the_rows_of_a_json_file_lack_the_columns_of_its_folder(make: Make, spark: SparkSession) -> None:

@@ -13,10 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from loghub.sink_settings import ConsoleSink, DeltaSink, JsonSink, ParquetSink, S3Settings, Sink
 from loghub_worker.batch_plan import Range
+from loghub_worker.sink import console, kafka, logstore
 from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.commit_log import RangeTakenError, ShardIncarnation
 from loghub_worker.sink.console import Console
 from loghub_worker.sink.files import FilesSink
+from loghub_worker.sink.postgresql import columns
 from loghub_worker.sink.sink_credentials import SinkCredentials
 from loghub_worker.sink.sinks import make_sink
 from tests.cluster.s3_server import S3Server
@@ -78,7 +80,8 @@ def test_a_batch_of_several_tasks_becomes_visible_in_one_step(
     """At every change of the folder a reader sees all rows of the batch or none. Types are those that Spark
     wrote, also where other libraries have different ones."""
     columns = [
-        "CAST(id AS INT) AS id", "TIMESTAMP'2024-01-02 03:04:05.678' AS at", "map('k', 'ü\n') AS m",
+        "CAST(id AS INT) AS id", "TIMESTAMP'2024-01-02 03:04:05.678901' AS at",
+        "TIMESTAMP_NTZ'2024-01-02 03:04:05.678901' AS local", "map('k', 'ü\n') AS m",
         "CAST(id AS DECIMAL(20, 3)) AS d", "named_struct('x', array(id)) AS s", "CAST(NULL AS STRING) AS n",
     ]  # fmt: skip
     rows = spark.range(90).selectExpr(*columns).repartition(4).filter("id < 80")
@@ -102,6 +105,9 @@ def test_a_batch_of_several_tasks_becomes_visible_in_one_step(
     if kind is ParquetSink:
         files = spark.read.parquet(str(tmp_path / "out"))
         assert files.schema.simpleString() == rows.schema.simpleString()
+        (file,) = (tmp_path / "out").glob("*.parquet")
+        at = pq.ParquetFile(file).schema.column(1)
+        assert (at.name, at.physical_type) == ("at", "INT64"), "INT96 has no time zone and no statistics"
 
 
 def test_a_batch_whose_staged_file_was_removed_does_not_count(frame: DataFrame, tmp_path: Path) -> None:
@@ -211,3 +217,20 @@ def test_a_console_sink_resumes_at_the_checkpoint(tmp_path: Path) -> None:
     sink = sink_of(ConsoleSink(rows=3), tmp_path)
     assert isinstance(sink, Console)
     assert resumed(sink, 7) == 7
+
+
+def test_times_in_json_have_microseconds_in_every_sink(spark: SparkSession) -> None:
+    """Spark's own JSON cuts them to milliseconds."""
+    at = "2024-01-02T03:04:05.000901"
+    rows = spark.sql(
+        "SELECT ARRAY(TIMESTAMP'2024-01-02 03:04:05.000901') AS at,"
+        " ARRAY(TIMESTAMP_NTZ'2024-01-02 03:04:05.000901') AS local"
+    )
+    texts = [
+        *console._as_json(rows).collect()[0],
+        *rows.select(kafka._value({field.name: field.dataType for field in rows.schema})).collect()[0],
+        "".join(rows.select([columns.copied(field) for field in rows.schema]).collect()[0]),
+        "".join(rows.select([logstore._text(f.name, f.dataType) for f in rows.schema]).collect()[0]),
+    ]
+    for text in texts:
+        assert (text.count(f'"{at}Z"'), text.count(f'"{at}"')) == (1, 1), text

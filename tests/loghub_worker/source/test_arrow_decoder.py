@@ -4,6 +4,7 @@ The tests run with the implementation in Python, and with the native part where 
 """
 
 import datetime
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -41,9 +42,16 @@ def row(group: LogGroup, log: Log) -> dict[str, Any]:
         "__time_ns__": log.time_ns,
         "__topic__": group.topic,
         "__source__": group.source,
-        "__tags__": list(group.tags),
-        "contents": [(key, text(value)) for key, value in log.contents],
+        "__tags__": once(group.tags),
+        "contents": once((key, text(value)) for key, value in log.contents),
     }
+
+
+def once(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Each key with its last value, where that is."""
+    listed = list(pairs)
+    last = {key: number for number, (key, _) in enumerate(listed)}
+    return [pair for number, pair in enumerate(listed) if number in last.values()]
 
 
 def text(value: str | bytes) -> str:
@@ -97,6 +105,22 @@ ODD = [
     pytest.param([LogGroup(logs=()), LogGroup(logs=(Log(time=1, contents=()),))], id="no content"),
     pytest.param([LogGroup(logs=(Log(time=0, contents=(("", ""),)),))], id="empty texts"),
     pytest.param([LogGroup(logs=(Log(time=2**32 - 1, contents=(("k", "1"), ("k", "2"))),))], id="key twice"),
+    pytest.param(
+        [
+            LogGroup(logs=(), tags=(("t", "0"),)),
+            LogGroup(
+                logs=(
+                    Log(time=1, contents=(("k", "1"), ("a", ""), ("k", "2"), ("a", "3"))),
+                    Log(time=1, contents=(("k", "1"), ("a", ""), ("k", "2"), ("a", "3"))),
+                    Log(time=1, contents=(("k", "4"), ("ka", "5"))),
+                    Log(time=1, contents=()),
+                    Log(time=1, contents=(("kk", "6"), ("a", "7"), ("a", "8"))),
+                ),
+                tags=(("t", "1"), ("u", "2"), ("t", "3")),
+            ),
+        ],
+        id="keys and tags twice",
+    ),
     pytest.param(
         [LogGroup(logs=(Log(time=5, contents=(("ключ", "值\u0000🙂"),), time_ns=999_999_999),))], id="unicode"
     ),
@@ -162,7 +186,7 @@ KEYED = [
 
 
 @pytest.mark.parametrize(("contents", "same"), KEYED)
-def test_a_selected_key_is_a_column_of_its_first_values(
+def test_a_selected_key_is_a_column_of_its_last_values(
     contents: list[list[tuple[str, str]]], same: tuple[str, ...] | None
 ) -> None:
     logs = tuple(Log(time=5, contents=tuple(pairs)) for pairs in contents)
@@ -176,8 +200,8 @@ def test_a_selected_key_is_a_column_of_its_first_values(
         assert rows.schema.names == ["__index__", *keys]
         wanted = []
         for index, log in ((n, log) for group in groups for n, log in enumerate(group.logs)):
-            first = dict(reversed(log.contents))
-            wanted.append({"__index__": index} | {key: first.get(key) for key in keys})
+            last = dict(log.contents)
+            wanted.append({"__index__": index} | {key: last.get(key) for key in keys})
         assert rows.to_pylist() == wanted
     names = pa.array([key for pairs in contents for key, _ in pairs], pa.string())
     assert same_keys(names, pa.array([len(pairs) for pairs in contents], pa.int32())) == same

@@ -57,8 +57,9 @@ class ReceivedLog:
         ]
 
     def get(self, key: str) -> str | None:
-        """The first value of a key; None if the log has no such key."""
-        return next((text(pair.Value) for pair in self._message.Contents if text(pair.Key) == key), None)
+        """The last value of a key; None if the log has no such key."""
+        pairs = reversed(self._message.Contents)
+        return next((text(pair.Value) for pair in pairs if text(pair.Key) == key), None)
 
 
 class ReceivedLogGroup:

@@ -170,6 +170,8 @@ def spark_settings(
         "spark.sql.warehouse.dir": (state_dir / "warehouse").as_uri(),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
+        # In place of INT96, which is deprecated, has no time zone and no bounds in the statistics.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.shuffle.partitions": str(config.cores),
         "spark.sql.streaming.minBatchesToRetain": "2",
         "spark.sql.streaming.numRecentProgressUpdates": "1",

@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from loghub_worker.sink.batch_sink import AtLeastOnceSink
+from loghub_worker.sink.json_times import TIMES
 
 log = structlog.get_logger()
 
@@ -36,4 +37,4 @@ class Console(AtLeastOnceSink):
 
 
 def _as_json(rows: DataFrame) -> DataFrame:
-    return rows.select(F.to_json(F.struct("*")))
+    return rows.select(F.to_json(F.struct("*"), TIMES))

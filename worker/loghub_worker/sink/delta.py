@@ -213,7 +213,7 @@ class DeltaSink:
             require_folder(self._table.folder / "_delta_log", "the Delta table")
         result.sparkSession.conf.set(*TIMESTAMPS)
         writer = result.write.mode("overwrite").format("parquet").partitionBy(*self._partition_columns)
-        with writing_to(self._volume):
+        with writing_to(self._volume, self._partition_columns):
             writer.save(self._files.stage(batch).as_uri())
 
     @property

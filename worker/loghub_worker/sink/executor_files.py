@@ -31,6 +31,7 @@ from loghub.sink_settings import S3Settings
 from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError
 from loghub_worker.sink.bucket import Bucket, ObjectStorageError
 from loghub_worker.sink.file_sizes import DEFAULT_TARGET_BYTES
+from loghub_worker.sink.json_times import TIMES
 from loghub_worker.sink.logstore import column_named
 from loghub_worker.sink.parquet_settings import CODEC, TIMESTAMPS, codec, require_columns, timestamps
 from loghub_worker.sink.sink_credentials import SinkCredentials
@@ -215,7 +216,7 @@ class ExecutorFiles:
         """The columns as a task takes them, and the rows of each partition together."""
         columns = [column_named(name) for name in data]
         if not self.is_parquet:
-            columns = [F.to_json(F.struct(*columns)).alias("line")]
+            columns = [F.to_json(F.struct(*columns), TIMES).alias("line")]
         if not partition_by:
             return result.select(columns)
         texts = [F.nullif(column_named(name).cast("string"), F.lit("")) for name in partition_by]

@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from loghub_worker.sink.json_times import TIMES
+
 # As in parquet-hadoop's own defaults; row groups are copied whole, whatever their size.
 ROW_GROUP_BYTES, MAX_PADDING_BYTES = 128 << 20, 8 << 20
 
@@ -70,4 +72,6 @@ def _join_lines(_spark: SparkSession, files: Sequence[Path], target: Path) -> No
 
 PARQUET = FileFormat("parquet", {}, _parquet_rows, _join_parquet)
 # Uncompressed whatever Hadoop's settings are, because the lines are counted.
-JSON = FileFormat("json", {"compression": "none", "lineSep": "\n", "encoding": "UTF-8"}, _lines, _join_lines)
+JSON = FileFormat(
+    "json", {"compression": "none", "lineSep": "\n", "encoding": "UTF-8", **TIMES}, _lines, _join_lines
+)

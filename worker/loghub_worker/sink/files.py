@@ -160,7 +160,7 @@ class FilesSink:
             result.write.mode("overwrite").format(self._file_format.name).partitionBy(*self._partition_by)
         )
         writer = writer.option("maxRecordsPerFile", self._row_size.rows_of_a_part(self._target_bytes))
-        with writing_to(self._volume):
+        with writing_to(self._volume, self._partition_by):
             writer.options(**self._file_format.options).save(stage.as_uri())
 
     def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:

@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 
 from loghub.sink_settings import KafkaSink
 from loghub_worker.sink.batch_sink import AtLeastOnceSink, InvalidSinkError
+from loghub_worker.sink.json_times import TIMES
 from loghub_worker.sink.logstore import require_order
 from loghub_worker.sink.sink_credentials import SinkCredentials
 from loghub_worker.sink.spark_format import append
@@ -175,7 +176,7 @@ def _value(types: dict[str, DataType]) -> Column:
     fields = [_column(name) for name in types if name not in (*RECORD, *POSITION)]
     if not fields:
         raise ValueError("the query returns no column for the value of a record")
-    return F.to_json(F.struct(*fields)).alias(VALUE)
+    return F.to_json(F.struct(*fields), TIMES).alias(VALUE)
 
 
 def _headers(types: dict[str, DataType]) -> Column | None:

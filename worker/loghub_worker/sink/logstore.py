@@ -32,6 +32,7 @@ from pyspark.sql.types import (
 from loghub.atomic_file import replace_file
 from loghub.clock import SystemClock
 from loghub_worker.log_service import Address, shared_client, shared_shard_keys
+from loghub_worker.sink.json_times import TIMES
 from loghub_worker.sink.log_groups import (
     CONTENTS,
     HASH_KEY,
@@ -198,7 +199,8 @@ def _is_map_of_texts(kind: DataType | None) -> bool:
 
 def _text(name: str, kind: DataType) -> Column:
     column = column_named(name)
-    text = F.to_json(column) if isinstance(kind, MapType | StructType | ArrayType) else column.cast("string")
+    is_nested = isinstance(kind, MapType | StructType | ArrayType)
+    text = F.to_json(column, TIMES) if is_nested else column.cast("string")
     return text.alias(name)
 
 

@@ -36,7 +36,7 @@ SCHEMA = pa.schema(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """The columns of the rows: those of the view, in this order, then a column of texts for each of `keys`.
-    It has the value of the first content with this key, and null for a log without one."""
+    It has the value of the last content with this key, and null for a log without one."""
 
     view: tuple[str, ...] = tuple(SCHEMA.names)
     keys: tuple[str, ...] = ()

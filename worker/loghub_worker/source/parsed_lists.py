@@ -7,6 +7,7 @@ number of these texts is known afterwards.
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import accumulate
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -22,7 +23,8 @@ NANOSECONDS = 1_000_000_000
 
 
 class ParsedLists(Protocol):
-    """Some lists. Unset texts are empty, and keys that occur twice in a map stay twice."""
+    """Some lists. Unset texts are empty. Of a key that occurs twice in a log, or of a tag in a log group, the
+    last value counts: a map with a key twice is none to many readers, and to functions of Spark."""
 
     @property
     def groups(self) -> tuple[int, ...]:
@@ -59,7 +61,7 @@ class ParsedLists(Protocol):
         """Of each log, as a map."""
 
     def of_keys(self, keys: Sequence[str]) -> list[pa.Array]:
-        """For each of these keys its first value in each log; null if the log has none."""
+        """For each of these keys its last value in each log; null if the log has none."""
 
 
 def parse(bodies: Sequence[bytes]) -> ParsedLists:
@@ -144,7 +146,8 @@ class _Parsed:
         values = _filled(self._text(pairs.field("Value")))
         same = same_keys(names, pc.list_value_length(contents))
         if same is not None:
-            return [_every(values, len(same), same.index(key) if key in same else None) for key in keys]
+            places = {key: place for place, key in enumerate(same)}
+            return [_every(values, len(same), places.get(key)) for key in keys]
         return _picked(names, values, pc.list_parent_indices(contents), keys, logs=len(contents))
 
 
@@ -177,13 +180,15 @@ def _every(values: pa.Array, width: int, place: int | None) -> pa.Array:
 def _picked(
     names: pa.Array, values: pa.Array, log_of_pair: pa.Array, keys: Sequence[str], *, logs: int
 ) -> list[pa.Array]:
-    """The first value of each of the keys in each log, whatever contents the logs have."""
+    """The last value of each of the keys in each log, whatever contents the logs have."""
     key_of_pair = pc.index_in(names, value_set=pa.array(keys, pa.string()))
     columns = []
     for number in range(len(keys)):
         here = pc.equal(key_of_pair, number)  # null, as for another key, is filtered out too
-        first = pc.index_in(pa.arange(0, logs), value_set=log_of_pair.filter(here).cast(pa.int64()))
-        columns.append(values.filter(here).take(first))
+        found = log_of_pair.filter(here).cast(pa.int64())
+        backwards = pa.arange(len(found) - 1, -1, -1)
+        last = pc.index_in(pa.arange(0, logs), value_set=found.take(backwards))
+        columns.append(values.filter(here).take(backwards).take(last))
     return columns
 
 
@@ -193,12 +198,36 @@ def _filled(texts: pa.Array) -> pa.Array:
 
 
 def _map(pairs: pa.ListArray, text: _Texts) -> pa.Array:
-    """Convert list<Key, Value> to map<Key, Value> on the same offsets. Keys that occur twice stay twice."""
+    """Convert list<Key, Value> to map<Key, Value>; of the pairs of a list with one key the last one stays."""
     begin, end = pairs.offsets[0].as_py(), pairs.offsets[-1].as_py()
     values = pairs.values.slice(begin, end - begin)
     offsets = pairs.offsets if begin == 0 else pc.subtract(pairs.offsets, pairs.offsets[0])
     key, value = _filled(text(values.field("Key"))), _filled(text(values.field("Value")))
-    return pa.MapArray.from_arrays(offsets, key, value)
+    kept = _last_of_each_key(key, pc.list_parent_indices(pairs), pc.list_value_length(pairs))
+    if kept is None:
+        return pa.MapArray.from_arrays(offsets, key, value)
+    before = [0, *accumulate(map(int, kept))]
+    offsets = pa.array([before[offset] for offset in offsets.to_pylist()], pa.int32())
+    mask = pa.array(kept, pa.bool_())
+    return pa.MapArray.from_arrays(offsets, key.filter(mask), value.filter(mask))
+
+
+def _last_of_each_key(names: pa.StringArray, list_of_pair: pa.Array, numbers: pa.Array) -> list[bool] | None:
+    """Which pairs are the last ones of their list with their key; None if all are."""
+    same = same_keys(names, numbers)
+    if same is not None and len(set(same)) == len(same):
+        return None
+    keys = names.dictionary_encode()
+    places = pc.add(
+        pc.multiply(list_of_pair.cast(pa.int64()), len(keys.dictionary)), keys.indices.cast(pa.int64())
+    )
+    if pc.count_distinct(places).as_py() == len(places):
+        return None
+    last = {place: number for number, place in enumerate(places.to_pylist())}
+    kept = [False] * len(places)
+    for number in last.values():
+        kept[number] = True
+    return kept
 
 
 @cache

@@ -31,6 +31,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from loghub_worker.sink.json_times import TIMES
+
 LONGEST_NAME_BYTES = 63  # PostgreSQL cuts off the rest
 MOST_COLUMNS = 1600
 ANY = "any"
@@ -142,7 +144,7 @@ def copied(field: StructField) -> Column:
     if isinstance(kind, BinaryType):
         column = F.concat(F.lit("\\x"), F.hex(column))
     elif isinstance(kind, MapType | ArrayType | StructType):
-        column = F.to_json(column, {"ignoreNullFields": "false"})
+        column = F.to_json(column, {"ignoreNullFields": "false", **TIMES})
     elif isinstance(kind, DecimalType | NullType):
         column = column.cast("string")
     return column.alias(name)
