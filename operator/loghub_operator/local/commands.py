@@ -33,7 +33,7 @@ from loghub_operator.local.embedded_service import (
 from loghub_operator.local.file_lock import is_locked, locked, process_that_uses
 from loghub_operator.local.manifest import CrFile, apiserver_message
 from loghub_operator.local.object_store import Record
-from loghub_operator.local.paths import PRIVATE, GroupFolder, Root
+from loghub_operator.local.paths import GroupFolder, Root
 from loghub_operator.local.processes.orphans import end_orphans
 from loghub_operator.local.provisioning import create_sources
 from loghub_operator.local.runner import LocalGroup, RunContext, connect
@@ -98,7 +98,7 @@ async def up(options: UpOptions) -> int:
     document = file.read()
     folder = _checked_folder(options.root, document)
     _reject_cluster_references(file, document)
-    options.root.folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+    options.root.use()
     with locked(folder.lock):
         record = _accept(folder, document)
         folder.down.unlink(missing_ok=True)
@@ -163,7 +163,7 @@ async def _take_down(options: DownOptions, folder: GroupFolder) -> bool:
 
 def serve(root: Root, listen: str, options: ServiceOptions) -> int:
     """Replaces this process with the embedded service. Raises `StartFailed` and `InUseError`."""
-    root.folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+    root.use()
     folder = root.service
     folder.mkdir(exist_ok=True)
     data = folder / "data"
