@@ -105,7 +105,9 @@ def _parser() -> argparse.ArgumentParser:
         "--limit", type=_positive, default=120.0, help="time limit of the scenario in seconds (default: 120)"
     )
     parser.add_argument(
-        "--state-dir", type=Path, help="directory of the demo's own, which the next demo empties; default: $XDG_STATE_HOME/loghub/demo"
+        "--state-dir",
+        type=Path,
+        help="directory of the demo's own, which the next demo empties; default: $XDG_STATE_HOME/loghub/demo",
     )
     parser.add_argument("--cr", type=Path, default=EXAMPLE, help="YAML file with another LogHubConsumerGroup")
     parser.add_argument("--plain", action="store_true", help="print plain lines instead of the live view")

@@ -14,6 +14,7 @@ from loghub.atomic_file import replace_file
 from loghub_operator.api import LogHubConsumerGroup, Status, parse_resource, parse_stored
 from loghub_operator.api.adoption import ANNOTATIONS, GroupRecord, read_record, record_annotations
 from loghub_operator.api.conditions import rfc3339
+from loghub_operator.local.folder_identity import Ownership
 from loghub_operator.local.paths import GroupFolder
 
 Document = dict[str, Any]
@@ -56,6 +57,7 @@ class Record:
             document["status"] = old.document.get("status", {})
         record = cls(folder, document)
         record._save(document)
+        Ownership(folder.folder).claim()
         return record
 
     def resource(self) -> LogHubConsumerGroup:
