@@ -1,8 +1,8 @@
 """The demo's state folder: made by a demo, emptied by the next one, and by nobody else.
 
-`loghub up` and `loghub serve` have an option of the same name, and keep a user's logs and tables in folders of the
-same names. So a demo removes only what stands in a folder with its mark, and they remove the mark: from then on
-the folder is the user's.
+`loghub up` and `loghub serve` have an option of the same name, and keep a user's logs and tables in folders
+of the same names. So a demo removes only what stands in a folder with its mark, and they remove the mark:
+from then on the folder is the user's.
 """
 
 import shutil
@@ -26,8 +26,8 @@ def reject_foreign(folder: Path) -> None:
     found = [name for name in _OWN_PATHS if (folder / name).exists() or (folder / name).is_symlink()]
     if found:
         raise NotOfTheDemo(
-            f"{folder} has {', '.join(found)}, which no demo made, or which `loghub up` or `loghub serve` has used"
-            " since; nothing is removed. Choose another --state-dir, or remove them yourself"
+            f"{folder} has {', '.join(found)}, which no demo made, or which `loghub up` or `loghub serve` has"
+            " used since; nothing is removed. Choose another --state-dir, or remove them yourself"
         )
 
 

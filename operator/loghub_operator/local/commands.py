@@ -341,15 +341,15 @@ def _reject_another_endpoint(given: str | None, resource: LogHubConsumerGroup) -
 
 
 def _reject_copy(folder: GroupFolder) -> None:
-    """Two groups of one name at one log service would have consumers of the same names, and each log twice. The
-    embedded service of a copied folder is another one than the original's, with groups of its own."""
+    """Two groups of one name at one log service would have consumers of the same names, and each log twice.
+    The embedded service of a copied folder is another one than the original's, with groups of its own."""
     original, record = Ownership(folder.folder).copied_from(), Record.load(folder)
     if original is None or record is None or record.resource().spec.endpoint == EMBEDDED:
         return
     raise StartFailed(
-        f"{folder.folder} is a copy of {original}: what it says of a group at {record.resource().spec.endpoint} is"
-        f" about the group of the original. If the original is no longer used, remove"
-        f" {Ownership(folder.folder).note}; for a group of its own, remove {folder.folder} and give"
+        f"{folder.folder} is a copy of {original}: what it says of a group at"
+        f" {record.resource().spec.endpoint} is about the group of the original. If nobody uses the original,"
+        f" remove {Ownership(folder.folder).note}; for a group of its own, remove {folder.folder} and give"
         " spec.consumerGroup another name"
     )
 

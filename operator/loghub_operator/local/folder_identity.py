@@ -1,8 +1,8 @@
 """Whether a folder is the one that a program used before, or a copy of it.
 
-A copy has the same key, the same address and the same names of consumers, so whoever acts by its content acts on
-what belongs to the original. A copy has an inode of its own, a folder that was only moved or renamed keeps its
-inode, and on another machine the number means nothing.
+A copy has the same key, the same address and the same names of consumers, so whoever acts by its content
+acts on what belongs to the original. A copy has an inode of its own, a folder that was only moved or renamed
+keeps its inode, and on another machine the number means nothing.
 """
 
 from dataclasses import dataclass
@@ -42,8 +42,8 @@ class Ownership:
         replace_file(self.note, msgspec.json.encode(self._now()))
 
     def copied_from(self) -> str | None:
-        """The path of the original, if this is a copy. A folder of an older release has no note and is taken for
-        an original."""
+        """The path of the original, if this is a copy. A folder of an older release has no note and is taken
+        for an original."""
         try:
             noted = msgspec.json.decode(self.note.read_bytes(), type=FolderIdentity)
             return None if noted.is_same(self._now()) else noted.path

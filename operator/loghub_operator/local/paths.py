@@ -21,8 +21,8 @@ DEMO_MARK = "made-by-demo"
 
 @contextmanager
 def owner_only() -> Iterator[None]:
-    """What is created meanwhile, by child processes too, is for this user alone: logs, tables, keys and variables
-    with secrets, also in a root folder that others may read."""
+    """What is created meanwhile, by child processes too, is for this user alone: logs, tables, keys and
+    variables with secrets, also in a root folder that others may read."""
     before = os.umask(0o077)
     try:
         yield

@@ -71,8 +71,9 @@ def address_file(folder: Path) -> Path:
 
 
 def known_address(folder: Path) -> str:
-    """``HOST:PORT`` at which the service of a folder ran last; "" if none has run there, or the file is damaged.
-    In a copy of the folder it is the address of the original, which the key opens too: so it is "" as well."""
+    """``HOST:PORT`` at which the service of a folder ran last; "" if none has run there, or the file is
+    damaged. In a copy of the folder it is the address of the original, which the key opens too: so it is ""
+    as well."""
     try:
         address = address_file(folder).read_text(errors="replace").strip()
         host_and_port(address)
