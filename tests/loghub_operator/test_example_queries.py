@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from loghub_operator.api import parse_resource, resources_in
-from loghub_operator.api.parse import documents_in
+from loghub_operator.api.documents import documents_in
 from loghub_operator.resources.user_code import code_in
 from loghub_worker.query.per_batch import per_batch_operations
 from tests.loghub_operator.support.apiserver import ROOT

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
 from loghub.kafka.records.record_form import (
     CONTENT_FIELD,
     HEADER_PREFIX,
@@ -15,13 +13,11 @@ from loghub.kafka.records.record_form import (
 from loghub.kafka.wire.error_codes import ErrorCode
 from loghub.kafka.wire.errors import BadBatch
 from loghub.kafka.wire.record_batch import MAX_FIELDS, NO_TIMESTAMP, Record
+from loghub.wire.json_object import NotAnObject, members_of
 from loghub.wire.loggroup import Log
 
 _MAX_TIME_S = 0xFFFF_FFFF
 _Fields = tuple[tuple[str, str | bytes], ...]
-# Each member keeps its own text, so that numbers are not rewritten.
-_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_TEXT = msgspec.json.Decoder(str)
 
 
 def logs_of(records: Iterable[Record], form: RecordForm, *, now_ms: int) -> Iterator[Log]:
@@ -58,15 +54,14 @@ def _json(record: Record) -> _Fields:
     if len(value) > MAX_FIELDS and value.count(b":") > MAX_FIELDS:
         return _plain(record)
     try:
-        members = _OBJECT.decode(value)
-        return tuple((name, _text(bytes(member))) for name, member in members.items())
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        members = members_of(value)
+        for name, member in members:
+            name.encode()  # half of a character cannot be stored
+            if isinstance(member, str):
+                member.encode()
+    except (NotAnObject, UnicodeEncodeError):
         return _plain(record)
-
-
-def _text(member: bytes) -> str | bytes:
-    """A string without its quotes, everything else as it was written."""
-    return _TEXT.decode(member) if member.startswith(b'"') else member
+    return members
 
 
 def _raw(record: Record) -> _Fields:

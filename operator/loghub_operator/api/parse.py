@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import yaml
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from loghub_operator.api.status import Status
-from loghub_operator.api.v1alpha1 import API_VERSION, KIND, LogHubConsumerGroup, Spec
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup, Spec
 from loghub_operator.api.validation import RULE_ERROR, Immutable
 
 # The fields of a spec that a deletion needs: which group, with which key, and what happens to it.
@@ -91,29 +90,6 @@ def _parse(document: Mapping[str, Any], *, extra: Literal["ignore"] | None = Non
             tuple(_joined(problem for detail in error.errors() for problem in _problems(detail)))
         ) from None
     return resource.model_copy(update={"status": parse_status(document.get("status"))})
-
-
-def resources_in(text: str) -> tuple[dict[str, Any], ...]:
-    """The documents of this kind in a YAML file; others, such as a Secret, are left to kubectl.
-
-    Raises `InvalidResourceError` if the text is not YAML.
-    """
-    return documents_in(text, API_VERSION.split("/")[0], KIND)
-
-
-def documents_in(text: str, group: str, kind: str) -> tuple[dict[str, Any], ...]:
-    """The documents of a kind, of any version of its group ("v1" for the core group)."""
-    try:
-        documents = list(yaml.safe_load_all(text))
-    except yaml.YAMLError as error:
-        raise InvalidResourceError((Problem("(file)", f"not YAML: {error}"),)) from None
-    return tuple(
-        document
-        for document in documents
-        if isinstance(document, dict)
-        and document.get("kind") == kind
-        and str(document.get("apiVersion", "")).split("/")[0] == group
-    )
 
 
 def parse_status(document: object) -> Status:

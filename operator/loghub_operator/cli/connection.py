@@ -30,7 +30,7 @@ from loghub_operator.cli.failures import Failed
 from loghub_operator.cli.profiles import Profile, default_path, read_profile
 from loghub_operator.local.key_variables import KEY_ID, KEY_SECRET, REGION, TOKEN
 from loghub_operator.local.paths import Root
-from loghub_operator.local.service_options import ServiceOptions, address_file
+from loghub_operator.local.service_options import ServiceOptions, known_address
 
 AGENT = "loghub-cli"
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - what `loghub serve` was given
@@ -140,13 +140,15 @@ def _of_this_machine(options: Options, environment: Mapping[str, str]) -> Connec
     """The embedded service of this user, which writes its address and its key into the state directory."""
     root = Root(options.state_dir.absolute()) if options.state_dir else Root.default(environment)
     try:
-        address = address_file(root.service).read_text().strip()
+        address = known_address(root.service)
         own_key = read_key(root.service / "data" / "credentials")
     except OSError:
+        address = ""
+    if not address:
         raise Misconfigured(
             "name the log service with --endpoint, LOGHUB_ENDPOINT or a profile, or start one on this machine"
             f" with `loghub up` or `loghub serve` (none has run in {root.folder})"
-        ) from None
+        )
     host, _, port = address.rpartition(":")
     scheme = ServiceOptions.read(root.service).scheme
     endpoint = f"{scheme}://{_EVERY_ADDRESS.get(host, host)}:{port}"

@@ -26,7 +26,7 @@ from loghub_operator.local.commands import serve as run_serve
 from loghub_operator.local.commands import up as run_up
 from loghub_operator.local.embedded_service import ServiceStartError
 from loghub_operator.local.file_lock import InUseError
-from loghub_operator.local.paths import Root
+from loghub_operator.local.paths import Root, owner_only
 from loghub_operator.local.service_options import ServiceOptions, is_of_this_machine
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -49,7 +49,8 @@ _state_dir = click.option(
 @contextmanager
 def _reported() -> Iterator[None]:
     try:
-        yield
+        with owner_only():
+            yield
     except (InvalidResourceError, Refused) as error:
         raise InvalidInput(str(error)) from None
     except (StartFailed, InUseError, ServiceStartError) as error:

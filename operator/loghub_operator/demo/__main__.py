@@ -14,12 +14,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from loghub_operator.api import InvalidResourceError
+from loghub_operator.demo.demo_folder import NotOfTheDemo
 from loghub_operator.demo.log_source import BadLogsError, check_file
 from loghub_operator.demo.run import DemoOptions, DemoResult, run
 from loghub_operator.local.commands import StartFailed
 from loghub_operator.local.embedded_service import ServiceStartError
 from loghub_operator.local.file_lock import InUseError
-from loghub_operator.local.paths import PRIVATE, Root
+from loghub_operator.local.paths import Root, owner_only
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "access-log.yaml"
 DONE, FAILED, MISUSED = 0, 1, 2
@@ -37,11 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if args.logs is not None:
             check_file(args.logs)
-        folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
-        outcome = asyncio.run(run(_options(args, folder)))
+        with owner_only():
+            folder.mkdir(parents=True, exist_ok=True)
+            outcome = asyncio.run(run(_options(args, folder)))
     except (BadLogsError, InvalidResourceError) as error:
         return _complain(str(error), MISUSED)
-    except (StartFailed, InUseError, ServiceStartError, OSError) as error:
+    except (StartFailed, NotOfTheDemo, InUseError, ServiceStartError, OSError) as error:
         return _complain(str(error), FAILED)
     for line in summary(outcome):
         print(line)  # noqa: T201 - the program's output
@@ -103,7 +105,9 @@ def _parser() -> argparse.ArgumentParser:
         "--limit", type=_positive, default=120.0, help="time limit of the scenario in seconds (default: 120)"
     )
     parser.add_argument(
-        "--state-dir", type=Path, help="directory for all state; default: $XDG_STATE_HOME/loghub/demo"
+        "--state-dir",
+        type=Path,
+        help="directory of the demo's own, which the next demo empties; default: $XDG_STATE_HOME/loghub/demo",
     )
     parser.add_argument("--cr", type=Path, default=EXAMPLE, help="YAML file with another LogHubConsumerGroup")
     parser.add_argument("--plain", action="store_true", help="print plain lines instead of the live view")

@@ -6,7 +6,6 @@ The run starts all of them, in parallel where possible, and ends all of them.
 import asyncio
 import contextlib
 import os
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from loghub.clock import SystemClock
 from loghub.worker_contract import ENV_CREDENTIALS_DIR
 from loghub_operator.api import LogHubConsumerGroup, Phase, parse_resource
 from loghub_operator.api.v1alpha1 import EMBEDDED
+from loghub_operator.demo.demo_folder import empty, reject_foreign
 from loghub_operator.demo.ground_truth import read_record
 from loghub_operator.demo.log_source import GENERATED
 from loghub_operator.demo.producer import ProducerProgress
@@ -30,7 +30,6 @@ from loghub_operator.local.manifest import CrFile
 from loghub_operator.local.object_store import Record
 from loghub_operator.local.paths import Root
 from loghub_operator.local.processes.child_process import Child
-from loghub_operator.local.processes.orphans import end_orphans
 from loghub_operator.local.provisioning import create_sources
 from loghub_operator.local.runner import LocalGroup, RunContext, connect
 from loghub_operator.local.snapshot import GroupSnapshot
@@ -42,7 +41,6 @@ COUNT_EVERY_S = 0.5
 FIRST_ROW_GUARD_S = 600.0
 # After this long without a new row, missing lines are lost; longer while not every worker is ready.
 DRAIN_GUARD_S, UNREADY_GUARD_S = 120.0, 600.0
-_OWN_PATHS = ("service", "volumes", "groups", "producer", "cr.yaml", "cr.new")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +70,13 @@ class DemoResult:
 
 
 async def run(options: DemoOptions) -> DemoResult:
-    """Run the whole demo. Raises `InUseError`, `InvalidResourceError`, `ServiceStartError`, `StartFailed`."""
+    """Run the whole demo. Raises `NotOfTheDemo`, `InUseError`, `InvalidResourceError`, `ServiceStartError`,
+    `StartFailed`."""
     root = Root(options.folder)
     cr = _checked(options.cr)
+    reject_foreign(options.folder)
     with locked(options.folder / "lock"):
-        _reset_folder(options, root, cr)
+        _prepare(options, cr)
         demo = _Demo(options, root)
         with demo.screen:
             await demo.perform()
@@ -95,15 +95,9 @@ def _checked(cr: Path) -> str:
     return with_a_line_of_replicas(cr.read_text(), document)
 
 
-def _reset_folder(options: DemoOptions, root: Root, cr: str) -> None:
-    """Remove what the previous demo left, and nothing else; then write the user's CR."""
-    end_orphans(root.groups)
-    for name in _OWN_PATHS:
-        path = options.folder / name
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+def _prepare(options: DemoOptions, cr: str) -> None:
+    """An empty folder with the user's CR."""
+    empty(options.folder)
     (options.folder / "producer").mkdir()
     (options.folder / "cr.yaml").write_text(cr)
 

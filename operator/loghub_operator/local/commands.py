@@ -31,9 +31,10 @@ from loghub_operator.local.embedded_service import (
     known_endpoint,
 )
 from loghub_operator.local.file_lock import is_locked, locked, process_that_uses
+from loghub_operator.local.folder_identity import Ownership
 from loghub_operator.local.manifest import CrFile, apiserver_message
 from loghub_operator.local.object_store import Record
-from loghub_operator.local.paths import PRIVATE, GroupFolder, Root
+from loghub_operator.local.paths import GroupFolder, Root
 from loghub_operator.local.processes.orphans import end_orphans
 from loghub_operator.local.provisioning import create_sources
 from loghub_operator.local.runner import LocalGroup, RunContext, connect
@@ -98,8 +99,9 @@ async def up(options: UpOptions) -> int:
     document = file.read()
     folder = _checked_folder(options.root, document)
     _reject_cluster_references(file, document)
-    options.root.folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+    options.root.use()
     with locked(folder.lock):
+        _reject_copy(folder)
         record = _accept(folder, document)
         folder.down.unlink(missing_ok=True)
         title = f"{record.document['metadata']['name']} on this machine"
@@ -129,6 +131,7 @@ async def down(options: DownOptions) -> int:
     if record is None:
         raise StartFailed(f"{folder.folder.name} is not up: no state found in {folder.folder}")
     _reject_another_endpoint(options.endpoint, record.resource())
+    _reject_copy(folder)
     released = await _taken_down_by_its_owner(folder) or await _take_down(options, folder)
     if released:
         print(f"{folder.folder.name} is taken down")  # noqa: T201 - the program's output
@@ -163,7 +166,7 @@ async def _take_down(options: DownOptions, folder: GroupFolder) -> bool:
 
 def serve(root: Root, listen: str, options: ServiceOptions) -> int:
     """Replaces this process with the embedded service. Raises `StartFailed` and `InUseError`."""
-    root.folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+    root.use()
     folder = root.service
     folder.mkdir(exist_ok=True)
     data = folder / "data"
@@ -335,6 +338,20 @@ def _reject_another_endpoint(given: str | None, resource: LogHubConsumerGroup) -
     if given is not None and hosts.log_service(given) != hosts.log_service(known):
         where = "the embedded service on this machine" if known == EMBEDDED else known
         raise StartFailed(f"{resource.metadata.name} is up at {where}, not at {given}; leave out --endpoint")
+
+
+def _reject_copy(folder: GroupFolder) -> None:
+    """Two groups of one name at one log service would have consumers of the same names, and each log twice.
+    The embedded service of a copied folder is another one than the original's, with groups of its own."""
+    original, record = Ownership(folder.folder).copied_from(), Record.load(folder)
+    if original is None or record is None or record.resource().spec.endpoint == EMBEDDED:
+        return
+    raise StartFailed(
+        f"{folder.folder} is a copy of {original}: what it says of a group at"
+        f" {record.resource().spec.endpoint} is about the group of the original. If nobody uses the original,"
+        f" remove {Ownership(folder.folder).note}; for a group of its own, remove {folder.folder} and give"
+        " spec.consumerGroup another name"
+    )
 
 
 def _named_folder(options: DownOptions) -> GroupFolder:

@@ -32,6 +32,7 @@ from loghub_operator.local.service_options import (
     check_free,
     host_and_port,
     kafka_address_file,
+    known_address,
 )
 
 HOST = "127.0.0.1"
@@ -241,7 +242,7 @@ class EmbeddedService:
 
 def known_endpoint(folder: Path) -> str:
     """The URL at which the service of a folder ran last; "" if none has run there."""
-    address = _read(address_file(folder))
+    address = known_address(folder)
     return f"{ServiceOptions.read(folder).scheme}://{address}" if address else ""
 
 
@@ -292,7 +293,8 @@ def _recovery_message(endpoint: str) -> str | None:
 
 
 def _is_reachable(endpoint: str, key_folder: Path) -> bool:
-    """Whether the service of this data folder answers; any other service rejects the key in the folder."""
+    """Whether the service of this data folder answers: an address of a copied folder is not known here
+    (`known_address`), and any other service rejects the key in the folder."""
     try:
         key = read_key(key_folder)
     except OSError:

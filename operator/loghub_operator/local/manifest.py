@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Problem, resources_in
-from loghub_operator.api.parse import documents_in
+from loghub_operator.api.documents import documents_in
 from loghub_operator.api.v1alpha1 import EMBEDDED
 from loghub_operator.model.observed import UserCode
 from loghub_operator.resources.user_code import code_in, code_source

@@ -11,12 +11,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from loghub.atomic_file import replace_file
-from loghub_operator.api import LogHubConsumerGroup, Status, parse_resource, parse_stored
+from loghub_operator.api import (
+    InvalidResourceError,
+    LogHubConsumerGroup,
+    Problem,
+    Status,
+    parse_resource,
+    parse_stored,
+)
 from loghub_operator.api.adoption import ANNOTATIONS, GroupRecord, read_record, record_annotations
 from loghub_operator.api.conditions import rfc3339
+from loghub_operator.local.folder_identity import Ownership
 from loghub_operator.local.paths import GroupFolder
 
 Document = dict[str, Any]
+_RENAMED = Problem(
+    "metadata.name",
+    "cannot be changed: it would be another group, which begins anew; end this one, and start that",
+)
 
 
 @dataclass(slots=True)
@@ -48,14 +60,16 @@ class Record:
             parse_resource(document)
             metadata.update(uid=str(uuid.uuid4()), generation=1)
         else:
-            parse_resource(document, old=old.resource())
             before = old.document["metadata"]
+            if parse_resource(document, old=old.resource()).metadata.name != before["name"]:
+                raise InvalidResourceError((_RENAMED,))
             changed = document.get("spec") != old.document.get("spec")
             metadata.update(uid=before["uid"], generation=before["generation"] + changed)
             _preserve_group_record(metadata, before)
             document["status"] = old.document.get("status", {})
         record = cls(folder, document)
         record._save(document)
+        Ownership(folder.folder).claim()
         return record
 
     def resource(self) -> LogHubConsumerGroup:

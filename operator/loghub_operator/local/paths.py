@@ -7,13 +7,27 @@
     <root>/groups/<name>/      one LogHubConsumerGroup: object.json, lock, lock.sign, down,
                                credentials/
     <root>/groups/<name>/workers/<name>-0/   config.json, drain, status.json, last-words, log, state/
+    <root>/made-by-demo        the folder is one of `make demo`, which the next demo empties
 """
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-PRIVATE = 0o700  # mode of a new root, which contains the user's logs, tables and scratch files
+DEMO_MARK = "made-by-demo"
+
+
+@contextmanager
+def owner_only() -> Iterator[None]:
+    """What is created meanwhile, by child processes too, is for this user alone: logs, tables, keys and
+    variables with secrets, also in a root folder that others may read."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +108,13 @@ class Root:
         """``$XDG_STATE_HOME/loghub``, usually ``~/.local/state/loghub``."""
         state = environment.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
         return cls(Path(state).absolute() / "loghub")
+
+    def use(self) -> None:
+        """Makes the folder the user's: for all but the demo itself, which would remove it as its own."""
+        for folder in (self.folder, self.groups, self.volumes):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.groups.chmod(0o700)  # an earlier release left it open
+        (self.folder / DEMO_MARK).unlink(missing_ok=True)
 
     @property
     def service(self) -> Path:

@@ -10,24 +10,24 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from loghub.client.http import HttpLogHub
 from loghub.client.port import Credentials, LogHub
 from loghub.client.transport import Timeouts
 from loghub.clock import Clock
 from loghub.worker_contract import ENV_CREDENTIALS_DIR
-from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Problem, Status, parse_resource
+from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Status
 from loghub_operator.clients.log_service_pool import LogServicePool
 from loghub_operator.local.backend import LocalBackend
 from loghub_operator.local.change_messages import changes
 from loghub_operator.local.credentials import read_folder, without_keys
+from loghub_operator.local.edits import apply_edit
 from loghub_operator.local.manifest import CrFile, apiserver_message
 from loghub_operator.local.object_store import Record
 from loghub_operator.local.paths import Root
 from loghub_operator.local.processes.supervisor import Supervisor, WorkerProgram
 from loghub_operator.local.reconcile_loop import ReconcileLoop
-from loghub_operator.local.site import local_placement, reject_cluster_references
+from loghub_operator.local.site import local_placement
 from loghub_operator.local.snapshot import GroupSnapshot, RunObserver
 from loghub_operator.logservice.access import LogServiceAccess
 from loghub_operator.model.observed import ObservedState, Placement, UserCode
@@ -153,32 +153,18 @@ class LocalGroup:
             self.rounds.wake()
 
     def _apply_change(self, file: CrFile) -> None:
-        document: dict[str, Any] = {}
-        before, code = self.current().metadata, self._code
+        before, was = self.current().metadata, self._code
         if before.deletion_timestamp is not None:
             return
         try:
-            document = file.read()
-            self._reject_changed_endpoint(document)
-            changed = parse_resource(document)
-            code = file.code(changed)
-            reject_cluster_references(changed, code)
-            self._record = Record.accept(self._folder, document)
+            self._record, self._code = apply_edit(file, self._record)
         except InvalidResourceError as error:
             rejected = "the change is rejected, and the group continues as before"
-            self._observer.say(f"{rejected}: {apiserver_message(document, error)}")
+            self._observer.say(f"{rejected}: {apiserver_message(self._record.document, error)}")
             return
-        was, self._code = self._code, code
-        if self.current().metadata.generation != before.generation or code != was:
+        if self.current().metadata.generation != before.generation or self._code != was:
             self._observer.say("the file was changed and is applied")
             self.rounds.wake()
-
-    def _reject_changed_endpoint(self, document: dict[str, Any]) -> None:
-        """Rejects a changed endpoint: the connection, its key and the record of who created the group belong
-        to the original endpoint."""
-        if parse_resource(document).spec.endpoint != self.current().spec.endpoint:
-            message = "cannot be changed while the group is up; stop it and start it again"
-            raise InvalidResourceError((Problem("spec.endpoint", message),))
 
     def _backend(self) -> LocalBackend:
         context = self._context

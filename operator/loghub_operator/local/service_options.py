@@ -12,6 +12,7 @@ import msgspec
 from loghub.atomic_file import replace_file
 from loghub.listening import listen
 from loghub.wire import hosts
+from loghub_operator.local.folder_identity import Ownership
 
 _FILE = "options.json"
 
@@ -41,6 +42,10 @@ class ServiceOptions:
             return cls()
 
     def write(self, folder: Path) -> None:
+        """For a start on this folder: an address that came with a copy is another service's."""
+        if Ownership(folder).copied_from() is not None:
+            address_file(folder).unlink(missing_ok=True)
+        Ownership(folder).claim()
         replace_file(folder / _FILE, msgspec.json.encode(self))
 
     @property
@@ -63,6 +68,18 @@ class ServiceOptions:
 def address_file(folder: Path) -> Path:
     """Where the service of a folder writes its address, which is kept for the next start."""
     return folder / "address"
+
+
+def known_address(folder: Path) -> str:
+    """``HOST:PORT`` at which the service of a folder ran last; "" if none has run there, or the file is
+    damaged. In a copy of the folder it is the address of the original, which the key opens too: so it is ""
+    as well."""
+    try:
+        address = address_file(folder).read_text(errors="replace").strip()
+        host_and_port(address)
+    except (OSError, ValueError):
+        return ""
+    return "" if Ownership(folder).copied_from() is not None else address
 
 
 def kafka_address_file(folder: Path) -> Path:

@@ -10,6 +10,7 @@ import yaml
 
 from loghub_operator.demo.__main__ import main
 from loghub_operator.demo.scenario import add_worker, with_a_line_of_replicas
+from loghub_operator.local.paths import DEMO_MARK
 from tests.loghub_operator.support.examples import document
 from tests.support import ROOT
 
@@ -37,6 +38,7 @@ def test_a_group_that_the_demo_cannot_run_is_rejected(
     cr.write_text(yaml.safe_dump(document(spec)))
     (folder / "producer").mkdir(parents=True)
     (folder / "producer" / "record").touch()
+    (folder / DEMO_MARK).touch()
     assert main(["--cr", str(cr), "--state-dir", str(folder)]) in (1, 2)
     reported = capsys.readouterr()
     assert message in reported.err
