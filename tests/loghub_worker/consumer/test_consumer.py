@@ -153,6 +153,39 @@ def test_the_methods_of_a_processor_may_be_async(site: Site) -> None:
     assert len(processor.loops) == 1, "one event loop for the whole shard"
 
 
+class Ticking(AsyncProcessor):
+    """Starts a task that goes on by itself, and cancels all tasks once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ticked = threading.Event()
+
+    async def process(self, logs: LogBatch, tracker: Tracker) -> str | None:
+        self.task = asyncio.create_task(self.tick())
+        return await super().process(logs, tracker)
+
+    async def tick(self) -> None:
+        for _ in range(3):
+            await asyncio.sleep(0.01)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if not self.ticked.is_set():
+            for task in others:  # none of them is the user's
+                task.cancel()
+        self.ticked.set()
+
+
+def test_tasks_of_an_async_processor_go_on_between_its_calls(site: Site) -> None:
+    site.prepare()
+    site.put()
+    processor = Ticking()
+    with running(Consumer(site.settings(), lambda: processor)):
+        wait_for(processor.ticked.is_set, "the task, without another batch")
+        more = site.put()
+        wait_for(lambda: site.saved() == site.ends(), "the end")
+    assert processor.ids[-len(more) :] == more
+    assert len(processor.loops) == 1
+
+
 class CancelledOnce(AsyncProcessor):
     async def process(self, logs: LogBatch, tracker: Tracker) -> str | None:
         task = asyncio.current_task()

@@ -140,7 +140,7 @@ class Session:
 
     def _serve(self) -> None:
         while True:
-            request, bodies = self.requests.get()
+            request, bodies = self._code.wait(self.requests.get)
             self._child.channel.send(self._answer(request, bodies))
             if isinstance(request, ShutDown):
                 self._code.close()
