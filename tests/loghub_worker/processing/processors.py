@@ -104,7 +104,7 @@ def _processes() -> set[int]:
     """Those of the worker, this one included."""
     children = Path(f"/proc/{os.getppid()}/task").glob("*/children")
     pids = {int(pid) for path in children for pid in path.read_text().split()}
-    return {pid for pid in pids if b"processing.child" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    return {pid for pid in pids if b"processes.child" in Path(f"/proc/{pid}/cmdline").read_bytes()}
 
 
 class TextlessError(Exception):

@@ -22,12 +22,14 @@ _SIZE = struct.Struct(">Q")  # of a body
 
 
 class Load(msgspec.Struct, tag=True, frozen=True):
-    """The first message: load the user's code. `by_log`: logs are acknowledged one by one."""
+    """The first message: load the user's code. `by_log`: logs are acknowledged one by one. `path`: where a
+    program imports from; None: `folder`, and what is installed."""
 
     factory: str  # module:name
     folder: str | None
     by_log: bool = False
     listener: str | None = None  # module:name
+    path: list[str] | None = None
 
 
 class Initialize(msgspec.Struct, tag=True, frozen=True):
