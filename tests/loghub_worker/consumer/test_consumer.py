@@ -1,6 +1,5 @@
 """Consumers over the real service: what a processor gets, what is saved, and how a consumer ends."""
 
-import asyncio
 import threading
 
 import pytest
@@ -122,55 +121,6 @@ def test_the_error_of_a_processor_is_reported_while_it_lasts(site: Site) -> None
         fails.clear()
         wait_for(lambda: not consumer.errors(), "the success")
         assert site.saved() == {0: site.begin()}, "nothing is saved unless the processor says so"
-
-
-class AsyncProcessor(Processor):
-    def __init__(self) -> None:
-        self.loops: set[int] = set()
-        self.ids: list[str] = []
-        self.ended = False
-
-    async def initialize(self, shard: int) -> None:
-        self.loops.add(id(asyncio.get_running_loop()))
-
-    async def process(self, logs: LogBatch, tracker: Tracker) -> str | None:
-        await asyncio.sleep(0)
-        self.loops.add(id(asyncio.get_running_loop()))
-        self.ids += ids_of(logs)
-        tracker.save()
-        return None
-
-    async def shutdown(self, tracker: Tracker) -> None:
-        self.ended = True
-
-
-def test_the_methods_of_a_processor_may_be_async(site: Site) -> None:
-    site.prepare()
-    ids = site.put(3)
-    processor = AsyncProcessor()
-    with running(Consumer(site.settings(), lambda: processor)):
-        wait_for(lambda: site.saved() == site.ends(), "the end")
-    assert processor.ids == ids
-    assert processor.ended
-    assert len(processor.loops) == 1, "one event loop for the whole shard"
-
-
-class CancelledOnce(AsyncProcessor):
-    async def process(self, logs: LogBatch, tracker: Tracker) -> str | None:
-        task = asyncio.current_task()
-        if task is not None and not self.ids:
-            self.ids.append("cancelled")
-            task.cancel()
-        return await super().process(logs, tracker)
-
-
-def test_a_task_that_is_cancelled_is_an_error_as_others_and_ends_no_consumer(site: Site) -> None:
-    site.prepare()
-    ids = site.put()
-    processor = CancelledOnce()
-    with running(Consumer(site.settings(), lambda: processor)):
-        wait_for(lambda: site.saved() == site.ends(), "the end")
-    assert processor.ids == ["cancelled", *ids]
 
 
 @pytest.mark.long

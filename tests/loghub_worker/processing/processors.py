@@ -59,10 +59,15 @@ class Recorder(Processor):
 
 
 class Asynchronous(Recorder):
-    """The same with ``async`` methods."""
+    """The same with ``async`` methods, but a task saves after they have returned."""
 
     async def process(self, logs: LogBatch, tracker: Tracker) -> None:  # type: ignore[override]
-        super().process(logs, tracker)
+        self.write(*(f"log {self.shard} {log.get('id')}" for group in logs.groups for log in group.logs))
+        self.task = asyncio.create_task(self.save_later(tracker))
+
+    async def save_later(self, tracker: Tracker) -> None:
+        await asyncio.sleep(0.01)
+        tracker.save()
 
 
 def _carry_out(name: str) -> None:
@@ -99,7 +104,7 @@ def _processes() -> set[int]:
     """Those of the worker, this one included."""
     children = Path(f"/proc/{os.getppid()}/task").glob("*/children")
     pids = {int(pid) for path in children for pid in path.read_text().split()}
-    return {pid for pid in pids if b"processing.child" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    return {pid for pid in pids if b"processes.child" in Path(f"/proc/{pid}/cmdline").read_bytes()}
 
 
 class TextlessError(Exception):

@@ -12,14 +12,14 @@ from loghub.clock import SystemClock
 from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub.worker_contract import OnFailure
 from loghub_worker.api import Consumer
+from loghub_worker.consumer.processes.child_process import ProcessSettings
+from loghub_worker.consumer.processes.messages import Load
+from loghub_worker.consumer.processes.process_pool import ProcessPool
+from loghub_worker.consumer.processes.processor_counts import ProcessorCounts
+from loghub_worker.consumer.processes.remote_processor import RemoteParts, RemoteProcessor, has_hung
 from loghub_worker.consumer.running_batches import RunningBatches
 from loghub_worker.consumer.worker_options import WorkerOptions
 from loghub_worker.failure.failure_policy import FailingRange
-from loghub_worker.processing.child_process import ProcessSettings
-from loghub_worker.processing.messages import Load
-from loghub_worker.processing.process_pool import ProcessPool
-from loghub_worker.processing.processor_counters import ProcessorCounts
-from loghub_worker.processing.remote_processor import RemoteParts, RemoteProcessor, has_hung
 from tests.loghub_worker.consumer.support import Site
 from tests.loghub_worker.processing.processors import OUTPUT
 from tests.support import ROOT
@@ -94,6 +94,7 @@ def rig(
     settings = ProcessSettings(
         load=Load(f"{MODULE}:{factory}", None, by_log, listener and f"{MODULE}:{listener}"),
         load_timeout_s=load_timeout_s,
+        load_setting="pipeline.processor.loadTimeoutSeconds",
         environment=environment,
         send_timeout_s=timeout_s,
         random=random.random,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from loghub_worker.consumer.processes.child_shards import ProcessShards
+from loghub_worker.consumer.processes.load import load_listener
 from loghub_worker.fatal_error import FatalError
-from loghub_worker.processing.child_shards import ProcessShards
-from loghub_worker.processing.load import load_listener
 from tests.loghub_worker.consumer.support import Site, running
 from tests.loghub_worker.processing.support import MODULE, Rig, put, rig
 from tests.support import wait_until

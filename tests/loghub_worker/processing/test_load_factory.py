@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from loghub_worker.consumer.processes.load import load_factory
 from loghub_worker.fatal_error import FatalError
-from loghub_worker.processing.load import load_factory
 from tests.loghub_worker.processing.processors import Recorder, fanned
 from tests.loghub_worker.processing.support import MODULE
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loghub_worker.processing.child_process import ChildProcess, ProcessSettings
-from loghub_worker.processing.cores import available_cores
-from loghub_worker.processing.messages import Load
-from loghub_worker.processing.process_end import ProcessUnavailableError
-from loghub_worker.processing.process_pool import ProcessPool, choose
+from loghub_worker.consumer.processes.child_process import ChildProcess, ProcessSettings
+from loghub_worker.consumer.processes.cores import available_cores
+from loghub_worker.consumer.processes.messages import Load
+from loghub_worker.consumer.processes.process_end import ProcessUnavailableError
+from loghub_worker.consumer.processes.process_pool import ProcessPool, choose
 from tests.support import wait_until
 
 
@@ -61,6 +61,7 @@ def started(
     settings = ProcessSettings(
         load=Load("mine:Mine", str(code_folder)),
         load_timeout_s=load_timeout_s,
+        load_setting="pipeline.processor.loadTimeoutSeconds",
         environment=os.environ,
         send_timeout_s=60.0,
         random=random.random,

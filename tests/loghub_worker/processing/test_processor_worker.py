@@ -198,7 +198,10 @@ def test_a_processor_that_hangs_is_ended_and_seen_in_the_status(tmp_path: Path) 
         def is_started_again() -> bool:
             status = worker.status
             killed = [] if status is None else [one for one in status.processes if 0 in one.shards]
-            return any(one.starts > 1 and one.message.startswith("killed by signal 9") for one in killed)
+            return any(
+                one.starts > 1 and one.message.startswith("killed by the worker: a call took longer")
+                for one in killed
+            )
 
         wait_until(is_started_again, "a new process, and why there is one")
         assert worker.end(signal.SIGTERM) == 0

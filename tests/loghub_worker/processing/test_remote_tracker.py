@@ -10,11 +10,11 @@ from loghub.processor_settings import RetryLogstore
 from loghub.wire import loggroup
 from loghub.worker_contract import DeadLetterFolder, DeadLetterLogstore
 from loghub_worker.api import Consumer
+from loghub_worker.consumer.processes.child_process import ChildProcess
+from loghub_worker.consumer.processes.messages import Channel, Save, TrackerCall
 from loghub_worker.failure.retry_logstore import retry_group
 from loghub_worker.failure.skip_limits import WaitState
 from loghub_worker.log_service import decode_cursor, encode_cursor
-from loghub_worker.processing.child_process import ChildProcess
-from loghub_worker.processing.messages import Channel, Save, TrackerCall
 from tests.loghub_worker.consumer.support import PROJECT, Site, running
 from tests.loghub_worker.processing.support import Rig, put, rig
 from tests.support import wait_until

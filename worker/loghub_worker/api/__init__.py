@@ -17,7 +17,8 @@ from loghub_worker.consumer.checkpoint_store import (
     SqlCheckpointStore,
     StoredShard,
 )
-from loghub_worker.consumer.consumer import Consumer, ConsumerError
+from loghub_worker.consumer.consumer import Consumer
+from loghub_worker.consumer.consumer_error import ConsumerError
 from loghub_worker.consumer.fan_out import fan_out
 from loghub_worker.consumer.multi_logstore import MultiLogstoreConsumer, MultiLogstoreListener
 from loghub_worker.consumer.processor import (

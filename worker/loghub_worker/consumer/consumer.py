@@ -9,7 +9,7 @@ import random
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, TypeVar
 
 import structlog
@@ -18,11 +18,13 @@ from loghub.clock import SystemClock
 from loghub.wire.errors import Code
 from loghub_worker.consumer.arrivals import ArrivalWatch
 from loghub_worker.consumer.connection import connect
+from loghub_worker.consumer.consumer_error import ConsumerError
 from loghub_worker.consumer.end_time import EndTime
 from loghub_worker.consumer.failure_sink import make_failure_sink
 from loghub_worker.consumer.fan_out import FanOutFactory
 from loghub_worker.consumer.group_assignment import GroupAssignment
 from loghub_worker.consumer.log_setup import log_to_logging
+from loghub_worker.consumer.processes.program import ProgramProcesses
 from loghub_worker.consumer.processor import Listener, ProcessorFactory
 from loghub_worker.consumer.puller import Puller
 from loghub_worker.consumer.retry_consumer import RetryConsumer, retry_settings
@@ -46,15 +48,6 @@ STEP_S = 0.2  # how often `wakeup`, which takes no lock, is noticed
 MAX_LEAVE_S = 10.0  # for leaving the group once every shard is given up
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerError:
-    """Why something does not work now; it is retried. `shard` is None for what concerns all."""
-
-    shard: int | None
-    reason: str  # in CamelCase
-    message: str
-
-
 class Consumer:
     """One consumer of a consumer group. `run` it once; the other methods may be called by any thread, also by
     processors and the listener."""
@@ -62,14 +55,15 @@ class Consumer:
     def __init__(
         self,
         settings: ConsumerSettings,
-        factory: ProcessorFactory,
+        factory: ProcessorFactory | str,
         listener: Listener | None = None,
         *,
         shared: SharedBuffers | None = None,
         worker: WorkerOptions | None = None,
     ) -> None:
-        """`shared` is given by a `loghub_worker.consumer.multi_logstore.MultiLogstoreConsumer`, `worker` by
-        `loghub_worker.processing`. Raises `OSError` if its folder cannot be written to."""
+        """`factory` may be a text ``module:name`` with `ConsumerSettings.processes`. `shared` is given by a
+        `loghub_worker.consumer.multi_logstore.MultiLogstoreConsumer`, `worker` by `loghub_worker.processing`.
+        Raises `OSError` if its folder cannot be written to."""
         if not settings.logstore:
             raise ValueError("logstore is empty")
         if isinstance(factory, FanOutFactory) and settings.acknowledge != "log":
@@ -97,13 +91,11 @@ class Consumer:
             priority=settings.priority,
             random=self._random,
         )
+        self._processes: ProgramProcesses | None = None
+        factory, worker = self._in_processes(factory, worker)
         self._failure_sink = make_failure_sink(settings, worker, self._clock, random=self._random)
         self._table.failures = self._failure_sink.policy if self._failure_sink is not None else None
-        of_retries = retry_settings(settings)
-        self._retries: RetryConsumer[ConsumerError] | None = None
-        if of_retries is not None:
-            retrying = Consumer(of_retries, factory) if worker is None else _of_worker(of_retries, worker)
-            self._retries = RetryConsumer(retrying, self._table.fail)
+        self._retries = self._make_retries(factory, worker)
         self._puller = Puller(self._table, self._client, settings)
         self._arrivals = ArrivalWatch(
             self._table, self._client, logstore=settings.logstore, random=self._random
@@ -123,6 +115,30 @@ class Consumer:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
+    def _in_processes(
+        self, factory: ProcessorFactory | str, worker: WorkerOptions | None
+    ) -> tuple[ProcessorFactory, WorkerOptions | None]:
+        """The factory of processors that call those of the user, if these run in other processes."""
+        if self._settings.processes and worker is None:
+            self._processes = ProgramProcesses(
+                self._settings, factory, self.failure_report, self._clock, random=self._random
+            )
+            return self._processes.factory, self._processes.options
+        if isinstance(factory, str):
+            raise TypeError(f"factory is {factory!r}; a name needs processes above 0")
+        return factory, worker
+
+    def _make_retries(
+        self, factory: ProcessorFactory, worker: WorkerOptions | None
+    ) -> RetryConsumer[ConsumerError] | None:
+        settings = retry_settings(self._settings)
+        if settings is None:
+            return None
+        if worker is None:
+            return RetryConsumer(Consumer(settings, factory), self._table.fail)
+        retrying = Consumer(settings, worker.retry_factory, worker=worker.of_retries())
+        return RetryConsumer(retrying, self._table.fail)
+
     def _make_assignment(self, timeout_s: int | None) -> GroupAssignment | StaticAssignment:
         if self._settings.shards is not None:
             return StaticAssignment(self._settings, self._client)
@@ -139,7 +155,8 @@ class Consumer:
         """Consume until `shutdown`, `wakeup` or Ctrl-C, or until all is processed up to
         `ConsumerSettings.end_time_s`. Raises `LogHubException` if the group cannot be read at the start,
         `OSError` if the dead letter is a folder that cannot be written to, and what the listener, or a
-        processor that ends its thread, raised."""
+        processor that ends its thread, raised. With processes, `RuntimeError` if the factory cannot be
+        imported there."""
         if self._thread is not None:
             raise RuntimeError("a consumer runs only once; make another one")
         self._thread = threading.current_thread()
@@ -304,6 +321,8 @@ class Consumer:
 
     def _start(self) -> None:
         self.check()
+        if self._processes is not None:
+            self._processes.start(lambda: self._stop)
         self._assignment.start()
         self._table.call_on_change(self._assignment.wake)
         if self._end_time is not None:
@@ -327,8 +346,10 @@ class Consumer:
         self._drain()
 
     def _failed(self) -> bool:
-        if self._assignment.failure is not None:
-            self._table.fail(self._assignment.failure)
+        processes = None if self._processes is None else self._processes.failure
+        failure = self._assignment.failure or processes
+        if failure is not None:
+            self._table.fail(failure)
         return self._table.failure is not None
 
     # -- end
@@ -376,6 +397,8 @@ class Consumer:
         self._arrivals.stop()
         self._puller.stop()
         self._assignment.stop()
+        if self._processes is not None:
+            self._processes.close()
         self._commits.shutdown(wait=False, cancel_futures=True)
         if self._failure_sink is not None:
             if self._table.failure is None:
@@ -383,10 +406,3 @@ class Consumer:
             self._failure_sink.close()
         self._client.close()
         self._ended.set()
-
-
-def _of_worker(settings: ConsumerSettings, worker: WorkerOptions) -> Consumer:
-    """The consumer of the retry logstore in a worker."""
-    assert worker.retry_timeout_s is not None
-    own = replace(worker, state_dir=worker.state_dir / "retries", timeout_s=worker.retry_timeout_s)
-    return Consumer(settings, worker.retry_factory, worker=own)

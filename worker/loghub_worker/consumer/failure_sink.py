@@ -68,7 +68,8 @@ class FailureSink:
 def make_failure_sink(
     settings: ConsumerSettings, worker: WorkerOptions | None, clock: Clock, *, random: Callable[[], float]
 ) -> FailureSink | None:
-    """None for a program with the policy ``Retry``, which neither divides nor settles anything. Raises
+    """None with the policy ``Retry`` where processors run in this process, since nothing is divided or
+    settled. Raises
     `OSError` if the journals have no place."""
     if settings.on_failure.policy == "Retry" and worker is None:
         return None
@@ -79,6 +80,7 @@ def make_failure_sink(
     journals = None
     if worker is not None:
         rules = replace(rules, restart_s=worker.restart_s)
+    if worker is not None and worker.state_dir is not None:
         journals = ShardJournals(worker.state_dir)
     policy = FailurePolicy(rules, random=random)
     if worker is not None and journals is not None:

@@ -12,6 +12,7 @@ import threading
 import zlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import structlog
@@ -151,7 +152,7 @@ class _Lane:
     def _run(self, tracker: Tracker) -> None:
         code = UserCode()
         try:
-            while (job := self._jobs.get()) is not None and not self._stop.is_set():
+            while (job := code.wait(self._jobs.get)) is not None and not self._stop.is_set():
                 if self._is_done(code, job, tracker):
                     tracker.ack(job.log)
         except BaseException as failure:
@@ -174,7 +175,7 @@ class _Lane:
                 if self._max_attempts is not None and attempts >= self._max_attempts:
                     tracker.reject(job.log, reason=description(error))
                     return False
-                self._stop.wait(self._retries.pause_s(failures))
+                code.wait(partial(self._stop.wait, self._retries.pause_s(failures)))
             else:
                 return True
         return False

@@ -15,7 +15,8 @@ from loghub.client.port import LogHub
 from loghub.clock import SystemClock
 from loghub.wire.errors import LogHubException
 from loghub_worker.consumer.connection import connect
-from loghub_worker.consumer.consumer import Consumer, ConsumerError
+from loghub_worker.consumer.consumer import Consumer
+from loghub_worker.consumer.consumer_error import ConsumerError
 from loghub_worker.consumer.processor import Listener, ProcessorFactory
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.consumer.shared_buffers import SharedBuffers
@@ -109,14 +110,16 @@ class MultiLogstoreConsumer:
         `max_buffered_bytes` is for all together. `factory` makes the factory of a logstore. `logstores` are
         names, or a pattern that matches whole names; every `look_up_interval_s` those that exist are looked
         up. Raises `ValueError` for `ConsumerSettings.retry`, whose logstore belongs to one logstore only,
-        for a dead letter in one of `logstores`, and for `ConsumerSettings.end_time_s`, since logstores may
-        still come."""
+        for a dead letter in one of `logstores`, for `ConsumerSettings.end_time_s`, since logstores may still
+        come, and for `ConsumerSettings.processes`, which would be those of each logstore."""
         if settings.logstore:
             raise ValueError("logstore is set; leave it out, since logstores names them")
         if settings.retry is not None:
             raise ValueError("retry is set; logs of several logstores cannot wait in the same one")
         if settings.end_time_s is not None:
             raise ValueError("end_time_s is set; run a Consumer for each logstore, which returns at its end")
+        if settings.processes:
+            raise ValueError("processes is set; run a Consumer for each logstore, with processes of its own")
         _check_targets(settings, logstores)
         if look_up_interval_s <= 0:
             raise ValueError(f"look_up_interval_s is {look_up_interval_s}; it must be above 0")

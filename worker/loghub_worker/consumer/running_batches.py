@@ -23,10 +23,11 @@ class RunningBatch:
 class RunningBatches:
     """Those of a worker, of its retry logstore included. Thread-safe."""
 
-    def __init__(self, folder: Path) -> None:
-        """`folder` has the journals of the worker: `ended_alone` says whether the last process ended in one
-        batch only."""
-        left = (AttemptJournal(path).read() for path in folder.rglob(FILES))
+    def __init__(self, folder: Path | None) -> None:
+        """`folder` has the journals of a worker: `ended_alone` says whether its last process ended in one
+        batch only. None: a program, which leaves none."""
+        files = () if folder is None else folder.rglob(FILES)
+        left = (AttemptJournal(path).read() for path in files)
         self.ended_alone = sum(len(journal.running) for journal in left) == 1
         self._changed = threading.Condition()
         self._running: set[RunningBatch] = set()

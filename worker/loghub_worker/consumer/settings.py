@@ -59,6 +59,11 @@ class ConsumerSettings:
     max_wait_s: float = 0.0
     max_buffered_bytes: int = 32 << 20  # pulled and not yet processed, of all shards together, about
     max_pulls: int = 4  # in flight at once
+    # Processors run in so many other processes, so that one that computes for long, hangs or crashes takes
+    # neither the heartbeats nor other shards with it (docs/processor.md 9.1). 0: in this process.
+    processes: int = 0
+    load_timeout_s: float = 120.0  # with processes, for one to import the factory's module
+    batch_timeout_s: float = 600.0  # with processes: one is ended in which a call takes longer
     # Shards wait while others of the process, with a higher priority, have a backlog.
     priority: int = 0
     # "batch": what `process` returns from is acknowledged, but for what was refused with `Tracker.nack`.
@@ -101,14 +106,14 @@ class ConsumerSettings:
             "max_unacknowledged": 1,
             "max_redelivery_delay_s": self.redelivery_delay_s,
             "drain_timeout_s": 0,
+            "processes": 0,
         }
         for name, value in least.items():
             if getattr(self, name) < value:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {value:g}")
-        if self.heartbeat_interval_s <= 0:
-            raise ValueError(f"heartbeat_interval_s is {self.heartbeat_interval_s}; it must be above 0")
-        if self.redelivery_delay_s <= 0:
-            raise ValueError(f"redelivery_delay_s is {self.redelivery_delay_s}; it must be above 0")
+        for name in ("heartbeat_interval_s", "redelivery_delay_s", "load_timeout_s", "batch_timeout_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0")
         if self.acknowledge not in ("batch", "log"):
             raise ValueError(f"acknowledge is {self.acknowledge!r}; it must be 'batch' or 'log'")
         if self.ack_timeout_s is not None and (self.ack_timeout_s <= 0 or self.acknowledge != "log"):
@@ -131,6 +136,10 @@ class ConsumerSettings:
         keeps_order = self.acknowledge == "batch" and self.on_failure.policy in ("Retry", "Stop")
         if self.checkpoint_store is not None and not keeps_order:
             raise ValueError("checkpoint_store needs acknowledge='batch' and on_failure 'Retry' or 'Stop'")
+        if self.checkpoint_store is not None and self.processes:
+            raise ValueError(
+                "checkpoint_store needs processes=0; the process with its connection must commit"
+            )
         if self.query and (self.on_failure.policy != "Retry" or self.end_time_s is not None):
             raise ValueError("query needs on_failure 'Retry', and no end_time_s")
         self._check_names()

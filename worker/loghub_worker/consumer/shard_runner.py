@@ -84,7 +84,7 @@ class ShardRunner:
             Step.SHUT_DOWN: self._shut_down,
         }
         try:
-            while (step := self._table.await_step(self._slot)) is not Step.END:
+            while (step := self._code.wait(self._await_step)) is not Step.END:
                 steps[step]()
         except BaseException as failure:  # noqa: BLE001 - such as SystemExit of user code: ends the consumer
             self._table.fail(failure)
@@ -93,6 +93,9 @@ class ShardRunner:
             if isinstance(self._processor, TrackedProcessor):
                 self._processor.close()
             self._code.close()
+
+    def _await_step(self) -> Step:
+        return self._table.await_step(self._slot)
 
     def _initialize(self) -> None:
         try:

@@ -1,11 +1,18 @@
-"""Calls user code that may be `async`, with one event loop for all calls of a thread."""
+"""Calls user code that may be `async`, with one event loop for all calls of a thread.
+
+The loop also runs while the thread waits for its next call, so that tasks which user code has started go on:
+producers that collect messages, keep-alives of connections, timers.
+"""
 
 import asyncio
 import inspect
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from loghub_worker.failure.skip_limits import Failure
+
+T = TypeVar("T")
 
 
 class RemoteError(Exception):
@@ -35,6 +42,11 @@ class UserCode:
         except asyncio.CancelledError as error:  # no Exception, and would end the consumer
             raise RuntimeError(f"a task of {method.__name__} was cancelled") from error
 
+    def wait(self, wait: Callable[[], T]) -> T:
+        """What `wait` returns, which blocks until there is something to do. With a loop it does so in another
+        thread."""
+        return wait() if self._loop is None else self._loop.run(_aside(wait))
+
     def close(self) -> None:
         if self._loop is not None:
             self._loop.close()
@@ -42,3 +54,11 @@ class UserCode:
 
 async def _await(result: Any) -> Any:
     return await result
+
+
+async def _aside(wait: Callable[[], T]) -> T:
+    waiting = asyncio.get_running_loop().run_in_executor(None, wait)
+    while not waiting.done():
+        with suppress(asyncio.CancelledError):  # of user code that cancels all tasks, of which this is none
+            await asyncio.wait([waiting])
+    return waiting.result()

@@ -2,14 +2,13 @@
 
 This process is the member of the group: it sends the heartbeats, pulls, and saves checkpoints, all as a
 `loghub_worker.api` consumer does. The user's code runs in other processes
-(`loghub_worker.processing.process_pool`), so nothing that it does delays a heartbeat, and one that hangs or
+(`loghub_worker.consumer.processes`), so nothing that it does delays a heartbeat, and one that hangs or
 crashes is replaced while the shards stay here.
 """
 
 import os
 import random
 import threading
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +24,12 @@ from loghub_worker.backoff import Backoff
 from loghub_worker.consumer.connection import connect
 from loghub_worker.consumer.consumer import Consumer
 from loghub_worker.consumer.group import group_timeout_s
+from loghub_worker.consumer.processes.child_process import ProcessSettings
+from loghub_worker.consumer.processes.cores import available_cores
+from loghub_worker.consumer.processes.messages import Load
+from loghub_worker.consumer.processes.process_pool import ProcessPool
+from loghub_worker.consumer.processes.processor_counts import ProcessorCounts
+from loghub_worker.consumer.processes.remote_processor import RemoteParts, RemoteProcessor, has_hung
 from loghub_worker.consumer.retry_consumer import retry_settings
 from loghub_worker.consumer.running_batches import RunningBatches
 from loghub_worker.consumer.settings import LEAST_FETCH_INTERVAL_S, ConsumerSettings
@@ -36,12 +41,7 @@ from loghub_worker.log_service import ReportedError, read_credentials, to_report
 from loghub_worker.membership.membership import Membership, MembershipTimings
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.metrics import Counter
-from loghub_worker.processing.child_process import ProcessSettings
-from loghub_worker.processing.cores import available_cores
-from loghub_worker.processing.messages import Load
-from loghub_worker.processing.process_pool import ProcessPool
-from loghub_worker.processing.processor_counters import ProcessorCounts, processor_counters
-from loghub_worker.processing.remote_processor import RemoteParts, RemoteProcessor, has_hung
+from loghub_worker.processing.processor_counters import processor_counters
 from loghub_worker.settings import WorkerSettings, is_drain_requested
 from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
 from loghub_worker.status_publisher import StatusPublisher
@@ -147,6 +147,7 @@ class ProcessorWorker:
         settings = ProcessSettings(
             load=load,
             load_timeout_s=self._pipeline.load_timeout_s,
+            load_setting="pipeline.processor.loadTimeoutSeconds",
             environment=os.environ,
             send_timeout_s=self._config.batch_timeout_s,
             random=self._random,
@@ -225,7 +226,7 @@ class ProcessorWorker:
             state_dir=self._settings.state_dir,
             batch_timeout_s=config.batch_timeout_s,
             restart_s=RESTART_S,
-            retry_factory=partial(RemoteProcessor, replace(parts, is_of_retries=True)),
+            retry_factory=partial(RemoteProcessor, parts.of_retries()),
             running=RunningBatches(self._settings.state_dir),
         )
         consumer = Consumer(settings, factory, worker=options)

@@ -8,9 +8,7 @@ from typing import Any
 
 from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException, MalformedCursor
 from loghub_worker.consumer.batch import LogBatch, Logs, places_of
-from loghub_worker.consumer.processor import NotAssignedError, ShardLostError
-from loghub_worker.log_service import decode_cursor
-from loghub_worker.processing.messages import (
+from loghub_worker.consumer.processes.messages import (
     Acknowledge,
     AnsweredCall,
     Channel,
@@ -25,6 +23,8 @@ from loghub_worker.processing.messages import (
     TrackerError,
     checked,
 )
+from loghub_worker.consumer.processor import NotAssignedError, ShardLostError
+from loghub_worker.log_service import decode_cursor
 
 
 class TrackerCalls:

@@ -8,27 +8,27 @@ process, and why a process has ended.
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loghub.clock import Clock
 from loghub.worker_contract import WorkerReason
 from loghub_worker.consumer.batch import LogBatch
+from loghub_worker.consumer.processes.child_process import ChildProcess
+from loghub_worker.consumer.processes.messages import Answer, Body, Initialize, Process, ShutDown
+from loghub_worker.consumer.processes.process_end import (
+    CallFailedError,
+    CallSuspectedError,
+    CallTimedOutError,
+    ProcessEndedError,
+)
+from loghub_worker.consumer.processes.process_pool import ProcessPool
+from loghub_worker.consumer.processes.processor_counts import ProcessorCounts
 from loghub_worker.consumer.processor import TrackedProcessor, Tracker
 from loghub_worker.consumer.tracker import ShardTracker
 from loghub_worker.consumer.user_code import RemoteError
 from loghub_worker.failure.failure_report import FailureReport
 from loghub_worker.failure.skip_limits import Cause, Failure
 from loghub_worker.log_service import PIPELINE_FAILED
-from loghub_worker.processing.child_process import ChildProcess
-from loghub_worker.processing.messages import Answer, Body, Initialize, Process, ShutDown
-from loghub_worker.processing.process_end import (
-    CallFailedError,
-    CallSuspectedError,
-    CallTimedOutError,
-    ProcessEndedError,
-)
-from loghub_worker.processing.process_pool import ProcessPool
-from loghub_worker.processing.processor_counters import ProcessorCounts
 
 _SESSIONS = itertools.count()
 
@@ -44,6 +44,9 @@ class RemoteParts:
     timeout_s: float
     has_hung: Callable[[int], bool]
     is_of_retries: bool = False  # the shards are those of the retry logstore
+
+    def of_retries(self) -> "RemoteParts":
+        return replace(self, is_of_retries=True)
 
 
 class RemoteProcessor(TrackedProcessor):

@@ -9,9 +9,9 @@ import threading
 from collections.abc import Sequence
 
 from loghub.worker_contract import ProcessProgress
+from loghub_worker.consumer.processes.child_process import ChildProcess, ProcessSettings
+from loghub_worker.consumer.processes.session_trackers import SessionTrackers
 from loghub_worker.fatal_error import FatalError
-from loghub_worker.processing.child_process import ChildProcess, ProcessSettings
-from loghub_worker.processing.session_trackers import SessionTrackers
 
 
 def choose(shard: int, loads: Sequence[int]) -> int:

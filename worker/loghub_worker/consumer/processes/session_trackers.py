@@ -6,11 +6,7 @@ from contextlib import suppress
 
 from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException, MalformedCursor
 from loghub.worker_contract import WorkerReason
-from loghub_worker.consumer.processor import NotAssignedError, ShardLostError
-from loghub_worker.consumer.received_log import LogPlace
-from loghub_worker.consumer.tracker import ShardTracker
-from loghub_worker.failure.skip_limits import Cause, Failure
-from loghub_worker.processing.messages import (
+from loghub_worker.consumer.processes.messages import (
     Acknowledge,
     AnsweredCall,
     Pause,
@@ -22,6 +18,10 @@ from loghub_worker.processing.messages import (
     TrackerCall,
     TrackerError,
 )
+from loghub_worker.consumer.processor import NotAssignedError, ShardLostError
+from loghub_worker.consumer.received_log import LogPlace
+from loghub_worker.consumer.tracker import ShardTracker
+from loghub_worker.failure.skip_limits import Cause, Failure
 
 KINDS = {
     ShardLostError: "lost",

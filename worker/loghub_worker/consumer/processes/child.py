@@ -1,7 +1,8 @@
-"""``python -m loghub_worker.processing.child FD``: runs processors for the worker that started this process.
+"""``python -m loghub_worker.consumer.processes.child FD``: runs processors for the worker or the program that
+started this process.
 
-The worker pulls, saves and decides; this process only calls the user's code. `FD` is its end of the channel,
-and the process ends when the worker's end is closed, whatever the user's code does.
+That one pulls, saves and decides; this process only calls the user's code. `FD` is its end of the channel.
+It ends when the other end is closed, whatever the user's code does.
 """
 
 import ctypes
@@ -21,15 +22,10 @@ from typing import Any, NoReturn
 from loghub.freed_memory import limit_freed_memory
 from loghub.wire.compression import Packed
 from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
-from loghub_worker.consumer.processor import Listener, Processor, ProcessorFactory
-from loghub_worker.consumer.user_code import UserCode
-from loghub_worker.failure.outage import decisive, is_outage
-from loghub_worker.fatal_error import FatalError
-from loghub_worker.log_service import decode_cursor
-from loghub_worker.processing.child_shards import ProcessShards
-from loghub_worker.processing.child_tracker import ChildTracker, TrackerCalls
-from loghub_worker.processing.load import load_factory, load_listener
-from loghub_worker.processing.messages import (
+from loghub_worker.consumer.processes.child_shards import ProcessShards
+from loghub_worker.consumer.processes.child_tracker import ChildTracker, TrackerCalls
+from loghub_worker.consumer.processes.load import load_factory, load_listener
+from loghub_worker.consumer.processes.messages import (
     Answer,
     Channel,
     Initialize,
@@ -41,6 +37,11 @@ from loghub_worker.processing.messages import (
     ToChild,
     TrackerAnswer,
 )
+from loghub_worker.consumer.processor import Listener, Processor, ProcessorFactory
+from loghub_worker.consumer.user_code import UserCode
+from loghub_worker.failure.outage import decisive, is_outage
+from loghub_worker.fatal_error import FatalError
+from loghub_worker.log_service import decode_cursor
 from loghub_worker.user_code import user_message
 
 PR_SET_PDEATHSIG = 1
@@ -60,6 +61,8 @@ def main(descriptor: int) -> None:
     load, _ = received
     assert isinstance(load, Load)
     folder = Path(load.folder) if load.folder is not None else None
+    if load.path is not None:
+        sys.path[:] = load.path
     try:
         factory = load_factory(load.factory, folder, by_log=load.by_log, times_out=load.times_out)
         shards = ProcessShards()
@@ -140,7 +143,7 @@ class Session:
 
     def _serve(self) -> None:
         while True:
-            request, bodies = self.requests.get()
+            request, bodies = self._code.wait(self.requests.get)
             self._child.channel.send(self._answer(request, bodies))
             if isinstance(request, ShutDown):
                 self._code.close()

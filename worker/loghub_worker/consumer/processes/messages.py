@@ -23,13 +23,15 @@ _SIZE = struct.Struct(">Q")  # of a body
 
 class Load(msgspec.Struct, tag=True, frozen=True):
     """The first message: load the user's code. `by_log`: logs are acknowledged one by one. `times_out`: those
-    that are not acknowledged in time come again."""
+    that are not acknowledged in time come again. `path`: where a program imports from; None: `folder`, and
+    what is installed."""
 
     factory: str  # module:name
     folder: str | None
     by_log: bool = False
     listener: str | None = None  # module:name
     times_out: bool = False
+    path: list[str] | None = None
 
 
 class Initialize(msgspec.Struct, tag=True, frozen=True):

@@ -15,8 +15,7 @@ import structlog
 
 from loghub.worker_contract import ProcessProgress, WorkerReason
 from loghub_worker.backoff import Backoff
-from loghub_worker.fatal_error import FatalError
-from loghub_worker.processing.messages import (
+from loghub_worker.consumer.processes.messages import (
     Acknowledge,
     Answer,
     Channel,
@@ -35,7 +34,7 @@ from loghub_worker.processing.messages import (
     TrackerAnswer,
     TrackerCall,
 )
-from loghub_worker.processing.process_end import (
+from loghub_worker.consumer.processes.process_end import (
     CLOSE_S,
     CallFailedError,
     CallSuspectedError,
@@ -46,7 +45,8 @@ from loghub_worker.processing.process_end import (
     ended_message,
     reap,
 )
-from loghub_worker.processing.session_trackers import SessionTrackers, may_block
+from loghub_worker.consumer.processes.session_trackers import SessionTrackers, may_block
+from loghub_worker.fatal_error import FatalError
 
 log = structlog.get_logger()
 
@@ -54,7 +54,7 @@ FIRST_RESTART_S, LONGEST_RESTART_S = 0.1, 10.0
 MAX_FAILED_STARTS = 10  # in a row, without one that could load the user's code
 LOOK_S = 0.2  # how often who waits for a process that is being started looks whether it still has to
 MAX_KILL_S = 30.0  # how long a killed process may take to end, for example at a disk that does not answer
-LOAD_TIMEOUT = "pipeline.processor.loadTimeoutSeconds"
+CHILD = "loghub_worker.consumer.processes.child"  # the program of the process
 NO_CALL = -1
 Call = Callable[[int], Initialize | Process | ShutDown]
 
@@ -70,10 +70,11 @@ class _Pending:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
     """What every process of a worker is started with. `load_timeout_s`: how long it may take to load the
-    user's code; `send_timeout_s`: how long it may read nothing."""
+    user's code, which `load_setting` says; `send_timeout_s`: how long it may read nothing."""
 
     load: Load
     load_timeout_s: float
+    load_setting: str
     environment: Mapping[str, str]
     send_timeout_s: float
     random: Callable[[], float]
@@ -230,7 +231,7 @@ class ChildProcess:
             with theirs:
                 process = subprocess.Popen(
                     # -P: the current folder may have files with the names of modules.
-                    [sys.executable, "-P", "-m", "loghub_worker.processing.child", str(theirs.fileno())],
+                    [sys.executable, "-P", "-m", CHILD, str(theirs.fileno())],
                     env=dict(self._settings.environment),
                     stdin=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),
@@ -257,7 +258,9 @@ class ChildProcess:
         load_s = self._settings.load_timeout_s
         with self._changed:
             if not self._changed.wait_for(lambda: self.loaded or self._is_cut or self._closing, load_s):
-                self._why_killed = f"its code was not loaded within {load_s:g} s; raise {LOAD_TIMEOUT}"
+                self._why_killed = (
+                    f"its code was not loaded within {load_s:g} s; raise {self._settings.load_setting}"
+                )
                 process.kill()
         if not self.loaded:
             end(process)

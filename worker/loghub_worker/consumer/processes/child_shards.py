@@ -3,8 +3,8 @@
 import threading
 from collections.abc import Iterable
 
+from loghub_worker.consumer.processes.child_tracker import ChildTracker
 from loghub_worker.consumer.processor import NotAssignedError
-from loghub_worker.processing.child_tracker import ChildTracker
 
 
 class ProcessShards:
