@@ -55,6 +55,22 @@ def test_a_new_shard_enters_at_its_begin_and_is_read_in_the_next_batch() -> None
     assert ranges_between(entered, end) == (Range(1, 4, 9),)
 
 
+def test_a_shard_that_is_read_to_its_end_is_finished_at_once_and_leaves_the_offset_after() -> None:
+    """It may be gone when the next batch is planned, which is then no loss."""
+    now = views(view(0, 9, read_only=True), view(1, 5), view(2, 6, read_only=True))
+    start = Offset({0: 5, 1: 3, 2: 1})
+    end = next_offset(start, now, begins={}, allowed={0: 4, 1: 2, 2: 3})
+    assert end == Offset({0: 9, 1: 5, 2: 4}, frozenset({0}))
+    assert ranges_between(start, end) == (Range(0, 5, 9), Range(1, 3, 5), Range(2, 1, 4))
+    assert backlog(end, now, in_order=True) == {2: 2}
+    assert new_shards(end, now) == []
+    assert next_offset(end, now, begins={}, allowed={}) is end
+    last = next_offset(end, now, begins={}, allowed={2: 2})
+    assert last == Offset({1: 5, 2: 6}, frozenset({0, 2}))
+    gone = views(view(1, 6))
+    assert next_offset(end, gone, begins={}, allowed={1: 1}) == Offset({1: 6})
+
+
 def test_a_shard_waits_for_all_of_its_parents() -> None:
     now = views(view(0, 5, read_only=True), view(1, 8, read_only=True), view(2, 9, parents=(0, 1)))
     assert backlog(Offset({0: 5, 1: 7, 2: 0}), now, in_order=True) == {1: 1}

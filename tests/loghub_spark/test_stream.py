@@ -281,6 +281,16 @@ def test_a_shard_that_is_gone_before_it_was_read_is_a_loss(
     assert query.batch() == []
 
 
+def test_a_shard_that_is_gone_after_it_was_read_to_its_end_is_none(
+    service: ServiceProcess, client: HttpLogHub
+) -> None:
+    end, other = (decode(client.get_cursor(LOGSTORE, shard, "end")) for shard in (0, 1))
+    read = f'{{"logstore": "demo/access", "shards": {{"0": {end}, "1": {other}, "9": 5}}, "finished": [9]}}'
+    query = stream(service, [read])
+    assert query.batch() == []
+    assert '"9"' not in query.checkpoint[-1]
+
+
 def test_only_the_shards_that_are_named_are_read(service: ServiceProcess, client: HttpLogHub) -> None:
     writes = Writes(client)
     writes.put(3, hash_key=LOWER)

@@ -22,7 +22,8 @@ SPLIT_GROUPS = 100
 @dataclass(frozen=True, slots=True)
 class Offset:
     """The cursor of each shard that may have something to read, and the read-only shards that have been read
-    to their end. `logstore` is ``project/logstore``: cursors of another one mean nothing here."""
+    to their end. One that is read to its end by the batch before the offset is among both. `logstore` is
+    ``project/logstore``: cursors of another one mean nothing here."""
 
     shards: Mapping[int, int]
     finished: frozenset[int] = frozenset()
@@ -83,9 +84,11 @@ def next_offset(
     moved = {shard: cursor + allowed.get(shard, 0) for shard, cursor in moved.items()}
     if moved == start.shards and not begins:
         return start
-    finished = (start.finished & views.keys()) | {s for s in here if _is_finished(s, start, views)}
-    rest = {shard: cursor for shard, cursor in moved.items() if shard not in finished}
-    return replace(start, shards={**begins, **rest}, finished=frozenset(finished))
+    before = (start.finished & views.keys()) | {s for s in here if _is_finished(s, start, views)}
+    rest = replace(start, shards={shard: cursor for shard, cursor in moved.items() if shard not in before})
+    # At once: the log service may have removed the shard when the next batch is planned.
+    finished = before | {shard for shard in rest.shards if _is_finished(shard, rest, views)}
+    return replace(rest, shards={**begins, **rest.shards}, finished=frozenset(finished))
 
 
 def backlog(start: Offset, views: Mapping[int, ShardView], *, in_order: bool) -> dict[int, int]:

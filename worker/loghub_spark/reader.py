@@ -253,7 +253,7 @@ class LogHubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         lost += [
             f"shard {shard} no longer exists, and was read up to cursor {here.shards[shard]} only"
-            for shard in sorted(here.shards.keys() - views.keys())
+            for shard in sorted(here.shards.keys() - views.keys() - here.finished)
             if here.shards[shard] < self._known_shards().final_ends.get(shard, MAX_CURSOR)
         ]
         if lost and self._plan.options.fail_on_data_loss:
