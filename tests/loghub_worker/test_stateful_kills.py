@@ -126,12 +126,24 @@ def producing(service: ServiceProcess) -> Iterator[Repeating]:
             yield producer
 
 
+FILES: dict[str, str] = {}  # Spark's default
+ROCKSDB = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    )
+}
+
+
 @pytest.mark.parametrize(
-    "moments",
-    [pytest.param(list(Moment) * n, id=f"{3 * n}", marks=pytest.mark.deep(minutes=6 * n)) for n in (1, 10)],
+    ("moments", "store"),
+    [
+        pytest.param(list(Moment), FILES, id="3-files", marks=pytest.mark.deep(minutes=6)),
+        pytest.param(list(Moment), ROCKSDB, id="3-rocksdb", marks=pytest.mark.deep(minutes=6)),
+        pytest.param(list(Moment) * 10, FILES, id="30-files", marks=pytest.mark.deep(minutes=60)),
+    ],
 )
 def test_each_id_arrives_once_although_workers_with_state_are_killed(
-    tmp_path: Path, moments: list[Moment]
+    tmp_path: Path, moments: list[Moment], store: dict[str, str]
 ) -> None:
     with (
         running_service(tmp_path / "service") as service,
@@ -143,6 +155,7 @@ def test_each_id_arrives_once_although_workers_with_state_are_killed(
             ParquetSink(path=str(tmp_path / "sink")),
             pipeline=DEDUPLICATE,
             stateful=True,
+            spark_conf=store,
             # So that there are batches between the sink and a checkpoint at most times.
             checkpoint_interval_s=2.0,
         )

@@ -35,10 +35,9 @@ class LateReason(StrEnum):
     NOTHING_LATE: no row was dropped within the last hour, or the pipeline keeps no state. DROPPED_AS_LATE:
     logs came later than the delay allows, for example of a device that sends seldom, or of a shard that had
     waited at another worker; raise the delay if their results matter. WATERMARK_AHEAD: the watermark lies
-    after the receipt of the logs, so that every log is late until then. Either the pipeline takes times from
-    the contents of logs; bound them, for example by least(t, __time__). Or the state is of an earlier
-    release; begin with an empty one (spec.resetCheckpoints). LATE_NOT_REPORTED: the operator cannot read the
-    status of a ready worker."""
+    after the receipt of the logs, so that every log is late until then: the state is of an earlier release,
+    which did not bound it; begin with an empty one (spec.resetCheckpoints). LATE_NOT_REPORTED: the operator
+    cannot read the status of a ready worker."""
 
     NOTHING_LATE = "NothingLate"
     DROPPED_AS_LATE = "DroppedAsLate"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from loghub.sink_settings import LogstoreSink, ParquetSink
@@ -37,11 +37,32 @@ def with_watermark(logs: DataFrame) -> DataFrame:
     return logs.select("__time__", "__topic__").withWatermark("__time__", "1 minute")
 
 
+def own_time(logs: DataFrame) -> Column:
+    return F.to_timestamp(logs["contents"]["t"])
+
+
+def once(rows: DataFrame) -> DataFrame:
+    return rows.withWatermark("t", "1 minute").dropDuplicatesWithinWatermark(["__topic__"])
+
+
 KEPT: dict[str, Callable[[DataFrame], DataFrame]] = {
     "deduplication": first_of_each_id,
     "deduplication-by-time": lambda logs: with_watermark(logs).dropDuplicates(["__topic__", "__time__"]),
     "windows": lambda logs: with_watermark(logs).groupBy(F.window("__time__", "1 minute")).count(),
     "windows-in-sql": lambda logs: SqlTransform(WINDOWS).check(logs),
+    "a-time-of-the-contents": lambda logs: once(
+        logs.select(F.least(own_time(logs), "__time__").alias("t"), "__topic__")
+    ),
+    "not-after-the-present": lambda logs: once(
+        logs.select(own_time(logs).alias("own"), "__topic__").select(
+            F.least("own", F.current_timestamp()).alias("t"), "__topic__"
+        )
+    ),
+    "whole-minutes": lambda logs: once(
+        logs.select(F.date_trunc("minute", "__time__").alias("minute"), "__topic__")
+        .filter("minute > '2020-01-01'")
+        .withColumn("t", F.col("minute") + F.expr("INTERVAL 30 SECONDS"))
+    ),
     "sessions": lambda logs: (
         with_watermark(logs).groupBy(F.session_window("__time__", "1 minute"), "__topic__").count()
     ),
@@ -64,6 +85,26 @@ REFUSED: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "groups-without-watermark": (lambda logs: logs.groupBy("__topic__").count(), "append.*without watermark"),
     "limit": (lambda logs: with_watermark(logs).limit(3), "LIMIT sees the logs of one micro-batch"),
     "sort": (lambda logs: logs.orderBy("__time__"), "[Ss]ort"),
+    "unbounded": (
+        lambda logs: once(logs.select(own_time(logs).alias("t"), "__topic__")),
+        r"follows t, .* as least\(t, __time__\)",
+    ),
+    "unbounded-in-sql": (
+        lambda logs: SqlTransform(
+            WINDOWS.replace("__time__ DELAY", "to_timestamp(contents['t']) AS t DELAY").replace(
+                "(__time__", "(t"
+            )
+        ).check(logs),
+        "follows t, ",
+    ),
+    "unbounded-in-a-part": (
+        lambda logs: once(logs.select(F.coalesce(own_time(logs), "__time__").alias("t"), "__topic__")),
+        "follows t, ",
+    ),
+    "unbounded-by-a-function": (
+        lambda logs: once(logs.select(F.udf(lambda t: t, "timestamp")("__time__").alias("t"), "__topic__")),
+        "follows t, ",
+    ),
     "self-join": (
         lambda logs: with_watermark(logs).alias("a").join(with_watermark(logs).alias("b"), "__topic__"),
         "a join of logs with logs",

@@ -14,6 +14,7 @@ from loghub_worker.failure.skip_limits import SETTLING_POLICIES
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.query.per_batch import AGGREGATION, DEDUPLICATION, PlanWalk, items
 from loghub_worker.query.spark_master import is_remote
+from loghub_worker.query.watermark_bound import unbounded_watermarks
 from loghub_worker.spark_errors import SPARK_ERRORS
 
 # How Spark marks a column that has a watermark.
@@ -54,6 +55,12 @@ def refuse_unbounded(rows: DataFrame) -> None:
         )
     if not walk.found and not walk.stateful:
         raise _invalid("the pipeline keeps no state: leave out pipeline.stateful")
+    if columns := unbounded_watermarks(rows._jdf.queryExecution().analyzed()):
+        raise _invalid(
+            f"the watermark follows {columns[0]}, and one log in which that lies in the future would make all"
+            f" later ones late, for good: bound it, as least({columns[0]}, __time__), since __time__ is never"
+            " after the receipt of a log"
+        )
     if not all(map(_has_watermark, walk.deduplications)):
         raise _invalid(
             "DISTINCT, or dropDuplicates without a column that has a watermark, keeps every row forever:"
