@@ -15,7 +15,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from loghub.clock import SystemClock
-from loghub.incomplete_state import KeptState
 from loghub.sink_settings import ConsoleSink, DeltaSink, ParquetSink
 from loghub.wire.cursor import encode
 from loghub.worker_contract import (
@@ -43,7 +42,6 @@ from loghub_worker.query.spark_session import spark_settings, start_spark
 from loghub_worker.settings import BadSettingsError, is_drain_requested, read_settings
 from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.sinks import make_sink
-from loghub_worker.state.ledger import StateFigures
 from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
 from loghub_worker.worker import WorkerRuntime
 from tests.loghub_worker.support import worker_config
@@ -314,20 +312,6 @@ def test_metrics_and_probes() -> None:
     failed = msgspec.structs.replace(status, phase="failed")
     assert answer("/healthz", registry, failed, now_unix_s=1001)[0] == 503
     assert answer("/elsewhere", registry, status, now_unix_s=1001)[0] == 404
-
-
-def test_the_state_of_a_stateful_pipeline_is_in_the_status_and_the_metrics() -> None:
-    figures = StateFigures(rows=5, bytes=600, watermark_ms=1500, late_rows=3, late_unix_s=940.0)
-    query = QueryProgress(batch_hung_after_s=630, state=figures)
-    status = status_at_103_s(membership_of_three_shards(), query=query)
-    assert status.state == KeptState(rows=5, bytes=600, watermark_s=1.5, late_rows=3, late_age_s=60.0)
-    registry = CollectorRegistry()
-    registry.register(Figures(lambda: status, tuple))
-    text = answer("/metrics", registry, status, now_unix_s=1000)[2].decode()
-    assert "loghub_worker_state_rows 5.0" in text
-    assert "loghub_worker_state_bytes 600.0" in text
-    assert "loghub_worker_watermark_timestamp_seconds 1.5" in text
-    assert "loghub_worker_rows_dropped_as_late_total 3.0" in text
 
 
 def test_a_failing_shard_is_in_the_status_and_the_metrics() -> None:

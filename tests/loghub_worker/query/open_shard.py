@@ -149,8 +149,7 @@ class OpenShard:
         spark: Any = self.spark
         ignored: Any = Ignored()
         transform: Any = lambda rows: rows  # noqa: E731
-        runner = QueryRunner if ledger is None else StatefulQueryRunner
-        self.query_runner = runner(
+        self.query_runner = (QueryRunner if ledger is None else StatefulQueryRunner)(
             QuerySettings(
                 config=worker_config(
                     "http://x",

@@ -120,11 +120,6 @@ class Membership:
         }
 
     @property
-    def opening(self) -> list[int]:
-        """The held shards whose positions are not known yet."""
-        return [s.shard for s in self.shards if s.phase is ShardPhase.OPENING]
-
-    @property
     def group_sizes(self) -> dict[int, GroupSize]:
         """The mean size of the log groups of the held shards, where it was measured."""
         return {s.shard: s.group_size for s in self.shards if s.group_size is not None}

@@ -15,7 +15,7 @@ from loghub.worker_contract import WorkerReason
 from loghub_worker.backoff import without_jitter
 from loghub_worker.exchange_files import Positions
 from loghub_worker.log_service import ReportedError
-from loghub_worker.membership.membership import Membership
+from loghub_worker.membership.membership import Membership, ShardPhase
 from loghub_worker.membership.ports import Exchange
 
 log = structlog.get_logger()
@@ -68,7 +68,7 @@ class SharedState:
             version=membership.version,
             shards=membership.positions,
             group_sizes=membership.group_sizes,
-            opening=membership.opening,
+            opening=[s.shard for s in membership.shards if s.phase is ShardPhase.OPENING],
         )
 
     def wake(self) -> None:

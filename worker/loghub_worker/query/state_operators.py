@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql.streaming.query import StreamingQuery
-
 from loghub_worker.query.per_batch import items
 
 # Spark's names of the counters of an operator that keeps state.
@@ -26,8 +24,8 @@ class Counted:
     late_rows: int  # dropped in this batch
 
 
-def counted_by_operators(query: StreamingQuery) -> Counted:
-    """What was counted in the batch that runs, or ran last."""
+def counted_by_operators(query: Any) -> Counted:
+    """What was counted in the batch of a streaming query that runs, or ran last."""
     plan = query._jsq.streamingQuery().lastExecution().executedPlan()
     counters = [node.metrics() for node in _nodes(plan)]
     counters = [one for one in counters if one.contains(LATE_ROWS)]
