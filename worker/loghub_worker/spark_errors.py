@@ -11,6 +11,21 @@ JVM_EXITED = (Py4JNetworkError, ConnectionError, EOFError)
 MAX_JAVA_CAUSES = 20
 
 
+def java_types(error: Exception) -> list[tuple[tuple[str, ...], str, str | None]]:
+    """As `java_causes`, with all types of each one, and with the SQLSTATE of an `SQLException`."""
+    found: list[tuple[tuple[str, ...], str, str | None]] = []
+    at = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    while at is not None and len(found) < MAX_JAVA_CAUSES:
+        types, kind = list[str](), at.getClass()
+        while kind is not None:
+            types.append(str(kind.getName()))
+            kind = kind.getSuperclass()
+        state = at.getSQLState() if "java.sql.SQLException" in types else None
+        found.append((tuple(types), str(at.getMessage() or ""), state and str(state)))
+        at = at.getCause()
+    return found
+
+
 def java_causes(error: Exception) -> list[tuple[str, str]]:
     """The type and the message of an exception of the JVM and of each of its causes; empty if `error` is of
     Python only. The causes that are not known once the JVM exits are left out."""

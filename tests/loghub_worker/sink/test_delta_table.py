@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError
@@ -75,25 +74,6 @@ def deliver(sink: Any, begin: int, end: int) -> None:
     batch = f"w-{secrets.token_hex(8)}"
     sink.write(rows(0, begin, end), batch)
     sink.publish(batch, (Range(0, begin, end),), lambda: True)
-
-
-def test_what_an_attempt_of_a_lost_executor_writes_late_is_not_in_the_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It opens its file after the job was committed, below Spark's own folder in the staging folder."""
-    sink = table_sink(str(tmp_path / "table"), tmp_path)
-    opened(sink, BEGIN)
-    write = sink._write
-
-    def write_late(result: Any, batch: str) -> None:
-        write(result, batch)
-        late = sink._files.stage(batch) / "_temporary" / "0" / "_temporary" / "attempt_1"
-        late.mkdir(parents=True)
-        pq.write_table(result, late / "part-00001.parquet")
-
-    monkeypatch.setattr(sink, "_write", write_late)
-    deliver(sink, BEGIN, END)
-    assert delivered(tmp_path / "table") == Counter(ids(0, BEGIN, END))
 
 
 def test_four_racing_writers_deliver_everything_once(tmp_path: Path) -> None:

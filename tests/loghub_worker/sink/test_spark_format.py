@@ -10,7 +10,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from loghub.sink_settings import SparkSink
+from loghub_worker.failure.skip_limits import Cause
 from loghub_worker.query.batch_errors import failure_of, is_outage
+from loghub_worker.sink import spark_format
 from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.sink_credentials import NO_CREDENTIALS, SinkCredentials
 from loghub_worker.sink.spark_format import REDACT_OPTIONS, RejectedRowsError, SparkFormat, masked
@@ -168,3 +170,53 @@ def test_a_query_that_fails_is_not_an_error_of_the_sink(rows: DataFrame, tmp_pat
         sink("csv", path=str(tmp_path / "o")).write(failing, "b")
     assert re.search("three", failure_of(caught.value).message)
     assert not is_outage(caught.value)
+
+
+def test_a_lock_on_the_table_is_an_outage(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
+    """A write of no rows needs no lock, and so would not notice it."""
+    url = f"jdbc:derby:{tmp_path}/db;create=true"
+    target = sink("jdbc", url=url, dbtable="lines", driver=DERBY)
+    assert target.write(rows, "a") == 20
+    java: Any = spark._jvm
+    other = java.java.sql.DriverManager.getConnection(url)
+    statement = other.createStatement()
+    statement.execute("CALL SYSCS_UTIL.SYSCS_SET_DATABASE_PROPERTY('derby.locks.waitTimeout', '0')")
+    other.setAutoCommit(False)
+    statement.execute("LOCK TABLE lines IN SHARE MODE")
+    with pytest.raises(ConnectionError, match="lock") as caught:
+        target.write(rows, "b")
+    assert is_outage(caught.value)
+    target.check(rows.limit(0))
+    other.rollback()
+    other.close()
+    assert target.write(rows, "b") == 20
+
+
+def test_what_nobody_can_tell_from_an_outage_is_of_the_rows_once_others_were_written(
+    rows: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = sink("csv", path=str(tmp_path / "out"))
+    empty = rows.limit(0)
+    target.check(empty)
+
+    def fail() -> None:
+        def refuse(*_: object) -> int:
+            raise PySparkException("the cluster has no room")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(spark_format, "append", refuse)
+            with pytest.raises(PySparkException):
+                target.write(rows, "b")
+
+    for _ in range(2):
+        fail()
+        with pytest.raises(ConnectionError, match=r"no other rows were written.*has no room") as caught:
+            target.check(empty)
+        assert failure_of(caught.value).cause is Cause.UNAVAILABLE
+    assert target.write(rows, "of another shard") == 20
+    target.check(empty)
+    fail()
+    target.check(empty)
+    fail()
+    with pytest.raises(ConnectionError):
+        target.check(empty)

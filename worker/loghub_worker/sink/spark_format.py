@@ -13,9 +13,10 @@ from pyspark.sql import DataFrame
 from loghub.sink_settings import SparkSink
 from loghub_worker.error_text import first_lines
 from loghub_worker.sink.batch_sink import AtLeastOnceSink, InvalidSinkError
+from loghub_worker.sink.error_blame import Blame, Evidence, JavaError, blame
 from loghub_worker.sink.output_committer import own_temporary_files
 from loghub_worker.sink.sink_credentials import SinkCredentials
-from loghub_worker.spark_errors import SPARK_ERRORS, java_causes
+from loghub_worker.spark_errors import SPARK_ERRORS, java_types
 
 # Spark shows the options of a write in plans, also in those of its log. They may be credentials, whatever
 # they are called, and whatever spark.conf says.
@@ -23,16 +24,6 @@ REDACT_OPTIONS = "spark.sql.redaction.options.regex"
 EVERYTHING = "(?s).*"
 MASK = "***"
 NOT_FOUND = "[DATA_SOURCE_NOT_FOUND]"
-# The target cannot be reached, whatever the rows are.
-OUTAGES = (
-    "java.net.ConnectException",
-    "java.net.NoRouteToHostException",
-    "java.net.SocketTimeoutException",
-    "java.net.UnknownHostException",
-    "java.sql.SQLNonTransientConnectionException",
-    "java.sql.SQLRecoverableException",
-    "java.sql.SQLTransientConnectionException",
-)
 
 
 class RejectedRowsError(Exception):
@@ -46,14 +37,28 @@ class SparkFormat(AtLeastOnceSink):
         self._format = sink.format
         self._options = sink.options
         self._credentials = credentials
+        self._evidence: Evidence | None = None  # once a failure was due to the rows or to the target
+        self._failure = ""
 
     def check(self, empty: DataFrame) -> None:
         """Write no rows: a wrong option, a target that cannot be reached and a column without a type in the
-        target show then. Raises `InvalidSinkError` or `OSError`."""
+        target show then. Raises `InvalidSinkError` or `OSError`.
+
+        A target that takes no rows now, such as a locked table, may say nothing where there are none. So
+        where nobody knows whether a failure was due to the rows, it was only if others were written
+        meanwhile."""
         self._append(empty, at_start=True)
+        if self._evidence is not None and not self._evidence.blames_rows:
+            raise ConnectionError(
+                f"{self._format}: since a log group failed, no other rows were written, so the target may be"
+                f" at fault, and nothing is skipped: {self._failure}"
+            )
 
     def write(self, result: DataFrame, batch: str) -> int:  # noqa: ARG002 - nothing is staged
-        return self._append(result, at_start=False)
+        rows = self._append(result, at_start=False)
+        if rows and self._evidence is not None:
+            self._evidence.took_rows()
+        return rows
 
     def _append(self, rows: DataFrame, *, at_start: bool) -> int:
         secrets = self._credentials.all()
@@ -69,10 +74,11 @@ class SparkFormat(AtLeastOnceSink):
     def _translate(self, error: Exception, secrets: Mapping[str, str], *, at_start: bool) -> NoReturn:
         message = masked(first_lines(error), secrets.values())
         # Without the cause: its text may have a credential.
-        causes = java_causes(error)
-        if any(name in OUTAGES for name, _ in causes):
+        causes = [JavaError(types=types, message=text, sql_state=s) for types, text, s in java_types(error)]
+        blamed = blame(causes)
+        if blamed is Blame.TARGET:
             raise ConnectionError(f"{self._format}: {message}") from None
-        if any(text.startswith(NOT_FOUND) for _, text in causes):
+        if any(cause.message.startswith(NOT_FOUND) for cause in causes):
             raise InvalidSinkError(
                 f"Spark knows no format {self._format!r}: build an image from the worker's, put the jars of"
                 " the format into the folder jars of its pyspark, and set it as worker.image; without a"
@@ -80,6 +86,10 @@ class SparkFormat(AtLeastOnceSink):
             ) from None
         if at_start:
             raise InvalidSinkError(f"{self._format}: {message}") from None
+        if blamed is Blame.UNKNOWN:
+            self._evidence = self._evidence or Evidence()
+            self._evidence.failed()
+            self._failure = message
         if masked(str(error), secrets.values()) != str(error):
             raise RejectedRowsError(message) from None
         raise error

@@ -2,6 +2,7 @@
 
 Whether a batch was refused because of its rows or because of the state of the database is decided by the
 error's code (SQLSTATE, "PostgreSQL Error Codes" in its manual): only the former leads to the failure policy.
+Outages are a closed list, since no list has what a trigger may raise: PL/pgSQL takes any code.
 """
 
 import ssl
@@ -15,6 +16,7 @@ from psycopg import sql
 
 from loghub.sink_settings import PostgresqlSink
 from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError, SinkUnreachableError
+from loghub_worker.sink.error_blame import CANCELLED, OUTAGE_STATES
 from loghub_worker.sink.postgresql.delivered_ranges import Connection
 from loghub_worker.sink.sink_credentials import SinkCredentials
 
@@ -27,14 +29,6 @@ LOCK_TIMEOUT_S = 10
 # A worker that is paused while it holds the lock of a shard loses it after this time.
 IDLE_TIMEOUT_S = 30
 _SYSTEM_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
-# Classes of errors, and single ones, that are due to the database and not to the rows: the connection, a
-# transaction that is read-only or has failed, the login, a database, schema, table or right that is
-# missing, a deadlock, resources, a lock, an operator's intervention, the system, the configuration, the
-# server of a foreign partition, damaged data. No list has what a trigger may raise: PL/pgSQL takes any code.
-_OUTAGES = (
-    "08", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58", "F0", "HV", "XX001", "XX002",
-)  # fmt: skip
-_CANCELLED = "57014"
 _CHARACTER = (
     "a text has a character that the database cannot store, such as NUL, or is not valid UTF-8: change it in"
     " the query, for example with replace(column, char(0), '') or make_valid_utf8(column)"
@@ -49,7 +43,7 @@ _ADVICE = {
     "53100": "the disk of the server is full",
     "53300": "the server has no connection left: each worker needs one, and two while it opens shards",
     "55P03": "another session holds a lock for too long",
-    _CANCELLED: "the statement took longer than pipeline.batchTimeoutSeconds",
+    CANCELLED: "the statement took longer than pipeline.batchTimeoutSeconds",
 }
 
 
@@ -118,7 +112,7 @@ class Database:
             message = f"{message} ({place})"
         if code in _ADVICE:
             message = f"{message}: {_ADVICE[code]}"
-        if with_rows and code is not None and (not code.startswith(_OUTAGES) or code == _CANCELLED):
+        if with_rows and code is not None and (not code.startswith(OUTAGE_STATES) or code == CANCELLED):
             return RowsRejectedError(f"{self} refuses the rows: {message}")
         return SinkUnreachableError(f"{self}: {message}")
 
