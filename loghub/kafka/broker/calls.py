@@ -1,13 +1,14 @@
 """A request in progress, and what all requests share."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from loghub.clock import Clock
 from loghub.kafka.broker.counts import BrokerCounts
 from loghub.kafka.broker.decoding import Decoding
+from loghub.kafka.broker.fetch_session import FetchSessions, SessionEntries
 from loghub.kafka.broker.limits import BrokerLimits
 from loghub.kafka.broker.stalled import StalledClients
 from loghub.kafka.broker.store import Access, Budget, Login, LogService, StoreError
@@ -35,7 +36,19 @@ class Broker:
     producers: Producers
     counts: BrokerCounts
     stalled: StalledClients
+    session_entries: SessionEntries
     turn: asyncio.Lock  # of a request that names many things, on the event loop
+
+    @asynccontextmanager
+    async def in_turn(self, *, large: bool) -> AsyncIterator[None]:
+        """One large request after the other, with a pause for everybody else: a heartbeat waits for a piece
+        of one of them, and not for one of each."""
+        if not large:
+            yield
+            return
+        async with self.turn:
+            yield
+            await asyncio.sleep(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +69,7 @@ class Call:
     address: Address
     client_host: str
     waiting: Callable[[], AbstractContextManager[None]]
+    fetch_sessions: FetchSessions
 
     @property
     def version(self) -> int:

@@ -55,6 +55,8 @@ class Session(Protocol):
     async def begin(self, frame: bytes) -> Complete:
         """Order the request. Raises Disconnect, as completing it does."""
 
+    def close(self) -> None: ...
+
 
 class _Step(Enum):
     """What the client has to do next."""
@@ -163,6 +165,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._release(self._answers.get_nowait()[1])
         self._taken = 0
         self._frames.clear()
+        self._session.close()
         self._on_closed(self)
 
     def pause_writing(self) -> None:
@@ -255,9 +258,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._wait_until_s is None:
             self._wait_until_s = now_s + self._limits.memory_wait_s
         if now_s >= self._wait_until_s:
-            _log.warning(
-                "connection closed: there is no memory for its request", peer=self.admitted.peer, size=size
-            )
+            _log.warning("connection closed: no memory for its request", peer=self.admitted.peer, size=size)
             self._give_up()
             return False
         self.transport.pause_reading()

@@ -1,8 +1,8 @@
 """Fetch: record batches from an offset on, and a long poll while there are none.
 
 One log group becomes one record batch. The first partition that has anything gets a whole batch, however
-small the client's limits are, since it could not go on otherwise; of the others comes only what fits. Fetch
-sessions are not offered: the session id in the answer is 0, and clients go on naming every partition.
+small the client's limits are, since it could not go on otherwise; of the others comes only what fits. Which
+partitions are looked at is in `fetch_session`.
 """
 
 import asyncio
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from loghub.kafka.broker.calls import Call
+from loghub.kafka.broker.fetch_session import Begun, FetchSession, Key
 from loghub.kafka.broker.forms import encode_group
 from loghub.kafka.broker.reply import Reply, nothing
 from loghub.kafka.broker.requests import PAUSE_EVERY, check_bounded
-from loghub.kafka.broker.store import Access, Arriving, Bounds, Partition, StoreError
+from loghub.kafka.broker.store import Access, Bounds, Partition, StoreError, Watch
 from loghub.kafka.records.record_form import RecordForm
 from loghub.kafka.wire.error_codes import ErrorCode
 from loghub.kafka.wire.fetch import (
@@ -21,7 +22,6 @@ from loghub.kafka.wire.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     PartitionData,
 )
 from loghub.pauses import Pauses
@@ -51,74 +51,81 @@ class _Round:
 
 
 async def fetch(call: Call, body: FetchRequest) -> Reply:
-    limits = call.broker.limits
-    check_bounded(
-        limits, topics=len(body.topics), partitions=sum(len(topic.partitions) for topic in body.topics)
-    )
-    pauses = Pauses(PAUSE_EVERY)
-    wanted: list[tuple[str, list[_Wanted]]] = []
-    for topic in body.topics:
-        wanted.append((topic.topic, []))
-        for asked in topic.partitions:
-            wanted[-1][1].append(_wanted(call, topic, asked))
-            await pauses.step()
-    loop = asyncio.get_running_loop()
-    end_s = loop.time() + min(max(body.max_wait_ms, 0) / 1000, limits.fetch_wait_s)
-    watched = [one.partition for _, ones in wanted for one in ones if one.partition is not None]
-    with call.broker.service.watched(watched) as arrived:
-        while True:
-            before, look = arrived.bytes, _Round(room=_room(call, body), wanted=body.max_bytes)
-            found = await _look(call, wanted, look, pauses)
-            left_s = end_s - loop.time()
-            if look.size >= body.min_bytes or look.is_full or look.is_final or left_s <= 0:
-                return _reply(call, found, look.size)
-            if look.size == 0 and look.room <= 0:
-                call.broker.stalled.end_oldest()
-                left_s = min(left_s, _NO_ROOM_WAIT_S)
-            # Each look reads and encodes everything, so there is none before half of what is missing has
-            # come: a log group is about as large as its records, and the next looks are closer.
-            arrived.expect(before + max((body.min_bytes - look.size) // 2, 1))
-            await _wait(call, arrived, left_s)
-
-
-def _wanted(call: Call, topic: FetchTopic, asked: FetchPartition) -> _Wanted:
+    _check(call, body)
+    begun = call.fetch_sessions.begin(body)
+    if not isinstance(begun, Begun):
+        return Reply(FetchResponse(error_code=call.counted(begun), responses=()))
     try:
-        named = call.topic(topic.topic, Access.READ)
+        return await _fetch(call, body, begun)
+    finally:
+        if not begun.kept:
+            begun.session.watch.close()
+
+
+def _check(call: Call, body: FetchRequest) -> None:
+    named = sum(len(topic.partitions) for topic in body.topics)
+    forgotten = sum(len(topic.partitions) for topic in body.forgotten_topics_data)
+    check_bounded(call.broker.limits, topics=len(body.topics), partitions=max(named, forgotten))
+
+
+async def _fetch(call: Call, body: FetchRequest, begun: Begun) -> Reply:
+    loop, session, arrived = asyncio.get_running_loop(), begun.session, begun.session.watch
+    check_bounded(call.broker.limits, topics=0, partitions=len(session.asked))
+    end_s = loop.time() + min(max(body.max_wait_ms, 0) / 1000, call.broker.limits.fetch_wait_s)
+    found: dict[Key, PartitionData] = {}
+    while True:
+        before, due = arrived.bytes, session.take_due()
+        look = _Round(room=_room(call, session, due), wanted=body.max_bytes)
+        found |= await _look(call, session, due, look)
+        left_s = end_s - loop.time()
+        if look.size >= body.min_bytes or look.is_full or look.is_final or left_s <= 0:
+            return _reply(call, begun, found, look.size)
+        if look.size == 0 and look.room <= 0:
+            call.broker.stalled.end_oldest()
+            left_s = min(left_s, _NO_ROOM_WAIT_S)
+        # Each look reads and encodes everything again, so there is none before half of what is missing has
+        # come: a log group is about as large as its records, and the next looks are closer.
+        arrived.expect(before + max((body.min_bytes - look.size) // 2, 1))
+        await _wait(call, arrived, left_s)
+
+
+def _wanted(call: Call, key: Key, session: FetchSession) -> _Wanted:
+    asked = session.asked[key]
+    try:
+        named = call.topic(key[0], Access.READ)
     except StoreError as error:
         return _Wanted(asked=asked, partition=None, refusal=error.code)
     partition = named.topic.partition(asked.partition)
     if partition is None:
         return _Wanted(asked=asked, partition=None, refusal=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    session.watch.add(partition.key, key)  # before it is read: what comes meanwhile is noticed
     return _Wanted(asked=asked, partition=partition, form=named.form)
 
 
-def _room(call: Call, body: FetchRequest) -> int:
+def _room(call: Call, session: FetchSession, due: list[Key]) -> int:
     """How much the answer may have by our limits, and by what is left for all answers."""
-    asked = sum(max(one.partition_max_bytes, 1) for topic in body.topics for one in topic.partitions)
+    asked = sum(max(session.asked[key].partition_max_bytes, 1) for key in due)
     budget = call.broker.answer_budget
-    return min(call.broker.limits.fetch_bytes, asked, budget.limit - budget.used)
+    return min(call.broker.limits.fetch_bytes, max(asked, 1), budget.limit - budget.used)
 
 
-async def _look(
-    call: Call, wanted: list[tuple[str, list[_Wanted]]], look: _Round, pauses: Pauses
-) -> list[FetchableTopicResponse]:
+async def _look(call: Call, session: FetchSession, due: list[Key], look: _Round) -> dict[Key, PartitionData]:
     """Read what the partitions have. The whole room is reserved meanwhile: others read at the same time."""
+    pauses = Pauses(PAUSE_EVERY)
     budget, reserved = call.broker.answer_budget, max(look.room, 0)
     budget.used += reserved
+    found: dict[Key, PartitionData] = {}
     try:
-        found = []
-        for name, ones in wanted:
-            partitions = []
-            for one in ones:
-                partitions.append(await _read(call, one, look))
-                await pauses.step()
-            found.append(FetchableTopicResponse(topic=name, partitions=tuple(partitions)))
-        return found
+        for key in due:
+            found[key] = await _read(call, _wanted(call, key, session), look)
+            await pauses.step()
     finally:
         budget.used -= reserved
+    session.looked(found.items())
+    return found
 
 
-async def _wait(call: Call, arrived: Arriving, seconds: float) -> None:
+async def _wait(call: Call, arrived: Watch, seconds: float) -> None:
     with call.waiting():
         try:
             async with asyncio.timeout(seconds):
@@ -127,8 +134,19 @@ async def _wait(call: Call, arrived: Arriving, seconds: float) -> None:
             return
 
 
-def _reply(call: Call, found: list[FetchableTopicResponse], size: int) -> Reply:
-    response = FetchResponse(responses=tuple(found))
+def _reply(call: Call, begun: Begun, found: dict[Key, PartitionData], size: int) -> Reply:
+    session = begun.session
+    told = {key: found[key] for key in session.asked} if begun.whole else session.changed(found)
+    session.tell(told)
+    topics: dict[str, list[PartitionData]] = {}
+    for (topic, _), data in told.items():
+        topics.setdefault(topic, []).append(data)
+    response = FetchResponse(
+        session_id=session.id,
+        responses=tuple(
+            FetchableTopicResponse(topic=topic, partitions=tuple(data)) for topic, data in topics.items()
+        ),
+    )
     if not size:
         return Reply(response, nothing)
     budget = call.broker.answer_budget

@@ -27,5 +27,6 @@ class BrokerLimits:
     close_s: float = 5  # for requests in progress when the service stops
     fetch_bytes: int = 16 * MIB  # of one answer, whatever the client allows; the first batch may exceed it
     fetch_wait_s: float = 60  # of a long poll, whatever the client asks for
+    session_partitions: int = 100_000  # that all fetch sessions remember; 40 MB
     topics: int = 1000  # in one request
     partitions: int = 10_000  # in one request

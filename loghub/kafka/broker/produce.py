@@ -33,6 +33,7 @@ from loghub.pauses import Pauses
 
 _log = structlog.get_logger("loghub.kafka")
 _ALL_ACKS, _ONE_ACK, _NO_ACKS = -1, 1, 0
+_MANY_BATCHES = 500  # in one request, for which it waits for others that have as many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,20 +54,23 @@ async def order(call: Call, body: ProduceRequest) -> Finish:
     )
     refusal = _refusal(body)
     pauses, ordered = Pauses(PAUSE_EVERY), list[tuple[str, list[_Ordered]]]()
-    for topic in body.topic_data:
-        ordered.append((topic.name, []))
-        for data in topic.partition_data:
-            ordered[-1][1].append(await _order_batch(call, topic.name, data, refusal))
-            await pauses.step()
+    large = sum(len(topic.partition_data) for topic in body.topic_data) > _MANY_BATCHES
+    async with call.broker.in_turn(large=large):
+        for topic in body.topic_data:
+            ordered.append((topic.name, []))
+            for data in topic.partition_data:
+                ordered[-1][1].append(await _order_batch(call, topic.name, data, refusal))
+                await pauses.step()
 
     async def finish() -> Reply:
         topics = []
-        for name, batches in ordered:
-            outcomes = []
-            for one in batches:
-                outcomes.append(await _outcome(call, one))
-                await pauses.step()
-            topics.append(TopicProduceResponse(name=name, partition_responses=tuple(outcomes)))
+        async with call.broker.in_turn(large=large):
+            for name, batches in ordered:
+                outcomes = []
+                for one in batches:
+                    outcomes.append(await _outcome(call, one))
+                    await pauses.step()
+                topics.append(TopicProduceResponse(name=name, partition_responses=tuple(outcomes)))
         return Reply(None if body.acks == _NO_ACKS else ProduceResponse(responses=tuple(topics)))
 
     return finish

@@ -6,8 +6,9 @@ SLS. A login ends with its access key: each request looks whether the key is sti
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import structlog
 from msgspec import Struct
@@ -16,6 +17,7 @@ from loghub.kafka.broker import produce
 from loghub.kafka.broker.answer import Answer, Complete, Disconnect
 from loghub.kafka.broker.calls import Address, Broker, Call
 from loghub.kafka.broker.connection import Admitted
+from loghub.kafka.broker.fetch_session import FetchSessions
 from loghub.kafka.broker.handlers import HANDLERS
 from loghub.kafka.broker.reply import Finish, nothing
 from loghub.kafka.broker.stalled import RequestMemory
@@ -40,10 +42,15 @@ _LARGE_ANSWERS = {ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH, ApiKey.METADATA, 
 # Requests that name many things, of which each piece of work is for all of them: as large as a thousand.
 _IN_PIECES = {ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE, ApiKey.METADATA}
 _LARGE_FRAME_BYTES = 4 << 10
-_BATCHES = 64  # most of a Produce request is batches, which cost nothing here
+_LARGE_PRODUCE_BYTES = 256 << 10  # most of it is batches, which cost nothing here
 _FREE_ANSWER_BYTES = 16 << 10  # of an answer; the bound on connections limits how many there are
 _NO_ROOM_WAIT_S = 0.05
 _PRODUCE_PREFIX = int(ApiKey.PRODUCE).to_bytes(2, "big")
+
+
+def _session_id() -> int:
+    """Of a fetch session; only its connection may use it, so it need not be secret."""
+    return secrets.randbelow(0x7FFF_FFFE) + 1
 
 
 class ClientSession:
@@ -68,6 +75,7 @@ class ClientSession:
         self._memory = memory
         self._login: Login | None = None
         self._mechanism_chosen = False
+        self._fetch_sessions = FetchSessions(broker.session_entries, broker.service.watch, _session_id)
         self._bare_tokens = False  # after a SaslHandshake of version 0
 
     @property
@@ -81,12 +89,18 @@ class ClientSession:
     def _is_produce(frame: bytes) -> bool:
         return frame.startswith(_PRODUCE_PREFIX)
 
+    def _large_frame_bytes(self, frame: bytes) -> int:
+        return _LARGE_PRODUCE_BYTES if self._is_produce(frame) else _LARGE_FRAME_BYTES
+
+    def close(self) -> None:
+        self._fetch_sessions.close()
+
     async def begin(self, frame: bytes) -> Complete:
         self._broker.counts.received_bytes += len(frame)
         if self._bare_tokens and self._login is None:
             return lambda: self._log_in_bare(frame)
         try:
-            async with self._turn_of(len(frame) // _BATCHES if self._is_produce(frame) else len(frame)):
+            async with self._broker.in_turn(large=len(frame) >= self._large_frame_bytes(frame)):
                 header, body = decode_request(frame)
         except MalformedFrame as error:
             raise Disconnect(str(error)) from error
@@ -103,19 +117,8 @@ class ClientSession:
             complete = await produce.order(call, body)
             return lambda: self._finish(header, complete)
         handler = HANDLERS[api]
-        size = len(frame) if api in _IN_PIECES else 0
-        return lambda: self._finish(header, lambda: handler(call, body), size)
-
-    @asynccontextmanager
-    async def _turn_of(self, size: int) -> AsyncIterator[None]:
-        """One large request after the other, with a pause for everybody else: a heartbeat waits for a piece
-        of one of them, and not for one of each."""
-        if size < _LARGE_FRAME_BYTES:
-            yield
-            return
-        async with self._broker.turn:
-            yield
-            await asyncio.sleep(0)
+        large = api in _IN_PIECES and len(frame) >= _LARGE_FRAME_BYTES
+        return lambda: self._finish(header, lambda: handler(call, body), large=large)
 
     def _call(self, header: RequestHeader) -> Call:
         if self._login is None:
@@ -129,6 +132,7 @@ class ClientSession:
             address=self._address,
             client_host=self._client_host,
             waiting=self._waiting,
+            fetch_sessions=self._fetch_sessions,
         )
 
     @contextmanager
@@ -141,10 +145,10 @@ class ClientSession:
         finally:
             self._admitted.waiting = False
 
-    async def _finish(self, header: RequestHeader, complete: Finish, size: int = 0) -> Answer:
+    async def _finish(self, header: RequestHeader, complete: Finish, *, large: bool = False) -> Answer:
         if header.api_key in _LARGE_ANSWERS:
             await self._room_for_answers()
-        async with self._turn_of(size):
+        async with self._broker.in_turn(large=large):
             response, sent = await complete()
             return self._answer(header, response, sent)
 

@@ -5,8 +5,7 @@ test can pass its own. All offsets are those of `loghub.kafka.broker.offsets`.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -161,15 +160,25 @@ class Login(Protocol):
         """Split shards until so many ids exist. Raises StoreError."""
 
 
-class Arriving(Protocol):
-    """What arrives while somebody waits."""
+class Watch(Protocol):
+    """What arrives in some partitions, which come and go."""
 
     bytes: int  # that have come so far, as log groups; many more at once if there is an error to tell
+
+    def add(self, key: object, label: Hashable) -> None:
+        """Watch the partition with this key under a label, in place of the one that had the label."""
+
+    def remove(self, label: Hashable) -> None: ...
+
+    def take_marked(self) -> list[Hashable]:
+        """The labels of partitions in which something has arrived since the last call."""
 
     def expect(self, total: int) -> None:
         """`wait` until ``bytes`` is so much."""
 
     async def wait(self) -> object: ...
+
+    def close(self) -> None: ...
 
 
 class LogService(Protocol):
@@ -179,8 +188,8 @@ class LogService(Protocol):
         """``password`` is ``accessKeyId#accessKeySecret``. None if there is no such key, or if it has no
         right in the project."""
 
-    def watched(self, partitions: Iterable[Partition]) -> AbstractContextManager[Arriving]:
-        """What arrives in one of these partitions, until the block ends."""
+    def watch(self) -> Watch:
+        """Close it."""
 
     def new_producer_id(self) -> int:
         """Not negative, and not given before, also not by an earlier process."""

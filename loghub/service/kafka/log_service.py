@@ -1,13 +1,12 @@
 """The log service behind the Kafka endpoint: the same access keys, rights and logstores as over HTTP."""
 
 import hmac
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
 
-from loghub.kafka.broker.store import Access, NewTopic, Partition, Topic
+from loghub.kafka.broker.store import Access, NewTopic, Topic
 from loghub.service.access import AccessKey, Right
 from loghub.service.api import logstores
-from loghub.service.arrivals import Arriving
+from loghub.service.arrivals import Watch
 from loghub.service.catalog import Logstore
 from loghub.service.engine import Engine
 from loghub.service.kafka import topics
@@ -41,8 +40,8 @@ class EngineLogService:
                 return ProjectLogin(self._engine, self._find_key, project, key)
         return None
 
-    def watched(self, partitions: Iterable[Partition]) -> AbstractContextManager[Arriving]:
-        return self._engine.arrivals.watched(partition.key for partition in partitions)
+    def watch(self) -> Watch:
+        return self._engine.arrivals.watch()
 
     def new_producer_id(self) -> int:
         """Random, so that no state has to be kept for it."""

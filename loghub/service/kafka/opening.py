@@ -9,6 +9,7 @@ from functools import partial
 from loghub.kafka.broker.calls import Address, Broker
 from loghub.kafka.broker.counts import BrokerCounts
 from loghub.kafka.broker.decoding import Decoding, budget_bytes
+from loghub.kafka.broker.fetch_session import SessionEntries
 from loghub.kafka.broker.limits import BrokerLimits
 from loghub.kafka.broker.stalled import StalledClients
 from loghub.service.engine import Engine
@@ -66,6 +67,7 @@ def endpoint_of(
         producers=engine.producers.producers,
         counts=BrokerCounts(),
         stalled=StalledClients(engine.clock, grace_s=limits.unread_grace_s),
+        session_entries=SessionEntries(limits.session_partitions),
         turn=asyncio.Lock(),
     )
     advertised = None if settings.advertised is None else Address(*settings.advertised)

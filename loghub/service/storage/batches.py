@@ -22,7 +22,7 @@ T = TypeVar("T")
 Item = TypeVar("Item", contravariant=True)
 
 MAX_BATCH = 4096
-_SETTLED_AT_ONCE = 200  # what waits for them takes some 10 ms
+_SETTLED_AT_ONCE = 50  # what waits for them takes some 5 ms
 
 
 class StorageFailed(ServiceFault):
