@@ -1,5 +1,5 @@
-"""The members of a JSON object as they are written: in their order, also if a key occurs twice, and no number,
-list or object in other characters than in the text.
+"""The members of a JSON object as they are written: in their order, also if a key occurs twice, and no
+number, list or object in other characters than in the text.
 
 A log can hold everything that such an object says, so nothing of it is decoded and encoded again.
 """

@@ -18,7 +18,7 @@ import click
 from loghub_operator.api import InvalidResourceError
 from loghub_operator.cli.failures import Failed, InvalidInput
 from loghub_operator.cli.local_status import show_status
-from loghub_operator.cli.options import ADDRESS, ENDPOINT, EXISTING_FILE, FOLDER, format_option
+from loghub_operator.cli.options import ADDRESS, DURATION, ENDPOINT, EXISTING_FILE, FOLDER, format_option
 from loghub_operator.cli.output import Format
 from loghub_operator.local.commands import DownOptions, Refused, StartFailed, UpOptions
 from loghub_operator.local.commands import down as run_down
@@ -28,6 +28,7 @@ from loghub_operator.local.embedded_service import ServiceStartError
 from loghub_operator.local.file_lock import InUseError
 from loghub_operator.local.paths import Root, owner_only
 from loghub_operator.local.service_options import ServiceOptions, is_of_this_machine
+from loghub_operator.local.stopping import Interrupted
 
 F = TypeVar("F", bound=Callable[..., Any])
 MAX_SHARDS = 256
@@ -53,7 +54,7 @@ def _reported() -> Iterator[None]:
             yield
     except (InvalidResourceError, Refused) as error:
         raise InvalidInput(str(error)) from None
-    except (StartFailed, InUseError, ServiceStartError) as error:
+    except (StartFailed, InUseError, Interrupted, ServiceStartError) as error:
         raise Failed(f"loghub: {error}") from None
 
 
@@ -123,7 +124,13 @@ def _group_options(function: F) -> F:
 @click.option(
     "--wait-for",
     type=click.Choice(["ready", "caught-up"]),
-    help="Stop once every worker is ready, or once there is no lag.",
+    help="Stop with status 0 once every worker is ready, or there is no lag; with 1 if the group is stuck before,"
+    " or stopped otherwise.",
+)
+@click.option(
+    "--timeout",
+    type=DURATION,
+    help="With --wait-for: stop with status 1 if that takes longer; default: no limit.",
 )
 @click.option("--plain", is_flag=True, help="Print plain lines instead of the live view.")
 def up(state_dir: Path | None, plain: bool, **values: Any) -> int:
@@ -134,6 +141,8 @@ def up(state_dir: Path | None, plain: bool, **values: Any) -> int:
             f"--kafka {kafka}: `loghub up` serves Kafka clients of this machine only; for others, run"
             " `loghub serve --kafka` with a certificate first, and then `loghub up`, which uses that service"
         )
+    if values["timeout"] is not None and values["wait_for"] is None:
+        raise click.UsageError("--timeout belongs to --wait-for")
     options = UpOptions(root=_root(state_dir), live=sys.stdout.isatty() and not plain, **values)
     with _reported():
         return asyncio.run(run_up(options))

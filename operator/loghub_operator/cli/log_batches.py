@@ -48,7 +48,9 @@ class Batches:
         self._open: Batch | None = None
 
     def add(self, log: Log, origin: Origin, *, line: int, now: float) -> Iterator[Batch]:
-        size = _OVERHEAD_BYTES + sum(len(key) + len(value) + _OVERHEAD_BYTES for key, value in log.contents)
+        size = _OVERHEAD_BYTES + sum(
+            _size(key) + _size(value) + _OVERHEAD_BYTES for key, value in log.contents
+        )
         if self._open is not None and self._must_end(self._open, origin, size):
             yield from self.end()
         if self._open is None:
@@ -71,6 +73,11 @@ class Batches:
 
     def _must_end(self, batch: Batch, origin: Origin, size: int) -> bool:
         return batch.origin != origin or batch.size + size > self._limits.size
+
+
+def _size(text: str | bytes) -> int:
+    """In bytes, as a log group has it: a character may be four."""
+    return len(text) if isinstance(text, bytes) or text.isascii() else len(text.encode())
 
 
 class Pace:

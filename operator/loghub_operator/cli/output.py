@@ -15,7 +15,10 @@ import yaml
 
 Record = Mapping[str, object]
 _NOTHING = "-"
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# Also what has no width or turns the direction of writing, but not what joins letters of Persian and emoji.
+_CONTROL = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]"
+)
 
 
 class Format(StrEnum):

@@ -4,7 +4,6 @@ A table has one line for each log, JSON one object on one line, YAML one documen
 value of one field instead, so that lines which were put in come out unchanged.
 """
 
-import json
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from loghub.wire.loggroup import Log, LogGroup
-from loghub_operator.cli.log_lines import Place, as_line, as_record, value_of
+from loghub_operator.cli.log_lines import Place, as_json, as_line, as_members, value_of
 from loghub_operator.cli.options import format_option
 from loghub_operator.cli.output import Format, as_yaml
 from loghub_operator.cli.stored_groups import StoredGroup
@@ -42,21 +41,28 @@ class LogPrinter:
                 if self.is_done:
                     break
                 place = Place(shard=stored.shard, cursor=stored.cursor, index=index)
-                text = self._text(log, stored.group, place)
-                if text is not None:
-                    sys.stdout.write(text + "\n")
-                    self.printed += 1
+                self._print(log, stored.group, place)
         sys.stdout.flush()
 
-    def _text(self, log: Log, group: LogGroup, place: Place) -> str | None:
-        if self.field is not None:
-            return value_of(log, self.field)
+    def _print(self, log: Log, group: LogGroup, place: Place) -> None:
+        if self.field is None:
+            sys.stdout.write(self._text(log, group, place) + "\n")
+        else:
+            value = value_of(log, self.field)
+            if value is None:
+                return
+            # As bytes: a value need not be text, nor text that the terminal's encoding has.
+            sys.stdout.flush()
+            sys.stdout.buffer.write(value + b"\n")
+        self.printed += 1
+
+    def _text(self, log: Log, group: LogGroup, place: Place) -> str:
         if self.form is Format.TABLE:
             return as_line(log, place)
-        record = as_record(log, group, place)
+        members = as_members(log, group, place)
         if self.form is Format.JSON:
-            return json.dumps(record, ensure_ascii=False)
-        return f"---\n{as_yaml(record)}".rstrip("\n")
+            return as_json(members)
+        return f"---\n{as_yaml(dict(members))}".rstrip("\n")
 
 
 def prints_logs(function: F) -> F:

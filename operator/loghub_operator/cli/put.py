@@ -20,13 +20,15 @@ from loghub.clock import Clock, SystemClock
 from loghub.wire.errors import LogHubException
 from loghub_operator.cli.connection import Connection
 from loghub_operator.cli.failures import Failed, InvalidInput
-from loghub_operator.cli.followed_file import CHUNK_BYTES, FILE_END, Bytes, FollowedFile
+from loghub_operator.cli.followed_file import CHUNK_BYTES, NOTHING, Chunk, FollowedFile
 from loghub_operator.cli.interruption import interruption
+from loghub_operator.cli.line_reader import LineLog, LineReader, OnBadLine, Reading
 from loghub_operator.cli.log_batches import Batch, Batches, BatchLimits, Pace
-from loghub_operator.cli.log_lines import BadLine, Line, LineBuffer, Origin, json_log, plain_log
+from loghub_operator.cli.log_lines import BadLine, Origin
 from loghub_operator.cli.options import DURATION, FOLDER, HASH_KEY, LOGSTORE, Show, connected, formatted
 from loghub_operator.cli.patience import Patience
 from loghub_operator.cli.progress import Progress
+from loghub_operator.local.text_input import AUTO, HEAD_BYTES, UnreadableText, is_text_encoding, kind_of
 
 _LOOK_S = 0.2  # between two looks at a file that has not grown
 _STEPS_PER_S = 4  # batches a second at least, with a rate
@@ -50,6 +52,8 @@ class PutOptions:
     batch_logs: int
     batch_mib: float
     linger: float
+    encoding: str
+    on_bad_line: OnBadLine | None  # None: not given
     retry_for: float
     repeat_unsure: bool
 
@@ -65,6 +69,16 @@ def _tag(
     return tuple((key, value) for key, _, value in pairs)
 
 
+def _encoding(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    if not (value == AUTO or is_text_encoding(value)):
+        raise click.BadParameter(f"{value!r} is no known encoding of text, such as utf-8 or gb18030")
+    return value
+
+
+def _on_bad_line(_ctx: click.Context, _param: click.Parameter, value: str | None) -> OnBadLine | None:
+    return None if value is None else OnBadLine(value)
+
+
 @click.command()
 @click.argument("logstore", type=LOGSTORE)
 @click.argument("file", type=FOLDER, required=False)
@@ -74,6 +88,21 @@ def _tag(
 @click.option("--from-end", is_flag=True, help="With --follow: begin with what is appended from now on.")
 @click.option("--lines", type=click.Choice(["plain", "json"]), default="plain", show_default=True,
               help="A plain line is one field; a JSON line is an object of fields.")  # fmt: skip
+@click.option(
+    "--encoding",
+    default=AUTO,
+    show_default=True,
+    callback=_encoding,
+    metavar="NAME",
+    help="Encoding of the text, such as gb18030; auto: UTF-8, UTF-16 with its byte order mark, gzip.",
+)
+@click.option(
+    "--on-bad-line",
+    type=click.Choice([one.value for one in OnBadLine]),
+    callback=_on_bad_line,
+    help="A line that is no log, or too long: stop there, skip it, or keep it as it is in the field of plain "
+    "lines; default: stop, with --follow skip.",
+)
 @click.option("--field", default="line", show_default=True, help="Name of the field of a plain line.")
 @click.option("--topic", default="", help="Topic of the log groups.")
 @click.option("--source", default="", help="Source of the log groups.")
@@ -103,12 +132,13 @@ def put(logstore: str, file: Path | None, place: Connection, show: Show, **value
     with place.open() as client, interruption() as stop:
         writer = Writer(client, logstore, options, clock=clock, stop=stop)
         try:
-            writer.write_all(_chunks(options, stop))
+            writer.write_all(_chunks(options, clock, stop))
         except OSError as error:
             raise Failed(f"loghub: {error}; {writer.written()}") from None
         finally:
             writer.progress.clear()
-    show({"logs": writer.logs, "logGroups": writer.groups, "bytes": writer.size})
+    bad = {"badLines": writer.bad_lines} if writer.bad_lines else {}
+    show({"logs": writer.logs, "logGroups": writer.groups, "bytes": writer.size, **bad})
     if stop.is_set() and not options.follow:
         click.echo(f"loghub: interrupted before the end of the input; {writer.written()}", err=True)
         return 1
@@ -126,7 +156,7 @@ class Writer:
         self._options = options
         self._clock = clock
         self._stop = stop
-        self._origin = Origin(topic=options.topic, source=options.source, tags=options.tags)
+        self._lines = LineReader(_reading(options), clock)
         self._pace = Pace(options.rate) if options.rate else None
         self._batches = Batches(_limits(options))
         self._patience = Patience(clock, seconds=options.retry_for, stop=stop)
@@ -137,35 +167,29 @@ class Writer:
     def written(self) -> str:
         return f"{self.logs} logs in {self.groups} log groups are written"
 
-    def write_all(self, chunks: Iterator[Bytes]) -> None:
-        """Raises `InvalidInput` for a line that is no log, `Failed` where the service refuses or stays
-        away."""
-        buffer = LineBuffer()
+    @property
+    def bad_lines(self) -> int:
+        return self._lines.bad_lines
+
+    def write_all(self, chunks: Iterator[Chunk]) -> None:
+        """Raises `InvalidInput` for a line that is no log, or for bytes that are no text, `Failed` where the
+        service refuses or stays away."""
         try:
             for chunk in chunks:
-                self._add_all(buffer.end() if chunk is FILE_END else buffer.add(chunk))
+                self._add_all(self._lines.logs_of(chunk))
                 self._send(self._batches.tick(now=self._clock.monotonic_s()))
-            self._add_all(buffer.end())
-        except BadLine as error:
+            self._add_all(self._lines.end())
+        except (BadLine, UnreadableText) as error:
             self._send(self._batches.end())
             raise InvalidInput(f"loghub: {error}; {self.written()}") from None
         self._send(self._batches.end())
 
-    def _add_all(self, lines: Iterator[Line]) -> None:
+    def _add_all(self, logs: Iterator[LineLog]) -> None:
         """Until the user interrupts: with a rate, what was read already might take long."""
-        for line in lines:
+        for one in logs:
             if self._stop.is_set():
                 return
-            if line.data:
-                self._add(line)
-
-    def _add(self, line: Line) -> None:
-        now_unix_s, origin = self._clock.unix_s(), self._origin
-        if self._options.lines == "json":
-            log, origin = json_log(line, origin, now_unix_s=now_unix_s)
-        else:
-            log = plain_log(line, field=self._options.field, now_unix_s=now_unix_s)
-        self._send(self._batches.add(log, origin, line=line.number, now=self._clock.monotonic_s()))
+            self._send(self._batches.add(one.log, one.origin, line=one.line, now=self._clock.monotonic_s()))
 
     def _send(self, batches: Iterator[Batch]) -> None:
         for batch in batches:
@@ -198,6 +222,17 @@ class Writer:
         return f"{error}; {self.written()}; lines {batch.first_line} to {batch.last_line} {outcome}"
 
 
+def _reading(options: PutOptions) -> Reading:
+    return Reading(
+        is_json=options.lines == "json",
+        field=options.field,
+        origin=Origin(topic=options.topic, source=options.source, tags=options.tags),
+        encoding=options.encoding,
+        on_bad_line=options.on_bad_line or (OnBadLine.SKIP if options.follow else OnBadLine.STOP),
+        follow=options.follow,
+    )
+
+
 def _limits(options: PutOptions) -> BatchLimits:
     logs, linger_s = options.batch_logs, options.linger
     if options.rate:
@@ -214,7 +249,7 @@ def _size_of(options: PutOptions) -> int | None:
         return None
 
 
-def _chunks(options: PutOptions, stop: threading.Event) -> Iterator[Bytes]:
+def _chunks(options: PutOptions, clock: Clock, stop: threading.Event) -> Iterator[Chunk]:
     look_s = min(_LOOK_S, options.linger)
     if options.file is None:
         return _of_descriptor(sys.stdin.fileno(), stop, look_s=look_s)
@@ -222,21 +257,35 @@ def _chunks(options: PutOptions, stop: threading.Event) -> Iterator[Bytes]:
         return _of_file(options.file, stop, look_s=look_s)
     if options.file.exists() and not options.file.is_file():
         raise InvalidInput(f"loghub: {options.file} is not a regular file; leave out --follow")
-    return FollowedFile(options.file, from_end=options.from_end, wait=lambda: not stop.wait(look_s)).chunks()
+    if options.from_end:
+        _reject_no_end(options.file, options.encoding)
+    return FollowedFile(
+        options.file, from_end=options.from_end, clock=clock, wait=lambda: not stop.wait(look_s)
+    ).chunks()
 
 
-def _of_file(path: Path, stop: threading.Event, *, look_s: float) -> Iterator[Bytes]:
+def _reject_no_end(file: Path, encoding: str) -> None:
+    """Where a line begins can be found from the end only if a byte 0A is a line end."""
+    with file.open("rb") as opened:
+        kind = kind_of(opened.read(HEAD_BYTES)) if encoding == AUTO else encoding
+    if kind == "gzip" or kind.lower().replace("_", "-").startswith(("utf-16", "utf-32", "utf16", "utf32")):
+        raise InvalidInput(
+            f"loghub: {file} is {kind}, which is followed from its begin: leave out --from-end"
+        )
+
+
+def _of_file(path: Path, stop: threading.Event, *, look_s: float) -> Iterator[Chunk]:
     with path.open("rb", buffering=0) as file:
         yield from _of_descriptor(file.fileno(), stop, look_s=look_s)
 
 
-def _of_descriptor(descriptor: int, stop: threading.Event, *, look_s: float) -> Iterator[Bytes]:
-    """Of a pipe, a terminal or a file, with b"" whenever nothing has come for ``look_s``."""
+def _of_descriptor(descriptor: int, stop: threading.Event, *, look_s: float) -> Iterator[Chunk]:
+    """Of a pipe, a terminal or a file, with `NOTHING` whenever nothing has come for ``look_s``."""
     while not stop.is_set():
         if not select.select([descriptor], [], [], look_s)[0]:
-            yield b""
+            yield NOTHING
             continue
         data = os.read(descriptor, CHUNK_BYTES)
         if not data:
             return
-        yield data
+        yield Chunk(0, data)

@@ -21,6 +21,7 @@ from loghub_operator.local.commands import StartFailed
 from loghub_operator.local.embedded_service import ServiceStartError
 from loghub_operator.local.file_lock import InUseError
 from loghub_operator.local.paths import Root, owner_only
+from loghub_operator.local.stopping import Interrupted
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "access-log.yaml"
 DONE, FAILED, MISUSED = 0, 1, 2
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             outcome = asyncio.run(run(_options(args, folder)))
     except (BadLogsError, InvalidResourceError) as error:
         return _complain(str(error), MISUSED)
-    except (StartFailed, NotOfTheDemo, InUseError, ServiceStartError, OSError) as error:
+    except (StartFailed, NotOfTheDemo, InUseError, Interrupted, ServiceStartError, OSError) as error:
         return _complain(str(error), FAILED)
     for line in summary(outcome):
         print(line)  # noqa: T201 - the program's output

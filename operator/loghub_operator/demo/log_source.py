@@ -5,11 +5,14 @@ that are not UTF-8 are written as ``\\xNN``, so that no part of a line is lost a
 """
 
 import random
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
+
+from loghub_operator.local.text_input import HEAD_BYTES, UnreadableText, reject_unreadable
 
 MAX_LINE_BYTES = 256 << 10  # the rest of a longer line is cut off, and the demo reports it
 GENERATED = "access.log"
@@ -32,25 +35,31 @@ class Line:
 
 
 def check_file(path: Path) -> None:
-    """Raises `BadLogsError` if the file is missing, unreadable or empty."""
+    """Raises `BadLogsError` if the file is missing, unreadable, empty, or no text in UTF-8."""
     try:
         if not path.is_file():
             raise BadLogsError(f"{path} is not a file" if path.exists() else f"there is no file {path}")
         with path.open("rb") as file:
-            if not file.read(1):
-                raise BadLogsError(f"{path} is empty")
+            head = file.read(HEAD_BYTES)
+        if not head:
+            raise BadLogsError(f"{path} is empty")
+        reject_unreadable(head, readable=())
+    except UnreadableText as error:
+        raise BadLogsError(f"{path} {error}") from None
     except OSError as error:
         raise BadLogsError(f"{path}: {error.strerror}") from None
 
 
 def of_file(path: Path) -> Iterator[Line]:
-    """The lines of a file, again and again. An empty line is a line. Raises `BadLogsError` if the file
-    becomes empty."""
+    """The lines of a file, again and again, without a byte order mark. An empty line is a line. Raises
+    `BadLogsError` if the file becomes empty."""
     turn = 0
     while True:
         turn += 1
         with path.open("rb") as file:
             number = 0
+            if file.read(len(BOM_UTF8)) != BOM_UTF8:
+                file.seek(0)
             while raw := file.readline(MAX_LINE_BYTES):
                 number += 1
                 cut = len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n")
@@ -67,7 +76,7 @@ def _skip_line(file: IO[bytes]) -> None:
 
 
 def _line(file: str, turn: int, number: int, raw: bytes, *, cut: bool) -> Line:
-    body = raw.rstrip(b"\r\n")
+    body = raw.removesuffix(b"\n").removesuffix(b"\r")
     text = body.decode("utf-8", errors="backslashreplace")
     replaced = text.encode() != body
     return Line(file=file, turn=turn, number=number, text=text, replaced=replaced, cut=cut)

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from loghub_operator.demo.producer import ProducerProgress
 from loghub_operator.demo.scenario import first_row, play, with_a_line_of_replicas
 from loghub_operator.demo.scenario_context import ScenarioContext
 from loghub_operator.demo.verify import SinkCounter, Verdict, compare, read_sink
-from loghub_operator.local.commands import StartFailed, run_context, stopping
+from loghub_operator.local.commands import StartFailed, run_context
 from loghub_operator.local.credentials import read_folder, without_keys
 from loghub_operator.local.file_lock import locked
 from loghub_operator.local.manifest import CrFile
@@ -33,6 +34,7 @@ from loghub_operator.local.processes.child_process import Child
 from loghub_operator.local.provisioning import create_sources
 from loghub_operator.local.runner import LocalGroup, RunContext, connect
 from loghub_operator.local.snapshot import GroupSnapshot
+from loghub_operator.local.stopping import Stopping, stopped_by_signals
 from loghub_operator.local.ui.screen import Screen
 
 SHARDS = 4
@@ -137,22 +139,29 @@ class _Demo:
         """Run everything from the first process to the last."""
         self.screen.say("the embedded log service starts")
         self.screen.refresh()
-        async with run_context(self._root, self._resource, say=self.screen.say) as context:
-            self.screen.say(f"it listens on {context.endpoint}")
-            await self._create(context)
-            self._start_producer(context)
-            group = LocalGroup(self._record, file=self._file, context=context, observer=self.screen)
-            stop, interrupted = asyncio.Event(), asyncio.Event()
-            with stopping(interrupted, group) as forced_stop:
-                running = asyncio.create_task(group.run(stop))
-                counting = asyncio.create_task(self._count())
-                try:
-                    await self._run_scenario(interrupted, running, forced_stop)
-                finally:
-                    await self._end_producer()
-                    stop.set()
-                    counting.cancel()
-                    await running
+        with stopped_by_signals() as stopping:
+            async with AsyncExitStack() as stack:
+                context = await stopping.unless_requested(
+                    stack.enter_async_context(run_context(self._root, self._resource, say=self.screen.say))
+                )
+                self.screen.say(f"it listens on {context.endpoint}")
+                await stopping.unless_requested(self._create(context))
+                await self._run_with(context, stopping)
+
+    async def _run_with(self, context: RunContext, stopping: Stopping) -> None:
+        self._start_producer(context)
+        group = LocalGroup(self._record, file=self._file, context=context, observer=self.screen)
+        stopping.on_force(group.supervisor.kill)
+        stop = asyncio.Event()
+        running = asyncio.create_task(group.run(stop))
+        counting = asyncio.create_task(self._count())
+        try:
+            await self._run_scenario(stopping.requested, running, stopping.forced)
+        finally:
+            await self._end_producer()
+            stop.set()
+            counting.cancel()
+            await running
 
     async def _run_scenario(
         self, interrupted: asyncio.Event, running: "asyncio.Task[None]", forced_stop: asyncio.Event

@@ -7,10 +7,9 @@ the log service, runs the group (`loghub_operator.local.runner`), and stops it.
 import asyncio
 import contextlib
 import os
-import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,7 @@ from loghub.client.target import BadEndpoint
 from loghub.clock import SystemClock
 from loghub.wire import hosts
 from loghub.wire.errors import LogHubException
-from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Status, parse_resource, patterns
-from loghub_operator.api.conditions import ConditionType
+from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, parse_resource, patterns
 from loghub_operator.api.v1alpha1 import EMBEDDED
 from loghub_operator.local.credentials import missing_keys, read_folder, remove_folder, write_folder
 from loghub_operator.local.embedded_service import (
@@ -47,13 +45,15 @@ from loghub_operator.local.service_options import (
     kafka_address_file,
 )
 from loghub_operator.local.site import reject_cluster_references
-from loghub_operator.local.snapshot import GroupSnapshot
+from loghub_operator.local.stopping import Interrupted, Stopping, stopped_by_signals
 from loghub_operator.local.ui.screen import Screen
+from loghub_operator.local.waiting import WaitingScreen
 from loghub_operator.logservice.access import LogServiceUnavailable
 from loghub_operator.logservice.insecure_endpoint import insecure_endpoint
 
 DONE, FAILED = 0, 1
 POLL_S = 0.2
+_STOPPED = "stopped; the workers stay members of the group until its timeout"
 
 
 class StartFailed(Exception):  # noqa: N818 - says what happened
@@ -77,6 +77,7 @@ class UpOptions:
     create_logstore: bool
     shards: int
     wait_for: str | None  # ready | caught-up
+    timeout: float | None  # seconds for wait_for
     live: bool
 
 
@@ -93,35 +94,53 @@ class DownOptions:
 
 
 async def up(options: UpOptions) -> int:
-    """Runs until a signal, `loghub down`, or the state in ``wait_for``. Raises `InvalidResourceError`,
-    `Refused`, `StartFailed`, `InUseError`, `ServiceStartError`."""
+    """Runs until a signal, `loghub down`, or the state in ``wait_for``, without which it fails. Raises
+    `InvalidResourceError`, `Refused`, `StartFailed`, `InUseError`, `ServiceStartError`."""
     file = CrFile(options.file, options.name, embedded=options.endpoint)
     document = file.read()
     folder = _checked_folder(options.root, document)
     _reject_cluster_references(file, document)
     options.root.use()
-    with locked(folder.lock):
+    with locked(folder.lock), stopped_by_signals() as stopping:
         _reject_copy(folder)
         record = _accept(folder, document)
         folder.down.unlink(missing_ok=True)
-        title = f"{record.document['metadata']['name']} on this machine"
-        stop = asyncio.Event()
-        screen = WaitingScreen(title, options, stop)
+        title, clock = f"{record.document['metadata']['name']} on this machine", SystemClock()
+        screen = WaitingScreen(
+            title, wait_for=options.wait_for, live=options.live, clock=clock, stop=stopping.requested
+        )
+        if options.timeout is not None:
+            asyncio.get_running_loop().call_later(options.timeout, stopping.requested.set)
         with screen:
             _end_orphans(screen, folder)
-            async with _context_of(options, record, screen.say, kafka=options.kafka) as context:
-                if context.kafka_address:
-                    screen.keep(
-                        how_to_log_in(context.kafka_address, context.credentials_dir, tls=context.tls)
-                    )
-                if options.create_logstore:
-                    await _create(record.resource(), context, options.shards, screen)
-                group = LocalGroup(record, file=file, context=context, observer=screen)
-                with stopping(stop, group):
-                    await group.run(stop)
-            stopped = "stopped; the workers stay members of the group until its timeout"
-            screen.say("taken down" if group.rounds.released else stopped)
+            try:
+                released = await _run(options, record, file, screen, stopping)
+                screen.say("taken down" if released else _STOPPED)
+            except Interrupted as error:
+                screen.say(str(error))
+                return FAILED
+    if screen.failure:
+        print(f"loghub: {screen.failure}", file=sys.stderr)  # noqa: T201 - the program's output
+        return FAILED
     return DONE
+
+
+async def _run(
+    options: UpOptions, record: Record, file: CrFile, screen: WaitingScreen, stopping: Stopping
+) -> bool:
+    """Whether the group was taken down. Raises `Interrupted`."""
+    async with AsyncExitStack() as stack:
+        context = await stopping.unless_requested(
+            stack.enter_async_context(_context_of(options, record, screen.say, kafka=options.kafka))
+        )
+        if context.kafka_address:
+            screen.keep(how_to_log_in(context.kafka_address, context.credentials_dir, tls=context.tls))
+        if options.create_logstore:
+            await stopping.unless_requested(_create(record.resource(), context, options.shards, screen))
+        group = LocalGroup(record, file=file, context=context, observer=screen)
+        stopping.on_force(group.supervisor.kill)
+        await group.run(stopping.requested)
+    return group.rounds.released
 
 
 async def down(options: DownOptions) -> int:
@@ -145,11 +164,12 @@ async def _taken_down_by_its_owner(folder: GroupFolder) -> bool:
     folder.down.touch()
     while is_locked(folder.lock):
         await asyncio.sleep(POLL_S)
-    return not folder.down.exists()
+    # An `up` that began just then has removed the request with those of earlier runs, and not the object.
+    return not folder.down.exists() and not folder.object.exists()
 
 
 async def _take_down(options: DownOptions, folder: GroupFolder) -> bool:
-    with locked(folder.lock):
+    with locked(folder.lock), stopped_by_signals() as stopping:
         record = Record.load(folder)
         if record is None:
             return True
@@ -157,10 +177,13 @@ async def _take_down(options: DownOptions, folder: GroupFolder) -> bool:
         record.set_deleted(clock.unix_s())
         with Screen(title=folder.folder.name, clock=clock, notes=tuple, live=False) as screen:
             _end_orphans(screen, folder)
-            async with _context_of(options, record, screen.say) as context:
-                group, stop = LocalGroup(record, file=None, context=context, observer=screen), asyncio.Event()
-                with stopping(stop, group):
-                    await group.run(stop)
+            async with AsyncExitStack() as stack:
+                context = await stopping.unless_requested(
+                    stack.enter_async_context(_context_of(options, record, screen.say))
+                )
+                group = LocalGroup(record, file=None, context=context, observer=screen)
+                stopping.on_force(group.supervisor.kill)
+                await group.run(stopping.requested)
     return group.rounds.released
 
 
@@ -256,58 +279,6 @@ def _reject_insecure(url: str, allowed_http_hosts: tuple[str, ...]) -> None:
     why = insecure_endpoint(url, allowed_http_hosts, remedy=remedy)
     if why is not None:
         raise StartFailed(why.message)
-
-
-@contextmanager
-def stopping(stop: asyncio.Event, group: LocalGroup) -> Iterator[asyncio.Event]:
-    """The first Ctrl-C or SIGTERM stops the workers gracefully; the second kills them and sets the event
-    that is yielded."""
-    forced_stop = asyncio.Event()
-
-    def on_signal() -> None:
-        if stop.is_set():
-            forced_stop.set()
-            group.supervisor.kill()
-        stop.set()
-
-    loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    for number in numbers:
-        loop.add_signal_handler(number, on_signal)
-    try:
-        yield forced_stop
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-
-class WaitingScreen(Screen):
-    """A screen that ends the run once the group has reached the state in ``wait_for``."""
-
-    def __init__(self, title: str, options: UpOptions, stop: asyncio.Event) -> None:
-        self._kept: list[str] = []
-        super().__init__(title=title, clock=SystemClock(), notes=lambda: tuple(self._kept), live=options.live)
-        self._is_live = options.live
-        self._wait_for = options.wait_for
-        self._stop = stop
-
-    def keep(self, text: str) -> None:
-        """Shows what stays true: in the live view for as long as it is there, and whole."""
-        if self._is_live:
-            self._kept.append(text)
-            self.refresh()
-        else:
-            self.say(text)
-
-    def show(self, snapshot: GroupSnapshot) -> None:
-        super().show(snapshot)
-        ready = self._wait_for == "ready" and _is_ready(snapshot.status)
-        if ready or (self._wait_for == "caught-up" and snapshot.caught_up):
-            self._stop.set()
-
-
-def _is_ready(status: Status) -> bool:
-    return any((one.type, one.status) == (ConditionType.READY, "True") for one in status.conditions)
 
 
 def _accept(folder: GroupFolder, document: dict[str, Any]) -> Record:

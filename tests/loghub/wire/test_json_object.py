@@ -55,7 +55,8 @@ def test_members_are_those_of_the_text(pairs: list[tuple[str, object]], separato
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[1]", "1", "{", '{"a"', '{"a":', '{"a":1', '{"a":1,', '{"a":1,}', '{"a":1}x', "{a:1}", '{"a":NaN}', '{"a":-Infinity}',
+    ["", "[1]", "1", "{", '{"a"', '{"a":', '{"a":1', '{"a":1,', '{"a":1,}', '{"a":1}x', "{a:1}", '{"a":NaN}',
+    '{"a":-Infinity}',
      '{"a":01}', '{"a":"\n"}', '{"a" 1}', '{"a":1 "b":2}', '{"a":[1}', "{'a':1}", '{"a":' + "[" * 100_000],
     ids=lambda text: text[:12],
 )  # fmt: skip

@@ -1,17 +1,13 @@
 """Lines to logs, logs to batches, and their pace: values in, values out."""
 
-import itertools
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loghub.wire import loggroup
 from loghub.wire.loggroup import Log
-from loghub_operator.cli.followed_file import FollowedFile
 from loghub_operator.cli.log_batches import Batch, Batches, BatchLimits, Pace
-from loghub_operator.cli.log_lines import MAX_LINE_BYTES, BadLine, LineBuffer, Origin
+from loghub_operator.cli.log_lines import LineBuffer, Origin
 
 ONE, OTHER = Origin(topic="one"), Origin(topic="other")
 
@@ -29,12 +25,19 @@ def test_lines_do_not_depend_on_how_the_bytes_arrive(data: bytes, sizes: list[in
     assert [line.number for line in lines] == list(range(1, len(lines) + 1))
 
 
-def test_a_line_without_an_end_is_refused_before_it_is_long() -> None:
-    buffer = LineBuffer()
-    (line,) = buffer.add(b"a\n" + b"x" * MAX_LINE_BYTES)
-    assert line.data == b"a"
-    with pytest.raises(BadLine, match="line 2 has more than"):
-        list(buffer.add(b"x"))
+def test_a_line_without_an_end_is_given_out_in_pieces_before_it_is_long() -> None:
+    buffer = LineBuffer(10)
+    assert [line.data for line in buffer.add(b"a\n" + b"x" * 11)] == [b"a"]
+    (first,) = buffer.add(b"x")
+    assert (first.data, first.number, first.too_long, first.begins) == (b"x" * 10, 2, True, True)
+    second, last = buffer.add(b"x" * 5 + b"\nb\n")
+    assert (second.data, second.number, second.too_long, second.begins) == (b"x" * 7, 2, True, False)
+    assert (last.data, last.number, last.too_long) == (b"b", 3, False)
+
+
+def test_sizes_are_those_of_the_bytes() -> None:
+    limits = BatchLimits(logs=100, size=1000, linger_s=1)
+    assert [len(one.logs) for one in batches(limits, *[("支" * 100, ONE)] * 6)] == [2, 2, 2]
 
 
 def batches(limits: BatchLimits, *logs: tuple[str, Origin]) -> list[Batch]:
@@ -83,59 +86,3 @@ def test_a_pace_has_no_bursts() -> None:
     assert pace.wait_s(now=100) == 0
     pace.sent(5, now=100)
     assert pace.wait_s(now=100) == pytest.approx(0.5), "the pause was not saved up"
-
-
-# --- a file that grows ---------------------------------------------------------------------------
-
-
-def followed(file: Path, *changes: object, from_end: bool = False) -> list[bytes | None]:
-    """What is read while these changes happen, one at each look that finds nothing."""
-    todo = iter(changes)
-
-    def wait() -> bool:
-        change = next(todo, None)
-        if callable(change):
-            change()
-        return change is not None
-
-    chunks = FollowedFile(file, from_end=from_end, wait=wait).chunks()
-    return [chunk for chunk in itertools.islice(chunks, 100) if chunk != b""]
-
-
-def append(file: Path, text: str) -> None:
-    with file.open("a") as writer:
-        writer.write(text)
-
-
-def test_a_file_is_followed_through_every_kind_of_rotation(tmp_path: Path) -> None:
-    file = tmp_path / "a.log"
-    file.write_text("1")
-
-    def rename() -> None:
-        append(file, "2")
-        file.rename(tmp_path / "a.log.1")
-
-    def late_and_new() -> None:
-        append(tmp_path / "a.log.1", "3")
-        file.write_text("4")
-
-    def truncate() -> None:
-        file.write_text("")
-
-    changes = (
-        rename,
-        late_and_new,
-        truncate,
-        lambda: append(file, "5"),
-        file.unlink,
-        lambda: file.write_text("6"),
-    )
-    assert followed(file, *changes) == [b"1", b"2", b"3", None, b"4", None, b"5", None, b"6"]
-
-
-def test_a_file_is_followed_from_its_end_and_must_exist(tmp_path: Path) -> None:
-    file = tmp_path / "a.log"
-    with pytest.raises(FileNotFoundError):
-        followed(file)
-    file.write_text("old")
-    assert followed(file, lambda: append(file, "new"), from_end=True) == [b"new"]

@@ -20,11 +20,12 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from loghub.client.credentials_dir import read_key
+from loghub.clock import SystemClock
 from loghub_operator.cli.main import main
-from loghub_operator.local.commands import UpOptions, WaitingScreen
 from loghub_operator.local.embedded_service import KEYS, EmbeddedService, ServiceStartError
 from loghub_operator.local.paths import Root
 from loghub_operator.local.service_options import how_to_log_in
+from loghub_operator.local.waiting import WaitingScreen
 from tests.loghub_operator.local.test_cli import GUARD_S, OWN, Up, write
 from tests.loghub_operator.support.certificates import Authority
 from tests.loghub_operator.support.examples import document
@@ -332,11 +333,9 @@ def test_how_to_log_in_stays_in_the_live_view_and_is_not_cut_off(
     live: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sentence = how_to_log_in("127.0.0.1:9092", tmp_path / KEYS, tls=False)
-    options = UpOptions(
-        root=Root(tmp_path), file=tmp_path / "f", name=None, endpoint=None, allowed_http_hosts=(),
-        kafka="127.0.0.1:9092", create_logstore=False, shards=1, wait_for=None, live=live,
-    )  # fmt: skip
-    with WaitingScreen("a group", options, asyncio.Event()) as screen:
+    with WaitingScreen(
+        "a group", wait_for=None, live=live, clock=SystemClock(), stop=asyncio.Event()
+    ) as screen:
         screen.keep(sentence)
         for number in range(100):
             screen.say(f"event {number}")

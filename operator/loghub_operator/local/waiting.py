@@ -1,0 +1,80 @@
+"""`loghub up --wait-for`: whether the group has reached a state, and what stands against it."""
+
+import asyncio
+from dataclasses import dataclass
+
+from loghub.clock import Clock
+from loghub_operator.api import Status, patterns
+from loghub_operator.api.conditions import ConditionType
+from loghub_operator.local.snapshot import GroupSnapshot
+from loghub_operator.local.ui.screen import Screen
+
+READY, CAUGHT_UP = "ready", "caught-up"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What is waited for, since when. Pure."""
+
+    state: str | None  # ready | caught-up; None: nothing
+    since_unix_s: float
+
+    def is_reached(self, snapshot: GroupSnapshot) -> bool:
+        ready = self.state == READY and _is_true(snapshot.status, ConditionType.READY)
+        return ready or (self.state == CAUGHT_UP and snapshot.caught_up)
+
+    def is_hopeless(self, snapshot: GroupSnapshot) -> bool:
+        """Whether the group got stuck since. That it was stuck before may be what was mended."""
+        return self.state is not None and any(
+            one.type == ConditionType.STALLED
+            and one.status == "True"
+            and patterns.unix_s(one.last_transition_time) >= int(self.since_unix_s)
+            for one in snapshot.status.conditions
+        )
+
+    def not_reached(self, snapshot: GroupSnapshot | None) -> str:
+        """Why not, in the words of the conditions."""
+        conditions = snapshot.status.conditions if snapshot is not None else ()
+        against = [one for one in conditions if one.type == ConditionType.READY and one.status != "True"]
+        against += [one for one in conditions if one.type == ConditionType.STALLED and one.status == "True"]
+        why = "; ".join(f"{one.type} {one.status} {one.reason}: {one.message}" for one in against)
+        lag = snapshot.status.lag if snapshot is not None and self.state == CAUGHT_UP else None
+        behind = f"{lag.logs} logs behind" if lag is not None and lag.logs else ""
+        return f"not {self.state}: {why or behind or 'nothing was observed'}"
+
+
+def _is_true(status: Status, kind: ConditionType) -> bool:
+    return any((one.type, one.status) == (kind, "True") for one in status.conditions)
+
+
+class WaitingScreen(Screen):
+    """A screen that ends the run once the group has reached the state, or cannot."""
+
+    def __init__(
+        self, title: str, *, wait_for: str | None, live: bool, clock: Clock, stop: asyncio.Event
+    ) -> None:
+        self._kept: list[str] = []
+        super().__init__(title=title, clock=clock, notes=lambda: tuple(self._kept), live=live)
+        self._is_live = live
+        self._wait = Wait(wait_for, clock.unix_s())
+        self._stop = stop
+        self.is_reached = False
+
+    @property
+    def failure(self) -> str:
+        """What was waited for and is not reached; "" if nothing was, or it is."""
+        return "" if self._wait.state is None or self.is_reached else self._wait.not_reached(self.last)
+
+    def keep(self, text: str) -> None:
+        """Shows what stays true: in the live view for as long as it is there, and whole."""
+        if self._is_live:
+            self._kept.append(text)
+            self.refresh()
+        else:
+            self.say(text)
+
+    def show(self, snapshot: GroupSnapshot) -> None:
+        super().show(snapshot)
+        self.is_reached = self.is_reached or self._wait.is_reached(snapshot)
+        if self.is_reached or self._wait.is_hopeless(snapshot):
+            self._stop.set()
