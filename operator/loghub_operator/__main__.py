@@ -9,11 +9,19 @@ import logging
 import os
 import signal
 import sys
+import threading
 
 import structlog
 
 from loghub_operator.controller.app import run
 from loghub_operator.settings import LogLevel, Settings
+
+# The API server decodes JSON that is nested 10,000 levels deep, so whoever may write a pod template can store
+# that. Each level takes up to three calls here: of the decoder, the encoder or a copy. With fewer, a list or
+# a watch ends the process, and the next one too, for the groups of everybody.
+DEEPEST_CALLS = 30_000
+# 160 bytes of C's stack for each of them, twice; where stacks are unlimited, a thread's has 2 MiB only.
+STACK_BYTES = 16 << 20
 
 
 async def _main(settings: Settings) -> None:
@@ -48,8 +56,15 @@ def main() -> int:
         structlog.get_logger().error("settings not understood", error=str(error))
         return 2
     _configure_logging(settings.log_level)
+    read_any_depth()
     asyncio.run(_main(settings))
     return 0
+
+
+def read_any_depth() -> None:
+    """Lets this process read every document that the API server stores."""
+    sys.setrecursionlimit(DEEPEST_CALLS)
+    threading.stack_size(STACK_BYTES)
 
 
 if __name__ == "__main__":

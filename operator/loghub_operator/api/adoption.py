@@ -4,7 +4,8 @@ The annotations are written before the group is created, so that the operator on
 it created. They also say which group is meant. After a change of the endpoint the same name is another group,
 of which nothing is known yet, and the endpoint of the former one is recorded too; another spelling of the
 same endpoint is not such a change. An object that was copied with its annotations refers to another group,
-which may belong to another user.
+which may belong to another user. They name the object too: one that was restored from a backup, or into
+another cluster, is a stranger to the group, which another object may still consume.
 """
 
 from dataclasses import dataclass
@@ -17,12 +18,14 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 ANNOTATION_ORIGIN = "loghub.dev/group-origin"  # a `GroupOrigin`
 ANNOTATION_ENDPOINT = "loghub.dev/group-origin-endpoint"  # spec.endpoint at that time
 ANNOTATION_GROUP = "loghub.dev/group-origin-of"  # project/logstore/group
+ANNOTATION_UID = "loghub.dev/group-origin-uid"  # of the object that this was recorded on
 ANNOTATION_LAST_INITIAL_SHARD = "loghub.dev/last-initial-shard"  # see `GroupRecord`
 ANNOTATION_LEFT_BEHIND = "loghub.dev/groups-left-behind"  # former values of spec.endpoint
 ANNOTATIONS = (
     ANNOTATION_ORIGIN,
     ANNOTATION_ENDPOINT,
     ANNOTATION_GROUP,
+    ANNOTATION_UID,
     ANNOTATION_LAST_INITIAL_SHARD,
     ANNOTATION_LEFT_BEHIND,
 )
@@ -56,6 +59,7 @@ def record_annotations(record: GroupRecord, resource: LogHubConsumerGroup) -> di
         ANNOTATION_ORIGIN: record.origin,
         ANNOTATION_ENDPOINT: resource.spec.endpoint,
         ANNOTATION_GROUP: group_path(resource),
+        ANNOTATION_UID: resource.metadata.uid,
     }
     if record.last_initial_shard is not None:
         annotations[ANNOTATION_LAST_INITIAL_SHARD] = str(record.last_initial_shard)
@@ -67,6 +71,11 @@ def record_annotations(record: GroupRecord, resource: LogHubConsumerGroup) -> di
 def is_annotated(resource: LogHubConsumerGroup) -> bool:
     """Whether the annotations record anything."""
     return any(name in resource.metadata.annotations for name in ANNOTATIONS)
+
+
+def is_attributed(resource: LogHubConsumerGroup) -> bool:
+    """Whether the annotations record on which object they were written."""
+    return ANNOTATION_UID in resource.metadata.annotations
 
 
 def read_record(resource: LogHubConsumerGroup) -> GroupRecord | None:
@@ -108,7 +117,7 @@ def _all_left_behind(resource: LogHubConsumerGroup) -> tuple[str, ...]:
 
 def _annotated_record(resource: LogHubConsumerGroup) -> GroupRecord | None:
     annotations, endpoint = resource.metadata.annotations, resource.spec.endpoint
-    if annotations.get(ANNOTATION_GROUP) != group_path(resource):
+    if annotations.get(ANNOTATION_GROUP) != group_path(resource) or not _is_about(resource):
         return None
     if hosts.log_service(annotations.get(ANNOTATION_ENDPOINT, "")) != hosts.log_service(endpoint):
         return None
@@ -122,6 +131,14 @@ def _annotated_record(resource: LogHubConsumerGroup) -> GroupRecord | None:
             return GroupRecord("Refused", last)
         case _:
             return None
+
+
+def _is_about(resource: LogHubConsumerGroup) -> bool:
+    """Whether the annotations were written on this object. Earlier releases did not say so; then its status
+    does, which a copy does not have.
+    """
+    uid = resource.metadata.annotations.get(ANNOTATION_UID)
+    return stored_ownership(resource) is not None if uid is None else uid == resource.metadata.uid
 
 
 def stored_ownership(resource: LogHubConsumerGroup) -> OwnershipStatus | None:

@@ -65,7 +65,9 @@ class ReadyReason(StrEnum):
     operator cannot carry out, stored under the schema of another release; correct it, or run that release.
     Until then its workers stay as they are. Fields that this release does not know are ignored. FORBIDDEN:
     the operator lacks RBAC permission to read something it needs, for example pods. Nothing changes until it
-    is granted. The message contains the API server's error.
+    is granted. The message contains the API server's error. INTERNAL_ERROR: a fault of the operator; the
+    message names its type. Nothing changes until it is gone; the operator tries again every 30 s, and ends a
+    deletion when its bound has passed. Its log has the place: report it.
     """
 
     RUNNING = "Running"
@@ -77,16 +79,18 @@ class ReadyReason(StrEnum):
     RECONCILE_ERROR = "ReconcileError"
     INVALID_SPEC = "InvalidSpec"
     FORBIDDEN = "Forbidden"
+    INTERNAL_ERROR = "InternalError"
 
 
 class UnseenReason(StrEnum):
     """The operator did not check. TERMINATING: the object is being deleted, and this condition plays no part
     in that. INVALID_SPEC: the spec cannot be parsed, see Ready. FORBIDDEN: the operator lacks a permission,
-    see Ready."""
+    see Ready. INTERNAL_ERROR: a fault of the operator, see Ready."""
 
     TERMINATING = "Terminating"
     INVALID_SPEC = "InvalidSpec"
     FORBIDDEN = "Forbidden"
+    INTERNAL_ERROR = "InternalError"
 
 
 class GroupReason(StrEnum):
@@ -140,12 +144,13 @@ class StalledReason(StrEnum):
 
     PROGRESSING: the group is ready, or came closer to it within spec.worker.progressDeadlineSeconds.
     PROGRESS_DEADLINE_EXCEEDED: it did not; the message names the worker that a rollout waits for, or what
-    else keeps the group from being ready. INVALID_SPEC, FORBIDDEN: see Ready."""
+    else keeps the group from being ready. INVALID_SPEC, FORBIDDEN, INTERNAL_ERROR: see Ready."""
 
     PROGRESSING = "Progressing"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     INVALID_SPEC = "InvalidSpec"
     FORBIDDEN = "Forbidden"
+    INTERNAL_ERROR = "InternalError"
 
 
 class DegradedReason(StrEnum):
@@ -167,7 +172,7 @@ class DegradedReason(StrEnum):
     reverting the operator's changes, so the operator backs off, up to five minutes. DriftCorrected events
     list the fields. Remove the other writer, or change the spec; a changed spec is applied at once.
     PROGRESS_DEADLINE_EXCEEDED: the group is not ready and makes no progress, see Stalled. INVALID_SPEC,
-    FORBIDDEN: see Ready.
+    FORBIDDEN, INTERNAL_ERROR: see Ready.
     """
 
     AS_EXPECTED = "AsExpected"
@@ -184,6 +189,7 @@ class DegradedReason(StrEnum):
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     INVALID_SPEC = "InvalidSpec"
     FORBIDDEN = "Forbidden"
+    INTERNAL_ERROR = "InternalError"
 
 
 class RebalancingReason(StrEnum):

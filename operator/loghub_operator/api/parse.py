@@ -22,6 +22,7 @@ from loghub_operator.api.validation import RULE_ERROR, Immutable
 # The fields of a spec that a deletion needs: which group, with which key, and what happens to it.
 _NAMES_OF_GROUP = ("endpoint", "project", "logstore", "consumerGroup", "credentialsSecret", "deletionPolicy")
 _TIMING = ("timeoutSeconds", "heartbeatIntervalSeconds")
+LONGEST_VALUE = 200  # characters of a value in a message
 _NEVER_RUN = {"sql": "SELECT * FROM logs", "sink": {"console": {}}}
 
 
@@ -111,7 +112,10 @@ def _readable(remaining: dict[str, Any]) -> Status:
         except ValidationError as error:
             remaining = copy.deepcopy(remaining)
             # From the last one on, so that removing an item of a list does not move those to come.
-            for path in sorted({_unreadable(detail) for detail in error.errors()}, key=_order, reverse=True):
+            unreadable = {_unreadable(detail) for detail in error.errors()}
+            if () in unreadable:  # nested too deeply
+                return Status()
+            for path in sorted(unreadable, key=_order, reverse=True):
                 _remove(remaining, path)
 
 
@@ -141,9 +145,15 @@ def _problems(detail: ErrorDetails) -> tuple[Problem, ...]:
         case kind if kind == RULE_ERROR:
             failed = detail["ctx"]["failed"]
             return tuple(Problem(f"{path}.{field}" if field else path, text) for field, text in failed)
+        case "json_invalid":  # it was written as JSON just now, so only its depth can be wrong
+            return (Problem("spec.worker.podTemplate", "nested too deeply; at most 190 levels are read"),)
         case _:
             given = json.dumps(detail["input"], default=str)
-            return (Problem(path, f"Invalid value: {given}: {detail['msg']}"),)
+            return (Problem(path, f"Invalid value: {_shortened(given)}: {detail['msg']}"),)
+
+
+def _shortened(given: str) -> str:
+    return given if len(given) <= LONGEST_VALUE else f"{given[:LONGEST_VALUE]} (and more)"
 
 
 def _joined(problems: Iterable[Problem]) -> Iterator[Problem]:

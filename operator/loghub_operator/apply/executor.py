@@ -106,8 +106,7 @@ class Executor:
                 # If the operator was killed during RemoveWorkers, the objects that it deletes last still
                 # exist, and an observation does not report them.
                 await self._remove_workers(resource)
-                await self._release(resource)
-                self._log_service.forget(resource)
+                await self.release(resource)
             case actions.EnsureProjectService(project):
                 await self._ensure_project_address(project)
             case actions.CreateGroup():
@@ -156,10 +155,11 @@ class Executor:
                 document["status"] = smaller
         return await self._kube.apply(document, subresource="status")
 
-    async def _release(self, resource: LogHubConsumerGroup) -> None:
+    async def release(self, resource: LogHubConsumerGroup) -> None:
         """Removes our finalizer by a patch, whichever client wrote it; an apply would leave a finalizer that
         was restored from a backup."""
         metadata = resource.metadata
+        self._log_service.forget(resource)
         existing = await self._kube.get(CONSUMER_GROUP, metadata.namespace, metadata.name)
         if existing is None or existing["metadata"]["uid"] != metadata.uid:
             return

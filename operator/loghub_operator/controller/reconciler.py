@@ -28,7 +28,8 @@ from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import ObservedState, Peer, ServiceErrorReason, Unavailable
 from loghub_operator.model.plan import Plan
 from loghub_operator.observe.observer import Observer
-from loghub_operator.plan.invalid_resource import plan_unread, without_spec
+from loghub_operator.plan.deletion import DELETE_BOUND_S, bound_s, remembered, waited_s
+from loghub_operator.plan.invalid_resource import given_up, plan_failed, plan_unread, without_spec
 from loghub_operator.plan.round import finish, plan_round
 from loghub_operator.plan.status.builder import unseen_status
 from loghub_operator.plan.status.failure import error_message
@@ -51,6 +52,7 @@ class _GroupState:
     unchanged: int = 0  # reconciles in a row without an action or a new status
     answered: bool | None = None  # by the log service; None: not asked in this reconcile
     owner: Peer | None = None  # another object that owns the group
+    deletion_bound_s: float = DELETE_BOUND_S  # of the spec as it was when it could be read last
 
 
 class Reconciler:
@@ -107,33 +109,60 @@ class Reconciler:
 
     async def _result(self, key: Key, group: _GroupState) -> tuple[str, float | None]:
         """How it went, and seconds until the next reconcile; None: the object no longer exists."""
+        document: Document | None = None
         try:
-            after_s = await self._reconcile(key, group)
+            document = await self._kube.get(CONSUMER_GROUP, key.namespace, key.name)
+            if document is None:
+                self._listener.deleted(key.namespace, key.name)
+                return "success", None
+            after_s = await self._reconcile(key, document, group)
         except (KubeError, LogHubException, ActionRefused) as error:
             group.failures += 1
             self._listener.unobserved(key.namespace, key.name, ())
             log.warning("reconcile failed", namespace=key.namespace, name=key.name, error=str(error))
+            await self._after_failure(document, error, group)
             return "error", min(LONGEST_BACKOFF_S, SOON_S * 2.0 ** min(group.failures, 10))
-        except Exception:
+        except Exception as error:
             # A fault of ours in one group must not end its task for good, nor the others.
             group.failures += 1
-            self._listener.unobserved(key.namespace, key.name, ())
             log.exception("reconcile panicked", namespace=key.namespace, name=key.name)
+            await self._after_failure(document, error, group, fault=True)
             return "panic", LONGEST_BACKOFF_S
         group.failures = 0
         return "success", after_s
 
-    async def _reconcile(self, key: Key, group: _GroupState) -> float | None:
-        document = await self._kube.get(CONSUMER_GROUP, key.namespace, key.name)
+    async def _after_failure(
+        self, document: Document | None, error: Exception, group: _GroupState, *, fault: bool = False
+    ) -> None:
+        """Reports a fault of ours, and ends a deletion that could not be carried out within its bound. This
+        must not raise, or the task of the group would end."""
         if document is None:
-            self._listener.deleted(key.namespace, key.name)
-            return None
+            return
+        try:
+            resource, now = without_spec(document), self._clock.unix_s()
+            if fault:
+                planned = plan_failed(resource, error, now)
+                metadata = resource.metadata
+                self._listener.unobserved(metadata.namespace, metadata.name, planned.status.conditions)
+                await self._report(resource, planned.status, group)
+                await self._carry_out(resource, planned.actions, None)
+            if resource.metadata.deletion_timestamp is None:
+                return
+            group.memory = remembered(group.memory, now)
+            if waited_s(resource.metadata, group.memory, now) > group.deletion_bound_s:
+                await self._carry_out(resource, (given_up(error),), None)
+                await self._executor.release(resource)
+        except Exception:
+            log.exception("failure not reported", name=str(document.get("metadata", {}).get("name")))
+
+    async def _reconcile(self, key: Key, document: Document, group: _GroupState) -> float | None:
         try:
             resource = _parsed(document)
         except InvalidResourceError as error:
             log.error("object not understood", namespace=key.namespace, name=key.name, error=str(error))
             await self._unread(without_spec(document), error, group)
             return LONGEST_BACKOFF_S
+        group.deletion_bound_s = bound_s(resource)
         observed = await self._observe(resource, group)
         this = plan_round(resource, observed, group.memory, self._clock.unix_s())
         planned, failure = this.plan, None

@@ -222,7 +222,7 @@ class ObservedState:
 
     at_unix_s: float
     placement: Placement
-    worker_spec: WorkerSpec
+    worker_spec: WorkerSpec | None  # None: the object is being deleted, so nothing is applied
     service: LogServiceObserved
     worker_set: ObservedStatefulSet | None  # None: never applied, or removed
     workers: tuple[WorkerObserved, ...] = ()  # by ordinal

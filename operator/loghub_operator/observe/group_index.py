@@ -11,12 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import structlog
+
 from loghub.wire import hosts
 from loghub_operator.api.labels import FINALIZER
 from loghub_operator.api.v1alpha1 import EMBEDDED, LogHubConsumerGroup
 from loghub_operator.clients.kube import CONSUMER_GROUP, FORBIDDEN, Kube, KubeError
 from loghub_operator.model.observed import Peer
 from loghub_operator.settings import Settings
+
+log = structlog.get_logger()
 
 Name = tuple[str, str]  # namespace and name of an object
 Incarnation = tuple[str, str, str]  # namespace, name and UID of an object
@@ -84,7 +88,7 @@ class GroupIndex:
         before = self._claims.get(name)
         if before is not None and before.is_newer_than(metadata):
             return ()
-        claim = self._claim(document, before)
+        claim = self._claim_or_none(document, before)
         if claim == before:
             return ()
         affected = self._remove_claim(name)
@@ -129,6 +133,14 @@ class GroupIndex:
         own = metadata.namespace, metadata.name
         return tuple(sorted((peer for name, peer in others if name != own), key=lambda one: one.rank))
 
+    def _claim_or_none(self, document: Mapping[str, Any], before: _Claim | None) -> _Claim | None:
+        """A fault that one object brings out is reported when it is reconciled; the others are listed."""
+        try:
+            return self._claim(document, before)
+        except Exception:
+            log.exception("object not indexed", name=document["metadata"]["name"])
+            return None
+
     def _claim(self, document: Mapping[str, Any], before: _Claim | None) -> _Claim | None:
         metadata = document["metadata"]
         group, uid = self._group(document.get("spec") or {}, metadata["name"]), metadata.get("uid", "")
@@ -142,9 +154,10 @@ class GroupIndex:
     def _group(self, spec: Mapping[str, Any], name: str) -> Group | None:
         try:
             group = spec.get("consumerGroup") or name
-            return self._endpoint(spec.get("endpoint", EMBEDDED)), spec["project"], spec["logstore"], group
-        except (KeyError, AttributeError):
+            found = self._endpoint(spec.get("endpoint", EMBEDDED)), spec["project"], spec["logstore"], group
+        except (KeyError, AttributeError, TypeError, ValueError):
             return None
+        return found if all(isinstance(part, str) for part in found) else None
 
     def _endpoint(self, given: str) -> str:
         """Normalizes the endpoint, so that different spellings of a URL identify the same log service."""

@@ -12,7 +12,7 @@ from loghub.client.port import Credentials
 from loghub.clock import Clock
 from loghub.domain.state_inference import WorkerReport
 from loghub.worker_contract import WorkerReason, WorkerStatus
-from loghub_operator.api.adoption import is_annotated, read_record
+from loghub_operator.api.adoption import is_attributed, read_record
 from loghub_operator.api.fields import MAX_REPLICAS
 from loghub_operator.api.labels import ANNOTATION_REVISION, FINALIZER, worker_selector
 from loghub_operator.api.v1alpha1 import EMBEDDED, LogHubConsumerGroup
@@ -70,8 +70,14 @@ class Observer:
         self._clock = clock
 
     async def observe(self, resource: LogHubConsumerGroup) -> ObservedState:
-        """Makes one observation. Raises `KubeError`; an error of the log service is part of the result."""
-        placement = replace(placement_of(resource, self._settings), code=await self._code(resource))
+        """Makes one observation. Raises `KubeError`; an error of the log service is part of the result. A
+        deletion applies nothing, so it does not depend on what would be applied."""
+        ending = resource.metadata.deletion_timestamp is not None
+        placement = placement_of(resource, self._settings)
+        if ending:
+            placement = replace(placement, needs_project_address=False)
+        else:
+            placement = replace(placement, code=await self._code(resource))
         pods, existing, without_service, credentials = await asyncio.gather(
             self._pods(resource),
             self._stateful_set(resource),
@@ -92,17 +98,18 @@ class Observer:
         service = await self._log_service.observe(resource, client, reports)
         recorded = read_record(resource)
         last_initial = last_initial_shard(recorded, service)
-        config = worker_config(resource, placement, last_initial_shard=last_initial)
-        desired = worker_spec(
-            resource, config, image=self._settings.worker_image, defaults=self._settings.worker_defaults
-        )
-        reset = await self._log_service.observe_reset(
-            resource,
-            client,
-            service,
-            lambda: self._stored_checkpoints(resource),
-            has_workers=bool(workers),
-            last_initial_shard=last_initial,
+        desired = None if ending else self._desired(resource, placement, last_initial)
+        reset = (
+            None
+            if ending
+            else await self._log_service.observe_reset(
+                resource,
+                client,
+                service,
+                lambda: self._stored_checkpoints(resource),
+                has_workers=bool(workers),
+                last_initial_shard=last_initial,
+            )
         )
         statuses = await reading
         unaddressed = await self._unaddressed(resource, without_service, service, credentials)
@@ -117,7 +124,7 @@ class Observer:
             unaddressed=unaddressed,
             has_finalizer=FINALIZER in resource.metadata.finalizers,
             group_record=recorded,
-            record_annotated=is_annotated(resource),
+            record_annotated=is_attributed(resource),
             last_initial_shard=last_initial,
             peers=self._group_index.peers_of(resource),
             reset=reset,
@@ -145,14 +152,23 @@ class Observer:
             return None
         return existing
 
-    async def _worker_set(self, existing: Document, desired: WorkerSpec) -> ObservedStatefulSet:
+    def _desired(
+        self, resource: LogHubConsumerGroup, placement: Placement, last_initial_shard: int | None
+    ) -> WorkerSpec:
+        settings = self._settings
+        config = worker_config(resource, placement, last_initial_shard=last_initial_shard)
+        return worker_spec(resource, config, image=settings.worker_image, defaults=settings.worker_defaults)
+
+    async def _worker_set(self, existing: Document, desired: WorkerSpec | None) -> ObservedStatefulSet:
         annotations = existing["metadata"].get("annotations") or {}
         revision = Revision.parse(annotations.get(ANNOTATION_REVISION, ""))
         return ObservedStatefulSet(
             replicas=_replicas(existing),
             revision=revision,
             observed=is_observed(existing),
-            drift=await self._drift.drift(desired, existing) if revision == desired.revision else (),
+            drift=await self._drift.drift(desired, existing)
+            if desired and revision == desired.revision
+            else (),
         )
 
     async def _stored_checkpoints(self, resource: LogHubConsumerGroup) -> StoredCheckpoints:

@@ -10,6 +10,7 @@ import re
 
 from loghub_operator.api.adoption import is_recorded_elsewhere
 from loghub_operator.api.v1alpha1 import Adoption, LogHubConsumerGroup
+from loghub_operator.model.memory import Stillness
 from loghub_operator.model.observed import Available, ObservedState
 from loghub_operator.plan.listing import listed
 
@@ -42,7 +43,7 @@ def consumers_without_pods(resource: LogHubConsumerGroup, observed: ObservedStat
     is one until the group's timeout; one that stays is a worker of an object of the same name.
 
     An endpoint without extensions does not say who is live, and the object's workers saved checkpoints just
-    now: there consumers with the name of a worker do not count.
+    now: there consumers with the name of a worker count only if their checkpoints still move (`still_since`).
     """
     service = observed.service
     if not isinstance(service, Available) or service.group is None:
@@ -50,6 +51,24 @@ def consumers_without_pods(resource: LogHubConsumerGroup, observed: ObservedStat
     existing = {worker.name for worker in observed.workers}
     live = tuple(name for name in _consumers(service, observed.at_unix_s) if name not in existing)
     return live if service.consumers is not None else _without_own_names(resource, live)
+
+
+def still_since(observed: ObservedState, now: float) -> Stillness | None:
+    """Since when the checkpoints rest, seen from now on or as the previous reconcile remembers; None if the
+    endpoint lists its consumers, or does not answer. Call it once no worker exists.
+    """
+    service, before = observed.service, observed.memory.stillness
+    if not isinstance(service, Available) or service.consumers is not None:
+        return before
+    seen = tuple((one.shard, one.checkpoint, one.checkpoint_unix_s) for one in service.shards)
+    if before is None:
+        return Stillness(since_unix_s=now, checkpoints=seen)
+    moved = set(seen) - set(before.checkpoints)
+    if not moved:
+        return before
+    numbers = {shard for shard, _, _ in moved}
+    names = {one.checkpoint_consumer or "unnamed" for one in service.shards if one.shard in numbers}
+    return Stillness(since_unix_s=now, checkpoints=seen, moved_by=tuple(sorted(names)))
 
 
 def _without_own_names(resource: LogHubConsumerGroup, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -2,16 +2,16 @@
 
 The workers are asked to drain, and the operator waits until they have left, within a bound; if the log
 service is unavailable it stops them at once, because they could not leave. Under Retain the object is then
-released. Under Delete the operator tries to delete the group until `_bounds` has passed since the deletion
-was requested; then it releases the object, and an event reports what remains. The same holds for a worker
+released. Under Delete the operator tries to delete the group until `bound_s` has passed since it saw the
+deletion; then it releases the object, and an event reports what remains. The same holds for a worker
 that does not terminate, for example on a lost node. Every wait is bounded, so a deletion never hangs forever.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loghub_operator.api.labels import ANNOTATION_DELETE_ADOPTED
-from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup, Metadata
 from loghub_operator.model.actions import (
     GROUP_ORPHANED,
     Action,
@@ -21,6 +21,7 @@ from loghub_operator.model.actions import (
     RemoveFinalizer,
     RemoveWorkers,
 )
+from loghub_operator.model.memory import NO_MEMORY, Memory, Stillness
 from loghub_operator.model.observed import (
     Available,
     ObservedState,
@@ -29,7 +30,7 @@ from loghub_operator.model.observed import (
     WorkerObserved,
 )
 from loghub_operator.model.plan import Plan
-from loghub_operator.plan.adoption import consumers_without_pods
+from loghub_operator.plan.adoption import RECENT_S, consumers_without_pods, still_since
 from loghub_operator.plan.listing import listed
 from loghub_operator.plan.ownership import named, remaining_claimants
 from loghub_operator.plan.scaling_steps import has_left, must_be_asked, pending_replacements, waited_enough
@@ -37,12 +38,16 @@ from loghub_operator.plan.status.builder import deleting_status
 from loghub_operator.resources.worker_config import drain_timeout_s
 
 DELETE_BOUND_S = 300.0
+# The API server's clock, from which the time of the request is, may be behind ours by this. With more than 15
+# minutes, SLS refuses every signature.
+CLOCK_AHEAD_S = 900.0
+STILL_S = 90.0  # clients of SLS save a checkpoint every minute while they consume
 _DELETED_WITH_IT = (ServiceErrorReason.PROJECT_NOT_FOUND, ServiceErrorReason.LOGSTORE_NOT_FOUND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bounds:
-    """Which bounds have passed since the deletion was requested."""
+    """Which bounds have passed since the deletion was seen."""
 
     leaving: bool  # stop the workers, even those that have not left
     ending: bool  # stop waiting for workers that have not terminated
@@ -51,28 +56,51 @@ class _Bounds:
 
 def plan_deletion(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
     """The next step towards releasing the object."""
-    over = _bounds(resource, now)
+    memory = remembered(observed.memory, now)
+    over = _bounds(resource, waited_s(resource.metadata, memory, now))
+    stillness = None
     if observed.worker_set is not None:
         actions, waiting_for = _stop_workers(resource, observed, over, now)
     elif observed.workers and not over.ending:
         actions, waiting_for = [], f"waiting for {_names(observed.workers)} to terminate"
     else:
-        actions, waiting_for = _end(resource, observed, over)
+        stillness = still_since(observed, now)
+        actions, waiting_for = _end(resource, observed, over, _unrest(observed, stillness, now))
     fate = _fate(resource, observed)
     status = deleting_status(resource, observed, waiting_for=waiting_for, fate=fate, now=now)
-    return Plan(tuple(actions), status)
+    known = Memory(deletion_seen_unix_s=memory.deletion_seen_unix_s, stillness=stillness)
+    return Plan(tuple(actions), status, memory=known)
 
 
-def _bounds(resource: LogHubConsumerGroup, now: float) -> _Bounds:
+def remembered(memory: Memory | None, now: float) -> Memory:
+    """The memory, with when the deletion was first seen."""
+    memory = memory or NO_MEMORY
+    return memory if memory.deletion_seen_unix_s is not None else replace(memory, deletion_seen_unix_s=now)
+
+
+def waited_s(metadata: Metadata, memory: Memory, now: float) -> float:
+    """For how long this operator has known of the deletion, by its own clock: the API server's, from which
+    the time of the request is, may be another. After many restarts it is what is sure by both.
+    """
+    seen, requested = memory.deletion_seen_unix_s, metadata.deleted_at_unix_s()
+    known_s = 0.0 if seen is None else now - seen
+    return known_s if requested is None else max(known_s, now - requested - CLOCK_AHEAD_S)
+
+
+def bound_s(resource: LogHubConsumerGroup) -> float:
+    """How long the whole deletion may take."""
+    return max(DELETE_BOUND_S, 4 * drain_timeout_s(resource))
+
+
+def _bounds(resource: LogHubConsumerGroup, since_s: float) -> _Bounds:
     """One drain may have started just before the deletion and another just after it; the grace period of the
     pods is shorter.
     """
-    deleted_at, leave_s = resource.metadata.deleted_at_unix_s(), drain_timeout_s(resource)
-    since_s = 0.0 if deleted_at is None else now - deleted_at
+    leave_s = drain_timeout_s(resource)
     return _Bounds(
         leaving=since_s > 2 * leave_s,
         ending=since_s > 3 * leave_s,
-        deleting=since_s > max(DELETE_BOUND_S, 4 * leave_s),
+        deleting=since_s > bound_s(resource),
     )
 
 
@@ -85,12 +113,12 @@ def _stop_workers(
 ) -> tuple[list[Action], str]:
     if isinstance(observed.service, Unavailable):
         return [RemoveWorkers()], "stopping the workers; the log service is unavailable"
-    bound_s = drain_timeout_s(resource)
+    leave_s = drain_timeout_s(resource)
     staying = [
         worker
         for worker in observed.workers
         if not (worker.drain_requested and has_left(worker, observed.service))
-        and not waited_enough(worker, bound_s=bound_s, now=now)
+        and not waited_enough(worker, bound_s=leave_s, now=now)
     ]
     names = [worker.name for worker in staying] + list(pending_replacements(resource, observed))
     if not names or over.leaving:
@@ -102,7 +130,25 @@ def _stop_workers(
     return drains, f"waiting for {listed(names)} to leave the group"
 
 
-def _end(resource: LogHubConsumerGroup, observed: ObservedState, over: _Bounds) -> tuple[list[Action], str]:
+def _unrest(observed: ObservedState, stillness: Stillness | None, now: float) -> str:
+    """Why it is not sure that nobody consumes, where the endpoint does not list consumers; "" if it is. A
+    consumer with the name of one of our workers may be that of a copy of the object in another cluster.
+    """
+    service = observed.service
+    if stillness is None or not isinstance(service, Available) or service.consumers is not None:
+        return ""
+    saved = (one.checkpoint_unix_s for one in service.shards)
+    if now - stillness.since_unix_s >= STILL_S or all(at is None or now - at > RECENT_S for at in saved):
+        return ""
+    if stillness.moved_by:
+        names = listed(stillness.moved_by)
+        return f"its checkpoints still move, saved by consumers that are not workers of this object: {names}"
+    return f"it was consumed a moment ago, and {STILL_S:.0f} s show whether its checkpoints still move"
+
+
+def _end(
+    resource: LogHubConsumerGroup, observed: ObservedState, over: _Bounds, unrest: str
+) -> tuple[list[Action], str]:
     """No worker set exists, and no worker either, or the operator no longer waits for them."""
     if not observed.has_finalizer:
         return [], "the operator is done; another finalizer holds the object"
@@ -119,10 +165,12 @@ def _end(resource: LogHubConsumerGroup, observed: ObservedState, over: _Bounds) 
     others = consumers_without_pods(resource, observed)
     if others:
         error = f"it has consumers that are not workers of this object: {listed(others)}"
+    elif unrest:
+        error = unrest
     if error and over.deleting:
         message = f"consumer group {resource.group} was not deleted: {error}"
         return [_warning(GROUP_ORPHANED, message), *release], message
-    if isinstance(service, Available) and not others:
+    if isinstance(service, Available) and not others and not unrest:
         return [DeleteGroup(), *release], "deleting the consumer group"
     hint = "set deletionPolicy: Retain to delete this object without it"
     if others:

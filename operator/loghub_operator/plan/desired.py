@@ -42,7 +42,7 @@ def desired_state(resource: LogHubConsumerGroup, observed: ObservedState) -> Des
     foreign = foreign_consumers(resource, observed)
     refusal = adoption_refusal(resource, observed, foreign)
     return Desired(
-        workers=observed.worker_spec,
+        workers=desired_spec(observed),
         group=group,
         group_now=_group_now(group, observed),
         owner=owner,
@@ -50,6 +50,12 @@ def desired_state(resource: LogHubConsumerGroup, observed: ObservedState) -> Des
         foreign=foreign,
         suspension=suspension_of(resource, observed, owner, refusal),
     )
+
+
+def desired_spec(observed: ObservedState) -> WorkerSpec:
+    """What the workers should run with."""
+    assert observed.worker_spec is not None  # the deletion of the object is planned elsewhere
+    return observed.worker_spec
 
 
 def _group_now(group: GroupSettings, observed: ObservedState) -> GroupSettings:
@@ -60,7 +66,7 @@ def _group_now(group: GroupSettings, observed: ObservedState) -> GroupSettings:
     existing = observed.service.group if isinstance(observed.service, Available) else None
     if existing is None or group.timeout_s >= existing.timeout_s:
         return group
-    settings = observed.worker_spec.revision.settings
+    settings = desired_spec(observed).revision.settings
     if all(worker.revision.settings == settings for worker in observed.workers):
         return group
     return GroupSettings(timeout_s=existing.timeout_s, order=group.order)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import ObservedState, WorkerObserved
+from loghub_operator.plan.desired import desired_spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,7 @@ class Rollout:
 
 def rollout_of(resource: LogHubConsumerGroup, observed: ObservedState, *, run: int) -> Rollout:
     """How far it is, if ``run`` workers should run."""
-    desired, existing = observed.worker_spec.revision, observed.worker_set
+    desired, existing = desired_spec(observed).revision, observed.worker_set
     applied = existing is not None and existing.revision.same_workers(desired)
     updated = tuple(one for one in observed.workers if applied and one.revision.same_workers(desired))
     current = frozenset(one.ordinal for one in updated if one.ready and one.ordinal < run)

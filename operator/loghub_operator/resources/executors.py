@@ -26,14 +26,13 @@ _EPHEMERAL = "ephemeral-storage"
 
 def executor_pod(template: Document, container: str) -> Document:
     """The pod of an executor, from the pod template of the workers and the name of their container. Spark
-    adds name, memory, CPU and how to reach the worker. What is invalid stays for the API server to refuse."""
-    spec = template["spec"]
-    if not isinstance(spec, dict):
-        return {"spec": spec}
-    ours = next(one for one in spec["containers"] if isinstance(one, dict) and one.get("name") == container)
+    adds name, memory, CPU and how to reach the worker. The template may be any JSON: what is invalid is left
+    out here, and the API server refuses the worker's own pod for it."""
+    spec = _map(template.get("spec"))
+    ours = next((one for one in _items(spec.get("containers")) if one.get("name") == container), {})
     executor = _container(ours)
     before = [_with_scratch(one) for one in _items(spec.get("initContainers"))]
-    mounted = {mount.get("name") for one in (executor, *before) for mount in one["volumeMounts"]}
+    mounted = [mount.get("name") for one in (executor, *before) for mount in one["volumeMounts"]]
     volumes = [_renamed(one) for one in _items(spec.get("volumes"))]
     return {
         "apiVersion": "v1",
@@ -50,18 +49,17 @@ def executor_pod(template: Document, container: str) -> Document:
 
 
 def _metadata(template: Document) -> Document:
-    given = template["metadata"] if isinstance(template["metadata"], dict) else {}
+    given = _map(template.get("metadata"))
     annotations = {
-        key: value for key, value in (given.get("annotations") or {}).items() if "loghub.dev/" not in key
+        key: value for key, value in _map(given.get("annotations")).items() if "loghub.dev/" not in key
     }
-    return {"labels": {**given.get("labels", {}), LABEL_NAME: EXECUTOR}, "annotations": annotations}
+    return {"labels": {**_map(given.get("labels")), LABEL_NAME: EXECUTOR}, "annotations": annotations}
 
 
 def _container(ours: Document) -> Document:
     result = {key: ours[key] for key in _CONTAINER_FIELDS if key in ours}
     mounts = [one for one in _items(ours.get("volumeMounts")) if one.get("name") not in _OF_WORKERS]
-    scratch = next((one["mountPath"] for one in mounts if one.get("name") == _SCRATCH), None)
-    resources = ours.get("resources") or {}
+    scratch = next((one.get("mountPath") for one in mounts if one.get("name") == _SCRATCH), None)
     result |= {
         "name": CONTAINER,
         "env": [
@@ -71,7 +69,7 @@ def _container(ours: Document) -> Document:
         ],
         "resources": {
             kind: {_EPHEMERAL: amounts[_EPHEMERAL]}
-            for kind, amounts in resources.items()
+            for kind, amounts in _map(ours.get("resources")).items()
             if isinstance(amounts, dict) and _EPHEMERAL in amounts
         },
         "volumeMounts": mounts,
@@ -88,6 +86,10 @@ def _with_scratch(container: Document) -> Document:
 def _renamed(one: Document) -> Document:
     """A volume or a mount, where Spark recognizes the volume for its scratch files by the name."""
     return {**one, "name": SCRATCH_VOLUME} if one.get("name") == _SCRATCH else one
+
+
+def _map(value: Any) -> Document:
+    return value if isinstance(value, dict) else {}
 
 
 def _items(value: Any) -> list[Document]:

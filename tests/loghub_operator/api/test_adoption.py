@@ -2,7 +2,7 @@
 
 import pytest
 
-from loghub_operator.api.adoption import GroupRecord, read_record, record_annotations
+from loghub_operator.api.adoption import ANNOTATION_UID, GroupRecord, read_record, record_annotations
 from tests.loghub_operator.support.examples import resource
 
 SLS = "https://cn-hangzhou.log.aliyuncs.com"
@@ -44,6 +44,20 @@ def test_annotations_copied_onto_an_object_of_another_group_record_no_origin(fie
 
 def test_a_copy_under_another_name_refers_to_another_group() -> None:
     assert read_record(resource(name="other", annotations=marked())) is None
+
+
+def test_a_restored_object_is_a_stranger_to_the_group() -> None:
+    """In another cluster, or after it was deleted: the one that made the group may still consume it."""
+    mine = resource(uid="uid-1")
+    kept = record_annotations(CREATED, mine)
+    assert read_record(resource(uid="uid-1", annotations=kept)) == CREATED
+    assert read_record(resource(uid="uid-2", annotations=kept)) is None
+    old = {name: value for name, value in kept.items() if name != ANNOTATION_UID}
+    status = {"ownership": {"uid": "uid-1", "endpoint": "embedded", "group": "demo/access/access"}}
+    # An earlier release did not name it.
+    assert read_record(resource(uid="uid-1", annotations=old, status=status)) == CREATED
+    assert read_record(resource(uid="uid-2", annotations=old, status=status)) is None
+    assert read_record(resource(uid="uid-1", annotations=old)) is None
 
 
 @pytest.mark.parametrize("value", ["", "created", "Other"])

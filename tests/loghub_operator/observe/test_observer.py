@@ -11,8 +11,9 @@ import pytest
 from loghub.client.port import Credentials, LogHub
 from loghub.clock import SystemClock
 from loghub.worker_contract import WorkerStatus
+from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.api.fields import MAX_REPLICAS
-from loghub_operator.clients.kube import SECRET, SERVICE, STATEFUL_SET, Kind, KubeError
+from loghub_operator.clients.kube import CONFIG_MAP, SECRET, SERVICE, STATEFUL_SET, Kind, KubeError
 from loghub_operator.clients.log_service_pool import LogServicePool
 from loghub_operator.model.observed import ObservedState, ServiceErrorReason, UnaddressedProject
 from loghub_operator.resources import project_service
@@ -58,6 +59,7 @@ def observe(
     *objects: tuple[Kind, str, str, Document],
     endpoint: str = "http://127.0.0.1:1",
     refused: Mapping[Kind, KubeError] = NOTHING_REFUSED,
+    given: LogHubConsumerGroup | None = None,
 ) -> ObservedState:
     requested: list[Credentials] = []
     server = MemoryServer()
@@ -74,7 +76,7 @@ def observe(
         settings = Settings(embedded_endpoint=endpoint)
         observer, _ = observer_and_executor(kube, pool, settings=settings, clock=SystemClock())
         try:
-            return await observer.observe(resource())
+            return await observer.observe(given or resource())
         finally:
             pool.close()
 
@@ -88,6 +90,22 @@ def test_with_service_and_secret_the_shards_are_observed() -> None:
     assert len(available(observed.service).shards) == 1
     # A key made from a file has a line's end, which is none of the key.
     assert observe.requested == [Credentials(access_key_id="id", access_key_secret="secret")]  # type: ignore[attr-defined]
+
+
+def test_a_deletion_does_not_depend_on_what_would_be_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor on the right to read it: code, addresses of projects, a reset."""
+
+    def faulty(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("loghub_operator.observe.observer.worker_spec", faulty)
+    code = {"sql": None, "python": {"function": "a:b", "configMap": {"name": "code"}}}
+    spec = {"pipeline": code, "resetCheckpoints": {"to": "ConfigMap", "configMapName": "c", "nonce": "n"}}
+    ending = resource(spec, deletionTimestamp="2026-09-21T14:13:20Z")
+    refused = {CONFIG_MAP: FORBIDDEN, SERVICE: FORBIDDEN}
+    observed = observe(secret(**KEYS), given=ending, refused=refused)
+    assert (observed.worker_spec, observed.reset, observed.unaddressed) == (None, None, ())
+    assert len(available(observed.service).shards) == 1
 
 
 @pytest.mark.parametrize(

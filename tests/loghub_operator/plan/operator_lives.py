@@ -18,7 +18,7 @@ from dataclasses import replace
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.errors import EndpointUnreachable, LogHubException
 from loghub_operator.api import LogHubConsumerGroup
-from loghub_operator.api.adoption import GroupRecord, is_annotated, read_record, record_annotations
+from loghub_operator.api.adoption import GroupRecord, is_attributed, read_record, record_annotations
 from loghub_operator.api.labels import FINALIZER
 from loghub_operator.logservice.group_changes import GroupExists
 from loghub_operator.logservice.initial_shards import last_initial_shard
@@ -85,7 +85,7 @@ class Lives(World):
             ),
             has_finalizer=FINALIZER in group.metadata.finalizers,
             group_record=recorded,
-            record_annotated=is_annotated(group),
+            record_annotated=is_attributed(group),
             last_initial_shard=last_initial_shard(recorded, service),
             peers=cluster.index.peers_of(group),
             reset=self.observe_reset(stored, group, service),

@@ -195,7 +195,7 @@ def test_the_status_of_another_object_or_group_says_nothing(other: dict[str, Any
 
 
 def test_an_annotation_goes_before_the_status() -> None:
-    adopted = record_annotations(GroupRecord("Adopted", 1), resource())
+    adopted = record_annotations(GroupRecord("Adopted", 1), resource(uid="uid-1"))
     assert read_record(resource(status=with_status(), uid="uid-1", annotations=adopted)) == GroupRecord(
         "Adopted", 1
     )

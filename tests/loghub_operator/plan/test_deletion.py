@@ -5,10 +5,12 @@ import dataclasses
 import pytest
 
 from loghub_operator.api.adoption import GroupRecord
-from loghub_operator.model.actions import Action, DeleteGroup, EmitEvent, RemoveFinalizer
+from loghub_operator.model.actions import Action, DeleteGroup, DrainWorker, EmitEvent, RemoveFinalizer
 from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import Available, ObservedState
-from loghub_operator.plan.deletion import DELETE_BOUND_S, plan_deletion
+from loghub_operator.plan.adoption import RECENT_S
+from loghub_operator.plan.deletion import DELETE_BOUND_S, STILL_S, plan_deletion
+from tests.loghub_operator.support.availability import available
 from tests.loghub_operator.support.golden import EPOCH, FOLDER, Step, steps
 
 REFUSAL = "Unauthorized: DeleteConsumerGroup is not allowed"
@@ -22,7 +24,10 @@ def _deleting() -> Step:
 
 def _refused(observed: ObservedState) -> ObservedState:
     """The previous reconcile could not carry out its actions."""
-    return dataclasses.replace(observed, memory=Memory(last_error=REFUSAL, service_error=REFUSAL))
+    return dataclasses.replace(
+        observed,
+        memory=Memory(last_error=REFUSAL, service_error=REFUSAL, deletion_seen_unix_s=EPOCH),
+    )
 
 
 def _kinds(actions: tuple[Action, ...]) -> list[type]:
@@ -44,6 +49,17 @@ def test_a_deletion_rejected_beyond_the_bound_releases_the_object() -> None:
     assert (reported.type, reported.reason) == ("Warning", "ConsumerGroupOrphaned")
     assert REFUSAL in reported.message
     assert isinstance(released, RemoveFinalizer)
+
+
+def test_the_clock_of_the_api_server_shortens_no_deletion() -> None:
+    """Ours is four minutes ahead: the workers leave, and the group is deleted, as at any other time."""
+    story = steps(FOLDER / "delete-with-group.yaml")
+    for step in story:
+        ahead = dataclasses.replace(step.observed, memory=Memory())
+        planned = plan_deletion(step.resource, ahead, step.now + 240.0)
+        assert planned.memory.deletion_seen_unix_s == step.now + 240.0
+        if ahead.workers and ahead.worker_set is not None and not ahead.workers[0].drain_requested:
+            assert {DrainWorker} == set(_kinds(planned.actions))
 
 
 def test_a_deletion_first_observed_beyond_the_bound_is_tried() -> None:
@@ -77,6 +93,7 @@ def _used(observed: ObservedState, consumer: str, *, listed: bool) -> ObservedSt
     )
     return dataclasses.replace(
         observed,
+        memory=Memory(deletion_seen_unix_s=EPOCH),
         service=dataclasses.replace(
             service, consumers=(consumer,) if listed else None, shards=(saved, *rest)
         ),
@@ -102,7 +119,47 @@ def test_a_group_that_others_consume_is_not_deleted(consumer: str, listed: bool)
     assert isinstance(released, RemoveFinalizer)
 
 
-def test_on_the_real_sls_the_last_checkpoints_of_its_own_workers_delay_no_deletion() -> None:
-    step = _deleting()
-    planned = plan_deletion(step.resource, _used(step.observed, "access-0", listed=False), EPOCH + 1.0)
-    assert _kinds(planned.actions) == [DeleteGroup, RemoveFinalizer]
+def _looked_at_every_8_s(saves_until_s: float, *, age_s: float = 1.0) -> list[tuple[float, Action]]:
+    """The actions of a deletion at the real SLS, where a consumer named like a worker saves a checkpoint each
+    minute until then; the last one before was ``age_s`` old."""
+    step, memory = _deleting(), Memory(deletion_seen_unix_s=EPOCH)
+    found: list[tuple[float, Action]] = []
+    for look_s in range(0, 400, 8):
+        saved_s = min(look_s // 60 * 60, saves_until_s) - age_s
+        service = available(step.observed.service)
+        first, *rest = service.shards
+        saved = dataclasses.replace(
+            first, checkpoint_consumer="access-0", checkpoint_unix_s=EPOCH + saved_s, checkpoint="MTA="
+        )
+        observed = dataclasses.replace(
+            step.observed,
+            at_unix_s=EPOCH + look_s,
+            memory=memory,
+            service=dataclasses.replace(service, consumers=None, shards=(saved, *rest)),
+        )
+        planned = plan_deletion(step.resource, observed, EPOCH + look_s)
+        memory = planned.memory
+        found += [(look_s, action) for action in planned.actions]
+        if RemoveFinalizer() in planned.actions:
+            return found
+    raise AssertionError("it never ends")
+
+
+@pytest.mark.parametrize(
+    ("saves_until_s", "age_s", "deleted", "within_s"),
+    [
+        (0.0, 1.0, True, STILL_S + 8),  # the last ones of its own workers
+        (0.0, RECENT_S + 1, True, 0.0),  # nobody has consumed for long
+        (60.0, 1.0, True, 64 + STILL_S + 8),  # a pod on a lost node
+        (1e9, 1.0, False, DELETE_BOUND_S + 8),  # a copy of the object in another cluster
+    ],
+)
+def test_on_the_real_sls_nothing_is_deleted_whose_checkpoints_still_move(
+    saves_until_s: float, age_s: float, deleted: bool, within_s: float
+) -> None:
+    """Neither a list of consumers nor a name says whose they are."""
+    found = _looked_at_every_8_s(saves_until_s, age_s=age_s)
+    assert (DeleteGroup() in [action for _, action in found]) is deleted
+    assert found[-1][0] <= within_s
+    orphaned = [action.message for _, action in found if isinstance(action, EmitEvent)]
+    assert ["access-0" in message for message in orphaned] == ([] if deleted else [True])

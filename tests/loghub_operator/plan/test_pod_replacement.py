@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from loghub_operator.model.actions import ApplyWorkers, DrainWorker, RemoveWorkers
+from loghub_operator.model.memory import Memory
 from loghub_operator.model.plan import Plan
 from loghub_operator.plan.deletion import plan_deletion
 from loghub_operator.plan.planner import plan
@@ -64,7 +65,7 @@ def test_the_other_workers_are_asked_to_drain_meanwhile(story: str) -> None:
 
 def test_a_deletion_waits_for_a_worker_being_replaced_within_the_bound() -> None:
     step = _step("delete-with-group")
-    missing = replace(step.observed, workers=())
+    missing = replace(step.observed, workers=(), memory=Memory(deletion_seen_unix_s=EPOCH))
     over = EPOCH + 2 * drain_timeout_s(step.resource) + 1
     assert plan_deletion(step.resource, missing, over - 2).actions == ()
     assert plan_deletion(step.resource, missing, over).actions == (RemoveWorkers(),)

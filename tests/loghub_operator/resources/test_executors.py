@@ -1,5 +1,6 @@
 """The pods that workers make: like the worker's own pod, without what only a worker needs."""
 
+import itertools
 import json
 from typing import Any
 
@@ -37,10 +38,21 @@ SPEC: Document = {
 }
 
 
-def spec_of(more: Document | None = None, defaults: WorkerDefaults | None = None) -> WorkerSpec:
+def spec_document(more: Document | None = None) -> Document:
     given: Document = json.loads(json.dumps(SPEC))
     merge(given, more or {})
+    return given
+
+
+def spec_of(more: Document | None = None, defaults: WorkerDefaults | None = None) -> WorkerSpec:
+    return built(spec_document(more), defaults)
+
+
+def built(given: Document, defaults: WorkerDefaults | None = None) -> WorkerSpec:
+    template = given["worker"].pop("podTemplate", None)  # null is a value in it, and not the end of a field
     group = resource(given, uid="uid-1")
+    worker = group.spec.worker.model_copy(update={"pod_template": template})
+    group = group.model_copy(update={"spec": group.spec.model_copy(update={"worker": worker})})
     defaults = defaults or WorkerDefaults(executor_role=ROLE)
     return worker_spec(group, worker_config(group, IN_PODS), image="w:1", defaults=defaults)
 
@@ -198,8 +210,49 @@ def test_the_container_of_the_pod_template_is_that_of_executors_and_a_sidecar_st
     assert before["volumeMounts"] == [{"name": "spark-local-dir-1", "mountPath": "/s"}]
 
 
-def test_a_pod_template_that_is_none_is_left_to_the_api_server() -> None:
-    assert executors({"worker": {"podTemplate": {"spec": "none"}}}).pod == {"spec": "none"}
+# Where an author may write anything: to unknown fields of a CRD the API server says nothing.
+PLACES = (
+    "",
+    "metadata",
+    "metadata.labels",
+    "metadata.annotations",
+    "spec",
+    "spec.containers",
+    "spec.initContainers",
+    "spec.volumes",
+    *(f"spec.containers.0.{field}" for field in ("name", "env", "resources", "resources.limits")),
+    *(f"spec.containers.0.{field}" for field in ("volumeMounts", "volumeMounts.0.name", "livenessProbe")),
+    *("spec.volumes.0.name", "spec.initContainers.0.volumeMounts", "spec.terminationGracePeriodSeconds"),
+)
+JUNK: tuple[Any, ...] = (
+    *(None, "x", 7, True, [], ["x"], [None], [[["x"]]], {}, {"name": ["x"]}, [{"name": ["x"]}]),
+    *([{"name": None}], [{"name": "worker"}], [{"mountPath": {}}], {"$patch": "delete"}),
+    *({"$patch": "replace"}, [{"$patch": "delete", "name": "worker"}], {"$patch": ["x"]}),
+)
+
+
+def whole(place: str, junk: Any) -> Any:
+    """A template with the junk at this place."""
+    parts: list[Any] = [int(part) if part.isdigit() else part for part in place.split(".") if part]
+    for part in reversed(parts):
+        junk = [{"name": "worker"} | junk if isinstance(junk, dict) else junk] if part == 0 else {part: junk}
+    return junk
+
+
+def test_a_pod_template_may_be_any_json() -> None:
+    """What is invalid is the API server's to refuse, with every master: the object stays what it is."""
+    for master, place, junk in itertools.product((KUBERNETES, LOCAL_MASTER), PLACES, JUNK):
+        given = whole(place, junk)
+        if not isinstance(given, dict):
+            continue
+        more: Document = {"spark": {"master": master}}
+        if master == LOCAL_MASTER:
+            more["spark"] |= {"executors": None}
+        group = spec_document(more)
+        group["worker"]["podTemplate"] = given
+        made = built(group)
+        assert json.dumps(made.stateful_set), given
+        assert (made.config.executors is not None) == (master == KUBERNETES)
 
 
 def test_a_change_of_the_pod_template_is_one_of_the_settings() -> None:

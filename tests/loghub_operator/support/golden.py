@@ -112,6 +112,8 @@ def _played(name: str, story: Document) -> Iterator[Step]:
         merge(observed, step.get("observed", {}))
         now = EPOCH + step["now"]
         resource = parse_resource(copy.deepcopy(base))
+        if resource.metadata.deletion_timestamp and memory.deletion_seen_unix_s is None:  # as soon as it was
+            memory = replace(memory, deletion_seen_unix_s=resource.metadata.deleted_at_unix_s())
         step_observed = replace(observed_at(resource, observed, now), memory=memory)
         memory = plan(resource, step_observed, now).memory
         record = folded(base["status"])

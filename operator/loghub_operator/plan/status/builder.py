@@ -46,10 +46,10 @@ from loghub_operator.model.observed import (
     ShardObserved,
     Unavailable,
 )
+from loghub_operator.model.revision import Revision
 from loghub_operator.plan.decisions import Decisions
 from loghub_operator.plan.listing import counted, listed
 from loghub_operator.plan.ownership import evaluate_ownership
-from loghub_operator.plan.rollout import rollout_of
 from loghub_operator.plan.scaling.inputs import assignable
 from loghub_operator.plan.scaling.report import active_finding, scaling_status
 from loghub_operator.plan.scaling_steps import ReplicaPlan
@@ -138,7 +138,7 @@ def deleting_status(
         checked, UnseenReason.TERMINATING, "not checked while the object is being deleted"
     )
     run = 0 if observed.worker_set is None else observed.worker_set.replicas
-    updated = rollout_of(resource, observed, run=run).updated
+    updated = 0 if observed.worker_set is None else _as_applied(observed, observed.worker_set.revision)
     status = _numbers(resource, observed, replicas=run, updated=updated, now=now)
     return status.model_copy(
         update={
@@ -147,6 +147,11 @@ def deleting_status(
             "conditions": _dated(resource, findings, now),
         }
     )
+
+
+def _as_applied(observed: ObservedState, revision: Revision) -> int:
+    """The workers that run what was applied last: a deletion does not work out what would be now."""
+    return sum(one.revision.same_workers(revision) for one in observed.workers)
 
 
 def unseen_status(status: Status, why: UnseenReason, message: str, *, generation: int, now: float) -> Status:
