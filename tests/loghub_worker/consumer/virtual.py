@@ -37,7 +37,8 @@ AnyConsumer: TypeAlias = Consumer | MultiLogstoreConsumer
 T = TypeVar("T")
 PROJECT, GROUP = "demo", "readers"
 TIMEOUT_S = 10  # of a group
-LONGEST_S = 3600.0  # of virtual time; whoever waits longer has stopped
+PADDING = ("text", "x" * 300)  # of each log
+LONGEST_S = 3600.0  # of virtual time; what takes longer has stopped
 
 
 @dataclass(eq=False)
@@ -134,7 +135,7 @@ class World:
     def put(self, logstore: str, ids: list[str], *, shard: int = 0) -> int:
         """Write a log group with a log for each id; its cursor."""
         key = next(one.begin_key for one in self.client.list_shards(logstore) if one.shard == shard)
-        logs = tuple(Log(time=1_700_000_000, contents=(("id", name),)) for name in ids)
+        logs = tuple(Log(time=1_700_000_000, contents=(("id", name), PADDING)) for name in ids)
         cursor = decode(self.client.get_cursor(logstore, shard, "end"))
         self.client.put_logs(logstore, encode(LogGroup(logs=logs)), hash_key=key)
         return cursor
@@ -151,15 +152,15 @@ class World:
             if name in ("id", b"id")
         ]
 
-    def saved(self, logstore: str) -> dict[int, int]:
-        found = self.client.get_checkpoints(logstore, GROUP)
+    def saved(self, logstore: str, group: str = GROUP) -> dict[int, int]:
+        found = self.client.get_checkpoints(logstore, group)
         return {one.shard: decode(one.cursor) for one in found if one.cursor}
 
-    def is_saved(self, logstore: str) -> bool:
+    def is_saved(self, logstore: str, group: str = GROUP) -> bool:
         """Whether the checkpoints are at the ends of the shards."""
         shards = [one.shard for one in self.client.list_shards(logstore)]
         ends = {shard: decode(self.client.get_cursor(logstore, shard, "end")) for shard in shards}
-        return self.saved(logstore) == ends
+        return self.saved(logstore, group) == ends
 
     def settings(self, logstore: str, **changes: Any) -> ConsumerSettings:
         settings: dict[str, Any] = {
@@ -194,6 +195,11 @@ class World:
         self.threads.begin(program, program.main)
         self.until(lambda: program.has_begun, "the consumer to be made")
         return program
+
+    def check(self, holds: bool, message: str) -> None:
+        """In a thread of a program, whose code must not see the error."""
+        if not holds:
+            self.threads.failures.append(message)
 
     def sleep(self, seconds: float) -> None:
         """In the thread of a program."""

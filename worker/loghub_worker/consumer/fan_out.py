@@ -44,6 +44,17 @@ def fan_out(handle: Handle, *, key: Key, threads: int, max_attempts: int | None 
     return FanOutFactory(handle, key, threads, max_attempts)
 
 
+def check_fan_out(*, by_log: bool, ack_timeout_s: float | None) -> None:
+    """Raises `ValueError` for settings of a consumer that cannot work with it."""
+    if not by_log:
+        raise ValueError("fan_out needs acknowledge='log', since its threads end after process has returned")
+    if ack_timeout_s is not None:
+        raise ValueError(
+            "fan_out keeps each log until handle has returned, however long it waits; leave out"
+            " ack_timeout_s, with which it would come again meanwhile"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class FanOutFactory:
     """The result of `fan_out`."""
