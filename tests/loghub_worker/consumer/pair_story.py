@@ -26,13 +26,11 @@ from loghub_worker.api import (
     fan_out,
 )
 from loghub_worker.consumer.processor import ProcessorFactory
-from loghub_worker.consumer.running_batches import RunningBatches
 from loghub_worker.consumer.unacknowledged import ENTRY_BYTES
-from loghub_worker.consumer.worker_options import WorkerOptions
 from loghub_worker.failure.retry_logstore import retry_group
 from tests.loghub_worker.consumer.covering import Row
-from tests.loghub_worker.consumer.virtual import GROUP, PROJECT, TIMEOUT_S, AnyConsumer, Program, World
-from tests.loghub_worker.consumer.virtual_worker import RemoteShard
+from tests.loghub_worker.consumer.virtual import GROUP, PROJECT, AnyConsumer, Program, World
+from tests.loghub_worker.consumer.virtual_worker import in_worker
 
 SECOND_S = 5.0  # when something happens
 OUTAGE_S = 12.0
@@ -180,7 +178,7 @@ class Story:
         return OnFailure(policy=self.row["policy"], dead_letter=target, **limits)  # type: ignore[arg-type]
 
     def make(self, name: str) -> AnyConsumer:
-        row, is_worker = self.row, self.row["place"] == "worker"
+        row = self.row
         settings = self.world.settings(
             "access",
             consumer=name,
@@ -197,18 +195,9 @@ class Story:
         if row["source"] == "several":
             several = replace(settings, logstore="")
             return MultiLogstoreConsumer(several, lambda _: factory, LOGSTORES["several"])
-        if not is_worker:
+        if row["place"] == "program":
             return Consumer(settings, factory)
-        options = WorkerOptions(
-            timeout_s=TIMEOUT_S,
-            retry_timeout_s=TIMEOUT_S,
-            state_dir=self.folder / name,
-            running=RunningBatches(self.folder / name),
-            batch_timeout_s=60.0,
-            restart_s=1.0,
-            retry_factory=lambda: RemoteShard(factory),
-        )
-        return Consumer(settings, lambda: RemoteShard(factory), worker=options)
+        return in_worker(settings, factory, self.folder / name if row["place"] == "worker" else None)
 
     def start(self, name: str) -> Program:
         program = self.world.start(lambda: self.make(name))

@@ -27,7 +27,7 @@ FACTORS = {
     "ack_timeout": ("no", "yes"),
     "processor": ("sync", "async"),
     "source": ("one logstore", "several"),
-    "place": ("program", "worker"),
+    "place": ("program", "processes", "worker"),  # the second: processes of a program
 }
 
 
@@ -43,7 +43,7 @@ EXCLUDED = frozenset[Pair](
         *never("policy", "DeadLetter", "target", "none"),
         *never("policy", "Retry|Stop", "waits", "yes"),
         *never("source", "several", "waits", "yes"),
-        *never("source", "several", "place", "worker"),
+        *never("source", "several", "place", "worker|processes"),
         *never("acknowledge", "batch", "fan_out", "yes"),
         *never("acknowledge", "batch", "ack_timeout", "yes"),
         *never("fan_out", "yes", "ack_timeout", "yes"),

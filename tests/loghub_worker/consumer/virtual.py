@@ -28,7 +28,7 @@ from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub_worker.api import Consumer, ConsumerSettings, MultiLogstoreConsumer
 from loghub_worker.consumer.connection import connect
 from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
-from tests.simulator.faults import Dice
+from tests.simulator.faults import Dice, WorkerCrashed
 from tests.simulator.program import InlinePool
 from tests.simulator.service import VirtualClock
 from tests.simulator.threads import Process, SimQueue, SimThread, Threads
@@ -50,7 +50,7 @@ class Program(Process):
     consumer: Any = None
     has_begun: bool = False
     has_ended: bool = False
-    error: Exception | None = None  # of `run`, or of the constructor
+    error: BaseException | None = None  # of `run`, or of the constructor
 
     def main(self) -> None:
         try:
@@ -59,7 +59,9 @@ class Program(Process):
             finally:
                 self.has_begun = True
             self.consumer.run()
-        except Exception as error:  # noqa: BLE001 - the test looks at it
+        except WorkerCrashed:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
             self.error = error
         self.has_ended = True
 

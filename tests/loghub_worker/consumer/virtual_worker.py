@@ -5,20 +5,26 @@ know no virtual time. The tracker of the process and the one that answers it are
 """
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from loghub.wire.compression import Packed
+from loghub_worker.api import Consumer, ConsumerSettings
 from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
 from loghub_worker.consumer.processes.child_tracker import ChildTracker
 from loghub_worker.consumer.processes.messages import Initialize, Save
 from loghub_worker.consumer.processes.session_trackers import SessionTrackers
 from loghub_worker.consumer.processor import ProcessorFactory, TrackedProcessor, Tracker
+from loghub_worker.consumer.running_batches import RunningBatches
 from loghub_worker.consumer.user_code import RemoteError, UserCode
+from loghub_worker.consumer.worker_options import WorkerOptions
 from loghub_worker.failure.outage import is_outage
 from loghub_worker.failure.skip_limits import Cause, Failure
 from loghub_worker.log_service import PIPELINE_FAILED
+from tests.loghub_worker.consumer.virtual import TIMEOUT_S
+from tests.simulator.faults import WorkerCrashed
 
 _SESSIONS = itertools.count()
 
@@ -71,7 +77,9 @@ class RemoteShard(TrackedProcessor):
         try:
             with self._child.running(batch):
                 returned: str | None = self._code.call(self._processor.process, batch, self._child)
-        except Exception as error:
+        except WorkerCrashed:
+            raise
+        except BaseException as error:
             cause = Cause.UNAVAILABLE if is_outage(error) else Cause.REJECTED
             failure = Failure(cause=cause, reason=PIPELINE_FAILED, message=str(error))
             raise RemoteError(failure.message, failure) from error
@@ -83,3 +91,18 @@ class RemoteShard(TrackedProcessor):
     def close(self) -> None:
         self._code.close()
         self._trackers.close(self._session)
+
+
+def in_worker(settings: ConsumerSettings, factory: ProcessorFactory, folder: Path | None) -> Consumer:
+    """The consumer of a worker with this state directory; None: of a program with processes."""
+    timeout_s = None if folder is None else TIMEOUT_S
+    options = WorkerOptions(
+        timeout_s=timeout_s,
+        retry_timeout_s=timeout_s,
+        state_dir=folder,
+        running=RunningBatches(folder),
+        batch_timeout_s=60.0,
+        restart_s=1.0,
+        retry_factory=lambda: RemoteShard(factory),
+    )
+    return Consumer(settings, lambda: RemoteShard(factory), worker=options)
