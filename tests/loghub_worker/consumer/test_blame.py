@@ -22,6 +22,7 @@ from loghub_worker.api import (
     fan_out,
 )
 from tests.loghub_worker.consumer.virtual import World, world
+from tests.loghub_worker.consumer.virtual_worker import in_worker
 
 LOGSTORE = "access"
 BY_LOG = {"acknowledge": "log"}
@@ -58,11 +59,12 @@ def files(folder: Path) -> list[tuple[list[str], str]]:
     """The ids and the message of each dead letter."""
     found = [json.loads(path.read_text()) for path in folder.rglob("*.json")]
     return sorted(
-        ([value for log in one["logs"] for _, value in log["contents"]], one["message"]) for one in found
+        ([value for log in one["logs"] for name, value in log["contents"] if name == "id"], one["message"])
+        for one in found
     )
 
 
-# -- the logs that are to blame
+# -- which log has failed
 
 
 @pytest.mark.parametrize("settings", [BY_LOG, {}], ids=["by log", "by batch, when it comes again"])
@@ -296,3 +298,29 @@ def test_a_position_that_is_sought_counts_more_than_what_was_saved(virtual: Worl
     assert virtual.saved(LOGSTORE) == {0: begin}
     program.end()
     assert virtual.saved(LOGSTORE) == {0: begin}
+
+
+@pytest.mark.parametrize("place", ["program", "worker"])
+def test_what_ends_a_thread_of_fan_out_ends_a_program_and_costs_no_other_log(
+    virtual: World, place: str, tmp_path: Path
+) -> None:
+    """Also if no further log comes. A worker goes on, and only this log counts as failed."""
+    virtual.put(LOGSTORE, [f"log-{number}" for number in range(6)])
+    handled = Counter[str]()
+
+    def handle(log: ReceivedLog, _: object) -> None:
+        if id_of(log) == "log-3":
+            raise SystemExit(3)
+        handled[id_of(log)] += 1
+
+    factory = fan_out(handle, key=lambda log, group: "", threads=1)
+    settings = virtual.settings(LOGSTORE, on_failure=SKIP, **BY_LOG)
+    if place == "program":
+        program = virtual.start(lambda: Consumer(settings, factory))
+        virtual.until(lambda: program.has_ended, "the end")
+        assert isinstance(program.error, SystemExit)
+        return
+    program = virtual.start(lambda: in_worker(settings, factory, tmp_path))
+    virtual.until(lambda: virtual.is_saved(LOGSTORE), "the end")
+    assert handled == Counter(f"log-{number}" for number in range(6) if number != 3)
+    program.end()

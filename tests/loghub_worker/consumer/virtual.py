@@ -28,7 +28,7 @@ from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub_worker.api import Consumer, ConsumerSettings, MultiLogstoreConsumer
 from loghub_worker.consumer.connection import connect
 from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
-from tests.simulator.faults import Dice
+from tests.simulator.faults import Dice, WorkerCrashed
 from tests.simulator.program import InlinePool
 from tests.simulator.service import VirtualClock
 from tests.simulator.threads import Process, SimQueue, SimThread, Threads
@@ -37,7 +37,8 @@ AnyConsumer: TypeAlias = Consumer | MultiLogstoreConsumer
 T = TypeVar("T")
 PROJECT, GROUP = "demo", "readers"
 TIMEOUT_S = 10  # of a group
-LONGEST_S = 3600.0  # of virtual time; whoever waits longer has stopped
+PADDING = ("text", "x" * 300)  # of each log
+LONGEST_S = 3600.0  # of virtual time; what takes longer has stopped
 
 
 @dataclass(eq=False)
@@ -49,7 +50,7 @@ class Program(Process):
     consumer: Any = None
     has_begun: bool = False
     has_ended: bool = False
-    error: Exception | None = None  # of `run`, or of the constructor
+    error: BaseException | None = None  # of `run`, or of the constructor
 
     def main(self) -> None:
         try:
@@ -58,7 +59,9 @@ class Program(Process):
             finally:
                 self.has_begun = True
             self.consumer.run()
-        except Exception as error:  # noqa: BLE001 - the test looks at it
+        except WorkerCrashed:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
             self.error = error
         self.has_ended = True
 
@@ -134,7 +137,7 @@ class World:
     def put(self, logstore: str, ids: list[str], *, shard: int = 0) -> int:
         """Write a log group with a log for each id; its cursor."""
         key = next(one.begin_key for one in self.client.list_shards(logstore) if one.shard == shard)
-        logs = tuple(Log(time=1_700_000_000, contents=(("id", name),)) for name in ids)
+        logs = tuple(Log(time=1_700_000_000, contents=(("id", name), PADDING)) for name in ids)
         cursor = decode(self.client.get_cursor(logstore, shard, "end"))
         self.client.put_logs(logstore, encode(LogGroup(logs=logs)), hash_key=key)
         return cursor
@@ -151,15 +154,15 @@ class World:
             if name in ("id", b"id")
         ]
 
-    def saved(self, logstore: str) -> dict[int, int]:
-        found = self.client.get_checkpoints(logstore, GROUP)
+    def saved(self, logstore: str, group: str = GROUP) -> dict[int, int]:
+        found = self.client.get_checkpoints(logstore, group)
         return {one.shard: decode(one.cursor) for one in found if one.cursor}
 
-    def is_saved(self, logstore: str) -> bool:
+    def is_saved(self, logstore: str, group: str = GROUP) -> bool:
         """Whether the checkpoints are at the ends of the shards."""
         shards = [one.shard for one in self.client.list_shards(logstore)]
         ends = {shard: decode(self.client.get_cursor(logstore, shard, "end")) for shard in shards}
-        return self.saved(logstore) == ends
+        return self.saved(logstore, group) == ends
 
     def settings(self, logstore: str, **changes: Any) -> ConsumerSettings:
         settings: dict[str, Any] = {
@@ -194,6 +197,11 @@ class World:
         self.threads.begin(program, program.main)
         self.until(lambda: program.has_begun, "the consumer to be made")
         return program
+
+    def check(self, holds: bool, message: str) -> None:
+        """In a thread of a program, whose code must not see the error."""
+        if not holds:
+            self.threads.failures.append(message)
 
     def sleep(self, seconds: float) -> None:
         """In the thread of a program."""

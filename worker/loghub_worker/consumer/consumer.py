@@ -21,7 +21,7 @@ from loghub_worker.consumer.connection import connect
 from loghub_worker.consumer.consumer_error import ConsumerError
 from loghub_worker.consumer.end_time import EndTime
 from loghub_worker.consumer.failure_sink import make_failure_sink
-from loghub_worker.consumer.fan_out import FanOutFactory
+from loghub_worker.consumer.fan_out import FanOutFactory, check_fan_out
 from loghub_worker.consumer.group_assignment import GroupAssignment
 from loghub_worker.consumer.log_setup import log_to_logging
 from loghub_worker.consumer.processes.program import ProgramProcesses
@@ -66,18 +66,10 @@ class Consumer:
         Raises `OSError` if its folder cannot be written to."""
         if not settings.logstore:
             raise ValueError("logstore is empty")
-        if isinstance(factory, FanOutFactory) and settings.acknowledge != "log":
-            raise ValueError(
-                "fan_out needs acknowledge='log', since its threads end after process has returned"
-            )
-        if isinstance(factory, FanOutFactory) and settings.ack_timeout_s is not None:
-            raise ValueError(
-                "fan_out keeps each log until handle has returned, however long it waits; leave out"
-                " ack_timeout_s, with which it would come again meanwhile"
-            )
+        if isinstance(factory, FanOutFactory):
+            check_fan_out(by_log=settings.acknowledge == "log", ack_timeout_s=settings.ack_timeout_s)
         log_to_logging()
-        self._leaves = settings.leave
-        self._abandons = False
+        self._leaves, self._abandons = settings.leave, False
         self.has_started = False  # `run` has read what it needs at the start
         self._settings = settings
         self._clock = SystemClock()

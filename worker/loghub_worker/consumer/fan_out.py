@@ -44,6 +44,17 @@ def fan_out(handle: Handle, *, key: Key, threads: int, max_attempts: int | None 
     return FanOutFactory(handle, key, threads, max_attempts)
 
 
+def check_fan_out(*, by_log: bool, ack_timeout_s: float | None) -> None:
+    """Raises `ValueError` for settings of a consumer that cannot work with it."""
+    if not by_log:
+        raise ValueError("fan_out needs acknowledge='log', since its threads end after process has returned")
+    if ack_timeout_s is not None:
+        raise ValueError(
+            "fan_out keeps each log until handle has returned, however long it waits; leave out"
+            " ack_timeout_s, with which it would come again meanwhile"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class FanOutFactory:
     """The result of `fan_out`."""
@@ -77,9 +88,7 @@ class FanOut(ThreadedProcessor):
             lane.shard = shard
 
     def process(self, logs: LogBatch, tracker: Tracker) -> None:
-        """Pass the logs on. Raises what ended a thread, such as `SystemExit` in `handle`."""
-        for failure in (lane.failure for lane in self._lanes if lane.failure is not None):
-            raise failure
+        """Pass the logs on."""
         jobs: list[tuple[_Lane, _Job]] = []
         refused: list[tuple[ReceivedLog, str]] = []
         for group in logs.groups:
@@ -109,6 +118,10 @@ class FanOut(ThreadedProcessor):
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
         return tuple(lane.thread for lane in self._lanes if lane.thread is not None)
+
+    @property
+    def failure(self) -> BaseException | None:
+        return next((lane.failure for lane in self._lanes if lane.failure is not None), None)
 
     def shutdown(self, tracker: Tracker) -> None:  # noqa: ARG002 - that of each log has acknowledged it
         """What the threads are doing ends; what waits comes to the next consumer."""
@@ -153,11 +166,13 @@ class _Lane:
         code = UserCode()
         try:
             while (job := code.wait(self._jobs.get)) is not None and not self._stop.is_set():
-                if self._is_done(code, job, tracker):
-                    tracker.ack(job.log)
-        except BaseException as failure:
-            self.failure = failure
-            raise
+                try:
+                    if self._is_done(code, job, tracker):
+                        tracker.ack(job.log)
+                except BaseException as failure:  # noqa: BLE001 - such as SystemExit of user code
+                    # A program ends. In a worker it counts as an exception, and the others are handled.
+                    self.failure = failure
+                    tracker.nack(job.log, reason=description(failure))
         finally:
             code.close()
 

@@ -113,6 +113,11 @@ class ThreadedProcessor(Processor):
     def threads(self) -> tuple[Thread, ...]:
         """Those that were started; any thread may ask."""
 
+    @property
+    @abstractmethod
+    def failure(self) -> BaseException | None:
+        """What the user's code raised that must end the program, such as `SystemExit`; any thread may ask."""
+
 
 ProcessorFactory = Callable[[], Processor]
 

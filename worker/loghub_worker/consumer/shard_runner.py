@@ -76,6 +76,11 @@ class ShardRunner:
         processor = self._processor
         return (self.thread, *(processor.threads if isinstance(processor, ThreadedProcessor) else ()))
 
+    @property
+    def failure(self) -> BaseException | None:
+        """What must end the consumer; any thread may ask."""
+        return self._processor.failure if isinstance(self._processor, ThreadedProcessor) else None
+
     def _run(self) -> None:
         steps: dict[Step, Callable[[], None]] = {
             Step.INITIALIZE: self._initialize,

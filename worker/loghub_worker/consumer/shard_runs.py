@@ -98,6 +98,8 @@ class ShardRuns:
     def step(self) -> None:
         """Note what was acknowledged by log, then do what `loghub_worker.consumer.rebalance` decides."""
         for run in self._runs.values():
+            if run.runner.failure is not None:
+                self._table.fail(run.runner.failure)
             with suppress(ShardLostError):
                 run.tracker.note_acknowledged()
                 if self._parts.settings.query:

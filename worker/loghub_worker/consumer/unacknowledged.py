@@ -29,7 +29,7 @@ FINAL = "Rejected"  # the reason of a failure after which another delivery would
 Due: TypeAlias = Callable[[int], float]
 GRID_S = 0.05
 ENTRY_BYTES = 500  # what Python needs besides the bytes of a log group, about
-# A heap is made anew when more than half of it is void, but not for a few entries.
+# A heap is made again when more than half of it is void, but not for a few entries.
 FEW_ENTRIES = 64
 MOST_PARTS = 1000  # of log groups that are divided to find a log that makes a batch fail
 # What logs of a log group have in common that come again together.
