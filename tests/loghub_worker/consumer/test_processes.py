@@ -10,11 +10,14 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from loghub_worker.api import Consumer, MultiLogstoreConsumer, OnFailure, SqlCheckpointStore
+from loghub.clock import SystemClock
+from loghub_worker.api import Consumer, MultiLogstoreConsumer, OnFailure, RetryLogstore, SqlCheckpointStore
 from loghub_worker.consumer.processes.program import entry_of
+from loghub_worker.failure.failure_policy import ShardTotals
 from tests.loghub_worker.consumer.support import RecordingListener, Seen, Site, running, wait_for
 from tests.loghub_worker.processing.processors import OUTPUT, Asynchronous, Recorder
 from tests.loghub_worker.processing.support import put
@@ -23,6 +26,7 @@ from tests.support import ROOT, STOP_GUARD_S
 SCRIPT = """
 import json, os, signal
 from pathlib import Path
+from typing import Any
 from loghub_worker.api import Consumer, ConsumerSettings, Credentials, LogBatch, Processor, Tracker
 
 class Mine(Processor):
@@ -96,6 +100,48 @@ def test_a_script_has_its_processor_in_the_same_file(site: Site, tmp_path: Path,
         program.wait()
 
 
+PAIRS: dict[str, dict[str, Any]] = {
+    "retry": {"on_failure": OnFailure(policy="Skip", max_attempts=1), "retry": RetryLogstore(logstore="")},
+    "by-log-and-fan-out": {"acknowledge": "log", "on_failure": OnFailure(policy="Skip", max_attempts=3)},
+    "until-a-time": {"on_failure": OnFailure(policy="Skip", max_attempts=1), "end_time_s": 0},
+}
+
+
+@pytest.mark.long
+@pytest.mark.deep
+@pytest.mark.parametrize("pair", list(PAIRS))
+def test_with_each_other_feature_good_logs_are_processed_and_bad_ones_settled(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pair: str
+) -> None:
+    """A log for which `process` raises, and one that ends its process."""
+    monkeypatch.setenv(OUTPUT, str(tmp_path / "processed"))
+    site.prepare(shards=2)
+    ends = "exit-1" if pair != "by-log-and-fan-out" else "raise-2"  # who has ended it would not be known
+    put(site, "a", "raise-1", "b", ends, "c")
+    put(site, "d", "e", shard=1)
+    settings = {"max_bytes": 1, "checkpoint_interval_s": 0.0, "redelivery_delay_s": 0.05} | PAIRS[pair]
+    if pair == "retry":
+        site.client.create_logstore(f"{site.logstore}-retry", shards=1)
+        settings["retry"] = RetryLogstore(logstore=f"{site.logstore}-retry", delays_s=(0.1,))
+    if pair == "until-a-time":
+        settings["end_time_s"] = int(SystemClock().unix_s()) + 1
+    factory = f"{Recorder.__module__}:{'fanned' if 'fan-out' in pair else 'Recorder'}"
+
+    def processed() -> list[str]:
+        output = tmp_path / "processed"
+        words = [line.split() for line in output.read_text().splitlines()] if output.exists() else []
+        return sorted({line[4] for line in words if line[2] == "log"} - {"raise-1", ends})
+
+    consumer = Consumer(site.settings(processes=2, **settings), factory)
+    with running(consumer):
+        wait_for(lambda: processed() == ["a", "b", "c", "d", "e"], "the good ones")
+        wait_for(lambda: sum(one.skipped for one in totals(consumer)) == 2, "the others to be skipped")
+
+
+def totals(consumer: Consumer) -> list[ShardTotals]:
+    return list(consumer.failure_report().totals.values())
+
+
 def local() -> Recorder:
     return Recorder()
 
@@ -113,6 +159,8 @@ def test_settings_that_cannot_work_with_processes_are_refused(site: Site, tmp_pa
     store = SqlCheckpointStore(partial(sqlite3.connect, tmp_path / "x"), paramstyle="qmark")
     with pytest.raises(ValueError, match="checkpoint_store needs processes=0"):
         site.settings(processes=1, checkpoint_store=store)
+    with pytest.raises(ValueError, match="query needs processes=0"):
+        site.settings(processes=1, query="*")
     with pytest.raises(ValueError, match="processes is -1; it must be at least 0"):
         site.settings(processes=-1)
     with pytest.raises(ValueError, match="batch_timeout_s is 0"):

@@ -157,6 +157,22 @@ class Unreachable(Recorder):
         super().process(logs, tracker)
 
 
+class Gathering(Recorder):
+    """Writes and saves only at ``flush``."""
+
+    def initialize(self, shard: int) -> None:
+        super().initialize(shard)
+        self.gathered: list[str] = []
+
+    def process(self, logs: LogBatch, tracker: Tracker) -> None:
+        self.gathered += [str(log.get("id")) for group in logs.groups for log in group.logs]
+        self.write(*(f"gathered {self.shard} {name}" for name in self.gathered[-1:]))
+        if "flush" in self.gathered:
+            self.write(*(f"log {self.shard} {name}" for name in self.gathered))
+            self.gathered = []
+            tracker.save()
+
+
 class Helped(Recorder):
     """Starts a process for each batch, which does not end by itself."""
 

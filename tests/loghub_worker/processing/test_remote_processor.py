@@ -200,6 +200,29 @@ def test_a_killed_process_is_replaced_and_its_logs_come_again(tmp_path: Path, si
         assert on.pool.progress()[0].message == "killed by signal 9, perhaps because memory ran out"
 
 
+def test_what_a_processor_has_not_saved_comes_again_when_its_process_was_replaced(
+    tmp_path: Path, site: Site
+) -> None:
+    """It may have gathered several batches in its memory. What it has saved does not come again."""
+    site.prepare()
+    put(site, "a", "flush")
+    with rig(tmp_path, "Gathering") as on, running(on.consumer(site, max_bytes=1)):
+
+        def gathered() -> list[str]:
+            return [line[4] for line in on.lines() if line[2] == "gathered"]
+
+        wait_until(lambda: site.saved() == site.ends(), "the first part")
+        put(site, "b", "c")
+        wait_until(lambda: gathered() == ["a", "flush", "b", "c"], "the rest")
+        (process,) = on.pool.progress()
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        wait_until(lambda: gathered() == ["a", "flush", "b", "c", "b", "c"], "both again")
+        put(site, "flush")
+        wait_until(lambda: site.saved() == site.ends(), "the end")
+        assert on.ids() == ["a", "flush", "b", "c", "flush"]
+
+
 @pytest.mark.parametrize(
     ("command", "processes", "ending"),
     [

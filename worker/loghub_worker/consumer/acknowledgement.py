@@ -149,6 +149,11 @@ class Acknowledgement:
                 divisor=1 if not can_divide else PARTS_AFTER_AN_ERROR if is_cheap else PARTS_AFTER_A_HANG,
             )
 
+    @property
+    def is_by_batch(self) -> bool:
+        """Whether nothing but the position says what is processed, besides what was refused."""
+        return not self._rules.by_log and not self._rules.defers
+
     def ended(self) -> None:
         """The position of the shard follows from how `process` ended."""
         with self._table.lock:

@@ -20,8 +20,12 @@ class Checkpoints(Protocol):
         """Save what was noted. Raises `ShardLostError` and `LogHubException`, and `ValueError` if there is no
         place for it."""
 
+    @property
+    def can_save(self) -> bool:
+        """Whether checkpoints are saved anywhere."""
+
     def require_place(self) -> None:
-        """Raises `ValueError` if checkpoints are saved nowhere."""
+        """Raises `ValueError` unless they are."""
 
 
 class Assignment(Protocol):

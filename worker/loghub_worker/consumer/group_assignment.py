@@ -58,6 +58,8 @@ class GroupCheckpoints:
                 raise ShardLostError(f"shard {shard}: {error.message}") from error
             raise
 
+    can_save = True
+
     def require_place(self) -> None:
         """The log service is one."""
 

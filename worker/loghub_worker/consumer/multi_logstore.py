@@ -261,8 +261,9 @@ class MultiLogstoreConsumer:
 
     def _begin(self, logstore: str) -> None:
         settings = self._change(replace(self._settings, logstore=logstore))
-        if settings.logstore != logstore or settings.retry or settings.end_time_s is not None:
-            raise ValueError("change must keep logstore, and set neither retry nor end_time_s")
+        kept = settings.logstore == logstore and not settings.processes
+        if not kept or settings.retry or settings.end_time_s is not None:
+            raise ValueError("change must keep logstore, and set neither retry nor end_time_s nor processes")
         _check_targets(settings, self._logstores)
         listener = _LogstoreListener(logstore, self._listener, self._calling, self._fail)
         consumer = Consumer(settings, self._factory(logstore), listener, shared=self._shared)

@@ -142,6 +142,8 @@ class ConsumerSettings:
             )
         if self.query and (self.on_failure.policy != "Retry" or self.end_time_s is not None):
             raise ValueError("query needs on_failure 'Retry', and no end_time_s")
+        if self.query and self.processes:
+            raise ValueError("query needs processes=0; batches that it has left gaps in cannot be divided")
         self._check_names()
         self._check_targets()
 

@@ -68,6 +68,7 @@ class ShardFlow(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int  # of `loghub_worker.membership.membership.HeldShard`
     position: int  # everything before it was processed
     read_to: int  # cursor of the next pull
+    began_at: int = 0  # where it was assigned, or last sought
     phase: FlowPhase = FlowPhase.OPENING
     generation: int = 0
     is_initialized: bool = False
@@ -335,6 +336,7 @@ def _moved(flow: ShardFlow, *, to: int, now: float) -> ShardFlow:
         flow,
         position=to,
         read_to=to,
+        began_at=to,
         generation=flow.generation + 1,
         is_at_end=False,
         is_parked=False,

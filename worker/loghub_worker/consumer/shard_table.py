@@ -97,7 +97,7 @@ class ShardTable:
 
     def add(self, shard: int, *, epoch: int, position: int) -> ShardSlot:
         with self.lock:
-            flow = ShardFlow(shard=shard, epoch=epoch, position=position, read_to=position)
+            flow = ShardFlow(shard=shard, epoch=epoch, position=position, read_to=position, began_at=position)
             slot = ShardSlot(
                 flow=shard_flow.paused(flow) if self._pauses_all else flow,
                 buffer=ShardBuffer(shard, self._limits),

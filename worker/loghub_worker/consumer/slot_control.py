@@ -3,14 +3,14 @@
 from loghub.client.port import LogHub
 from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.processor import NotAssignedError
-from loghub_worker.consumer.shard_flow import ENDING, FlowPhase
+from loghub_worker.consumer.shard_flow import ENDING, FlowPhase, ShardFlow
 from loghub_worker.consumer.shard_slot import ShardSlot
 from loghub_worker.consumer.shard_table import ShardTable
 from loghub_worker.log_service import decode_cursor
 
 
 class SlotControl:
-    """Each method raises `NotAssignedError` once the shard is lost."""
+    """`seek`, `pause` and `resume` raise `NotAssignedError` once the shard is lost."""
 
     def __init__(self, table: ShardTable, slot: ShardSlot, client: LogHub, *, logstore: str) -> None:
         self._table = table
@@ -33,6 +33,17 @@ class SlotControl:
     def resume(self) -> None:
         self._require()
         self._table.apply(self._slot, lambda flow, now: shard_flow.resumed(flow, now=now))
+
+    @property
+    def flow(self) -> ShardFlow:
+        return self._slot.flow
+
+    def roll_back(self, to: int) -> None:
+        """Continue at an earlier cursor; never at a later one, and nothing happens to a lost shard."""
+        self._table.apply(
+            self._slot,
+            lambda flow, now: shard_flow.sought(flow, to=to, now=now) if to < flow.position else flow,
+        )
 
     @property
     def is_given_up(self) -> bool:

@@ -32,6 +32,8 @@ class StaticCheckpoints:
     def send(self, shard: int, *, epoch: int) -> None:  # noqa: ARG002
         self.require_place()
 
+    can_save = False
+
     def require_place(self) -> None:
         raise ValueError(
             "shards that the settings name have no consumer group in which to save checkpoints; set"

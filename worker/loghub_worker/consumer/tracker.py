@@ -44,6 +44,7 @@ class ShardTracker:
         self._handed_over = position  # the end of the last batch
         self._done = position  # what `save` means without a cursor
         self._ahead: int | None = None  # noted while a batch is being processed
+        self._asked_in: int | None = None  # generation of the flow
         self._reached: int | None = None  # noted last while a batch was, unless the position was sought since
         self._generation = 0  # of the flow, at the last batch
 
@@ -146,8 +147,19 @@ class ShardTracker:
         self._acknowledgement.acknowledge(logs)
 
     def interrupted(self, failure: Failure) -> None:
-        """The processor is gone: what it had, and neither acknowledged nor refused, comes again."""
+        """The processor is gone. What it had, and neither acknowledged nor refused, comes again; by batch so
+        does what it has not saved, since it may have kept that in its memory."""
         self._acknowledgement.interrupted(failure)
+        self._control.roll_back(self.restart_before(self._control.flow.position))
+
+    def restart_before(self, position: int) -> int:
+        """Where another processor has to begin of which the last one has got everything before `position`: by
+        batch, where it has saved, or since then was sought; by log there."""
+        if not (self._acknowledgement.is_by_batch and self._checkpoints.can_save):
+            return position
+        with self._noting:
+            flow = self._control.flow
+            return min(position, self._asked if self._asked_in == flow.generation else flow.began_at)
 
     def note_acknowledged(self) -> None:
         """Note what was acknowledged by log, up to the first log that was not. Raises `ShardLostError`."""
@@ -164,7 +176,7 @@ class ShardTracker:
                 self._note(max(self._asked, end))
 
     def _note(self, position: int) -> int:
-        self._asked = position
+        self._asked, self._asked_in = position, self._control.flow.generation
         floor = self._acknowledgement.floor
         position = position if floor is None else min(position, floor)
         self._checkpoints.note(self.shard, epoch=self._epoch, position=position)

@@ -28,7 +28,7 @@ from loghub_worker.consumer.tracker import ShardTracker
 from loghub_worker.consumer.user_code import RemoteError
 from loghub_worker.failure.failure_report import FailureReport
 from loghub_worker.failure.skip_limits import Cause, Failure
-from loghub_worker.log_service import PIPELINE_FAILED
+from loghub_worker.log_service import PIPELINE_FAILED, encode_cursor
 
 _SESSIONS = itertools.count()
 
@@ -86,10 +86,14 @@ class RemoteProcessor(TrackedProcessor):
 
     def process(self, logs: LogBatch, tracker: Tracker) -> str | None:  # noqa: ARG002 - it has it
         self._await_process()
+        has_begun = self._begin_batch()
+        begin = logs.slices[0].body.first + logs.slices[0].begin
+        restart = self._tracker.restart_before(begin)
+        if has_begun and logs.delivery == 1 and restart < begin:
+            return encode_cursor(restart)  # the processor before has not saved what it had in its memory
         began_s = self._clock.monotonic_s()
         self._counts.running_since_s[self._session] = began_s
         try:
-            self._begin_batch()
             answer = self._answer_to(logs)
         finally:
             del self._counts.running_since_s[self._session]
@@ -111,12 +115,12 @@ class RemoteProcessor(TrackedProcessor):
 
     # -- the session
 
-    def _begin_session(self) -> None:
-        """Make a processor in the process, unless it has one of this session."""
+    def _begin_session(self) -> bool:
+        """Make a processor in the process, unless it has one of this session; whether it was made."""
         process, session, shard = self._process, self._session, self._shard
         assert process is not None
         if self._generation is not None and self._generation == process.generation and process.loaded:
-            return
+            return False
         self._pool.trackers.open(session, self._tracker)
         is_listened, is_assigned = not self._is_of_retries, not self._is_known
         answer, generation = process.call(
@@ -129,6 +133,7 @@ class RemoteProcessor(TrackedProcessor):
         if answer.error is not None:
             raise RemoteError(answer.error)
         self._generation = generation
+        return True
 
     def _end_session(self) -> None:
         process, session, is_lost = self._process, self._session, not self._tracker.is_held
@@ -165,9 +170,9 @@ class RemoteProcessor(TrackedProcessor):
         except CallFailedError as error:
             raise _failed(self._failure_of(error)) from error
 
-    def _begin_batch(self) -> None:
+    def _begin_batch(self) -> bool:
         try:
-            self._begin_session()
+            return self._begin_session()
         except RemoteError as error:
             reason = WorkerReason.PROCESSOR_FAILED
             raise _failed(_unavailable(reason, f"initialize: {error}")) from error
