@@ -42,6 +42,7 @@ MARKS = {
     "cluster": "node",
     "service": "long",  # a process of its own
 }
+DEEP_GUARD_S = 3600.0  # at least, and ten times the minutes that a test is expected to take
 REQUIRE_ALL = os.environ.get("LOGHUB_TEST_REQUIRE") == "all"
 
 
@@ -56,6 +57,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for fixture in MARKS.keys() & set(fixtures_of(item)):
             item.add_marker(MARKS[fixture])
+        deep = item.get_closest_marker("deep")
+        if deep is not None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(max(DEEP_GUARD_S, 600.0 * deep.kwargs.get("minutes", 1))))
     # The longest come first, so that none of them is left alone at the end of a run in several processes, and
     # first of all those that share a session, which are in one process (`tests.suite.forks`).
     items.sort(key=_place)
