@@ -10,7 +10,7 @@ import pytest
 from loghub import log_settings, processor_settings, sink_settings
 from loghub import worker_contract as contract
 from loghub.executor_settings import ExecutorSettings
-from loghub.incomplete_state import IncompleteState
+from loghub.incomplete_state import IncompleteState, KeptState
 from loghub.worker_contract import (
     CONTRACT_VERSION,
     OnFailure,
@@ -150,6 +150,7 @@ def _structs() -> list[Any]:
         WorkerStatus,
         contract.FailingShard,
         IncompleteState,
+        KeptState,
         contract.ProcessProgress,
         contract.SkippedLogGroups,
     )
