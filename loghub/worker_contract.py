@@ -16,11 +16,10 @@ Environment of a worker process:
                             it checkpoints, releases every shard, leaves the group, and waits to
                             be stopped. With no file or any other content it keeps working. In a
                             pod this is a downwardAPI file of the annotation `DRAIN_ANNOTATION`
-``LOGHUB_STATE_DIR``        writable scratch directory for Spark's own checkpoints and the exchange
-                            files between the worker's processes; may be empty at every start. If it
-                            outlives a process that ended during a batch, the next process with the
-                            same settings reads the logs of that batch in smaller parts. A stateful
-                            pipeline has its state here, and begins without if it is gone
+``LOGHUB_STATE_DIR``        writable scratch directory for Spark's own checkpoints and the exchange files
+                            between the worker's processes; may be empty at every start. If it outlives a
+                            process that ended during a batch, the next one with the same settings reads
+                            that batch in smaller parts. A stateful pipeline has its state here
 ``LOGHUB_STATUS_FILE``      path of a JSON `WorkerStatus` that the worker replaces about once a second
 ``LOGHUB_METRICS_ADDRESS``  ``host:port`` for ``/metrics``, ``/healthz``, ``/readyz`` and ``/status``;
                             if absent, they are not served. A worker is ready while it works on
@@ -344,6 +343,7 @@ class ShardProgress(msgspec.Struct, frozen=True, kw_only=True):
     lag_s: float | None  # age of the next log group to read; 0 at the end; None: not known
     draining: bool  # released after the running batch: an answer no longer lists it, or the worker shuts down
     beyond_end: int = 0  # log groups by which the position lies beyond the shard's end; usually 0
+    sink_cursor: str | None = None  # where it continued by the sink's record, for want of a checkpoint
 
 
 class FailingShard(msgspec.Struct, frozen=True, kw_only=True):

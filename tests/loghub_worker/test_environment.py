@@ -240,7 +240,7 @@ def status_at_103_s(
         now=Moment(monotonic_s=103, unix_s=1000.0),
         error=error or ReportedError(),
         query=query,
-        readings=ShardReadings(oldest_unix_s={1: 940.0, 2: None}, beyond_end={3: 4}),
+        readings=ShardReadings(oldest_unix_s={1: 940.0, 2: None}, beyond_end={3: 4}, continued={2: 15}),
     )
 
 
@@ -253,6 +253,7 @@ def test_status_has_the_progress_of_each_shard() -> None:
         (3, None, None, None),
     ]
     assert [s.beyond_end for s in status.shards] == [0, 0, 4]
+    assert [s.sink_cursor for s in status.shards] == [None, encode(15), None]
 
 
 def test_the_jvm_is_ended_even_if_a_thread_ends_meanwhile(tmp_path: Path) -> None:

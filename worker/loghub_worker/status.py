@@ -35,10 +35,11 @@ class Moment:
 class ShardReadings:
     """What was measured of the held shards. `oldest_unix_s` maps a shard to the time at which the log group
     to be read next was received, `beyond_end` to the log groups by which its position lies beyond its
-    end."""
+    end, and `continued` one that had no checkpoint to where it continued by the sink's record."""
 
     oldest_unix_s: Mapping[int, float | None] = field(default_factory=dict)
     beyond_end: Mapping[int, int] = field(default_factory=dict)
+    continued: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,4 +160,5 @@ def progress_of(shard: HeldShard, readings: ShardReadings, *, unix_s: float) -> 
         lag_s=lag_of(readings.oldest_unix_s, shard.shard, unix_s=unix_s),
         draining=shard.phase in (ShardPhase.DRAINING, ShardPhase.DRAINED),
         beyond_end=readings.beyond_end.get(shard.shard, 0),
+        sink_cursor=encode(readings.continued[shard.shard]) if shard.shard in readings.continued else None,
     )

@@ -346,7 +346,11 @@ class WorkerRuntime:
         if manager is None:
             return ShardReadings()
         # A copy, because the shard manager's threads change the original.
-        return ShardReadings(oldest_unix_s=dict(manager.oldest_unix_s), beyond_end=manager.beyond_end)
+        return ShardReadings(
+            oldest_unix_s=dict(manager.oldest_unix_s),
+            beyond_end=manager.beyond_end,
+            continued=dict(manager.opening.continued),
+        )
 
     def _query_progress(self, membership: Membership) -> QueryProgress:
         limit_s, runner = hung_after_s(self._config.batch_timeout_s), self._query_runner

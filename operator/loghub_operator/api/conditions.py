@@ -25,7 +25,8 @@ class ConditionType(StrEnum):
     a shard is being handed over from one worker to another. LAG_AVAILABLE: the lag in the status is
     current. SCALING_LIMITED: the number of workers differs from the requested one. SCALING_ACTIVE: the load
     decides the number of workers. HOT_SHARD: a shard is too busy for one worker. SHARD_FAILING: some logs
-    cannot be delivered. STATE_INCOMPLETE: the state of a stateful pipeline lacks earlier logs of some
+    cannot be delivered. GROUP_WAS_LOST: the group had no checkpoint of shards that the sink has logs of.
+    STATE_INCOMPLETE: the state of a stateful pipeline lacks earlier logs of some
     shards. LOGS_DROPPED_AS_LATE: a stateful pipeline dropped rows behind its watermark within the last hour.
     SUSPENDED: no worker should run, on purpose. STALLED: the group is not ready and
     makes no progress. DEGRADED: something is wrong that does not pass by itself.
@@ -40,6 +41,7 @@ class ConditionType(StrEnum):
     SCALING_ACTIVE = "ScalingActive"
     HOT_SHARD = "HotShard"
     SHARD_FAILING = "ShardFailing"
+    GROUP_WAS_LOST = "GroupWasLost"
     STATE_INCOMPLETE = "StateIncomplete"
     LOGS_DROPPED_AS_LATE = "LogsDroppedAsLate"
     SUSPENDED = "Suspended"

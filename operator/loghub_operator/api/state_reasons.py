@@ -1,7 +1,23 @@
-"""The reasons of the conditions that concern the state of a stateful pipeline, each with its explanation.
+"""The reasons of the conditions that concern what workers and sinks keep, each with its explanation.
 ``docs/reasons.md`` is generated from the texts."""
 
 from enum import StrEnum
+
+
+class GroupWasLostReason(StrEnum):
+    """Whether workers found that the consumer group has no checkpoint of a shard of which the sink has logs,
+    as after the group was deleted and created again. The shard then continues where the sink has it, wherever
+    startPosition points, so that nothing comes twice and nothing is left out. The message names shards and
+    cursors. Nothing needs to be done; to have the logs again, set spec.resetCheckpoints. The condition stays
+    until the workers that found it start again or give up these shards.
+
+    HAS_CHECKPOINTS: each shard began at its checkpoint, or is new to the sink. CONTINUED_FROM_SINK: some
+    shards had none, and continued where the sink has them. LOSS_NOT_REPORTED: the operator cannot read the
+    status of a ready worker."""
+
+    HAS_CHECKPOINTS = "HasCheckpoints"
+    CONTINUED_FROM_SINK = "ContinuedFromSink"
+    LOSS_NOT_REPORTED = "LossNotReported"
 
 
 class StateIncompleteReason(StrEnum):

@@ -5,7 +5,7 @@ the number of entries is bounded.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from loghub.incomplete_state import IncompleteState, KeptState
@@ -19,10 +19,12 @@ _CURSOR = re.compile(r"[A-Za-z0-9+/=]{1,64}")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateReports:
     """The shards whose state lacks earlier logs, and the workers that dropped rows as late within an hour,
-    with their states. ``unread`` are the workers whose report is not known, although they are ready."""
+    with their states. ``continued`` are the shards without a checkpoint that continued by the sink's record,
+    with that cursor. ``unread`` are the workers whose report is not known, although they are ready."""
 
     incomplete: tuple[IncompleteState, ...] = ()
     late: tuple[tuple[str, KeptState], ...] = ()
+    continued: tuple[tuple[int, str], ...] = ()
     unread: tuple[str, ...] = ()
 
 
@@ -39,8 +41,15 @@ def state_reports(statuses: Mapping[str, WorkerStatus | None], *, ready: Collect
     return StateReports(
         incomplete=tuple(sorted(incomplete, key=lambda one: one.shard)[:MOST_ENTRIES]),
         late=tuple(late[:MOST_ENTRIES]),
+        continued=tuple(sorted(_continued(known))[:MOST_ENTRIES]),
         unread=tuple(sorted(name for name in ready if name not in answered)),
     )
+
+
+def _continued(statuses: Iterable[WorkerStatus]) -> Iterator[tuple[int, str]]:
+    for one in (shard for status in statuses for shard in status.shards):
+        if one.sink_cursor is not None and _CURSOR.fullmatch(one.sink_cursor):
+            yield one.shard, one.sink_cursor
 
 
 def _is_late(state: KeptState) -> bool:

@@ -33,6 +33,7 @@ SECTIONS: tuple[tuple[str, tuple[type[StrEnum], ...]], ...] = (
     ("ScalingActive", (conditions.ActiveReason,)),
     ("HotShard", (conditions.HotReason,)),
     ("ShardFailing", (conditions.ShardFailingReason,)),
+    ("GroupWasLost", (state_reasons.GroupWasLostReason,)),
     ("StateIncomplete", (state_reasons.StateIncompleteReason,)),
     ("LogsDroppedAsLate", (state_reasons.LateReason,)),
     ("Suspended", (conditions.SuspendedReason,)),

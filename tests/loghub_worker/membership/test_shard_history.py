@@ -32,7 +32,7 @@ class History:
 def opened(worker: OneShardWorker) -> History:
     """Open the shard again with a state."""
     history = History()
-    worker.shard_manager._opening._history = history
+    worker.shard_manager.opening._history = history
     open_again(worker)
     return history
 

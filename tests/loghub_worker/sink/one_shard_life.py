@@ -30,6 +30,8 @@ class Life:
         self.project = "proj"
         self.clock = FakeClock()
         self.expected: Counter[str] = Counter()
+        self.is_lost = False  # the group, and not what the sink has of it
+        self.continued: dict[int, int] = {}  # as the last worker reports it
         self.begin_service()
 
     def begin_service(self) -> None:
@@ -49,6 +51,7 @@ class Life:
     def lose_group(self) -> None:
         self.client.delete_group(LOGSTORE, "g")
         self.begin_group()
+        self.is_lost = True
 
     def put(self, log_groups: int) -> None:
         for _ in range(log_groups):
@@ -68,6 +71,7 @@ class Life:
         self.expected.update(self.lines(begin, end))
 
     def move(self, log_group: int, *, by: str = "") -> None:
+        self.is_lost = False
         cursor = encode(self.cursor("begin") + log_group)
         self.client.update_checkpoint(LOGSTORE, "g", shard=0, cursor=cursor, consumer=by, force=True)
 
@@ -88,6 +92,7 @@ class Life:
 
         opening = ShardOpening(client, sink, identity, config=config)
         position = opening.open(0, confirm=lambda: None, save=save)
+        self.continued = opening.continued
         while position < self.cursor("end"):
             part = Range(0, position, min(position + self.batch, self.cursor("end")))
             name = f"{worker}-{self.workers}x{part.begin}"

@@ -188,6 +188,7 @@ def emptied_and_group_lost(life: Life) -> None:
     first_life(life)
     life.place.remove_all()
     life.lose_group()
+    life.is_lost = False
     life.expect(0, END)
 
 
@@ -319,5 +320,7 @@ def test_each_log_is_in_the_sink_as_often_as_the_rule_says(place: Place, event: 
     life.put(max(0, life.cursor("begin") + END - life.cursor("end")))
     life.run()
     assert life.place.lines() == life.expected
+    assert (0 in life.continued) == life.is_lost, "condition GroupWasLost says so"
     life.run()
     assert life.place.lines() == life.expected, "the next worker finds nothing to do"
+    assert not life.continued

@@ -67,7 +67,7 @@ class ShardManager:
     ) -> None:
         self._shared_state = shared_state
         self._client = client
-        self._opening = opening
+        self.opening = opening
         self._exchange = shared_state.exchange
         self._clock = shared_state.clock
         self._logstore = identity.logstore
@@ -175,7 +175,7 @@ class ShardManager:
         if held is None or held.phase is not ShardPhase.OPENING:
             return  # this was decided before an earlier task ended, which has opened it
         try:
-            position = self._opening.open(
+            position = self.opening.open(
                 shard.shard, confirm=lambda: self._require_held(shard), save=partial(self._save, shard.shard)
             )
         except (LogHubException, OSError) as error:
@@ -283,7 +283,7 @@ class ShardManager:
     def _acknowledge(self, shard: HeldShard) -> None:
         """The service has accepted the checkpoint."""
         assert shard.position is not None
-        self._opening.record.acknowledge(shard.shard, shard.position)
+        self.opening.record.acknowledge(shard.shard, shard.position)
         self._succeeded(shard)
         with self._shared_state.use() as (membership, _):
             membership.saved(shard.shard, epoch=shard.epoch, cursor=shard.position)

@@ -41,6 +41,7 @@ class ShardOpening:
         self._group = identity.group
         self._start_position = config.start_position
         self._last_initial_shard = config.last_initial_shard
+        self.continued: dict[int, int] = {}  # positions of shards without a checkpoint that the sink had
         # Shard that began at the start position -> those that existed already and continue it -> the cursor
         # to which the start position pointed in them.
         self._starts_after: dict[ShardIncarnation, dict[ShardIncarnation, str]] = {}
@@ -65,7 +66,9 @@ class ShardOpening:
         cursor = last.cursor if last else self._first_cursor(shard)
         checkpoint = decode_cursor(cursor)
         position = self.record.resume(incarnation, checkpoint, confirm=confirm, origin=origin)
-        if last is None and position > checkpoint:
+        self.continued.pop(shard, None)
+        if last is None and position != checkpoint:
+            self.continued[shard] = position
             log.warning(
                 "the consumer group has no checkpoint of a shard that the sink has logs of, as if the group"
                 " was lost: the shard continues after them (docs/sinks.md 7)",

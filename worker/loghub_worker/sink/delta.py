@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from loghub.sink_settings import DeltaSink as DeltaSettings
 from loghub.sink_settings import S3Settings
 from loghub_worker.batch_plan import Range
-from loghub_worker.sink.batch_sink import InvalidSinkError, SinkOwner
+from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError, SinkOwner
 from loghub_worker.sink.bucket import SCHEME, Bucket
 from loghub_worker.sink.bucket_storage import BucketStorage
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
@@ -183,6 +183,7 @@ class DeltaSink:
     # -- batches
 
     def write(self, result: DataFrame, batch: str) -> int:
+        self._require_no_nulls(result)
         if self._executors is not None:
             self._staged[batch], rows = self._write_by_executors(self._executors, result, batch)
             return rows
@@ -207,6 +208,18 @@ class DeltaSink:
                 )
         self._staged[batch] = staged
         return total
+
+    def _require_no_nulls(self, result: DataFrame) -> None:
+        """Raises `RowsRejectedError` if the rows may be null where the table's must not. Nothing compares the
+        rows themselves, and a function may make other columns of some logs than when it was checked."""
+        fields = () if self._fitting is None else self._fitting.fields
+        required = {field["name"] for field in fields if not field["nullable"]}
+        loose = [field.name for field in result.schema if field.nullable and field.name in required]
+        if loose:
+            names = ", ".join(map(repr, loose))
+            raise RowsRejectedError(
+                f"the table's columns {names} must not be null, and these rows may be: use coalesce"
+            )
 
     def _write(self, result: DataFrame, batch: str) -> None:
         if self._table.folder is not None:

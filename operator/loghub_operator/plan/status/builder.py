@@ -54,6 +54,7 @@ from loghub_operator.plan.scaling.inputs import assignable
 from loghub_operator.plan.scaling.report import active_finding, scaling_status
 from loghub_operator.plan.scaling_steps import ReplicaPlan
 from loghub_operator.plan.status.dropped_as_late import dropped_as_late_finding
+from loghub_operator.plan.status.group_was_lost import group_was_lost_finding
 from loghub_operator.plan.status.progress import last_progress, stalled_finding
 from loghub_operator.plan.status.shard_failing import shard_failing_finding
 from loghub_operator.plan.status.state_incomplete import state_incomplete_finding
@@ -92,6 +93,7 @@ def build_status(decisions: Decisions, now: float) -> Status:
         _scaling_limited(decisions.replicas),
         scaling.hot_shards.finding,
         shard_failing_finding(observed.failures),
+        group_was_lost_finding(observed.states),
         state_incomplete_finding(observed.states, stateful=resource.spec.pipeline.stateful),
         dropped_as_late_finding(observed.states, stateful=resource.spec.pipeline.stateful),
         suspended_finding(suspension),
