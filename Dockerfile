@@ -90,7 +90,7 @@ COPY --from=service-packages /opt/loghub /opt/loghub
 EXPOSE 8080
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub.service"]
 CMD ["--data", "/data", "--listen", ":8080"]
-COPY loghub/__init__.py loghub/atomic_file.py loghub/clock.py loghub/freed_memory.py loghub/listening.py loghub/progress_line.py loghub/refused_logins.py /app/loghub/
+COPY loghub/__init__.py loghub/atomic_file.py loghub/clock.py loghub/freed_memory.py loghub/listening.py loghub/pauses.py loghub/progress_line.py /app/loghub/
 COPY loghub/domain /app/loghub/domain
 COPY loghub/kafka /app/loghub/kafka
 COPY loghub/service /app/loghub/service

@@ -25,7 +25,7 @@ from loghub.service.server import serve
 from loghub.service.settings import MIB, KafkaSettings, ServiceSettings
 from loghub.wire import hosts
 
-# How long a thread may keep the others waiting, the event loop among them. Beside six threads that decode
+# How long a thread may keep the others waiting, the event loop among them. With six threads that decode
 # batches, the median of heartbeats is a third of that with Python's default of 5 ms; the threads take a fifth
 # more time.
 _SWITCH_S = 0.0005

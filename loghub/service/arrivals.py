@@ -12,7 +12,7 @@ NEWS = 1 << 62  # bytes, for those who wait: there is something to say, however 
 
 
 class Arriving(asyncio.Event):
-    """What one waiter is told: set by each arrival, or once as many bytes have come as it expects."""
+    """What one waiter learns: set by each arrival, or once as many bytes have come as it expects."""
 
     def __init__(self) -> None:
         super().__init__()

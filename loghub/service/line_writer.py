@@ -1,4 +1,4 @@
-"""Writes the lines of the log in a thread of its own, since whoever reads them may stop.
+"""Writes the lines of the log in a thread of its own, since their reader may stop.
 
 A pipe that nobody reads blocks its writer: on the event loop that would end all heartbeats, until the reader
 goes on. So lines wait in a bounded queue; what finds it full is dropped and counted. The thread writes to the

@@ -1,6 +1,6 @@
 """The service's log configuration: JSON or readable lines, on stderr.
 
-Whatever writes a line, it is limited (`line_limit`) and does not wait for whoever reads it (`line_writer`).
+Whatever writes a line, it is limited (`line_limit`) and does not wait for its reader (`line_writer`).
 """
 
 import logging

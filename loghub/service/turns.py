@@ -10,9 +10,9 @@ T = TypeVar("T")
 async def in_turn(turns: asyncio.Semaphore, work: Callable[[], T]) -> T:
     """Run the work in a thread.
 
-    Nothing ends a thread: if whoever waits for the work is cancelled, since its client has left, the turn
-    lasts until the work is done. Otherwise clients that leave would have all threads, and more memory than
-    their turns.
+    Nothing ends a thread: if the request that waits for the work is cancelled, since its client has left, the
+    turn lasts until the work is done. Otherwise clients that leave would have all threads, and more memory
+    than their turns.
     """
     begun = False
 

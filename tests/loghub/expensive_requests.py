@@ -52,39 +52,9 @@ def prepare(service: ServiceProcess, kafka: str) -> None:
 # -- over HTTP
 
 
-def over_http(service: ServiceProcess) -> dict[str, Make]:
-    """What makes the request, by the name of its action."""
-
-    def of(method: str, path: str, query: dict[str, str] | None = None, body: object = None) -> Make:
-        data = b"" if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"} if data else {}
-        return partial(load.serialized, service, method, path, query, body=data, headers=headers)
-
-    def put_logs() -> bytes:
-        tiny = encode(LogGroup(logs=(Log(time=1, contents=(("", ""),)),)))
-        return load.put_request(service, tiny * 700_000)  # which is a group with as many logs
-
+def _of_groups(of: Callable[..., Make]) -> dict[str, Make]:
     every = {str(shard): cursor.encode(1) for shard in range(1000)}
     return {
-        "GetProject": of("GET", "/"),
-        "CreateProject": of("POST", "/", body={"projectName": "demo", "description": "d" * _JSON_BYTES}),
-        "UpdateProject": of("PUT", "/", body={"description": "d" * _JSON_BYTES}),
-        "DeleteProject": partial(
-            load.serialized, service, "DELETE", "/", headers={"Host": f"none.{service.host}"}
-        ),
-        "ListLogStores": of("GET", "/logstores", {"size": "500"}),
-        "CreateLogStore": of(
-            "POST", "/logstores", body={"logstoreName": "made", "shardCount": SHARDS, "ttl": 1}
-        ),
-        "GetLogStore": of("GET", "/logstores/access"),
-        "UpdateLogStore": of("PUT", "/logstores/access", body={"logstoreName": "access", "ttl": 7}),
-        "DeleteLogStore": of("DELETE", "/logstores/made"),
-        "GetLogs": of("GET", "/logstores/access/logs", {"from": "0", "to": "9", "query": "q" * 1000}),
-        "GetIndex": of("GET", "/logstores/access/index"),
-        "ListShards": of("GET", "/logstores/access/shards"),
-        "GetCursor": of("GET", "/logstores/access/shards/0", {"type": "cursor", "from": "1800000000"}),
-        "SplitOrMergeShard": of("POST", "/logstores/access/shards/1", {"action": "split"}),
-        "DeleteShard": of("DELETE", "/logstores/access/shards/2"),
         "ListConsumerGroup": of("GET", "/logstores/access/consumergroups"),
         "CreateConsumerGroup": of(
             "POST",
@@ -106,6 +76,42 @@ def over_http(service: ServiceProcess) -> dict[str, Make]:
         "SaveCheckPoints": of("POST", _MINE + "/checkpoints", {"consumer": "consumer-0"}, every),
         "AwaitGroup": of("GET", _MINE + "/revision", {"consumer": "consumer-0", "revision": "0"}),
         "AwaitEnds": of("POST", "/_loghub/v1/logstores/access/ends", body=every),
+    }
+
+
+def over_http(service: ServiceProcess) -> dict[str, Make]:
+    """What makes the request, by the name of its action."""
+
+    def of(method: str, path: str, query: dict[str, str] | None = None, body: object = None) -> Make:
+        data = b"" if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"} if data else {}
+        return partial(load.serialized, service, method, path, query, body=data, headers=headers)
+
+    def put_logs() -> bytes:
+        tiny = encode(LogGroup(logs=(Log(time=1, contents=(("", ""),)),)))
+        return load.put_request(service, tiny * 700_000)  # which is a group with as many logs
+
+    return {
+        **_of_groups(of),
+        "GetProject": of("GET", "/"),
+        "CreateProject": of("POST", "/", body={"projectName": "demo", "description": "d" * _JSON_BYTES}),
+        "UpdateProject": of("PUT", "/", body={"description": "d" * _JSON_BYTES}),
+        "DeleteProject": partial(
+            load.serialized, service, "DELETE", "/", headers={"Host": f"none.{service.host}"}
+        ),
+        "ListLogStores": of("GET", "/logstores", {"size": "500"}),
+        "CreateLogStore": of(
+            "POST", "/logstores", body={"logstoreName": "made", "shardCount": SHARDS, "ttl": 1}
+        ),
+        "GetLogStore": of("GET", "/logstores/access"),
+        "UpdateLogStore": of("PUT", "/logstores/access", body={"logstoreName": "access", "ttl": 7}),
+        "DeleteLogStore": of("DELETE", "/logstores/made"),
+        "GetLogs": of("GET", "/logstores/access/logs", {"from": "0", "to": "9", "query": "q" * 1000}),
+        "GetIndex": of("GET", "/logstores/access/index"),
+        "ListShards": of("GET", "/logstores/access/shards"),
+        "GetCursor": of("GET", "/logstores/access/shards/0", {"type": "cursor", "from": "1800000000"}),
+        "SplitOrMergeShard": of("POST", "/logstores/access/shards/1", {"action": "split"}),
+        "DeleteShard": of("DELETE", "/logstores/access/shards/2"),
         "PutLogs": put_logs,
         "PullLogs": partial(
             load.serialized,
@@ -208,31 +214,11 @@ def _produce(partitions: Iterable[tuple[str, tuple[int, ...]]], batch: bytes) ->
     )
 
 
-def of_kafka() -> dict[str, Make]:
-    """What makes the frame, by the name of its API; of Produce there are two."""
-    one = Record(None, b"x", (), 1_700_000_000_000)
-    small = packed([one], BatchCompression.NONE)
+Bodies = Mapping[str, tuple[ApiKey, Struct]]
 
-    def many_records() -> bytes:
-        batch = packed([one] * MAX_RECORDS, BatchCompression.ZSTD)
-        return _kafka(ApiKey.PRODUCE, _produce([("access.raw", (0,))], batch))
 
-    names = tuple(f"name-{number}" for number in range(_NAMES))
-    bodies: Mapping[str, tuple[ApiKey, Struct]] = {
-        "PRODUCE of many partitions": (ApiKey.PRODUCE, _produce(_in_topics(), small)),
-        "FETCH": (ApiKey.FETCH, _fetch()),
-        "LIST_OFFSETS": (ApiKey.LIST_OFFSETS, _list_offsets(1_700_000_000_000)),
-        "METADATA": (
-            ApiKey.METADATA,
-            metadata.MetadataRequest(
-                topics=tuple(metadata.MetadataRequestTopic(name="access") for _ in range(_NAMES))
-            ),
-        ),
-        "FIND_COORDINATOR": (ApiKey.FIND_COORDINATOR, groups.FindCoordinatorRequest(key="kg")),
-        "INIT_PRODUCER_ID": (
-            ApiKey.INIT_PRODUCER_ID,
-            produce.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000),
-        ),
+def _offset_bodies() -> Bodies:
+    return {
         "OFFSET_COMMIT": (ApiKey.OFFSET_COMMIT, _commit()),
         "OFFSET_FETCH": (
             ApiKey.OFFSET_FETCH,
@@ -244,6 +230,26 @@ def of_kafka() -> dict[str, Make]:
                 ),
             ),
         ),
+        "OFFSET_DELETE": (
+            ApiKey.OFFSET_DELETE,
+            offsets.OffsetDeleteRequest(
+                group_id="other",
+                topics=tuple(
+                    offsets.OffsetDeleteRequestTopic(
+                        name=name,
+                        partitions=tuple(
+                            offsets.OffsetDeleteRequestPartition(partition_index=one) for one in ones
+                        ),
+                    )
+                    for name, ones in _in_topics()
+                ),
+            ),
+        ),
+    }
+
+
+def _group_bodies(names: tuple[str, ...]) -> Bodies:
+    return {
         "JOIN_GROUP": (
             ApiKey.JOIN_GROUP,
             groups.JoinGroupRequest(
@@ -287,21 +293,11 @@ def of_kafka() -> dict[str, Make]:
         ),
         "LIST_GROUPS": (ApiKey.LIST_GROUPS, group_admin.ListGroupsRequest()),
         "DELETE_GROUPS": (ApiKey.DELETE_GROUPS, group_admin.DeleteGroupsRequest(groups_names=names)),
-        "OFFSET_DELETE": (
-            ApiKey.OFFSET_DELETE,
-            offsets.OffsetDeleteRequest(
-                group_id="other",
-                topics=tuple(
-                    offsets.OffsetDeleteRequestTopic(
-                        name=name,
-                        partitions=tuple(
-                            offsets.OffsetDeleteRequestPartition(partition_index=one) for one in ones
-                        ),
-                    )
-                    for name, ones in _in_topics()
-                ),
-            ),
-        ),
+    }
+
+
+def _topic_bodies(names: tuple[str, ...]) -> Bodies:
+    return {
         "CREATE_TOPICS": (
             ApiKey.CREATE_TOPICS,
             topics.CreateTopicsRequest(
@@ -334,6 +330,37 @@ def of_kafka() -> dict[str, Make]:
                 ),
                 include_synonyms=True,
             ),
+        ),
+    }
+
+
+def of_kafka() -> dict[str, Make]:
+    """What makes the frame, by the name of its API; of Produce there are two."""
+    one = Record(None, b"x", (), 1_700_000_000_000)
+    small = packed([one], BatchCompression.NONE)
+
+    def many_records() -> bytes:
+        batch = packed([one] * MAX_RECORDS, BatchCompression.ZSTD)
+        return _kafka(ApiKey.PRODUCE, _produce([("access.raw", (0,))], batch))
+
+    names = tuple(f"name-{number}" for number in range(_NAMES))
+    bodies: Bodies = {
+        **_offset_bodies(),
+        **_group_bodies(names),
+        **_topic_bodies(names),
+        "PRODUCE of many partitions": (ApiKey.PRODUCE, _produce(_in_topics(), small)),
+        "FETCH": (ApiKey.FETCH, _fetch()),
+        "LIST_OFFSETS": (ApiKey.LIST_OFFSETS, _list_offsets(1_700_000_000_000)),
+        "METADATA": (
+            ApiKey.METADATA,
+            metadata.MetadataRequest(
+                topics=tuple(metadata.MetadataRequestTopic(name="access") for _ in range(_NAMES))
+            ),
+        ),
+        "FIND_COORDINATOR": (ApiKey.FIND_COORDINATOR, groups.FindCoordinatorRequest(key="kg")),
+        "INIT_PRODUCER_ID": (
+            ApiKey.INIT_PRODUCER_ID,
+            produce.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000),
         ),
     }
     frames = {name: partial(_kafka, api, body) for name, (api, body) in bodies.items()}

@@ -2,8 +2,8 @@
 
 A compressed batch of some KiB may become 10 MiB, and reading records one by one is slow. So what decoding
 will need at most is taken from a budget first, and what the log group has of it is given back once that is
-durable. Whoever finds too little waits: what others hold depends on the disk only, never on another client.
-Large batches are decoded in threads, as many at once as the service checks log groups.
+durable. A batch that finds too little waits: what others hold depends on the disk only, never on another
+client. Large batches are decoded in threads, as many at once as the service checks log groups.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _LOG_BYTES = 64  # more than a log has besides the fields of its record: time, l
 
 
 class InThread(Protocol):
-    """Runs work in a thread once it is its turn; it goes on if whoever waits for it is cancelled."""
+    """Runs work in a thread once it is its turn; it goes on if the request that waits for it is cancelled."""
 
     def __call__(self, work: Callable[[], NewBatch]) -> Awaitable[NewBatch]: ...
 

@@ -136,10 +136,10 @@ async def _wait(call: Call, arrived: Watch, seconds: float) -> None:
 
 def _reply(call: Call, begun: Begun, found: dict[Key, PartitionData], size: int) -> Reply:
     session = begun.session
-    told = {key: found[key] for key in session.asked} if begun.whole else session.changed(found)
-    session.tell(told)
+    news = {key: found[key] for key in session.asked} if begun.whole else session.changed(found)
+    session.answered(news)
     topics: dict[str, list[PartitionData]] = {}
-    for (topic, _), data in told.items():
+    for (topic, _), data in news.items():
         topics.setdefault(topic, []).append(data)
     response = FetchResponse(
         session_id=session.id,

@@ -74,8 +74,8 @@ class FetchSession:
             if data.records or data.error_code or self._shown.get(key) != _bounds(data)
         }
 
-    def tell(self, told: dict[Key, PartitionData]) -> None:
-        self._shown.update((key, _bounds(data)) for key, data in told.items())
+    def answered(self, news: dict[Key, PartitionData]) -> None:
+        self._shown.update((key, _bounds(data)) for key, data in news.items())
 
 
 def _bounds(data: PartitionData) -> tuple[int, int]:

@@ -91,7 +91,7 @@ class UnreadService(ServiceProcess):
 
 @pytest.mark.long
 def test_a_service_whose_log_nobody_reads_serves_everyone_and_ends(tmp_path: Path) -> None:
-    """And once somebody reads it, a flood of bad requests has one line a second."""
+    """And once it is read, a flood of bad requests has one line a second."""
     kafka_port = tmp_path / "kafka"
     with full_pipe() as (reading, writing):
         service = UnreadService(

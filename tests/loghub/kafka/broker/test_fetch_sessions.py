@@ -1,4 +1,4 @@
-"""Fetch sessions: what a client need not name again, what it is told, and what idle partitions cost."""
+"""Fetch sessions: what a client need not name again, what it is answered, and what idle partitions cost."""
 
 import asyncio
 import random
