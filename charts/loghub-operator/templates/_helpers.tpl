@@ -20,17 +20,23 @@
 
 {{- define "loghub.selector" -}}
 app.kubernetes.io/name: loghub-operator
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "loghub.commonLabels" -}}
+{{- $own := printf "%s\n%s" (include "loghub.selector" .) (include "loghub.ownLabels" .) -}}
+{{- include "loghub.rejectLabels" (dict "own" $own "extra" .Values.commonLabels "value" "commonLabels") -}}
+{{ include "loghub.ownLabels" . }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "loghub.ownLabels" -}}
 app.kubernetes.io/part-of: loghub
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
 {{- end -}}
 
 {{- define "loghub.labels" -}}
@@ -44,7 +50,7 @@ app.kubernetes.io/name: loghub-service
 
 {{- define "loghub.embeddedServiceLabels" -}}
 {{ include "loghub.embeddedServiceSelector" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{ include "loghub.commonLabels" . }}
 {{- end -}}
 

@@ -114,9 +114,9 @@ and it may delete none.
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ .kind }}
 metadata:
-  name: {{ .name }}
+  name: {{ .name | quote }}
   {{- with .namespace }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels: {{- include "loghub.labels" .root | nindent 4 }}
 rules: {{- .rules | nindent 2 }}
@@ -132,17 +132,17 @@ namespace: ... (Role only), rules: text}.
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ .kind }}Binding
 metadata:
-  name: {{ .name }}
+  name: {{ .name | quote }}
   {{- with .namespace }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels: {{- include "loghub.labels" .root | nindent 4 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ .kind }}
-  name: {{ .name }}
+  name: {{ .name | quote }}
 subjects:
   - kind: ServiceAccount
-    name: {{ include "loghub.serviceAccount" .root }}
-    namespace: {{ include "loghub.namespace" .root }}
+    name: {{ include "loghub.serviceAccount" .root | quote }}
+    namespace: {{ include "loghub.namespace" .root | quote }}
 {{- end -}}

@@ -5,7 +5,7 @@ by its logstore's name, without a suffix. Replicas and their assignment mean not
 replication factor is accepted and an assignment is not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from loghub.kafka.broker.calls import NODE_ID, Call
@@ -40,6 +40,9 @@ from loghub.kafka.wire.topics import (
 
 FORM_CONFIG = "loghub.form"
 RETENTION_CONFIG = "retention.ms"
+POLICY_CONFIG = "cleanup.policy"
+TIME_CONFIG = "message.timestamp.type"
+_FOR_EVER = -1
 _BY_DEFAULT = -1  # in place of a number of partitions
 
 
@@ -86,19 +89,35 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
         )
     if topic.num_partitions < 1 and topic.num_partitions != _BY_DEFAULT:
         raise StoreError(ErrorCode.INVALID_PARTITIONS, "a topic has at least one partition")
-    form, retention_ms = None, None
-    for config in topic.configs:
-        if config.name == FORM_CONFIG:
-            form = _form(config.value)
-        elif config.name == RETENTION_CONFIG:
-            retention_ms = _retention_ms(config.value)
-        # Others are Kafka's own, and tools set them without being asked: they have no effect here.
+    configs = {config.name: config.value for config in topic.configs}
+    _reject_different(configs)
+    form = _form(configs[FORM_CONFIG]) if FORM_CONFIG in configs else None
+    retention_ms = _retention_ms(configs[RETENTION_CONFIG]) if RETENTION_CONFIG in configs else None
+    if _policies(configs.get(POLICY_CONFIG)) == {"compact"}:
+        retention_ms = _FOR_EVER  # nothing is compacted, so the last record of each key is among those kept
     return NewTopic(
         name=topic.name,
         partitions=None if topic.num_partitions == _BY_DEFAULT else topic.num_partitions,
         retention_ms=retention_ms,
         form=form,
     )
+
+
+def _policies(value: str | None) -> set[str]:
+    """Of ``cleanup.policy``, as Kafka reads it."""
+    policies = {one.strip() for one in (value or "delete").split(",")}
+    if not policies <= {"delete", "compact"}:
+        raise StoreError(ErrorCode.INVALID_CONFIG, f"{POLICY_CONFIG} is delete, compact or both")
+    return policies
+
+
+def _reject_different(configs: Mapping[str, str | None]) -> None:
+    """Settings of Kafka that mean nothing here are accepted, since tools set them without being asked; one
+    that would give other records than were asked for is not."""
+    if configs.get(TIME_CONFIG) not in (None, "CreateTime"):
+        raise StoreError(
+            ErrorCode.INVALID_CONFIG, f"{TIME_CONFIG} is CreateTime: a record keeps the time of its producer"
+        )
 
 
 def _form(value: str | None) -> RecordForm:
@@ -112,7 +131,7 @@ def _form(value: str | None) -> RecordForm:
 def _retention_ms(value: str | None) -> int:
     text = value or ""
     if text == "-1":
-        return -1
+        return _FOR_EVER
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise StoreError(ErrorCode.INVALID_CONFIG, f"{RETENTION_CONFIG} is a number of milliseconds, or -1")
     return int(text)
@@ -188,11 +207,13 @@ def _configs(call: Call, kind: int, name: str) -> list[DescribeConfigsResourceRe
 
 
 def _topic_configs(settings: TopicSettings, call: Call) -> list[DescribeConfigsResourceResult]:
+    # Kafka's own tools refuse a topic that they need compacted and that says "delete".
+    policy = "compact" if settings.retention_ms == _FOR_EVER else "delete"
     return [
-        _config("cleanup.policy", "delete", DEFAULT_CONFIG),
+        _config(POLICY_CONFIG, policy, TOPIC_CONFIG if policy == "compact" else DEFAULT_CONFIG),
         _config("compression.type", "uncompressed", DEFAULT_CONFIG),
         _config("max.message.bytes", str(call.broker.limits.group_bytes), DEFAULT_CONFIG),
-        _config("message.timestamp.type", "CreateTime", DEFAULT_CONFIG),
+        _config(TIME_CONFIG, "CreateTime", DEFAULT_CONFIG),
         _config(RETENTION_CONFIG, str(settings.retention_ms), TOPIC_CONFIG),
         _config(FORM_CONFIG, settings.form.value, TOPIC_CONFIG),
     ]

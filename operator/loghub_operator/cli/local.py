@@ -124,8 +124,8 @@ def _group_options(function: F) -> F:
 @click.option(
     "--wait-for",
     type=click.Choice(["ready", "caught-up"]),
-    help="Stop with status 0 once every worker is ready, or there is no lag; with 1 if the group is stuck before,"
-    " or stopped otherwise.",
+    help="Stop with status 0 once every worker is ready, or there is no lag; with 1 if the group is stuck"
+    " before, or stopped otherwise.",
 )
 @click.option(
     "--timeout",

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from loghub_operator.api import InvalidResourceError
 from loghub_operator.api.v1alpha1 import EMBEDDED
 from loghub_operator.cli.kafka_groups import document, overview, reported_groups
 from loghub_operator.cli.output import Format, render
@@ -24,6 +25,7 @@ from loghub_operator.local.paths import Root
 from loghub_operator.local.service_options import how_to_log_in
 
 DONE, FAILED = 0, 1
+_PIPE_WIDTH = 1000  # a program reads every name whole
 
 
 def show_status(root: Root, name: str | None, form: Format) -> int:
@@ -34,7 +36,7 @@ def show_status(root: Root, name: str | None, form: Format) -> int:
         what = "no group" if name is None else f"no group {name}"
         print(f"loghub: {what} in {root.groups}", file=sys.stderr)  # noqa: T201 - the program's output
         return FAILED
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
     of_clients = reported_groups(service, root.service / KEYS) if service else ()
     if form is not Format.TABLE:
         documents = [*_documents(root, records), *map(document, of_clients)]
@@ -74,8 +76,14 @@ def _records(root: Root, name: str | None) -> Iterator[Record]:
     names = [name] if name is not None else sorted(path.name for path in root.groups.glob("*"))
     for group in names:
         record = Record.load(root.group(group)) if "/" not in group else None
-        if record is not None:
-            yield record
+        if record is None:
+            continue
+        try:
+            record.resource()
+        except InvalidResourceError as error:
+            print(f"loghub: {error}", file=sys.stderr)  # noqa: T201 - the program's output
+            continue
+        yield record
 
 
 def _is_up(record: Record) -> bool:

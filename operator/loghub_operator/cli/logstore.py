@@ -3,6 +3,7 @@
 import click
 
 from loghub.client.port import LogHub, LogstoreInfo
+from loghub.wire.errors import Code, LogHubError
 from loghub_operator.cli.connection import Connection
 from loghub_operator.cli.options import LOGSTORE, Show, confirm, confirmed, connected, formatted
 from loghub_operator.cli.output import Record, utc
@@ -39,7 +40,17 @@ def create(logstore: str, shards: int, ttl_days: int, place: Connection, show: S
 def list_(place: Connection, show: Show) -> None:
     """List the logstores of a project."""
     with place.open() as client:
-        show([_record(client.get_logstore(name)) for name in client.list_logstores()])
+        show([_record_of(client, name) for name in client.list_logstores()])
+
+
+def _record_of(client: LogHub, name: str) -> Record:
+    """With dashes if it was deleted meanwhile, or the key may not see it: that hides no other one."""
+    try:
+        return _record(client.get_logstore(name))
+    except LogHubError as error:
+        if error.code not in (Code.LOG_STORE_NOT_EXIST, Code.UNAUTHORIZED):
+            raise
+        return {"logstore": name, "shardCount": None, "ttlDays": None, "created": None, "modified": None}
 
 
 @logstore.command("show")

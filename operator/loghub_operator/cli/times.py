@@ -25,6 +25,10 @@ def parse_time(text: str, *, now_unix_s: float) -> int:
     if age is not None:
         unix_s = now_unix_s - int(age[1]) * _UNITS_S[age[2]]
     elif text.isascii() and text.isdigit():
+        if 4 <= len(text.lstrip("0")) <= 8:  # 2026, 202601 or 20260131 would be days of 1970
+            raise BadTime(
+                f"{text!r} is a date or unix seconds: write {_dashed(text)}, or ten digits for seconds"
+            )
         unix_s = float(text[:20])
     else:
         try:
@@ -34,6 +38,10 @@ def parse_time(text: str, *, now_unix_s: float) -> int:
     if not 0 <= unix_s <= _MAX_UNIX_S:
         raise BadTime(f"{text!r} is not a time between 1970 and 2106")
     return int(unix_s)
+
+
+def _dashed(text: str) -> str:
+    return "-".join(part for part in (text[:4], text[4:6] or "01", text[6:8] or "01") if part)
 
 
 def parse_position(text: str, *, now_unix_s: float) -> Position:

@@ -89,7 +89,8 @@ class LocalBackend:
         reports: dict[str, WorkerReport | None] = {}
         for view in views:
             name, status = view.observed.name, view.status
-            age_s = now - status.written_at if status is not None else 0.0
+            # It may have been written some time before it was seen; the wall clock may have been set.
+            age_s = view.silent_s if status is None else max(view.silent_s, now - status.written_at)
             reports[name] = report_of(status, consumer=name, age_s=age_s, timeout_s=timeout_s)
         return reports
 

@@ -46,6 +46,7 @@ CHECK_INTERVAL_S = 2.0
 KEYS = Path("data", "credentials")
 STARTING = "starting"  # the lock of who starts a service on the folder
 _LOG_TAIL_CHARS = 2000
+_LOG_BYTES = 16 << 20  # beyond this size a start begins a new one
 
 
 class ServiceStartError(Exception):
@@ -106,15 +107,18 @@ class EmbeddedService:
     async def keep_running(self) -> None:
         """Runs forever: restarts the service on its port whenever it has ended, even if another process had
         started it."""
-        failures = 0
+        failures, said = 0, ""
         while True:
             await asyncio.sleep(CHECK_INTERVAL_S + (backoff_s(failures) if failures else 0.0))
             try:
                 if not (self.ours or await self._is_usable(self.endpoint)):
                     await self._restart()
-                failures = 0
-            except (ServiceStartError, OSError):
+                failures, said = 0, ""
+            except (ServiceStartError, OSError) as error:
                 failures += 1
+                if str(error) != said:
+                    self._say(f"the embedded service is not running, and is tried again: {error}")
+                said = str(error)
 
     async def end(self) -> None:
         """Stops the service if we started it."""
@@ -219,6 +223,7 @@ class EmbeddedService:
             *("--port-file", str(new_address)),
             *options.arguments(kafka_port_file=kafka_address),
         ]
+        _rotate(self.log)
         self._child = child = Child(
             command, environment=without_keys(os.environ), log=self.log, on_exit=lambda _: None
         )
@@ -236,7 +241,7 @@ class EmbeddedService:
         if child.alive and options.kafka is not None:
             self.kafka_address = await self._announced_kafka(lambda: child.alive)
         if not child.alive:
-            last_line = _read(self.log)[-_LOG_TAIL_CHARS:].strip().rpartition("\n")[2]
+            last_line = _last_words(self.log)
             raise ServiceStartError(f"the embedded service did not start: {last_line} (log: {self.log})")
 
 
@@ -266,6 +271,17 @@ def _read(path: Path) -> str:
         return path.read_text(errors="replace").strip()
     except OSError:
         return ""
+
+
+def _rotate(log: Path) -> None:
+    """One older log is kept, as of a worker."""
+    with contextlib.suppress(OSError):
+        if log.stat().st_size > _LOG_BYTES:
+            log.replace(log.with_suffix(".1"))
+
+
+def _last_words(log: Path) -> str:
+    return _read(log)[-_LOG_TAIL_CHARS:].strip().rpartition("\n")[2]
 
 
 def _try_lock(stack: contextlib.ExitStack, lock: Path) -> bool:

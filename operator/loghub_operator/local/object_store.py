@@ -48,7 +48,8 @@ class Record:
             document = json.loads(folder.object.read_text())
         except (OSError, ValueError):
             return None
-        return cls(folder, document) if isinstance(document, dict) else None
+        is_object = isinstance(document, dict) and isinstance(document.get("metadata"), dict)
+        return cls(folder, document) if is_object else None
 
     @classmethod
     def accept(cls, folder: GroupFolder, written: Document) -> "Record":
@@ -74,7 +75,11 @@ class Record:
 
     def resource(self) -> LogHubConsumerGroup:
         """The parsed object, as `loghub_operator.plan` expects it. Another release may have stored it."""
-        return parse_stored(self.document)
+        try:
+            return parse_stored(self.document)
+        except InvalidResourceError as error:
+            what = f"cannot be read ({error}); remove it to begin anew"
+            raise InvalidResourceError((Problem(str(self.folder.object), what),)) from None
 
     @property
     def group_record(self) -> GroupRecord | None:

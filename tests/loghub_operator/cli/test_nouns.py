@@ -106,8 +106,17 @@ def test_the_consumers_of_a_group_are_shown(cli: Cli) -> None:
     assert [(one["consumer"], one["shards"]) for one in shown["consumers"]] == [("one", [0, 1])]
     assert {shard["consumer"] for shard in shown["shards"]} == {"one"}
     assert "one" in cli("group", "show", STORE, "readers").out
-    question = cli.run("group", "reset", STORE, "readers", "--to", "begin", text="n\n")
-    assert "1 consumers are running" in question.err
+    end = cli.client.get_cursor(STORE, 0, "end")
+    for command in (
+        ("reset", STORE, "readers", "--to", "begin", "--yes"),
+        ("set-checkpoint", STORE, "readers", 0, end, "--force"),
+    ):
+        before = cli.client.get_checkpoints(STORE, "readers")
+        refused = cli("group", *command)
+        assert refused.status == 1
+        assert "1 consumers of group readers run (one)" in refused.err
+        assert cli.client.get_checkpoints(STORE, "readers") == before
+        assert cli("group", *command, "--live").status == 0
 
 
 def test_checkpoints_are_shown_set_and_reset(either: Cli) -> None:
@@ -130,6 +139,9 @@ def test_checkpoints_are_shown_set_and_reset(either: Cli) -> None:
     assert saved() == [end, None]
 
     begins = [either.client.get_cursor(STORE, shard, "begin") for shard in (0, 1)]
+    planned = either.json("group", "reset", STORE, "readers", "--to", "begin", "--dry-run")
+    assert [(one["from"], one["to"]) for one in planned] == [(end, begins[0]), (None, begins[1])]
+    assert saved() == [end, None]
     either.json("group", "reset", STORE, "readers", "--to", "begin", "--yes")
     assert saved() == begins
     one = either.json("group", "reset", STORE, "readers", "--to", "end", "--shard", 1, "--yes")

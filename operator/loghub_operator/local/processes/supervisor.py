@@ -75,7 +75,8 @@ class _ManagedWorker:
     stopping: bool = False
     forget_drain: bool = False  # the next start is like that of a new pod, without a drain request
     drain_requested_at_unix_s: float | None = None
-    started_unix_s: float = 0.0
+    status: WorkerStatus | None = None  # as last read, and since when it is the same
+    status_since_s: float = 0.0
     ready_since_s: float | None = None
     failures: int = 0
     starts: int = 0
@@ -96,6 +97,7 @@ class WorkerView:
     pid: int | None
     starts: int
     status: WorkerStatus | None  # as last reported by the worker; None before its first report
+    silent_s: float = 0.0  # for how long it has been the same
 
 
 class Supervisor:
@@ -247,7 +249,7 @@ class Supervisor:
         worker = self._workers.setdefault(ordinal, _ManagedWorker(ordinal, name, self._folder.worker(name)))
         try:
             self._launch(worker)
-        except OSError as error:  # for example a full disk
+        except (OSError, ValueError) as error:  # for example a full disk, or a variable that cannot be one
             self._failed(worker, (LocalReason.START_FAILED, str(error)))
 
     def _launch(self, worker: _ManagedWorker) -> None:
@@ -266,7 +268,7 @@ class Supervisor:
             keep_state=worker.stateful or worker.revision == revision,
         )
         worker.revision, worker.stopping = revision, False
-        worker.started_unix_s, worker.ready_since_s = self._clock.unix_s(), None
+        worker.status, worker.ready_since_s = None, None
         worker.starts += 1
         worker.child = Child(
             self._program.command,
@@ -309,7 +311,10 @@ class Supervisor:
         return next((worker for worker in self._workers.values() if worker.name == name), None)
 
     def _view(self, worker: _ManagedWorker) -> WorkerView:
-        status = read_status(worker.folder, since_unix_s=worker.started_unix_s) if worker.alive else None
+        status, now = read_status(worker.folder) if worker.alive else None, self._clock.monotonic_s()
+        if status != worker.status:
+            worker.status, worker.status_since_s = status, now
+        silent_s = now - worker.status_since_s
         state = ProcessState(
             name=worker.name,
             ordinal=worker.ordinal,
@@ -320,10 +325,11 @@ class Supervisor:
             failure=worker.failure,
         )
         return WorkerView(
-            observed=worker_of(state, status, now_unix_s=self._clock.unix_s()),
+            observed=worker_of(state, status, silent_s=silent_s),
             pid=worker.child.pid if worker.child is not None else None,
             starts=worker.starts,
             status=status,
+            silent_s=silent_s,
         )
 
 

@@ -52,9 +52,10 @@ class ProcessState:
     failure: tuple[str, str] | None
 
 
-def worker_of(state: ProcessState, status: WorkerStatus | None, *, now_unix_s: float) -> WorkerObserved:
-    """The worker as `loghub_operator.plan` expects it; ``status`` is None before its first report."""
-    phase, reason, message = _phase(state, status, now_unix_s)
+def worker_of(state: ProcessState, status: WorkerStatus | None, *, silent_s: float) -> WorkerObserved:
+    """The worker as `loghub_operator.plan` expects it; ``status`` is None before its first report, and has
+    been the same for ``silent_s``."""
+    phase, reason, message = _phase(state, status, silent_s)
     return WorkerObserved(
         name=state.name,
         ordinal=state.ordinal,
@@ -69,19 +70,16 @@ def worker_of(state: ProcessState, status: WorkerStatus | None, *, now_unix_s: f
     )
 
 
-def _phase(
-    state: ProcessState, status: WorkerStatus | None, now_unix_s: float
-) -> tuple[WorkerPhase, str, str]:
+def _phase(state: ProcessState, status: WorkerStatus | None, silent_s: float) -> tuple[WorkerPhase, str, str]:
     if not state.alive:
         return (WorkerPhase.FAILED, *state.failure) if state.failure else (WorkerPhase.PENDING, "", "")
     if state.stopping:
         return WorkerPhase.STOPPING, "", ""
-    if status is not None and now_unix_s - status.written_at > STALE_S:
-        age_s = int(now_unix_s - status.written_at)
+    if status is not None and silent_s > STALE_S:
         return (
             WorkerPhase.FAILED,
             LocalReason.WORKER_UNRESPONSIVE,
-            f"the worker has not reported its status for {age_s} s",
+            f"the worker has not reported its status for {int(silent_s)} s",
         )
     # A phase of another release says at least that the worker is not known to be ready.
     phase = WorkerPhase.STARTING if status is None else _PHASES.get(status.phase, WorkerPhase.STARTING)
@@ -92,13 +90,13 @@ def _phase(
     return phase, status.reason, status.message
 
 
-def read_status(folder: WorkerFolder, *, since_unix_s: float) -> WorkerStatus | None:
-    """The status that the worker wrote last; None if its current process has not written any."""
+def read_status(folder: WorkerFolder) -> WorkerStatus | None:
+    """The status that the worker wrote last; None if its current process has not written any: that of an
+    earlier one was removed. No time is compared, since the clock may have been set meanwhile."""
     try:
-        status = msgspec.json.decode(folder.status.read_bytes(), type=WorkerStatus)
+        return msgspec.json.decode(folder.status.read_bytes(), type=WorkerStatus)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return status if status.written_at >= since_unix_s else None
 
 
 def last_words(folder: WorkerFolder) -> tuple[str, str] | None:

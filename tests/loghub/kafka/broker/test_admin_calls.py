@@ -104,6 +104,8 @@ def test_validate_only_changes_nothing(tmp_path: Path) -> None:
         ("good", 1, {"loghub.form": "xml"}, ErrorCode.INVALID_CONFIG),
         ("good", 1, {"retention.ms": "-2"}, ErrorCode.INVALID_CONFIG),
         ("good", 1, {"retention.ms": None}, ErrorCode.INVALID_CONFIG),
+        ("good", 1, {"cleanup.policy": "compost"}, ErrorCode.INVALID_CONFIG),
+        ("good", 1, {"message.timestamp.type": "LogAppendTime"}, ErrorCode.INVALID_CONFIG),
     ],
 )
 def test_a_topic_that_cannot_be_is_refused_with_its_reason(
@@ -160,9 +162,21 @@ def test_settings_of_a_topic_are_described(tmp_path: Path) -> None:
         await create(client, "kept", configs={"retention.ms": "-1", "loghub.form": "json", "other": "x"})
         await create(client, "short", configs={"retention.ms": "1"})
         kept = await configs_of(client, "kept")
-        assert (kept["retention.ms"], kept["loghub.form"], kept["cleanup.policy"]) == ("-1", "json", "delete")
+        assert (kept["retention.ms"], kept["loghub.form"], kept["cleanup.policy"]) == (
+            "-1",
+            "json",
+            "compact",
+        )
         assert (await configs_of(client, "short"))["retention.ms"] == str(86_400_000)  # a day at least
         assert (await configs_of(client, "short"))["loghub.form"] == "raw"
+        for policy, days in (("compact", None), ("compact,delete", 2), ("delete", 2)):
+            name = policy.replace(",", "-")
+            await create(
+                client, name, configs={"cleanup.policy": policy, "retention.ms": str(2 * 86_400_000)}
+            )
+            shown = await configs_of(client, name)
+            assert shown["retention.ms"] == ("-1" if days is None else str(days * 86_400_000))
+            assert shown["cleanup.policy"] == ("compact" if days is None else "delete")
 
     run(scenario, tmp_path / "d")
 
