@@ -14,7 +14,14 @@ from loghub_operator.api.status import (
     ShardStatus,
     Status,
 )
-from loghub_operator.controller.requeue import IN_PROGRESS_S, SOON_S, UNSETTLED_S, jitter, requeue_after_s
+from loghub_operator.controller.requeue import (
+    IN_PROGRESS_S,
+    SOON_S,
+    THROTTLED_S,
+    UNSETTLED_S,
+    jitter,
+    requeue_after_s,
+)
 from loghub_operator.model.actions import EmitEvent
 from loghub_operator.plan.status.write_policy import LAG_EVERY_S
 
@@ -130,3 +137,15 @@ def test_groups_do_not_stay_in_step() -> None:
     pauses = {jitter(RESYNC_S, f"default/group-{number}") for number in range(100)}
     assert len(pauses) == 100
     assert 0.75 * RESYNC_S <= min(pauses) < max(pauses) <= RESYNC_S
+
+
+def test_a_log_service_that_asks_for_fewer_requests_gets_fewer_and_fewer() -> None:
+    """Also while something is left to do, which would be tried every second."""
+    throttled = waiting(Phase.DEGRADED, "AllWorkersReady", ready=1)
+    conditions = tuple(one.model_copy(update={"reason": "Throttled"}) for one in throttled.conditions)
+    given = throttled.model_copy(update={"conditions": conditions})
+    event = EmitEvent(type="Normal", reason="X", message="x")
+    pauses = [
+        requeue_after_s((event,), given, unchanged=unchanged, resync_s=RESYNC_S) for unchanged in range(5)
+    ]
+    assert pauses == [30.0, 60.0, 120.0, 240.0, THROTTLED_S]
