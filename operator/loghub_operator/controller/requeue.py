@@ -14,7 +14,7 @@ Workers that resume after a checkpoint reset need no polling, because their pods
 import zlib
 from collections.abc import Sequence
 
-from loghub_operator.api.conditions import ConditionType, WorkersReason
+from loghub_operator.api.conditions import ConditionType, LagReason, WorkersReason
 from loghub_operator.api.status import CheckpointResetPhase, Phase, Status
 from loghub_operator.model.actions import Action
 from loghub_operator.model.observed import ServiceErrorReason
@@ -79,6 +79,8 @@ def _unassigned(status: Status) -> bool:
 def _settled(status: Status) -> bool:
     if status.phase is Phase.SUSPENDED:
         return True
+    if any(one.reason == LagReason.LOG_SERVICE_UNAVAILABLE for one in status.conditions):
+        return False  # whether that was chance is known soon
     if status.phase is not Phase.RUNNING or status.ready_replicas < status.replicas:
         return False
     return not _unassigned(status)
