@@ -18,10 +18,10 @@ from loghub_operator.api.conditions import ConditionType, LagReason, WorkersReas
 from loghub_operator.api.status import CheckpointResetPhase, Phase, Status
 from loghub_operator.model.actions import Action
 from loghub_operator.model.observed import ServiceErrorReason
-from loghub_operator.plan.status.write_policy import LAG_EVERY_S
 
 SOON_S = 1.0
 UNSETTLED_S = 2.0
+LOAD_EVERY_S = 10.0  # where the load decides, by the operator or by an autoscaler that reads its metrics
 IN_PROGRESS_S = 8.0  # longest interval while an operation is in progress
 THROTTLED_S = 300.0  # longest interval while the log service asks for fewer requests
 _IN_PROGRESS = (Phase.REBALANCING, Phase.TERMINATING)
@@ -44,9 +44,8 @@ def requeue_after_s(actions: Sequence[Action], status: Status, *, unchanged: int
             return later_s
         if not status.ready_replicas:
             return resync_s
-    behind = status.lag is not None and bool(status.lag.logs or status.lag.seconds)
     by_load = status.scaling is not None and status.scaling.mode != "Fixed"  # by the operator or externally
-    return min(LAG_EVERY_S, resync_s) if behind or by_load else resync_s
+    return min(LOAD_EVERY_S, resync_s) if by_load else resync_s
 
 
 def _is_throttled(status: Status) -> bool:

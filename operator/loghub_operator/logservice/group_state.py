@@ -202,7 +202,8 @@ def _seconds(unix_us: int) -> float | None:
 
 
 def _reshards(resource: LogHubConsumerGroup) -> bool:
-    return resource.spec.scaling.shards.auto_split
+    shards = resource.spec.scaling.shards
+    return shards.auto_split or shards.auto_merge
 
 
 def _to_reshard(client: LogHub, key: GroupKey, observed: Available) -> Available:

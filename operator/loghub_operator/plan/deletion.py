@@ -3,8 +3,9 @@
 The workers are asked to drain, and the operator waits until they have left, within a bound; if the log
 service does not answer several times in a row, it stops them at once, because they could not leave. Under
 Retain the object is then released. Under Delete the operator tries to delete the group until `bound_s` has
-passed since it saw the deletion; then it releases the object, and an event reports what remains. The same holds for a worker
-that does not terminate, for example on a lost node. Every wait is bounded, so a deletion never hangs forever.
+passed since it saw the deletion; then it releases the object, and an event reports what remains. The same
+holds for a worker that does not terminate, for example on a lost node. Every wait is bounded, so a deletion
+never hangs forever.
 """
 
 from collections.abc import Iterable
