@@ -226,7 +226,7 @@ def _error(status: int, request_id: str, body: bytes) -> LogHubError:
     """The error of an answer that is not 200; without JSON that has an errorCode it is a BadResponse."""
     try:
         error_body = msgspec.json.decode(body, type=_ErrorBody)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # the last: nested too deeply
         start = body[:_MAX_QUOTED_CHARS].decode("utf-8", "replace")
         return LogHubError(Code.BAD_RESPONSE, status, f"this is not an answer of SLS: {start!r}", request_id)
     return LogHubError(error_body.code, status, error_body.message, request_id)

@@ -40,7 +40,7 @@ _KEYWORDS = (
     "maxProperties",
     "required",
 )
-CATEGORIES = ("all", "loghub")
+CATEGORIES = ("loghub",)  # not "all": `kubectl delete all --all` would delete the groups
 _READY_REASON = '.status.conditions[?(@.type=="Ready")].reason'
 # Name, type, path; the second group is shown with `kubectl get -o wide`.
 COLUMNS = (

@@ -246,6 +246,14 @@ class Pipeline(ApiModel):
             " shard that moves leaves it behind, which condition StateIncomplete reports. Immutable."
         ),
     )
+    accept_incomplete_state: bool = Field(
+        default=False,
+        description=(
+            "With stateful: true, allow what moves shards between workers again and again: scaling.mode Auto "
+            "and External, and scaling.shards.autoSplit and autoMerge. Each move leaves state behind, so "
+            "windows are cut and repetitions are written again."
+        ),
+    )
     state: StateVolume | None = Field(
         default=None, description="The volume of the state, with stateful: true. Immutable."
     )

@@ -74,25 +74,34 @@ class Shards(ApiModel):
 
     RULES: ClassVar = (
         Rule(
-            cel="!has(self.maxShards) || self.minShards <= self.maxShards",
+            cel="!has(self.maxShards) || !has(self.minShards) || self.minShards <= self.maxShards",
             message="minShards must not be greater than maxShards",
-            holds=lambda self: self.max_shards is None or self.min_shards <= self.max_shards,
+            holds=lambda self: (
+                self.max_shards is None or self.min_shards is None or self.min_shards <= self.max_shards
+            ),
         ),
     )
 
     auto_split: bool = Field(
         default=False,
         description=(
-            "Split a shard that is too busy for one worker, and merge neighbouring shards with little "
-            "traffic if no other consumer group reads the logstore. Condition HotShard reports what the log "
+            "Split a shard that is too busy for one worker. Condition HotShard reports what the log "
             "service rejects; the operator retries after one minute, backing off to once an hour. After a "
             "split that did not raise what is consumed no shard is split for two hours, backing off to a day."
         ),
     )
-    min_shards: Annotated[int, Field(ge=1, le=MOST_SHARDS)] = Field(
-        default=1,
+    auto_merge: bool = Field(
+        default=False,
         description=(
-            "Merging keeps at least this many writable shards, and never fewer than there are workers."
+            "Merge neighbouring shards with little traffic, if no other consumer group reads the logstore. "
+            "Fewer shards take fewer writes: set minShards to what your producers need."
+        ),
+    )
+    min_shards: Annotated[int, Field(ge=1, le=MOST_SHARDS)] | None = Field(
+        default=None,
+        description=(
+            "Merging keeps at least this many writable shards, and never fewer than there are workers. "
+            "Default: as many as the logstore had when the operator first observed it."
         ),
     )
     max_shards: Annotated[int, Field(ge=1, le=MOST_SHARDS)] | None = Field(
@@ -159,6 +168,12 @@ class Scaling(ApiModel):
     scale_down: ScaleDown = Field(default=ScaleDown(), description="How fast workers are removed.")
     scale_to_zero: ScaleToZero | None = None
     shards: Shards = Field(default=Shards(), description="What the operator may do about a hot shard.")
+
+    @property
+    def moves_shards(self) -> bool:
+        """Whether shards change their workers without an edit of the spec."""
+        by_load = self.mode in (ScalingMode.AUTO, ScalingMode.EXTERNAL)
+        return by_load or self.shards.auto_split or self.shards.auto_merge
 
     @property
     def capacity_per_s(self) -> float | None:

@@ -203,6 +203,10 @@ class ScalingStatus(ApiModel):
     )
 
 
+Nonce = Annotated[str, Field(max_length=64)]
+MOST_NONCES = 256
+
+
 class CheckpointResetPhase(StrEnum):
     """How far the reset is.
 
@@ -238,6 +242,15 @@ class CheckpointResetStatus(ApiModel):
     last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = Field(
         description="When this phase began."
     )
+
+
+def executed_nonces(status: "Status") -> tuple[str, ...]:
+    """The nonces of the resets that changed checkpoints, oldest first. An earlier release kept the last reset
+    only, and gave stateful workers its nonce whatever became of it.
+    """
+    if status.reset_nonces is not None:
+        return status.reset_nonces
+    return () if status.checkpoint_reset is None else (status.checkpoint_reset.nonce,)
 
 
 class OwnershipStatus(ApiModel):
@@ -336,6 +349,10 @@ class Status(ApiModel):
     )
     checkpoint_reset: CheckpointResetStatus | None = Field(
         default=None, description="How far the last reset of checkpoints is (spec.resetCheckpoints)."
+    )
+    reset_nonces: Annotated[tuple[Nonce, ...], Field(max_length=MOST_NONCES)] | None = Field(
+        default=None,
+        description="The nonces of the resets that were executed, oldest first: none is executed again.",
     )
     conditions: Annotated[
         tuple[Condition, ...],

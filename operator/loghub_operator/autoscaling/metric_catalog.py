@@ -24,9 +24,13 @@ class AutoscalingMetric:
 
 
 METRICS = (
-    # How many workers the load requires, computed as in mode Auto and before any bound: one replica each.
+    # How many workers mode Auto would run: what the load requires, in whole shards for each worker,
+    # stabilized and within the bounds; unknown while the load is. The plain number of the formula changes with every few logs.
     AutoscalingMetric(
-        keda_name="desiredWorkers", metric="loghub_desired_workers", value=lambda of: of.wanted, target=1.0
+        keda_name="desiredWorkers",
+        metric="loghub_desired_workers",
+        value=lambda of: None if of.wanted is None else of.recommended,
+        target=1.0,
     ),
     AutoscalingMetric(
         keda_name="lagLogGroups", metric="loghub_lag_log_groups", value=lambda of: of.lag_groups

@@ -171,7 +171,7 @@ class Reconciler:
             await self._carry_out(resource, planned.actions, observed.group_record)
         except (KubeError, LogHubException, ActionRefused) as raised:
             failure = raised
-        outcome = finish(this, failure, self._clock.unix_s())
+        outcome = finish(this, failure, self._clock.unix_s(), passes=_passes(failure))
         group.memory, status = outcome.memory, outcome.status
         self._publish(key, planned, status)
         reported = await self._report(resource, status, group)
@@ -277,6 +277,11 @@ def _log_owner(key: Key, group: _GroupState, owner: Peer | None) -> None:
         group.owner = owner
         named = str(owner) if owner else "this object"
         log.info("owner of the consumer group", namespace=key.namespace, name=key.name, owner=named)
+
+
+def _passes(error: Exception | None) -> bool:
+    """Whether the API server was away or busy, or another client wrote at the same moment."""
+    return isinstance(error, KubeError) and (error.status in (0, 409, 429) or error.status >= 500)
 
 
 def _is_unreachable(observed: ObservedState) -> bool:

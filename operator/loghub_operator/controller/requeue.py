@@ -14,14 +14,16 @@ Workers that resume after a checkpoint reset need no polling, because their pods
 import zlib
 from collections.abc import Sequence
 
-from loghub_operator.api.conditions import ConditionType, WorkersReason
+from loghub_operator.api.conditions import ConditionType, LagReason, WorkersReason
 from loghub_operator.api.status import CheckpointResetPhase, Phase, Status
 from loghub_operator.model.actions import Action
-from loghub_operator.plan.status.write_policy import LAG_EVERY_S
+from loghub_operator.model.observed import ServiceErrorReason
 
 SOON_S = 1.0
 UNSETTLED_S = 2.0
+LOAD_EVERY_S = 10.0  # where the load decides, by the operator or by an autoscaler that reads its metrics
 IN_PROGRESS_S = 8.0  # longest interval while an operation is in progress
+THROTTLED_S = 300.0  # longest interval while the log service asks for fewer requests
 _IN_PROGRESS = (Phase.REBALANCING, Phase.TERMINATING)
 _LEAVING = (CheckpointResetPhase.STOPPING_WORKERS, CheckpointResetPhase.COMMITTING)
 _NOT_BY_PODS = (WorkersReason.PIPELINE_CODE_NOT_FOUND, WorkersReason.LOG_SERVICE_UNAVAILABLE)
@@ -30,6 +32,8 @@ _SPREAD = 0.25
 
 def requeue_after_s(actions: Sequence[Action], status: Status, *, unchanged: int, resync_s: float) -> float:
     """Seconds until the next reconcile; the last ``unchanged`` reconciles in a row found nothing new."""
+    if _is_throttled(status):
+        return min(resync_s * 2.0 ** min(unchanged, 10), max(THROTTLED_S, resync_s))
     if actions:
         return SOON_S
     later_s = min(UNSETTLED_S * 2.0 ** min(unchanged, 10), resync_s)
@@ -40,9 +44,12 @@ def requeue_after_s(actions: Sequence[Action], status: Status, *, unchanged: int
             return later_s
         if not status.ready_replicas:
             return resync_s
-    behind = status.lag is not None and bool(status.lag.logs or status.lag.seconds)
     by_load = status.scaling is not None and status.scaling.mode != "Fixed"  # by the operator or externally
-    return min(LAG_EVERY_S, resync_s) if behind or by_load else resync_s
+    return min(LOAD_EVERY_S, resync_s) if by_load else resync_s
+
+
+def _is_throttled(status: Status) -> bool:
+    return any(one.reason == ServiceErrorReason.THROTTLED for one in status.conditions)
 
 
 def _moves_checkpoints(status: Status) -> bool:
@@ -71,6 +78,8 @@ def _unassigned(status: Status) -> bool:
 def _settled(status: Status) -> bool:
     if status.phase is Phase.SUSPENDED:
         return True
+    if any(one.reason == LagReason.LOG_SERVICE_UNAVAILABLE for one in status.conditions):
+        return False  # whether that was chance is known soon
     if status.phase is not Phase.RUNNING or status.ready_replicas < status.replicas:
         return False
     return not _unassigned(status)

@@ -39,13 +39,17 @@ from loghub_operator.model.observed import (
     Unavailable,
 )
 
-_REASONS = {
+_REASONS: Mapping[str, ServiceErrorReason] = {
     Code.PROJECT_NOT_EXIST: ServiceErrorReason.PROJECT_NOT_FOUND,
     Code.LOG_STORE_NOT_EXIST: ServiceErrorReason.LOGSTORE_NOT_FOUND,
     Code.SIGNATURE_NOT_MATCH: ServiceErrorReason.AUTHENTICATION_FAILED,
     Code.UNAUTHORIZED: ServiceErrorReason.AUTHENTICATION_FAILED,
     Code.INVALID_ACCESS_KEY_ID: ServiceErrorReason.AUTHENTICATION_FAILED,
+    "AccessDenied": ServiceErrorReason.AUTHENTICATION_FAILED,
+    Code.SERVER_BUSY: ServiceErrorReason.THROTTLED,
 }
+_QUOTA = "QuotaExceed"  # what the codes of quotas end in, such as ShardReadQuotaExceed
+_SLOWER = (429, 503)
 GROUP_MISSING = (Code.CONSUMER_GROUP_NOT_EXIST, "GroupNotExist")
 TOO_SLOW = f"the log service did not return the end cursors of all shards within {QUERY_BOUND_S:.0f} s"
 
@@ -120,9 +124,7 @@ def unavailable(error: LogHubException, resource: LogHubConsumerGroup) -> Unavai
         # The message comes from an unknown server, so it does not belong in the status.
         message = f"the server at this endpoint (HTTP {error.status}) does not speak the SLS protocol"
         return Unavailable(reason=ServiceErrorReason.REQUEST_REJECTED, message=f"{message}; check the URL")
-    reason = _REASONS.get(error.code, ServiceErrorReason.REQUEST_REJECTED)  # type: ignore[call-overload]
-    if error.status in (401, 403) and reason is ServiceErrorReason.REQUEST_REJECTED:
-        reason = ServiceErrorReason.AUTHENTICATION_FAILED
+    reason = _reason(error)
     message = {
         ServiceErrorReason.PROJECT_NOT_FOUND: f"project {spec.project} does not exist",
         ServiceErrorReason.LOGSTORE_NOT_FOUND: (
@@ -131,9 +133,24 @@ def unavailable(error: LogHubException, resource: LogHubConsumerGroup) -> Unavai
         ServiceErrorReason.AUTHENTICATION_FAILED: (
             f"the access key in Secret {spec.credentials_secret.name} was rejected"
         ),
+        ServiceErrorReason.THROTTLED: f"the log service limits the requests in project {spec.project}",
     }.get(reason, "the log service rejected the request")
     return Unavailable(
         reason=reason, message=f"{message} ({error.code}, HTTP {error.status}: {error.message})"
+    )
+
+
+def _reason(error: LogHubError) -> ServiceErrorReason:
+    """Only what is about the key says that it was rejected: such an owner loses its group."""
+    known = _REASONS.get(str(error.code))
+    if known is not None:
+        return known
+    if str(error.code).endswith(_QUOTA) or error.status in _SLOWER:
+        return ServiceErrorReason.THROTTLED
+    return (
+        ServiceErrorReason.AUTHENTICATION_FAILED
+        if error.status == 401
+        else ServiceErrorReason.REQUEST_REJECTED
     )
 
 
@@ -185,7 +202,8 @@ def _seconds(unix_us: int) -> float | None:
 
 
 def _reshards(resource: LogHubConsumerGroup) -> bool:
-    return resource.spec.scaling.shards.auto_split
+    shards = resource.spec.scaling.shards
+    return shards.auto_split or shards.auto_merge
 
 
 def _to_reshard(client: LogHub, key: GroupKey, observed: Available) -> Available:

@@ -23,7 +23,9 @@ class Memory:
 
     ``last_error`` is the message of the action that failed in the previous reconcile, "" if none did;
     ``service_error`` is the same if it was the log service that failed or refused. ``committed`` is how many
-    checkpoints it committed for a reset; 0 if that failed. ``deletion_seen_unix_s`` is when this operator
+    checkpoints it committed for a reset; 0 if that failed. ``failed_looks`` is how many
+    observations in a row the log service did not answer, and ``failed_tries`` in how many reconciles in a row
+    the API server was too busy for an action. ``deletion_seen_unix_s`` is when this operator
     first saw that the object is being deleted, and ``stillness`` is what it knows of the checkpoints since no
     worker exists.
     """
@@ -33,6 +35,8 @@ class Memory:
     last_error: str = ""
     service_error: str = ""
     committed: int = 0
+    failed_looks: int = 0
+    failed_tries: int = 0
     deletion_seen_unix_s: float | None = None
     stillness: Stillness | None = None
 

@@ -30,7 +30,10 @@ class ServiceErrorReason(StrEnum):
     keys and logs could be read. No request is sent. Use `https`, or let the administrator allow the host.
     ENDPOINT_UNREACHABLE: the endpoint does not answer (DNS, connection, TLS or timeout).
     AUTHENTICATION_FAILED: the access key is unknown, the signature is wrong, or the permission is not
-    granted. PROJECT_NOT_FOUND, LOGSTORE_NOT_FOUND: the endpoint answers, and the project or logstore does
+    granted. THROTTLED: a quota of the project is exhausted, or the service is busy; what else uses the
+    project counts too. Nothing changes, and the operator asks less often, up to every five minutes; raise
+    the quota.
+    PROJECT_NOT_FOUND, LOGSTORE_NOT_FOUND: the endpoint answers, and the project or logstore does
     not exist. REQUEST_REJECTED: the service rejected the request for another reason; the message contains
     its error."""
 
@@ -38,6 +41,7 @@ class ServiceErrorReason(StrEnum):
     INSECURE_ENDPOINT = "InsecureEndpoint"
     ENDPOINT_UNREACHABLE = "EndpointUnreachable"
     AUTHENTICATION_FAILED = "AuthenticationFailed"
+    THROTTLED = "Throttled"
     PROJECT_NOT_FOUND = "ProjectNotFound"
     LOGSTORE_NOT_FOUND = "LogstoreNotFound"
     REQUEST_REJECTED = "RequestRejected"

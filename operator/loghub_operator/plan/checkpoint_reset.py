@@ -16,7 +16,13 @@ from typing import Literal
 from loghub_operator.api.adoption import is_recorded_elsewhere
 from loghub_operator.api.conditions import rfc3339
 from loghub_operator.api.patterns import unix_s
-from loghub_operator.api.status import CheckpointResetPhase, CheckpointResetStatus
+from loghub_operator.api.status import (
+    MOST_NONCES,
+    CheckpointResetPhase,
+    CheckpointResetStatus,
+    Status,
+    executed_nonces,
+)
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.actions import Action, BackUpCheckpoints, CommitCheckpoints, EmitEvent
 from loghub_operator.model.checkpoint_reset import CheckpointBackup, ResetObserved, backup_name
@@ -33,12 +39,20 @@ IN_FIRST_MANIFEST = (
     "not executed: it was already in the manifest when the object was created. Change the nonce to execute "
     "it; spec.startPosition says where a new group starts"
 )
+USED_BEFORE = "no checkpoint was changed, because a reset with this nonce was executed before; choose another"
 ELSEWHERE = "spec.endpoint changed to another log service, whose cursors are others,"
 OF_OTHERS = "the consumer group ceased to be this object's"
 IN_PROGRESS = (
     CheckpointResetPhase.STOPPING_WORKERS,
     CheckpointResetPhase.COMMITTING,
     CheckpointResetPhase.RESUMING,
+)
+
+
+_EXECUTED = (
+    CheckpointResetPhase.COMMITTING,
+    CheckpointResetPhase.RESUMING,
+    CheckpointResetPhase.SUCCEEDED,
 )
 
 
@@ -76,6 +90,8 @@ def advance(
     if not isinstance(observed.service, Available):
         return ResetProgress(last)
     if last is None or last.nonce != requested.nonce:
+        if requested.nonce in executed_nonces(resource.status):
+            return _to(CheckpointResetPhase.FAILED, requested.nonce, USED_BEFORE, now)
         message = "the workers finish their batches and leave the group"
         return _to(CheckpointResetPhase.STOPPING_WORKERS, requested.nonce, message, now)
     reset = _Reset(resource, observed, observed.service, last, now)
@@ -87,6 +103,17 @@ def advance(
         case CheckpointResetPhase.RESUMING:
             return _resuming(reset, replicas)
     return ResetProgress(last)
+
+
+def with_executed(status: Status, reset: CheckpointResetStatus | None) -> tuple[str, ...] | None:
+    """The nonces that were executed, with this reset's from when it begins to change checkpoints; None if
+    there never was a reset."""
+    known = executed_nonces(status)
+    if reset is None and not known:
+        return None
+    if reset is None or reset.phase not in _EXECUTED or reset.nonce in known:
+        return known
+    return (*known, reset.nonce)[-MOST_NONCES:]
 
 
 @dataclass(frozen=True, slots=True)

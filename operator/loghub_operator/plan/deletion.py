@@ -1,10 +1,11 @@
 """Decides the next step for a consumer group whose object is being deleted.
 
 The workers are asked to drain, and the operator waits until they have left, within a bound; if the log
-service is unavailable it stops them at once, because they could not leave. Under Retain the object is then
-released. Under Delete the operator tries to delete the group until `bound_s` has passed since it saw the
-deletion; then it releases the object, and an event reports what remains. The same holds for a worker
-that does not terminate, for example on a lost node. Every wait is bounded, so a deletion never hangs forever.
+service does not answer several times in a row, it stops them at once, because they could not leave. Under
+Retain the object is then released. Under Delete the operator tries to delete the group until `bound_s` has
+passed since it saw the deletion; then it releases the object, and an event reports what remains. The same
+holds for a worker that does not terminate, for example on a lost node. Every wait is bounded, so a deletion
+never hangs forever.
 """
 
 from collections.abc import Iterable
@@ -33,6 +34,7 @@ from loghub_operator.model.plan import Plan
 from loghub_operator.plan.adoption import RECENT_S, consumers_without_pods, still_since
 from loghub_operator.plan.listing import listed
 from loghub_operator.plan.ownership import named, remaining_claimants
+from loghub_operator.plan.patience import PATIENCE, looks_after
 from loghub_operator.plan.scaling_steps import has_left, must_be_asked, pending_replacements, waited_enough
 from loghub_operator.plan.status.builder import deleting_status
 from loghub_operator.resources.worker_config import drain_timeout_s
@@ -68,7 +70,11 @@ def plan_deletion(resource: LogHubConsumerGroup, observed: ObservedState, now: f
         actions, waiting_for = _end(resource, observed, over, _unrest(observed, stillness, now))
     fate = _fate(resource, observed)
     status = deleting_status(resource, observed, waiting_for=waiting_for, fate=fate, now=now)
-    known = Memory(deletion_seen_unix_s=memory.deletion_seen_unix_s, stillness=stillness)
+    known = Memory(
+        deletion_seen_unix_s=memory.deletion_seen_unix_s,
+        stillness=stillness,
+        failed_looks=looks_after(observed),
+    )
     return Plan(tuple(actions), status, memory=known)
 
 
@@ -112,6 +118,8 @@ def _stop_workers(
     resource: LogHubConsumerGroup, observed: ObservedState, over: _Bounds, now: float
 ) -> tuple[list[Action], str]:
     if isinstance(observed.service, Unavailable):
+        if looks_after(observed) < PATIENCE and not over.leaving:
+            return [], "waiting for an answer of the log service"
         return [RemoveWorkers()], "stopping the workers; the log service is unavailable"
     leave_s = drain_timeout_s(resource)
     staying = [

@@ -39,6 +39,7 @@ from loghub_operator.plan.desired import Desired, desired_state
 from loghub_operator.plan.drift_backoff import DriftBackoff, evaluate
 from loghub_operator.plan.events import events_of, left_behind
 from loghub_operator.plan.ownership import evaluate_ownership, must_store_proof
+from loghub_operator.plan.patience import is_one_failed_look, looks_after, with_patience
 from loghub_operator.plan.rollout import rollout_of
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision, decide
 from loghub_operator.plan.scaling.report import group_metrics
@@ -53,6 +54,13 @@ def plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> 
         return plan_deletion(resource, observed, now)
     if must_store_proof(resource, observed):
         return _store_proof(resource, observed, now)
+    planned = _plan(resource, observed, now)
+    if is_one_failed_look(resource, observed):
+        return with_patience(resource, observed, planned, now)
+    return planned
+
+
+def _plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
     desired = desired_state(resource, observed)
     scaling = decide(resource, observed, suspended=desired.suspension is not None)
     replicas = plan_replicas(resource, observed, desired.suspension, scaling.desired, now)
@@ -89,7 +97,12 @@ def plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> 
         (*actions, *reset.events, *events_of(decisions, actions), *_reshard(scaling, decisions.group)),
         build_status(decisions, now),
         metrics=group_metrics(resource, observed, scaling, run=replicas.run),
-        memory=Memory(scaling=scaling.state, drift=history, committed=reset.committed),
+        memory=Memory(
+            scaling=scaling.state,
+            drift=history,
+            committed=reset.committed,
+            failed_looks=looks_after(observed),
+        ),
         owner=desired.owner,
     )
 

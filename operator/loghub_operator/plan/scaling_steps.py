@@ -85,10 +85,11 @@ def _ordinals(resource: LogHubConsumerGroup, observed: ObservedState, names: Ite
 
 def must_be_asked(worker: WorkerObserved, now: float) -> bool:
     """Whether to ask the worker to drain, or to ask it again because the time of the request lies ahead: the
-    clock was wrong then, and the wait for the worker would be as much longer.
+    clock was wrong then, and the wait for the worker would be as much longer. A request without a time, made
+    by hand, is made again: the wait for it would never end.
     """
     asked_at = worker.drain_requested_at_unix_s
-    return not worker.drain_requested or (asked_at is not None and asked_at > now + CLOCKS_DIFFER_S)
+    return not worker.drain_requested or asked_at is None or asked_at > now + CLOCKS_DIFFER_S
 
 
 def waited_enough(worker: WorkerObserved, *, bound_s: float, now: float) -> bool:

@@ -8,7 +8,7 @@ Four things stop all workers: another object that owns the group, a group that m
 from dataclasses import dataclass
 
 from loghub_operator.api.conditions import SuspendedReason
-from loghub_operator.api.status import CheckpointResetPhase
+from loghub_operator.api.status import CheckpointResetPhase, executed_nonces
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import Available, ObservedState, Peer
 from loghub_operator.plan.ownership import named
@@ -59,6 +59,8 @@ def _moves_checkpoints(resource: LogHubConsumerGroup, observed: ObservedState) -
     if nonce is None or resource.is_new:
         return ""
     if done is None or done.nonce != nonce:
+        if nonce in executed_nonces(resource.status):
+            return ""
         return message if isinstance(observed.service, Available) else ""
     if done.phase in _KNOWN:
         return message if done.phase in _WORKERS_AWAY else ""

@@ -43,6 +43,7 @@ from loghub_operator.api.delta_sink import SchemaEvolution
 from loghub_operator.api.file_sinks import FileSink
 from loghub_operator.api.sink_location import SinkLocation
 from loghub_operator.api.spark import Executors, Spark
+from loghub_operator.api.status import executed_nonces
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import Placement
 
@@ -123,11 +124,15 @@ def drain_timeout_s(resource: LogHubConsumerGroup) -> float:
 
 
 def _reset(resource: LogHubConsumerGroup) -> str:
-    """The last reset of the checkpoints, for workers whose state was made of the logs before it."""
+    """The last reset that changed checkpoints, for workers whose state was made of the logs before it. One
+    that failed before leaves the state as it is; one in the first manifest counts as executed.
+    """
     if not resource.spec.pipeline.stateful:
         return ""
-    wanted, done = resource.spec.reset_checkpoints, resource.status.checkpoint_reset
-    return wanted.nonce if wanted is not None else "" if done is None else done.nonce
+    executed = executed_nonces(resource.status)
+    if not executed and resource.is_new:
+        return resource.spec.reset_nonce or ""
+    return executed[-1] if executed else ""
 
 
 def _max_bytes(resource: LogHubConsumerGroup) -> int:

@@ -55,6 +55,16 @@ def test_a_pull_answer_that_contradicts_its_headers_is_a_bad_response(headers: d
         client.pull_logs("access", 0, cursor="MTI=", count=10)
 
 
+def test_an_error_nested_too_deeply_is_a_bad_response() -> None:
+    deep = b"[" * 100_000 + b"]" * 100_000
+    with (
+        scripted(Reply(status=400, body=b'{"errorCode": ' + deep + b"}")) as server,
+        open_client(server.endpoint) as client,
+        pytest.raises(LogHubError, match="BadResponse"),
+    ):
+        client.list_shards("access")
+
+
 def test_pull_without_a_cursor_in_the_answer_keeps_its_own() -> None:
     with scripted(pulled(x_log_cursor="")) as server, open_client(server.endpoint) as client:
         answer = client.pull_logs("access", 0, cursor="MTI=", count=10)

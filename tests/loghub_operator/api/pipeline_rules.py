@@ -3,6 +3,10 @@ message."""
 
 from tests.loghub_operator.support.examples import Document
 
+STATE_MOVES = (
+    "with stateful, each shard that moves leaves its state behind: use scaling.mode Fixed or Recommend"
+    " without autoSplit and autoMerge, or set pipeline.acceptIncompleteState"
+)
 PIPELINE_RULES: dict[str, tuple[Document, str, str]] = {
     "no-pipeline": (
         {"pipeline": {"sql": None}},
@@ -175,6 +179,42 @@ PIPELINE_RULES: dict[str, tuple[Document, str, str]] = {
         {"pipeline": {"state": {"size": "1Gi"}}},
         "spec.pipeline.state",
         "state is the volume of a stateful pipeline: set stateful: true, or leave it out",
+    ),
+    "state-and-shards-that-follow-the-load": (
+        {"pipeline": {"stateful": True}, "scaling": {"mode": "Auto"}},
+        "spec.pipeline.stateful",
+        STATE_MOVES,
+    ),
+    "state-and-another-autoscaler": (
+        {"pipeline": {"stateful": True}, "scaling": {"mode": "External"}},
+        "spec.pipeline.stateful",
+        STATE_MOVES,
+    ),
+    "state-and-shards-that-are-split": (
+        {"pipeline": {"stateful": True}, "scaling": {"shards": {"autoSplit": True}}},
+        "spec.pipeline.stateful",
+        STATE_MOVES,
+    ),
+    "state-and-shards-that-are-merged": (
+        {"pipeline": {"stateful": True}, "scaling": {"shards": {"autoMerge": True}}},
+        "spec.pipeline.stateful",
+        STATE_MOVES,
+    ),
+    "no-worker-for-what-waits-to-be-retried": (
+        {
+            "pipeline": {
+                "sql": None,
+                "sink": None,
+                "processor": {"factory": "a:b", "retryLogstore": {"name": "again"}},
+                "onFailure": {"policy": "Skip"},
+            },
+            "scaling": {"mode": "Auto", "scaleToZero": {}},
+        },
+        "spec.scaling.scaleToZero",
+        (
+            "with retryLogstore, what waits there needs a worker: leave out scaleToZero, which looks at the"
+            " logs of spec.logstore only"
+        ),
     ),
     "state-with-executors-elsewhere": (
         {"pipeline": {"stateful": True}, "spark": {"master": "spark://master:7077"}},

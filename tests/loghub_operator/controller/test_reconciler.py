@@ -39,7 +39,7 @@ from loghub_operator.model.scaling_state import NOTHING
 from loghub_operator.plan.deletion import CLOCK_AHEAD_S, DELETE_BOUND_S, bound_s
 from loghub_operator.plan.planner import plan
 from loghub_operator.plan.status.failure import with_failure
-from loghub_operator.plan.status.write_policy import LAG_EVERY_S, worth_writing
+from loghub_operator.plan.status.write_policy import NUMBERS_EVERY_S, worth_writing
 from tests.loghub_operator.support.golden import Step, all_steps, of_each_step, recorded, reported
 
 KEY = Key("default", "access")
@@ -346,8 +346,8 @@ def test_a_changing_message_alone_is_written_at_a_bounded_rate() -> None:
     status = Status.model_validate_json(_json(_first(CreateGroup).status))
     first = with_failure(status, "refused, request 1", 0.0, before=status, deadline_s=600)
     second = with_failure(status, "refused, request 2", 0.0, before=first, deadline_s=600)
-    assert not worth_writing(first, second, since_last_s=LAG_EVERY_S - 0.1)
-    assert worth_writing(first, second, since_last_s=LAG_EVERY_S)
+    assert not worth_writing(first, second, since_last_s=NUMBERS_EVERY_S - 0.1)
+    assert worth_writing(first, second, since_last_s=NUMBERS_EVERY_S)
     assert worth_writing(status, first, since_last_s=0.0)
 
 

@@ -14,9 +14,16 @@ from loghub_operator.api.status import (
     ShardStatus,
     Status,
 )
-from loghub_operator.controller.requeue import IN_PROGRESS_S, SOON_S, UNSETTLED_S, jitter, requeue_after_s
+from loghub_operator.controller.requeue import (
+    IN_PROGRESS_S,
+    LOAD_EVERY_S,
+    SOON_S,
+    THROTTLED_S,
+    UNSETTLED_S,
+    jitter,
+    requeue_after_s,
+)
 from loghub_operator.model.actions import EmitEvent
-from loghub_operator.plan.status.write_policy import LAG_EVERY_S
 
 RESYNC_S = 30.0
 THEN = "2026-01-01T00:00:00Z"
@@ -65,7 +72,7 @@ def moving(phase: Phase, step: CheckpointResetPhase) -> Status:
     ("status_", "unchanged", "expected_s"),
     [
         (status(Phase.RUNNING), 0, RESYNC_S),
-        (status(Phase.RUNNING, lag=7), 9, LAG_EVERY_S),
+        (status(Phase.RUNNING, lag=7), 9, RESYNC_S),
         # No watch reports the end of a transfer or a leave.
         (status(Phase.REBALANCING), 0, UNSETTLED_S),
         (status(Phase.REBALANCING), 1, 2 * UNSETTLED_S),
@@ -84,7 +91,7 @@ def moving(phase: Phase, step: CheckpointResetPhase) -> Status:
         (waiting(Phase.PENDING, "WorkersNotReady"), 0, RESYNC_S),
         (waiting(Phase.RUNNING, "WorkersNotReady", ready=1), 0, RESYNC_S),
         # The workers that are ready consume meanwhile, so their load is followed as usual.
-        (waiting(Phase.RUNNING, "WorkersNotReady", ready=1, lag=7), 0, LAG_EVERY_S),
+        (waiting(Phase.RUNNING, "WorkersNotReady", ready=1, lag=7), 0, RESYNC_S),
         (waiting(Phase.PENDING, "WorkersNotReady", lag=7), 0, RESYNC_S),
         (waiting(Phase.DEGRADED, "ImagePullBackOff"), 0, RESYNC_S),
         (waiting(Phase.UPDATING, "WorkersNotReady", ready=1), 0, RESYNC_S),
@@ -113,7 +120,7 @@ def test_an_operation_in_progress_is_never_polled_later_than_at_the_resync() -> 
 
 @pytest.mark.parametrize(
     ("mode", "expected_s"),
-    [("Fixed", RESYNC_S), ("Auto", LAG_EVERY_S), ("Recommend", LAG_EVERY_S), ("External", LAG_EVERY_S)],
+    [("Fixed", RESYNC_S), ("Auto", LOAD_EVERY_S), ("Recommend", LOAD_EVERY_S), ("External", LOAD_EVERY_S)],
 )
 def test_a_group_that_scales_by_load_is_observed_more_often(mode: Any, expected_s: float) -> None:
     scaling = ScalingStatus(mode=mode, desired_replicas=1, reason="X")
@@ -130,3 +137,15 @@ def test_groups_do_not_stay_in_step() -> None:
     pauses = {jitter(RESYNC_S, f"default/group-{number}") for number in range(100)}
     assert len(pauses) == 100
     assert 0.75 * RESYNC_S <= min(pauses) < max(pauses) <= RESYNC_S
+
+
+def test_a_log_service_that_asks_for_fewer_requests_gets_fewer_and_fewer() -> None:
+    """Also while something is left to do, which would be tried every second."""
+    throttled = waiting(Phase.DEGRADED, "AllWorkersReady", ready=1)
+    conditions = tuple(one.model_copy(update={"reason": "Throttled"}) for one in throttled.conditions)
+    given = throttled.model_copy(update={"conditions": conditions})
+    event = EmitEvent(type="Normal", reason="X", message="x")
+    pauses = [
+        requeue_after_s((event,), given, unchanged=unchanged, resync_s=RESYNC_S) for unchanged in range(5)
+    ]
+    assert pauses == [30.0, 60.0, 120.0, 240.0, THROTTLED_S]

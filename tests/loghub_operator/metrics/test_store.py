@@ -135,7 +135,7 @@ def test_an_unavailable_log_service_leaves_activity_unknown() -> None:
 def test_the_offered_metrics_are_the_defined_ones() -> None:
     values = {metric: current_value(definition, readings()) for metric, definition in BY_KEDA_NAME.items()}
     assert values == {
-        "desiredWorkers": 3.0,
+        "desiredWorkers": 2.0,
         "lagLogGroups": 1200.0,
         "lagSeconds": 42.25,
         "arrivalLogGroupsPerSecond": 12.5,

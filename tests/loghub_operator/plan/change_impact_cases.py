@@ -120,6 +120,7 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
         R,
     ),
     "pipeline.perBatch": ({"pipeline": {"perBatch": True}}, {}, R),
+    "pipeline.acceptIncompleteState": ({"pipeline": {"acceptIncompleteState": True}}, {}, N),
     # Neither changes while the object exists.
     "pipeline.stateful": ({"pipeline": {"stateful": True}}, {}, R),
     "pipeline.state.size": (
@@ -318,7 +319,13 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
                 "scaleUp": {"stabilizationWindowSeconds": 1, "maxPodsPerStep": 1},
                 "scaleDown": {"stabilizationWindowSeconds": 1},
                 "scaleToZero": {"idleSeconds": 60},
-                "shards": {"autoSplit": True, "minShards": 2, "maxShards": 3, "cooldownSeconds": 60},
+                "shards": {
+                    "autoSplit": True,
+                    "autoMerge": True,
+                    "minShards": 2,
+                    "maxShards": 3,
+                    "cooldownSeconds": 60,
+                },
             }
         },
         {},

@@ -177,7 +177,8 @@ def _desired_replicas(case: _Case, recommendation: Recommendation) -> DesiredRep
 
 def _shard_bounds(case: _Case, desired: DesiredReplicas, replica_range: ReplicaRange | None) -> ShardBounds:
     """The writable shards to keep: one for each worker that should run, or would if there were enough shards,
-    or may run soon. At most those of the spec, or twice as many as were found.
+    or may run soon, and as many as the spec says or as were found: producers need them. At most those of the
+    spec, or twice as many as were found.
     """
     scaling = case.resource.spec.scaling
     wanted = (
@@ -189,7 +190,8 @@ def _shard_bounds(case: _Case, desired: DesiredReplicas, replica_range: ReplicaR
     stored = stored_ownership(case.resource)
     found = stored.writable_shards if stored else None
     most = scaling.shards.max_shards or (2 * found if found else None)
-    return ShardBounds(least=max(1, scaling.shards.min_shards, within), most=most)
+    kept = scaling.shards.min_shards or found
+    return ShardBounds(least=None if kept is None else max(kept, within), most=most)
 
 
 def _recommend(case: _Case, *, suspended: bool) -> tuple[ScalingState, Recommendation, ReplicaRange | None]:

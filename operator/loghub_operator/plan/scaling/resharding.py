@@ -34,16 +34,19 @@ from loghub_operator.plan.scaling.split_trial import begin_trial, judge_split
 HOT_FOR_S = 30.0
 SPLIT_HELPS = 0.9  # of one worker's rate must arrive, since a split does not move a backlog
 FEW_SHARDS = 3  # of fewer shards the median says nothing
+# Half of the writes per second that SLS takes in a shard (docs/sls-protocol.md). Each is a log group or more,
+# so the pair that is merged stays below the quota, and so does the new shard when its traffic doubles.
+MOST_WRITES_PER_S = 250.0
 COLD = 0.3  # of one worker's rate is the most that two neighbors together may need
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardBounds:
-    """How many writable shards there may be: ``least``, so that every worker has one; ``most`` None: unknown,
-    so none is split.
+    """How many writable shards there may be: ``least``, so that every worker has one and producers can write;
+    None: unknown, so none is merged. ``most`` None: unknown, so none is split.
     """
 
-    least: int
+    least: int | None
     most: int | None
 
 
@@ -79,7 +82,8 @@ def find_hot_shards(
         )
     demands = {one.shard: _demand(one, rates, measured.inputs.catch_up_s) for one in service.shards}
     busy = _busy(service.shards, demands, rates, OVER * rate)
-    cold = [pair for pair in _neighbours(service.shards) if _cold(pair, demands, rate)]
+    too_much = min(COLD * rate, MOST_WRITES_PER_S)
+    cold = [pair for pair in _neighbours(service.shards) if _cold(pair, demands, too_much)]
     state = replace(
         state,
         hot=track_since(state.hot, (str(one.shard) for one in busy), now),
@@ -90,13 +94,14 @@ def find_hot_shards(
     result = HotShardResult(
         state=state, finding=_hot_finding(hot, rates, rate), hot=tuple(one.shard for one in hot)
     )
-    if not scaling.shards.auto_split or scaling.mode == "Recommend":
+    switches = scaling.shards
+    if not (switches.auto_split or switches.auto_merge) or scaling.mode == "Recommend":
         return replace(result, state=replace(state, rejections=()))
     result = replace(result, state=still_valid(state, service.shards))
     cool_s = scaling.shards.cooldown_seconds
     long_cold = [pair for pair in cold if now - since[_named(pair)] >= cool_s]
-    due = _merge(result, long_cold, service, bounds.least)
-    if _writable(service) < (bounds.most or 0):
+    due = _merge(result, long_cold, service, bounds.least) if switches.auto_merge else result
+    if switches.auto_split and _writable(service) < (bounds.most or 0):
         due = _split(result, hot, service, rates, rate) or due
     due = _unless_rejected(result, due, now)
     due = _unless_without_effect(due, service, rates, [one.shard for one in busy], now)
@@ -157,10 +162,10 @@ def _named(pair: tuple[ShardObserved, ShardObserved]) -> str:
 
 
 def _cold(
-    pair: tuple[ShardObserved, ShardObserved], demands: Mapping[int, float | None], rate: float
+    pair: tuple[ShardObserved, ShardObserved], demands: Mapping[int, float | None], most: float
 ) -> bool:
     left, right = (demands[one.shard] for one in pair)
-    return left is not None and right is not None and left + right <= COLD * rate
+    return left is not None and right is not None and left + right <= most
 
 
 def _cooled(shards: Iterable[ShardObserved], cooldown_s: int, now: float) -> bool:
@@ -195,10 +200,10 @@ def _merge(
     result: HotShardResult,
     cold: list[tuple[ShardObserved, ShardObserved]],
     service: Available,
-    least: int,
+    least: int | None,
 ) -> HotShardResult:
     """Only while every worker keeps a shard, and no other group reads the logstore."""
-    if not cold or result.hot or _writable(service) <= least:
+    if not cold or result.hot or least is None or _writable(service) <= least:
         return result
     left, right = cold[0]
     if service.other_groups:

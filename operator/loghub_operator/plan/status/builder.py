@@ -47,6 +47,7 @@ from loghub_operator.model.observed import (
     Unavailable,
 )
 from loghub_operator.model.revision import Revision
+from loghub_operator.plan.checkpoint_reset import with_executed
 from loghub_operator.plan.decisions import Decisions
 from loghub_operator.plan.listing import counted, listed
 from loghub_operator.plan.ownership import evaluate_ownership
@@ -76,7 +77,8 @@ def build_status(decisions: Decisions, now: float) -> Status:
     workers = workers_finding(decisions)
     ready = ready_finding(decisions, workers)
     numbers = _numbers(resource, observed, replicas=run, updated=rollout.updated, now=now)
-    status = numbers.model_copy(update={"checkpoint_reset": decisions.reset})
+    nonces = with_executed(resource.status, decisions.reset)
+    status = numbers.model_copy(update={"checkpoint_reset": decisions.reset, "reset_nonces": nonces})
     since = last_progress(resource.status, status, ready=ready, now=now)
     deadline_s = resource.spec.worker.progress_deadline_seconds
     waits_for = rollout.waits_for if suspension is None else ""
@@ -146,6 +148,7 @@ def deleting_status(
         update={
             "phase": Phase.TERMINATING,
             "checkpoint_reset": resource.status.checkpoint_reset,
+            "reset_nonces": resource.status.reset_nonces,
             "conditions": _dated(resource, findings, now),
         }
     )

@@ -60,7 +60,7 @@ def test_one_unknown_value_makes_the_sum_unavailable() -> None:
     with pytest.raises(UnknownValueError, match="loghub_desired_workers of shop/b is currently unknown"):
         value_list(on, namespace="shop", metric="loghub_desired_workers", selector="")
     only = value_list(on, namespace="shop", metric="loghub_desired_workers", selector="consumerGroup=a")
-    assert only["items"][0]["value"] == "3"
+    assert only["items"][0]["value"] == "2"
 
 
 def test_unknown_group_and_unknown_metric_are_different_errors() -> None:

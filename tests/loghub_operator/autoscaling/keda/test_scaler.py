@@ -94,7 +94,7 @@ def test_spec_and_value_of_a_metric() -> None:
         assert await once(channel, "GetMetrics", question) == value
         wanted = field(1, metric("loghub_desired_workers", whole=1, exact=1.0))
         assert await once(channel, "GetMetricSpec", ref()) == wanted
-        value = field(1, metric("loghub_desired_workers", whole=3, exact=3.0))
+        value = field(1, metric("loghub_desired_workers", whole=2, exact=2.0))
         assert (
             await once(channel, "GetMetrics", field(1, ref()) + field(2, b"loghub_desired_workers")) == value
         )

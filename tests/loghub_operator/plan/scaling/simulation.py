@@ -23,6 +23,7 @@ from loghub_operator.api import LogHubConsumerGroup, Status
 from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.api.status import Condition
 from loghub_operator.model import actions
+from loghub_operator.model.group_metrics import GroupMetrics
 from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import (
     Available,
@@ -41,7 +42,7 @@ from loghub_operator.model.revision import UNKNOWN, Revision, WorkerSpec
 from loghub_operator.model.scaling_state import NOTHING, ScalingState
 from loghub_operator.plan.planner import plan
 from loghub_operator.plan.scaling.reshard_backoff import with_rejection
-from loghub_operator.plan.status.write_policy import LAG_EVERY_S, worth_writing
+from loghub_operator.plan.status.write_policy import NUMBERS_EVERY_S, worth_writing
 from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.golden import desired_spec
 
@@ -118,6 +119,8 @@ class World:
     lags: list[int] = field(default_factory=list)
     tries: list[float] = field(default_factory=list)  # of splits and merges
     writes: int = 0
+    failed_looks: int = 0
+    metrics: GroupMetrics | None = None  # of the last reconcile
 
     @property
     def lag(self) -> int:
@@ -214,13 +217,14 @@ class World:
         observed = self.observed()
         now_resource = self.resource
         planned = plan(now_resource, observed, observed.at_unix_s)
-        self.state = planned.memory.scaling
+        self.state, self.metrics = planned.memory.scaling, planned.metrics
+        self.failed_looks = planned.memory.failed_looks
         try:
             for action in planned.actions:
                 self._carry_out(action)
         except actions.ReshardRefused as refused:
             self.state = with_rejection(self.state, refused, observed.at_unix_s)
-        if worth_writing(self.status, planned.status, since_last_s=LAG_EVERY_S):
+        if worth_writing(self.status, planned.status, since_last_s=NUMBERS_EVERY_S):
             self.writes += 1
         self.status = planned.status
         assert planned.status.scaling is not None
@@ -296,7 +300,7 @@ class World:
             worker_set=set_now,
             workers=tuple(self._worker_observed(one) for _, one in sorted(self.workers.items())),
             group_record=GroupRecord("Created", None),
-            memory=Memory(scaling=self.state),
+            memory=Memory(scaling=self.state, failed_looks=self.failed_looks),
         )
 
     def _shard_observed(self, shard: Shard) -> ShardObserved:

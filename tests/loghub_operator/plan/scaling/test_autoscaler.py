@@ -95,7 +95,14 @@ def test_no_worker_has_more_shards_than_it_can_consume(load: float, shards: int)
 
 @pytest.mark.parametrize(
     ("workers", "cut", "bound"),
-    [(5, 5, None), (1, 2, "Minimum"), (12, 8, "Shards"), (10, 8, "Shards"), (99, 8, "Shards")],
+    [
+        (5, 5, None),
+        (1, 2, "Minimum"),
+        (9, 8, "Shards"),
+        (12, 8, "Shards"),
+        (10, 8, "Shards"),
+        (99, 8, "Shards"),
+    ],
 )
 def test_the_number_is_limited_and_the_last_bound_is_reported(
     workers: int, cut: int, bound: str | None

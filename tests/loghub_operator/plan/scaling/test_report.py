@@ -9,12 +9,14 @@ import pytest
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.api.status import ScalingInputs, Status
 from loghub_operator.model.group_metrics import GroupMetrics
+from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import ObservedState, ShardObserved
+from loghub_operator.plan.patience import PATIENCE
 from loghub_operator.plan.planner import plan
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision, decide
 from loghub_operator.plan.scaling.inputs import mark_of
 from loghub_operator.plan.scaling.report import group_metrics
-from loghub_operator.plan.status.write_policy import LAG_EVERY_S, worth_writing
+from loghub_operator.plan.status.write_policy import NUMBERS_EVERY_S, worth_writing
 from tests.loghub_operator.plan.scaling.simulation import EPOCH, World, evenly, world
 from tests.loghub_operator.support.availability import available
 
@@ -38,8 +40,8 @@ def jittered(status: Status, **inputs: float) -> Status:
 
 def test_fluctuating_numbers_are_written_at_a_bounded_rate(running: World) -> None:
     other = jittered(running.status, arrival_per_second=25.3)
-    assert not worth_writing(running.status, other, since_last_s=LAG_EVERY_S - 1)
-    assert worth_writing(running.status, other, since_last_s=LAG_EVERY_S)
+    assert not worth_writing(running.status, other, since_last_s=NUMBERS_EVERY_S - 1)
+    assert worth_writing(running.status, other, since_last_s=NUMBERS_EVERY_S)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +166,9 @@ def test_the_unknown_lag_of_a_waiting_child_is_ignored_only_by_the_decision(runn
 def test_unknown_is_absent_from_the_metrics_and_the_report(running: World) -> None:
     running.unreachable = True
     try:
-        planned = plan(running.resource, running.observed(), EPOCH + running.now)
+        memory = Memory(scaling=running.state, failed_looks=PATIENCE)
+        unseen = dataclasses.replace(running.observed(), memory=memory)
+        planned = plan(running.resource, unseen, EPOCH + running.now)
     finally:
         running.unreachable = False
     metrics = planned.metrics

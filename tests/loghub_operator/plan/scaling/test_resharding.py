@@ -5,13 +5,16 @@ The decisions are those of `plan`, over a simulated group whose workers consume 
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from tests.loghub_operator.plan.scaling.simulation import Shard, World, evenly, world
 
 RATE = 10.0
-HOT = {"shards": {"autoSplit": True, "maxShards": 12, "minShards": 4, "cooldownSeconds": 300}}
+HOT = {
+    "shards": {"autoSplit": True, "autoMerge": True, "maxShards": 12, "minShards": 4, "cooldownSeconds": 300}
+}
 
 
 SPLIT_ONLY = {"shards": {**HOT["shards"], "minShards": 12}}
@@ -79,11 +82,33 @@ def test_cold_neighbours_are_merged_down_to_the_minimum() -> None:
 )
 def test_merging_keeps_one_shard_for_each_worker(mode: str, spec: dict[str, object], least: int) -> None:
     """Too few for them while the two that are merged are worked off, and for good, it would be otherwise."""
-    shards = {"autoSplit": True, "cooldownSeconds": 60}
+    shards = {"autoMerge": True, "minShards": 1, "cooldownSeconds": 60}
     scaling = {"mode": mode, "workerCapacity": int(RATE), "minReplicas": 2, "shards": shards}
     simulated = world(scaling, evenly(lambda _: 1.0), spec=spec).run(1800)
     assert sum(not one.read_only for one in simulated.shards) == least
     assert simulated.condition("ScalingLimited").reason != "TooFewShards"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("shards", "arrival", "rate", "left"),
+    [
+        ({"autoSplit": True, "minShards": 1}, 2.0, 10, 4),  # a switch of its own
+        ({"autoMerge": True}, 2.0, 10, 4),  # as many as there were, which somebody chose
+        ({"autoMerge": True, "minShards": 1}, 2.0, 10, 1),
+        # One worker reads them all. Producers need them: SLS takes 500 writes/s in a shard.
+        ({"autoMerge": True, "minShards": 1}, 1400.0, 5000, 4),
+    ],
+)
+def test_merging_takes_no_shard_that_producers_need(
+    shards: dict[str, Any], arrival: float, rate: int, left: int
+) -> None:
+    given = {**shards, "cooldownSeconds": 60}
+    scaling = {"mode": "Fixed", "workerCapacity": rate, "shards": given}
+    simulated = world(
+        scaling, evenly(lambda _: arrival, 4), shards=4, spec={"replicas": 1}, rate=float(rate)
+    ).run(900)
+    assert sum(not one.read_only for one in simulated.shards) == left
 
 
 @pytest.mark.long

@@ -4,7 +4,9 @@ Decisions, drain and status are those of `plan`, over a simulated group whose wo
 per second.
 """
 
+import contextlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -12,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loghub_operator.api import Status
+from loghub_operator.autoscaling.metric_catalog import BY_METRIC, current_value
+from loghub_operator.metrics.store import UnknownValueError
 from tests.loghub_operator.plan.scaling.simulation import Shard, World, evenly, world
 
 pytestmark = pytest.mark.long
@@ -72,6 +76,35 @@ def test_a_day_curve_changes_direction_twice_a_day() -> None:
     assert simulated.reversals() <= 4
     assert max(simulated.lags) < 45 * 150
     assert {1, 8} <= {number for _, number in simulated.numbers}
+
+
+def _followed_by_an_hpa(simulated: World, seconds: int) -> World:
+    """An HPA with its usual behavior: every 15 s, up at once, down to the most of the last five minutes."""
+    window: list[int] = []
+    for _ in range(seconds // 15):
+        simulated.run(15)
+        assert simulated.metrics is not None
+        with contextlib.suppress(UnknownValueError):  # then it changes nothing
+            wanted = math.ceil(current_value(BY_METRIC["loghub_desired_workers"], simulated.metrics))
+            window = [*window, max(1, wanted)][-20:]
+            current = simulated.spec["replicas"]
+            simulated.spec["replicas"] = window[-1] if window[-1] > current else min(current, max(window))
+    return simulated
+
+
+@pytest.mark.parametrize(
+    "load",
+    [lambda _: 45.0, lambda now: 25 - 20 * math.cos(now / 2400 * 2 * math.pi)],
+    ids=["between two numbers of whole shards", "a day"],
+)
+def test_an_hpa_that_follows_the_metric_changes_no_more_than_auto(load: Callable[[float], float]) -> None:
+    """With 8 shards 5, 6 and 7 workers are no faster than 4, and each step drains and rebalances."""
+    auto = world({}, evenly(load)).run(4800)
+    external = world({"mode": "External"}, evenly(load), spec={"replicas": 1})
+    followed = _followed_by_an_hpa(external, 4800)
+    assert len(followed.numbers) <= len(auto.numbers) + 1
+    assert followed.reversals() <= auto.reversals()
+    assert max(followed.lags) <= 1.5 * max(auto.lags)
 
 
 def test_never_more_workers_than_assignable_shards() -> None:
