@@ -96,7 +96,7 @@ class Story:
         if self.is_away:
             raise UnavailableError("what the processor writes to is away")
         if self.row["event"] == "slow" and name.endswith(("0-0", "3-1")):
-            self.world.sleep(4.0)
+            self.world.sleep(10.0)
         if self.row["event"] in ("move", "kill"):
             self.world.sleep(0.3)
         return self.is_healed or name not in self.bad
@@ -123,18 +123,34 @@ class Story:
                 self.done.update(names)
                 names.clear()
                 tracker.save(cursor=group.cursor)  # what is before is done, also if this one fails
+            is_good = True
             for log in group.logs:
                 name = str(log.get("id"))
-                if self.look_at(name):
-                    names.append(name)
-                    if by_log:
-                        self.done.update([names.pop()])
-                        tracker.ack(log)
-                else:
+                if not self.look_at(name):
+                    is_good = False
                     self.refuse(log, tracker)
+                elif by_log and self.row["acks"] == "logs":
+                    self.done.update([name])
+                    tracker.ack(log)
+                else:
+                    names.append(name)
+            if by_log and self.row["acks"] == "log groups":
+                self.acknowledge(group, names, tracker, is_good=is_good)
+                names.clear()
         self.done.update(names)
         if not by_log:
             tracker.save()
+
+    def acknowledge(
+        self, group: ReceivedLogGroup, names: list[str], tracker: Tracker, *, is_good: bool
+    ) -> None:
+        """The log group, or its good logs."""
+        self.done.update(names)
+        if is_good:
+            tracker.ack(group)
+        for log in () if is_good else group.logs:
+            if str(log.get("id")) in names:
+                tracker.ack(log)
 
     def refuse(self, log: ReceivedLog, tracker: Tracker) -> None:
         match self.row["says"]:
