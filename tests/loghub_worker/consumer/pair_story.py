@@ -29,7 +29,7 @@ from loghub_worker.consumer.processor import ProcessorFactory
 from loghub_worker.consumer.unacknowledged import ENTRY_BYTES
 from loghub_worker.failure.retry_logstore import retry_group
 from tests.loghub_worker.consumer.covering import Row
-from tests.loghub_worker.consumer.virtual import GROUP, PROJECT, AnyConsumer, Program, World
+from tests.loghub_worker.consumer.virtual import GROUP, PROJECT, AnyConsumer, Program, Save, World
 from tests.loghub_worker.consumer.virtual_worker import in_worker
 
 SECOND_S = 5.0  # when something happens
@@ -54,6 +54,7 @@ class Story:
     is_away: bool = False
     is_healed: bool = False
     programs: list[Program] = field(default_factory=list)
+    places: dict[tuple[str, int, int], list[str]] = field(default_factory=dict)  # of groups that are good
     saves_seen: int = 0
 
     def put(self) -> None:
@@ -72,7 +73,21 @@ class Story:
                     self.good.update(good)
                     if bad:
                         self.companions.update(good)
-                    self.world.put(logstore, ids, shard=shard)
+                    cursor = self.world.put(logstore, ids, shard=shard)
+                    if not bad:
+                        self.places[logstore, shard, cursor] = good
+
+    def check_save(self, save: Save) -> None:
+        """What a checkpoint passes is done."""
+        logstore, _, shard = save.of
+        passed = [
+            name
+            for (of, number, cursor), names in self.places.items()
+            if (of, number) == (logstore, shard) and cursor < save.cursor
+            for name in names
+        ]
+        left = [name for name in passed if not self.done[name]]
+        self.world.check(not left, f"the checkpoint passes {left}, which were never processed")
 
     # -- what the user's code does
 
@@ -81,7 +96,7 @@ class Story:
         if self.is_away:
             raise UnavailableError("what the processor writes to is away")
         if self.row["event"] == "slow" and name.endswith(("0-0", "3-1")):
-            self.world.sleep(4.0)
+            self.world.sleep(10.0)
         if self.row["event"] in ("move", "kill"):
             self.world.sleep(0.3)
         return self.is_healed or name not in self.bad
@@ -105,21 +120,37 @@ class Story:
         for group in logs.groups:
             is_further = logs.delivery == 1 and decode(group.cursor) > decode(tracker.get())
             if not by_log and self.row["says"] == "raise" and is_further:
-                tracker.save(cursor=group.cursor)  # what is before is done, also if this one fails
                 self.done.update(names)
                 names.clear()
+                tracker.save(cursor=group.cursor)  # what is before is done, also if this one fails
+            is_good = True
             for log in group.logs:
                 name = str(log.get("id"))
-                if self.look_at(name):
-                    names.append(name)
-                    if by_log:
-                        tracker.ack(log)
-                        self.done.update([names.pop()])
-                else:
+                if not self.look_at(name):
+                    is_good = False
                     self.refuse(log, tracker)
+                elif by_log and self.row["acks"] == "logs":
+                    self.done.update([name])
+                    tracker.ack(log)
+                else:
+                    names.append(name)
+            if by_log and self.row["acks"] == "log groups":
+                self.acknowledge(group, names, tracker, is_good=is_good)
+                names.clear()
         self.done.update(names)
         if not by_log:
             tracker.save()
+
+    def acknowledge(
+        self, group: ReceivedLogGroup, names: list[str], tracker: Tracker, *, is_good: bool
+    ) -> None:
+        """The log group, or its good logs."""
+        self.done.update(names)
+        if is_good:
+            tracker.ack(group)
+        for log in () if is_good else group.logs:
+            if str(log.get("id")) in names:
+                tracker.ack(log)
 
     def refuse(self, log: ReceivedLog, tracker: Tracker) -> None:
         match self.row["says"]:
@@ -213,6 +244,7 @@ class Story:
             self.world.make_logstore("waiting", has_group=False)
         if row["target"] == "logstore" and row["event"] != "target away":
             self.world.make_logstore("rejected", has_group=False)
+        self.world.on_save = self.check_save
         self.is_away = row["event"] == "outage"
         begin_s = clock.now_s
         first = self.start("c-0")

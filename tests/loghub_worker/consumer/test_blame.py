@@ -12,6 +12,7 @@ from loghub_worker.api import (
     Consumer,
     DeadLetterFolder,
     LogBatch,
+    LogPlace,
     OnFailure,
     Processor,
     ReceivedLog,
@@ -21,6 +22,7 @@ from loghub_worker.api import (
     UnavailableError,
     fan_out,
 )
+from loghub_worker.failure.dead_letter import FolderTarget, Rejection
 from tests.loghub_worker.consumer.virtual import World, world
 from tests.loghub_worker.consumer.virtual_worker import in_worker
 
@@ -323,4 +325,37 @@ def test_what_ends_a_thread_of_fan_out_ends_a_program_and_costs_no_other_log(
     program = virtual.start(lambda: in_worker(settings, factory, tmp_path))
     virtual.until(lambda: virtual.is_saved(LOGSTORE), "the end")
     assert handled == Counter(f"log-{number}" for number in range(6) if number != 3)
+    program.end()
+
+
+def test_what_is_acknowledged_while_another_one_is_settled_does_not_come_again(
+    virtual: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cursors = [virtual.put(LOGSTORE, [name]) for name in ("nacked", "rejected")]
+    write, trackers, came = FolderTarget.write, [], Counter[str]()
+
+    def slowly(target: FolderTarget, log_group: bytes, rejection: Rejection) -> None:
+        virtual.sleep(5)
+        write(target, log_group, rejection)
+
+    monkeypatch.setattr(FolderTarget, "write", slowly)
+
+    def handle(log: ReceivedLog, tracker: Tracker) -> None:
+        trackers.append(tracker)
+        if id_of(log) == "rejected":
+            tracker.reject(log)
+        else:
+            tracker.nack(log, delay_s=0)
+
+    folder = DeadLetterFolder(path=str(tmp_path))
+    policy = OnFailure(policy="DeadLetter", max_attempts=5, dead_letter=folder)
+    settings = virtual.settings(LOGSTORE, on_failure=policy, max_logs=2, max_wait_s=60.0, **BY_LOG)
+    program = virtual.start(lambda: Consumer(settings, lambda: Handler(handle, came)))
+    virtual.until(lambda: came.total() == 2, "both logs")
+    virtual.pass_time(1)
+    program.call(lambda _: (trackers[0].ack(LogPlace(cursors[0])),))
+    virtual.until(lambda: virtual.is_saved(LOGSTORE), "the end")
+    assert came == Counter(["nacked", "rejected"])
+    assert program.call(lambda consumer: consumer.errors()) == ()
+    assert [ids for ids, _ in files(tmp_path)] == [["rejected"]]
     program.end()

@@ -22,6 +22,7 @@ FACTORS = {
     "says": ("raise", "nack", "reject", "forget"),  # the processor, of a bad log
     "target": ("none", "logstore", "folder"),
     "acknowledge": ("batch", "log"),
+    "acks": ("logs", "log groups"),  # by log: once each log of it that came was good
     "waits": ("no", "yes"),  # in a retry logstore
     "fan_out": ("no", "yes"),  # says nack: since the log has no key
     "ack_timeout": ("no", "yes"),

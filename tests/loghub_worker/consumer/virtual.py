@@ -93,15 +93,15 @@ class Program(Process):
 class SavedLogHub(MemoryLogHub):
     """Remembers the checkpoints that were saved."""
 
-    def __init__(self, server: MemoryServer, project: str, saves: list["Save"]) -> None:
+    def __init__(self, server: MemoryServer, project: str, on_save: Callable[["Save"], None]) -> None:
         super().__init__(server, project)
-        self._saves = saves
+        self._on_save = on_save
 
     def update_checkpoint(
         self, logstore: str, group: str, *, shard: int, cursor: str, consumer: str, force: bool
     ) -> None:
         super().update_checkpoint(logstore, group, shard=shard, cursor=cursor, consumer=consumer, force=force)
-        self._saves.append(Save((logstore, group, shard), decode(cursor)))
+        self._on_save(Save((logstore, group, shard), decode(cursor)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +122,17 @@ class World:
         self.threads = Threads(self.clock, self.dice)
         self.server = MemoryServer(self.clock)
         self.saves: list[Save] = []
+        self.on_save: Callable[[Save], None] = lambda _: None
         self.client = self.connect(PROJECT)
         self.client.create_project()
         self.programs: list[Program] = []
 
     def connect(self, project: str) -> MemoryLogHub:
-        return SavedLogHub(self.server, project, self.saves)
+        return SavedLogHub(self.server, project, self._saved)
+
+    def _saved(self, save: Save) -> None:
+        self.saves.append(save)
+        self.on_save(save)
 
     def make_logstore(self, name: str, *, shards: int = 1, has_group: bool = True) -> None:
         self.client.create_logstore(name, shards=shards)

@@ -17,7 +17,7 @@ from loghub_worker.consumer.batch import select_logs, without_tags
 from loghub_worker.consumer.failure_sink import FailureSink
 from loghub_worker.consumer.running_batches import RunningBatch
 from loghub_worker.consumer.shard_journals import journal_of
-from loghub_worker.consumer.shard_slot import Kept, ShardSlot, Waiting
+from loghub_worker.consumer.shard_slot import Kept, ShardSlot, Waiting, kept_again
 from loghub_worker.consumer.shard_table import ShardTable
 from loghub_worker.consumer.unacknowledged import FINAL, TIMED_OUT, Redelivery, Unsettled
 from loghub_worker.failure.dead_letter import DEAD_LETTER_UNAVAILABLE, Rejection
@@ -77,12 +77,17 @@ class Settlement:
 
     # -- logs that come again
 
-    def settle(self, again: Sequence[Unsettled]) -> list[Unsettled]:
+    def settle(self, kept: Kept, again: Sequence[Unsettled]) -> Kept | None:
         """Settle those that were refused too often. Returns those that must be handed over now."""
         with self._table.lock:
             for mark in (one.mark for one in again if one.failure is not None):
                 self._sink.policy.refused(self._shard_of(mark))
-        return [one for one in again if not self._has_settled(one)]
+        left = [one for one in again if not self._has_settled(one)]
+        with self._table.lock:  # any thread may acknowledge them
+            left = [one for one in left if not one.is_gone]
+            if len(left) == len(again):
+                return kept
+            return kept_again(self._slot.flow, left) if left else None
 
     def _has_settled(self, one: Unsettled) -> bool:
         limits, shard = self._sink.policy.skips, self._shard_of(one.mark)

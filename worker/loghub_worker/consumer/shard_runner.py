@@ -19,7 +19,7 @@ from loghub_worker.consumer.processor import (
 )
 from loghub_worker.consumer.settlement import Settlement
 from loghub_worker.consumer.shard_flow import ShardFlow
-from loghub_worker.consumer.shard_slot import Kept, ShardSlot, kept_again
+from loghub_worker.consumer.shard_slot import Kept, ShardSlot
 from loghub_worker.consumer.shard_step import Step
 from loghub_worker.consumer.shard_table import ShardTable
 from loghub_worker.consumer.stored_position import StoredPosition
@@ -206,10 +206,10 @@ class ShardRunner:
         if settlement is None:
             return kept
         if kept.again is not None:
-            rest = settlement.settle(kept.again)
+            rest = settlement.settle(kept, kept.again)
             self._note_settled()
-            if rest:
-                return kept if len(rest) == len(kept.again) else kept_again(self._slot.flow, rest)
+            if rest is not None:
+                return rest
             self._complete(kept)
         elif not settlement.is_due(kept):
             return kept
