@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -32,6 +33,26 @@ def test_among_processes_with_equal_loads_the_number_of_the_shard_decides() -> N
     assert choose(2, [1, 0, 1]) == 1
 
 
+@given(st.lists(st.integers(0, 500), unique=True, min_size=1, max_size=20), st.integers(1, 5), st.randoms())
+def test_shards_that_remain_are_spread_again_whichever_others_have_left(
+    shards: list[int], count: int, random: Random
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ChildProcess, "start", lambda _: None)
+        pool = ProcessPool(count, settings_of("mine:Mine", None))
+        for shard in shards:
+            pool.take(shard, shard)
+        remaining = random.sample(shards, random.randint(1, len(shards)))
+        for shard in set(shards) - set(remaining):
+            pool.give_back(shard)
+        for shard in remaining:  # each has its next batch
+            pool.move(shard, shard)
+        loads = [len(one.shards) for one in pool.progress()]
+        assert sum(loads) == len(remaining)
+        assert max(loads) - (min(loads) if len(loads) == count else 0) <= 1
+        assert [pool.move(shard, shard) for shard in remaining] == [None] * len(remaining)
+
+
 def test_a_limit_of_cpu_bounds_the_cores(tmp_path: Path) -> None:
     limit = tmp_path / "cpu.max"
     unlimited = available_cores(tmp_path / "missing")
@@ -50,6 +71,17 @@ class Mine(Processor):
 """
 
 
+def settings_of(factory: str, folder: str | None, *, load_timeout_s: float = 60.0) -> ProcessSettings:
+    return ProcessSettings(
+        load=Load(factory, folder),
+        load_timeout_s=load_timeout_s,
+        load_setting="pipeline.processor.loadTimeoutSeconds",
+        environment=os.environ,
+        send_timeout_s=60.0,
+        random=random.random,
+    )
+
+
 @contextmanager
 def started(
     folder: Path, code: str, *, load_timeout_s: float = 60.0
@@ -58,15 +90,7 @@ def started(
     code_folder = folder / "code"
     code_folder.mkdir()
     (code_folder / "mine.py").write_text(code)
-    settings = ProcessSettings(
-        load=Load("mine:Mine", str(code_folder)),
-        load_timeout_s=load_timeout_s,
-        load_setting="pipeline.processor.loadTimeoutSeconds",
-        environment=os.environ,
-        send_timeout_s=60.0,
-        random=random.random,
-    )
-    pool = ProcessPool(1, settings)
+    pool = ProcessPool(1, settings_of("mine:Mine", str(code_folder), load_timeout_s=load_timeout_s))
     try:
         yield pool, pool.start_first()
     finally:

@@ -223,6 +223,31 @@ def test_what_a_processor_has_not_saved_comes_again_when_its_process_was_replace
         assert on.ids() == ["a", "flush", "b", "c", "flush"]
 
 
+def test_a_shard_moves_to_a_process_that_others_have_left_and_loses_nothing(
+    tmp_path: Path, site: Site
+) -> None:
+    site.prepare(shards=2)
+    with rig(tmp_path, "Gathering", processes=2) as on:
+        for session, shard in ((-1, 1), (-2, 0), (-3, 1)):
+            on.pool.take(session, shard)
+        on.pool.give_back(-2)  # so that both shards come to the first process
+        with running(on.consumer(site, max_bytes=1)):
+            put(site, "a", "b")
+            put(site, "x", shard=1)
+            wait_until(
+                lambda: len([line for line in on.lines() if line[2] == "gathered"]) == 3, "all of them"
+            )
+            assert [one.shards for one in on.pool.progress()] == [[0, 1], [1, 1]]
+            for session in (-1, -3):
+                on.pool.give_back(session)
+            put(site, "flush")
+            put(site, "flush", shard=1)
+            wait_until(lambda: site.saved() == site.ends(), "the end")
+            assert sorted(one.shards for one in on.pool.progress()) == [[0], [1]]
+        assert (on.ids(0), on.ids(1)) == (["a", "b", "flush"], ["x", "flush"])
+        assert sum(line[2] == "shutdown" for line in on.lines()) == 3, "one of them for the move"
+
+
 @pytest.mark.parametrize(
     ("command", "processes", "ending"),
     [

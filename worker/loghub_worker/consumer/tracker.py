@@ -152,6 +152,11 @@ class ShardTracker:
         self._acknowledgement.interrupted(failure)
         self._control.roll_back(self.restart_before(self._control.flow.position))
 
+    def is_settled_before(self, position: int) -> bool:
+        """Whether nothing before is refused, or handed over and not acknowledged."""
+        floor = self._acknowledgement.floor
+        return floor is None or floor >= position
+
     def restart_before(self, position: int) -> int:
         """Where another processor has to begin of which the last one has got everything before `position`: by
         batch, where it has saved, or since then was sought; by log there."""

@@ -191,7 +191,7 @@ class Session:
     def _shut_down(self, request: ShutDown) -> None:
         try:
             listener = self._child.listener
-            if listener is not None and self._is_known:
+            if listener is not None and self._is_known and not request.is_moved:
                 self._listen(listener.on_lost if request.is_lost else listener.on_revoked)
         finally:
             try:

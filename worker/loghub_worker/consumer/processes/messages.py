@@ -67,11 +67,12 @@ class Process(msgspec.Struct, tag=True, frozen=True):
 
 
 class ShutDown(msgspec.Struct, tag=True, frozen=True):
-    """End a session."""
+    """End a session. `is_moved`: the shard stays assigned, and continues in another process."""
 
     call: int
     session: int
     is_lost: bool
+    is_moved: bool = False
 
 
 class TrackerAnswer(msgspec.Struct, tag=True, frozen=True):

@@ -1,8 +1,9 @@
 """The processes of a worker, and which shard is in which.
 
-A shard stays in one process until it is given up, so its logs stay in order. It goes to the process with the
-fewest shards; which one of several that is depends on its number alone, so that a shard that returns usually
-finds the process that it had. A process is started when its first shard comes.
+A shard is in one process at a time, so its logs stay in order. It goes to the process with the fewest shards;
+which of several that is depends on its number alone, so that a shard that returns usually finds the process
+that it had. Where others have left another process, it moves between two batches. A process is started when
+its first shard comes.
 """
 
 import threading
@@ -47,6 +48,19 @@ class ProcessPool:
             process = self._start(choose(shard, [len(one.shards) for one in self._processes]))
             process.shards[session] = None if is_of_retries else shard
             return process
+
+    def move(self, session: int, shard: int) -> ChildProcess | None:
+        """The process to which a session moves, because it has at least two shards less than its own, which
+        others have left; None: it stays."""
+        with self._lock:
+            loads = [len(one.shards) for one in self._processes]
+            here = next(one for one in self._processes if session in one.shards)
+            number = choose(shard, loads)
+            if len(here.shards) - loads[number] < 2:
+                return None
+            there = self._start(number)
+            there.shards[session] = here.shards.pop(session)
+            return there
 
     def give_back(self, session: int) -> None:
         """The session has ended."""

@@ -85,9 +85,11 @@ class RemoteProcessor(TrackedProcessor):
         return not self._tracker.is_given_up
 
     def process(self, logs: LogBatch, tracker: Tracker) -> str | None:  # noqa: ARG002 - it has it
+        begin = logs.slices[0].body.first + logs.slices[0].begin
+        if logs.delivery == 1:
+            self._level(begin)
         self._await_process()
         has_begun = self._begin_batch()
-        begin = logs.slices[0].body.first + logs.slices[0].begin
         restart = self._tracker.restart_before(begin)
         if has_begun and logs.delivery == 1 and restart < begin:
             return encode_cursor(restart)  # the processor before has not saved what it had in its memory
@@ -135,12 +137,12 @@ class RemoteProcessor(TrackedProcessor):
         self._generation = generation
         return True
 
-    def _end_session(self) -> None:
+    def _end_session(self, *, is_moved: bool = False) -> None:
         process, session, is_lost = self._process, self._session, not self._tracker.is_held
         generation, self._begun = self._begun, None
         if process is not None and process.loaded and generation == process.generation:
             answer, _ = process.call(
-                lambda call: ShutDown(call, session, is_lost),
+                lambda call: ShutDown(call, session, is_lost, is_moved),
                 generation=generation,
                 timeout_s=self._timeout_s,
             )
@@ -159,6 +161,16 @@ class RemoteProcessor(TrackedProcessor):
             make, bodies, generation=self._generation, timeout_s=self._timeout_s, alone=alone
         )
         return answer
+
+    def _level(self, begin: int) -> None:
+        """Move to a process with fewer shards, unless this one has logs that it may still acknowledge."""
+        there = None
+        if self._tracker.is_settled_before(begin):
+            there = self._pool.move(self._session, self._shard)
+        if there is not None:
+            with suppress(RemoteError):
+                self._end_session(is_moved=True)
+            self._process, self._generation, self._is_suspected = there, None, False
 
     # -- one batch
 
