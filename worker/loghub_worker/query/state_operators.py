@@ -28,9 +28,10 @@ def counted_by_operators(query: Any) -> Counted:
     """What was counted in the batch of a streaming query that runs, or ran last."""
     plan = query._jsq.streamingQuery().lastExecution().executedPlan()
     counters = [node.metrics() for node in _nodes(plan)]
-    counters = [one for one in counters if one.contains(LATE_ROWS)]
+    # Not every operator has all of them: of session windows one drops late rows and another has the state.
     rows, bytes_, late_rows = (
-        sum(one.apply(name).value() for one in counters) for name in (ROWS, BYTES, LATE_ROWS)
+        sum(one.apply(name).value() for one in counters if one.contains(name))
+        for name in (ROWS, BYTES, LATE_ROWS)
     )
     return Counted(rows=rows, bytes=bytes_, late_rows=late_rows)
 
