@@ -30,13 +30,13 @@ def test_a_recovering_service_says_how_far_it_is(tmp_path: Path) -> None:
         port = service.port
     gate = tmp_path / "gate"
     library = stable_storage.build(tmp_path)
-    # The syncs of the recovered logs wait for the gate.
-    environment = {"LD_PRELOAD": str(library), "STABLE_GATE": str(gate), "STABLE_GATED": ".seg"}
+    # The sync of the last log's folder waits for the gate.
+    environment = {"LD_PRELOAD": str(library), "STABLE_GATE": str(gate), "STABLE_GATED": "/000002"}
     recovering = Recovering(tmp_path, port=port, environment=environment)
     try:
         recovering.start()
-        read = {"status": "recovering", "message": "recovering 1 of 3 shards"}
-        wait_until(lambda: json.loads(recovering.health()[1]) == read, "all logs to be read")
+        read = {"status": "recovering", "message": "recovering 2 of 3 shards"}
+        wait_until(lambda: json.loads(recovering.health()[1]) == read, "two of the logs to be recovered")
         assert recovering.health()[0] == 503
         assert get(f"{recovering.host}:{port}", "/_loghub/v1/info")[0] == 503
         log_service = HttpLogHub(recovering.endpoint, "demo", credentials=recovering.credentials)

@@ -51,6 +51,10 @@ class WaitingSession:
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
         self.begun = 0
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
 
     def overlaps(self, frame: bytes) -> bool:
         return frame.startswith(OVERLAPPING)
