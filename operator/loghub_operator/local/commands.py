@@ -119,7 +119,8 @@ async def up(options: UpOptions) -> int:
                 screen.say("taken down" if released else _STOPPED)
             except Interrupted as error:
                 screen.say(str(error))
-                return FAILED
+                if options.wait_for is None:
+                    return FAILED
     if screen.failure:
         print(f"loghub: {screen.failure}", file=sys.stderr)  # noqa: T201 - the program's output
         return FAILED
