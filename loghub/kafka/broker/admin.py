@@ -113,7 +113,7 @@ def _policies(value: str | None) -> set[str]:
 
 def _reject_different(configs: Mapping[str, str | None]) -> None:
     """Settings of Kafka that mean nothing here are accepted, since tools set them without being asked; one
-    that would give other records than were asked for is not."""
+    that would give other records than requested is not."""
     if configs.get(TIME_CONFIG) not in (None, "CreateTime"):
         raise StoreError(
             ErrorCode.INVALID_CONFIG, f"{TIME_CONFIG} is CreateTime: a record keeps the time of its producer"

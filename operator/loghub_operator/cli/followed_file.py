@@ -3,13 +3,14 @@
 A rotation either renames the file and creates a new one of its name, or copies it and makes it empty.
 
 Renamed: the writer goes on in the old file until it reopens the name, which may be seconds later. So the old
-file is read beside the new one until it has not grown for `QUIET_S`, each with lines of its own.
+file is read together with the new one until it has not grown for `QUIET_S`, each with lines of its own.
 
 Emptied or overwritten: the bytes before the position are compared with those that were read there. If they
 differ, the file is another text, and is read from its start. That is also how a file is recognized that grew
 past its old length at once. What was written between the copy and the truncation is in neither file, and a
-text that has the same bytes before the position cannot be told from the old one: that is so for every
-reader, and why renaming is the better way. Two rotations between two looks (0.2 s) skip the file between.
+text that has the same bytes before the position cannot be distinguished from the old one: that is so for
+every reader, and why renaming is the better way. Two rotations between two looks (0.2 s) skip the file
+between.
 """
 
 import os

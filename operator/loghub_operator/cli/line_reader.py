@@ -78,7 +78,7 @@ class LineReader:
         self.bad_lines = 0
 
     def logs_of(self, chunk: Chunk) -> Iterator[LineLog]:
-        """Raises `BadLine` or `UnreadableText` if that is to stop it."""
+        """Raises `BadLine` or `UnreadableText` if that must stop it."""
         if chunk.data is None:
             yield from self._end(chunk.text)
         elif chunk.data:

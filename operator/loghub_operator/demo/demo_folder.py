@@ -16,7 +16,7 @@ _OWN_PATHS = ("service", "volumes", "groups", "producer", "cr.yaml", "cr.new")
 
 
 class NotOfTheDemo(Exception):  # noqa: N818 - says what is so
-    """The folder has what no demo made, or what somebody uses; the message says what to do."""
+    """The folder has what no demo made, or what is in use; the message says what to do."""
 
 
 def reject_foreign(folder: Path) -> None:

@@ -28,7 +28,7 @@ from loghub_operator.local.embedded_service import (
     EmbeddedService,
     known_endpoint,
 )
-from loghub_operator.local.file_lock import is_locked, locked, process_that_uses
+from loghub_operator.local.file_lock import InUseError, is_locked, locked, process_that_uses
 from loghub_operator.local.folder_identity import Ownership
 from loghub_operator.local.manifest import CrFile, apiserver_message
 from loghub_operator.local.object_store import Record
@@ -101,6 +101,7 @@ async def up(options: UpOptions) -> int:
     folder = _checked_folder(options.root, document)
     _reject_cluster_references(file, document)
     options.root.use()
+    _remove_forgotten_keys(options.root)
     with locked(folder.lock), stopped_by_signals() as stopping:
         _reject_copy(folder)
         record = _accept(folder, document)
@@ -118,7 +119,8 @@ async def up(options: UpOptions) -> int:
                 screen.say("taken down" if released else _STOPPED)
             except Interrupted as error:
                 screen.say(str(error))
-                return FAILED
+                if options.wait_for is None:
+                    return FAILED
     if screen.failure:
         print(f"loghub: {screen.failure}", file=sys.stderr)  # noqa: T201 - the program's output
         return FAILED
@@ -309,6 +311,16 @@ def _reject_another_endpoint(given: str | None, resource: LogHubConsumerGroup) -
     if given is not None and hosts.log_service(given) != hosts.log_service(known):
         where = "the embedded service on this machine" if known == EMBEDDED else known
         raise StartFailed(f"{resource.metadata.name} is up at {where}, not at {given}; leave out --endpoint")
+
+
+def _remove_forgotten_keys(root: Root) -> None:
+    """Of groups whose process was killed before it could remove them."""
+    for path in root.groups.glob("*"):
+        group = root.group(path.name)
+        if not (group.credentials.is_dir() and any(group.credentials.iterdir())) or is_locked(group.lock):
+            continue
+        with contextlib.suppress(InUseError), locked(group.lock):
+            remove_folder(group.credentials)
 
 
 def _reject_copy(folder: GroupFolder) -> None:

@@ -162,8 +162,8 @@ class EmbeddedService:
         """Restarts it on its port, unless another process did so while we waited for the lock."""
         async with self._exclusive():
             if not await self._is_usable(self.endpoint):
-                port = int(self.endpoint.rpartition(":")[2])
-                await self._start(port, self._as_before())
+                host, port = host_and_port(self.endpoint.partition("://")[2])
+                await self._start(port, self._as_before(), host=host)
 
     def _as_before(self) -> ServiceOptions:
         """The options of the last start, with the port that was chosen for Kafka clients."""
@@ -198,7 +198,7 @@ class EmbeddedService:
             pass
         raise ServiceStartError(f"the embedded service does not serve Kafka clients (log: {self.log})")
 
-    async def _start(self, port: int, options: ServiceOptions) -> None:
+    async def _start(self, port: int, options: ServiceOptions, *, host: str = HOST) -> None:
         process = process_that_uses(self.data)
         if process:
             raise ServiceStartError(
@@ -219,7 +219,7 @@ class EmbeddedService:
         options.write(self._folder)
         command = [
             *(sys.executable, "-P", "-m", "loghub.service"),
-            *("--data", str(self.data), "--listen", f"{HOST}:{port}"),
+            *("--data", str(self.data), "--listen", f"[{host}]:{port}" if ":" in host else f"{host}:{port}"),
             *("--port-file", str(new_address)),
             *options.arguments(kafka_port_file=kafka_address),
         ]

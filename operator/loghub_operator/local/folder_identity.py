@@ -1,8 +1,8 @@
 """Whether a folder is the one that a program used before, or a copy of it.
 
-A copy has the same key, the same address and the same names of consumers, so whoever acts by its content
-acts on what belongs to the original. A copy has an inode of its own, a folder that was only moved or renamed
-keeps its inode, and on another machine the number means nothing.
+A copy has the same key, the same address and the same names of consumers, so a program that goes by its
+content acts on what belongs to the original. A copy has an inode of its own, a folder that was only moved or
+renamed keeps its inode, and on another machine the number means nothing.
 """
 
 from dataclasses import dataclass

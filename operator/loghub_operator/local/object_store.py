@@ -27,7 +27,7 @@ from loghub_operator.local.paths import GroupFolder
 Document = dict[str, Any]
 _RENAMED = Problem(
     "metadata.name",
-    "cannot be changed: it would be another group, which begins anew; end this one, and start that",
+    "cannot be changed: it would be another group, which reads from its start; end this one, and start that",
 )
 
 
@@ -78,7 +78,7 @@ class Record:
         try:
             return parse_stored(self.document)
         except InvalidResourceError as error:
-            what = f"cannot be read ({error}); remove it to begin anew"
+            what = f"cannot be read ({error}); remove it to start again"
             raise InvalidResourceError((Problem(str(self.folder.object), what),)) from None
 
     @property

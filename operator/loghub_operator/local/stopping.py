@@ -19,7 +19,7 @@ class Interrupted(Exception):  # noqa: N818 - says what happened
 
 
 class Stopping:
-    """``requested``: once the command is to end; ``forced``: once it is not to wait any more."""
+    """``requested``: once the command must end; ``forced``: once it must not wait any more."""
 
     def __init__(self) -> None:
         self.requested = asyncio.Event()
@@ -39,7 +39,7 @@ class Stopping:
 
     async def unless_requested(self, step: Awaitable[T]) -> T:
         """The result of a step that comes before the group runs. Raises `Interrupted` once the step has
-        undone what it did, if the command is to end before it is done."""
+        undone what it did, if the command must end before it is done."""
         task = asyncio.ensure_future(step)
         request = asyncio.ensure_future(self.requested.wait())
         try:

@@ -24,7 +24,7 @@ class Wait:
         return ready or (self.state == CAUGHT_UP and snapshot.caught_up)
 
     def is_hopeless(self, snapshot: GroupSnapshot) -> bool:
-        """Whether the group got stuck since. That it was stuck before may be what was mended."""
+        """Whether the group got stuck since. That it was stuck before may be what was corrected."""
         return self.state is not None and any(
             one.type == ConditionType.STALLED
             and one.status == "True"

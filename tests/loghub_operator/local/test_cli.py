@@ -19,7 +19,8 @@ import yaml
 
 from loghub_operator.cli.main import main
 from loghub_operator.local import commands as up_module
-from loghub_operator.local.file_lock import is_locked
+from loghub_operator.local.credentials import remove_folder, write_folder
+from loghub_operator.local.file_lock import is_locked, locked
 from loghub_operator.local.paths import Root
 from loghub_operator.local.runner import LocalGroup
 from tests.loghub_operator.local.processes.test_supervisor import FAKE, alive
@@ -212,6 +213,9 @@ def test_a_valid_change_is_applied_an_invalid_one_is_not_and_down_ends_it(
     run = Up(tmp_path, file, "--create-logstore")
     try:
         run.until("access-0 is ready")
+        group = run.root.group("access")
+        for path in (group.object, group.worker("access-0").log, group.worker("access-0").config):
+            assert path.stat().st_mode & 0o077 == 0, f"{path} is the user's alone"
         write(file, document({"replicas": 2, "deletionPolicy": "Delete"}))
         run.until("access-1 is ready")
         elsewhere = document({"replicas": 3, "endpoint": "http://127.0.0.1:1"})
@@ -280,6 +284,15 @@ def test_unreachable_endpoint_and_wrong_key_are_conditions_and_the_key_stays_sec
         finally:
             wrong.end()
     assert list(keys.iterdir()) == [], "the key is taken off the disk"
+    forgotten = wrong.root.group("killed").credentials
+    write_folder(forgotten, os.environ)
+    with locked(wrong.root.group("running").lock):
+        write_folder(wrong.root.group("running").credentials, os.environ)
+        monkeypatch.delenv("LOGHUB_ACCESS_KEY_ID")
+        assert main(["up", "-f", str(file), *wrong.where, "--endpoint", service.endpoint]) == 1
+        assert list(forgotten.iterdir()) == [], "nor does that of a group whose process was killed stay"
+        assert len(list(wrong.root.group("running").credentials.iterdir())) == 2
+    remove_folder(wrong.root.group("running").credentials)
     everything = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert not any(b"someSecretThatNobodySees" in content for content in everything)
 
