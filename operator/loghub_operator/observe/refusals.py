@@ -2,7 +2,7 @@
 
 A quota, a limit range, Pod Security or a webhook refuses a pod before it exists, and a missing Secret or a
 volume of a lost node keeps one from starting: neither is in the status of any object, only in a Warning event
-of the StatefulSet or the pod. The events are asked for only while there is something to explain.
+of the StatefulSet or the pod. The events are requested only while there is something to explain.
 """
 
 from collections.abc import Sequence
