@@ -46,7 +46,7 @@ async def _newest(kube: Kube, of: Document) -> tuple[str, str] | None:
     right to ask, and goes on without."""
     metadata = of["metadata"]
     try:
-        events = await kube.warnings(metadata["namespace"], metadata["uid"])
+        events = await kube.warnings(metadata.get("namespace", ""), metadata.get("uid", ""))
     except KubeError as error:
         if error.status != FORBIDDEN:
             raise
