@@ -16,7 +16,7 @@ import structlog
 from loghub_operator.controller.app import run
 from loghub_operator.settings import LogLevel, Settings
 
-# The API server decodes JSON that is nested 10,000 levels deep, so whoever may write a pod template can store
+# The API server decodes JSON that is nested 10,000 levels deep, so any author of a pod template can store
 # that. Each level takes up to three calls here: of the decoder, the encoder or a copy. With fewer, a list or
 # a watch ends the process, and the next one too, for the groups of everybody.
 DEEPEST_CALLS = 30_000

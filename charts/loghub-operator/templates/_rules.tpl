@@ -46,7 +46,7 @@ deploy/loghub-operator.yaml.
   {{- end }}
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [get, create, patch]
+  verbs: [get, list, create, patch]
 {{- end -}}
 
 {{- /* The projects' Services in the namespace of the embedded service. */ -}}

@@ -127,8 +127,9 @@ class WorkersReason(StrEnum):
     GroupSynced. WORKERS_NOT_READY: some workers are starting, or wait for a node; the message contains what
     the scheduler says. TERMINATING: the object is being deleted. PIPELINE_CODE_NOT_FOUND: the ConfigMap with
     the pipeline's code, or the module in it, does not exist; running workers continue with the code that they
-    have. WORKER_FAILING: a worker is failing without having reported a reason. If it reported one, that
-    reason is shown instead.
+    have. PODS_REFUSED: the API server refuses pods, for example because of a quota or Pod Security; the
+    message has its words. WORKER_FAILING: a worker is failing without having reported a reason. If it
+    reported one, that reason is shown instead.
     """
 
     ALL_WORKERS_READY = "AllWorkersReady"
@@ -137,6 +138,7 @@ class WorkersReason(StrEnum):
     WORKERS_NOT_READY = "WorkersNotReady"
     TERMINATING = "Terminating"
     PIPELINE_CODE_NOT_FOUND = "PipelineCodeNotFound"
+    PODS_REFUSED = "PodsRefused"
     WORKER_FAILING = "WorkerFailing"
 
 
@@ -159,8 +161,9 @@ class DegradedReason(StrEnum):
     """What is wrong and does not pass by itself.
 
     AS_EXPECTED: nothing is wrong. WORKER_FAILING: a worker is failing, see WorkersAvailable.
-    SINK_UNAVAILABLE: a worker cannot write to the target of its sink; the message has the worker's words. It
-    keeps its shards and retries for as long as it takes; nothing is skipped. WORKER_OUTDATED: see Ready.
+    PODS_REFUSED: see WorkersAvailable. SINK_UNAVAILABLE: a worker cannot write to the target of its sink;
+    the message has the worker's words. It keeps its shards and retries for as long as it takes; nothing
+    is skipped. WORKER_OUTDATED: see Ready.
     LOG_SERVICE_UNAVAILABLE: the log service cannot be used, see GroupSynced; running workers
     continue. OWNERSHIP_CONFLICT: another object owns the consumer group; delete one of the two.
     ADOPTION_REFUSED: the group existed before this object and is not adopted, see GroupSynced.
@@ -179,6 +182,7 @@ class DegradedReason(StrEnum):
 
     AS_EXPECTED = "AsExpected"
     WORKER_FAILING = "WorkerFailing"
+    PODS_REFUSED = "PodsRefused"
     SINK_UNAVAILABLE = "SinkUnavailable"
     WORKER_OUTDATED = "WorkerOutdated"
     LOG_SERVICE_UNAVAILABLE = "LogServiceUnavailable"

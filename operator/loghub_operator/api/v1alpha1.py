@@ -22,6 +22,7 @@ from loghub_operator.api.fields import (
     Replicas,
     Timestamp,
 )
+from loghub_operator.api.load_rules import LOAD_RULES
 from loghub_operator.api.pipeline import Pipeline
 from loghub_operator.api.scaling import Scaling
 from loghub_operator.api.spark import Spark
@@ -183,37 +184,8 @@ class Spec(ApiModel):
             message="retryLogstore must be neither the logstore that is consumed nor the dead letter",
             holds=lambda self: not self.retries_elsewhere_used(),
         ),
-        Rule(
-            field="pipeline.stateful",
-            cel=(
-                "!self.pipeline.stateful || self.pipeline.acceptIncompleteState || "
-                "!(self.scaling.mode in ['Auto', 'External']) && "
-                "!self.scaling.shards.autoSplit && !self.scaling.shards.autoMerge"
-            ),
-            message=(
-                "with stateful, each shard that moves leaves its state behind: use scaling.mode Fixed or "
-                "Recommend without autoSplit and autoMerge, or set pipeline.acceptIncompleteState"
-            ),
-            holds=lambda self: (
-                not self.pipeline.stateful
-                or self.pipeline.accept_incomplete_state
-                or not self.scaling.moves_shards
-            ),
-        ),
-        Rule(
-            field="scaling.scaleToZero",
-            cel=f"!has(self.scaling.scaleToZero) || !({RETRIES})",
-            message=(
-                "with retryLogstore, what waits there needs a worker: leave out scaleToZero, which looks at "
-                "the logs of spec.logstore only"
-            ),
-            holds=lambda self: (
-                self.scaling.scale_to_zero is None
-                or self.pipeline.processor is None
-                or self.pipeline.processor.retry_logstore is None
-            ),
-        ),
         *SPARK_MASTER_RULES,
+        *LOAD_RULES,
     )
     IMMUTABLE: ClassVar = (
         Immutable(

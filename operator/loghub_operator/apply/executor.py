@@ -123,7 +123,7 @@ class Executor:
             case actions.DrainWorker(consumer):
                 await self._request_drain(resource, consumer)
             case actions.RestartWorker(consumer):
-                await self._kube.delete(POD, resource.metadata.namespace, consumer)
+                await self._restart(resource, consumer)
             case actions.RemoveWorkers():
                 await self._remove_workers(resource)
             case actions.SplitShard() | actions.MergeShards():
@@ -304,6 +304,14 @@ class Executor:
         }
         patch = {"metadata": {"annotations": annotations}}
         await self._kube.patch(POD, resource.metadata.namespace, consumer, patch)
+
+    async def _restart(self, resource: LogHubConsumerGroup, consumer: str) -> None:
+        """Deletes the pod that was asked to drain, and not one that has replaced it since."""
+        namespace = resource.metadata.namespace
+        existing = await self._kube.get(POD, namespace, consumer)
+        annotations = {} if existing is None else existing["metadata"].get("annotations") or {}
+        if existing is not None and annotations.get(DRAIN_ANNOTATION) == DRAIN_REQUESTED:
+            await self._kube.delete(POD, namespace, consumer, uid=existing["metadata"]["uid"])
 
     async def _remove_workers(self, resource: LogHubConsumerGroup) -> None:
         namespace, name = resource.metadata.namespace, resource.metadata.name

@@ -25,7 +25,8 @@ class AutoscalingMetric:
 
 METRICS = (
     # How many workers mode Auto would run: what the load requires, in whole shards for each worker,
-    # stabilized and within the bounds; unknown while the load is. The plain number of the formula changes with every few logs.
+    # stabilized and within the bounds; unknown while the load is. The plain number of the formula changes
+    # with every few logs.
     AutoscalingMetric(
         keda_name="desiredWorkers",
         metric="loghub_desired_workers",

@@ -80,6 +80,7 @@ class Kube(Protocol):
         self, kind: Kind, namespace: str, labels: Mapping[str, str]
     ) -> builtins.list[Document]: ...
     async def versions(self, kind: Kind, namespace: str) -> dict[tuple[str, str, str], str]: ...
+    async def warnings(self, namespace: str, uid: str) -> builtins.list[Document]: ...
     async def create(self, document: Document) -> Document: ...
     async def apply(self, document: Document, *, subresource: str = "") -> Document: ...
     async def patch(self, kind: Kind, namespace: str, name: str, patch: Document) -> Document | None: ...
@@ -126,6 +127,11 @@ class AioKube:
         pages = self._pages(kind, namespace, [], accept=_METADATA_ONLY)
         listed = [document["metadata"] async for page in pages for document in page]
         return {(one["namespace"], one["name"], one["uid"]): one["resourceVersion"] for one in listed}
+
+    async def warnings(self, namespace: str, uid: str) -> builtins.list[Document]:
+        """Lists the events of type Warning about the object with this UID."""
+        query = [("fieldSelector", f"regarding.uid={uid},type=Warning")]
+        return [document async for page in self._pages(EVENT, namespace, query) for document in page]
 
     async def _pages(
         self, kind: Kind, namespace: str, query: builtins.list[tuple[str, str]], *, accept: str = _JSON

@@ -96,6 +96,9 @@ class FencedKube:
     async def versions(self, kind: Kind, namespace: str) -> dict[tuple[str, str, str], str]:
         return await self._kube.versions(kind, namespace)
 
+    async def warnings(self, namespace: str, uid: str) -> builtins.list[Document]:
+        return await self._kube.warnings(namespace, uid)
+
     async def create(self, document: Document) -> Document:
         return await self._write(lambda: self._kube.create(document))
 

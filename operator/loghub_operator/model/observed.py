@@ -189,6 +189,7 @@ class ObservedStatefulSet:
     revision: Revision
     observed: bool = True
     drift: tuple[FieldPath, ...] = ()
+    refusal: str = ""  # why pods are missing, in the API server's words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ from loghub_operator.model.state_reports import state_reports
 from loghub_operator.observe.drift_detector import DriftDetector
 from loghub_operator.observe.group_index import GroupIndex
 from loghub_operator.observe.pods import worker_from_pod
+from loghub_operator.observe.refusals import explained, refusal_of
 from loghub_operator.observe.worker_reports import reports_of, statuses_of
 from loghub_operator.resources import backup_in, is_observed, is_ours, leads_to_the_service, worker_spec
 from loghub_operator.resources.pod_paths import CODE_ROOT, DEAD_LETTER_ROOT, LOG_ROOT, SINK_ROOT
@@ -112,6 +113,8 @@ class Observer:
             )
         )
         statuses = await reading
+        if not ending:
+            workers = await explained(self._kube, workers, pods)
         unaddressed = await self._unaddressed(resource, without_service, service, credentials)
         ready = {one.name for one in workers if one.ready}
         return ObservedState(
@@ -119,7 +122,7 @@ class Observer:
             placement=placement,
             worker_spec=desired,
             service=service,
-            worker_set=await self._worker_set(existing, desired) if existing else None,
+            worker_set=await self._worker_set(existing, desired, workers) if existing else None,
             workers=tuple(_as_reported(one, statuses) for one in workers),
             unaddressed=unaddressed,
             has_finalizer=FINALIZER in resource.metadata.finalizers,
@@ -159,13 +162,16 @@ class Observer:
         config = worker_config(resource, placement, last_initial_shard=last_initial_shard)
         return worker_spec(resource, config, image=settings.worker_image, defaults=settings.worker_defaults)
 
-    async def _worker_set(self, existing: Document, desired: WorkerSpec | None) -> ObservedStatefulSet:
+    async def _worker_set(
+        self, existing: Document, desired: WorkerSpec | None, workers: tuple[WorkerObserved, ...]
+    ) -> ObservedStatefulSet:
         annotations = existing["metadata"].get("annotations") or {}
         revision = Revision.parse(annotations.get(ANNOTATION_REVISION, ""))
         return ObservedStatefulSet(
             replicas=_replicas(existing),
             revision=revision,
             observed=is_observed(existing),
+            refusal=await refusal_of(self._kube, existing, workers) if desired else "",
             drift=await self._drift.drift(desired, existing)
             if desired and revision == desired.revision
             else (),

@@ -65,6 +65,9 @@ class Turns:
         await self._answered()
         return []
 
+    async def warnings(self, *_: object) -> builtins.list[Document]:
+        return []
+
     async def create(self, given: Document) -> Document:
         await self._answered()
         return given

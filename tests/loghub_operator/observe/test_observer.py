@@ -49,6 +49,9 @@ class Objects:
     async def list(self, *_: object) -> builtins.list[Document]:
         return []
 
+    async def warnings(self, *_: object) -> builtins.list[Document]:
+        return []
+
 
 def secret(**keys: str) -> tuple[Kind, str, str, Document]:
     data = {key: base64.b64encode(value.encode()).decode() for key, value in keys.items()}

@@ -50,7 +50,7 @@ def test_an_answer_in_between_begins_the_count_again() -> None:
     assert plan(running.resource, remembered, running.now).memory.failed_looks == 0
 
 
-def test_a_changed_spec_is_told_the_truth_at_once() -> None:
+def test_a_failed_look_at_a_changed_spec_counts_at_once() -> None:
     step = healthy()
     metadata = step.resource.metadata.model_copy(update={"generation": 7})
     group = step.resource.model_copy(update={"metadata": metadata})
@@ -69,8 +69,8 @@ def test_a_single_failed_look_stops_no_worker_of_a_deletion() -> None:
     assert actions == [[], [], ["RemoveWorkers"]]
 
 
-@pytest.mark.parametrize(("passes", "told_after"), [(True, PATIENCE), (False, 1)])
-def test_a_conflict_is_no_failure_until_it_lasts(passes: bool, told_after: int) -> None:
+@pytest.mark.parametrize(("passes", "reported_after"), [(True, PATIENCE), (False, 1)])
+def test_a_conflict_is_no_failure_until_it_lasts(passes: bool, reported_after: int) -> None:
     step, memory = healthy(), NO_MEMORY
     available = next(iter(steps(FOLDER / "unreachable-while-running.yaml"))).observed.service
     for number in range(1, PATIENCE + 1):
@@ -79,5 +79,5 @@ def test_a_conflict_is_no_failure_until_it_lasts(passes: bool, told_after: int) 
         outcome = finish(done, RuntimeError("409 Conflict"), step.now, passes=passes)
         memory = outcome.memory
         reported = said(outcome.status)["Ready"][1]
-        assert (reported == "ReconcileError") == (number >= told_after)
+        assert (reported == "ReconcileError") == (number >= reported_after)
         assert outcome.error is not None, "and it is tried again"

@@ -120,6 +120,9 @@ class MortalKube:
         with self._fate.around(f"versions {kind.kind}", write=False):
             return await self._kube.versions(kind, namespace)
 
+    async def warnings(self, namespace: str, uid: str) -> builtins.list[Document]:
+        return await self._kube.warnings(namespace, uid)  # a read like the others, but not in every life
+
     async def create(self, document: Document) -> Document:
         with self._fate.around(f"create {document['kind']}", write=True):
             return await self._kube.create(document)

@@ -80,12 +80,23 @@ def _workers(decisions: Decisions) -> tuple[bool, str, str]:
         waiting = without_sink(tuple(one for one in observed.workers if not one.ready))
         if waiting is not None:
             return False, waiting.reason, f"{waiting.name}: {waiting.message}"
+        if refusal := refusal_message(observed):
+            return (
+                False,
+                WorkersReason.PODS_REFUSED,
+                f"{ready} of {replicas.run} workers are ready; {refusal}",
+            )
         return (
             False,
             WorkersReason.WORKERS_NOT_READY,
             f"{ready} of {replicas.run} workers are ready{stuck_worker_message(observed)}",
         )
     return True, WorkersReason.ALL_WORKERS_READY, f"{ready} of {replicas.run} workers are ready"
+
+
+def refusal_message(observed: ObservedState) -> str:
+    """Why pods are missing; "" if none is, or nothing says why."""
+    return "" if observed.worker_set is None else observed.worker_set.refusal
 
 
 def stuck_worker_message(observed: ObservedState) -> str:
@@ -186,6 +197,8 @@ def _degraded(
     reset = decisions.reset
     if failing(decisions.observed.workers) is not None:
         return DegradedReason.WORKER_FAILING, workers.message
+    if workers.reason == WorkersReason.PODS_REFUSED:
+        return DegradedReason.PODS_REFUSED, workers.message
     if (waiting := without_sink(decisions.observed.workers)) is not None:
         return DegradedReason.SINK_UNAVAILABLE, f"{waiting.name}: {waiting.message}"
     if suspension is not None and suspension.reason in _NOT_OURS:

@@ -94,7 +94,7 @@ def test_merging_keeps_one_shard_for_each_worker(mode: str, spec: dict[str, obje
     ("shards", "arrival", "rate", "left"),
     [
         ({"autoSplit": True, "minShards": 1}, 2.0, 10, 4),  # a switch of its own
-        ({"autoMerge": True}, 2.0, 10, 4),  # as many as there were, which somebody chose
+        ({"autoMerge": True}, 2.0, 10, 4),  # as many as the user chose
         ({"autoMerge": True, "minShards": 1}, 2.0, 10, 1),
         # One worker reads them all. Producers need them: SLS takes 500 writes/s in a shard.
         ({"autoMerge": True, "minShards": 1}, 1400.0, 5000, 4),
