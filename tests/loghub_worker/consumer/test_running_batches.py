@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from loghub_worker.batch_plan import Range
-from loghub_worker.consumer.running_batches import RunningBatches
+from loghub_worker.consumer.running_batches import RunningBatch, RunningBatches
 from loghub_worker.consumer.shard_journals import ShardJournals
 from loghub_worker.failure.attempt_journal import ENDED, Journal
 from loghub_worker.failure.failure_policy import FailurePolicy
@@ -75,21 +75,35 @@ def test_a_range_that_ran_with_others_comes_again_in_smaller_parts() -> None:
     assert failing.failure.cause is Cause.ENDED
 
 
+def begin(running: RunningBatches, *, alone: bool) -> RunningBatch:
+    batch = running.begin(lambda: True, alone=alone)
+    assert batch is not None
+    return batch
+
+
+def test_who_waits_gives_up_with_its_shard_and_keeps_nobody_waiting(tmp_path: Path) -> None:
+    running = RunningBatches(tmp_path)
+    first = begin(running, alone=False)
+    assert running.begin(lambda: False, alone=True) is None
+    second = begin(running, alone=False)
+    assert (first.was_alone, second.was_alone) == (False, False)
+
+
 def test_suspects_run_one_after_the_other_and_the_others_side_by_side(tmp_path: Path) -> None:
     running = RunningBatches(tmp_path)
-    first, second = running.begin(alone=False), running.begin(alone=False)
+    first, second = begin(running, alone=False), begin(running, alone=False)
     assert (first.was_alone, second.was_alone) == (False, False)
     events: list[str] = []
     may_end = threading.Event()
 
     def suspect() -> None:
-        batch = running.begin(alone=True)
+        batch = begin(running, alone=True)
         events.append("suspect" if batch.was_alone else "with others")
         may_end.wait(STOP_GUARD_S)
         running.end(batch)
 
     def other() -> None:
-        batch = running.begin(alone=False)
+        batch = begin(running, alone=False)
         events.append("other")
         running.end(batch)
 
@@ -105,5 +119,5 @@ def test_suspects_run_one_after_the_other_and_the_others_side_by_side(tmp_path: 
     for thread in threads:
         thread.join(STOP_GUARD_S)
     assert sorted(events) == ["other", "suspect", "suspect"]
-    last = running.begin(alone=False)
+    last = begin(running, alone=False)
     assert last.was_alone

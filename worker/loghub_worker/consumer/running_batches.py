@@ -6,10 +6,12 @@ one after the other, and alone; all others run side by side.
 """
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from loghub_worker.failure.attempt_journal import AttemptJournal
 
+LOOK_S = 0.2  # how often who waits looks whether it still has to
 FILES = "attempts-*.json"  # of `loghub_worker.consumer.shard_journals`
 
 
@@ -34,15 +36,19 @@ class RunningBatches:
         self._is_alone = False
         self._waiting_alone = 0
 
-    def begin(self, *, alone: bool) -> RunningBatch:
-        """Wait until a batch may run. The wait is bounded, since a call that takes too long is ended. Those
-        that run alone go first, since the others would never leave a gap."""
+    def begin(self, may_wait: Callable[[], bool], *, alone: bool) -> RunningBatch | None:
+        """Wait until a batch may run; None once `may_wait` says no. The wait is bounded, since a call that
+        takes too long is ended. Those that run alone go first, since the others would never leave a gap."""
         with self._changed:
             self._waiting_alone += alone
             try:
-                self._changed.wait_for(lambda: self._is_free(alone=alone))
+                while not self._is_free(alone=alone):
+                    if not may_wait():
+                        return None
+                    self._changed.wait(LOOK_S)
             finally:
                 self._waiting_alone -= alone
+                self._changed.notify_all()
             self._is_alone = alone
             for other in self._running:
                 other.was_alone = False

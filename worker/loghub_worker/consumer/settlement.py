@@ -16,6 +16,7 @@ from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.batch import select_logs, without_tags
 from loghub_worker.consumer.failure_sink import FailureSink
 from loghub_worker.consumer.running_batches import RunningBatch
+from loghub_worker.consumer.shard_flow import ENDING
 from loghub_worker.consumer.shard_journals import journal_of
 from loghub_worker.consumer.shard_slot import Kept, ShardSlot, Waiting, kept_again
 from loghub_worker.consumer.shard_table import ShardTable
@@ -42,12 +43,18 @@ class Settlement:
 
     # -- what the next process must know, and what runs with it
 
-    def begin(self, kept: Kept) -> None:
+    def begin(self, kept: Kept) -> bool:
         """These logs are processed, or settled, next. Those that may have ended a process wait until nothing
-        else runs in the worker."""
+        else runs in the worker. False if the shard was given up meanwhile."""
         if self._sink.running is not None:
-            self._running = self._sink.running.begin(alone=self._is_suspect(kept))
+            self._running = self._sink.running.begin(self._stays, alone=self._is_suspect(kept))
+            if self._running is None:
+                return False
         self._write_journal((Range(self._shard, kept.batch.begin, kept.batch.end),))
+        return True
+
+    def _stays(self) -> bool:
+        return self._slot.flow.phase not in ENDING
 
     def end(self) -> None:
         """That has ended."""

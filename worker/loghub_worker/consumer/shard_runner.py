@@ -124,7 +124,9 @@ class ShardRunner:
         if self._settlement is None:
             self._process_kept()
             return
-        self._settlement.begin(self._slot.kept)
+        if not self._settlement.begin(self._slot.kept):
+            self._keep(self._slot.kept)
+            return
         try:
             self._process_kept()
         finally:
@@ -234,14 +236,17 @@ class ShardRunner:
         )
 
     def _fail(self, kept: Kept) -> None:
+        self._keep(kept)
+        if self._settlement is not None:
+            self._settlement.divide(kept)
+
+    def _keep(self, kept: Kept) -> None:
         generation, size, retries = kept.generation, _held_bytes(kept), self._table.retries
         self._end_batch(
             lambda flow, now: shard_flow.batch_failed(
                 flow, size=size, generation=generation, retries=retries, now=now
             )
         )
-        if self._settlement is not None:
-            self._settlement.divide(kept)
 
     def _roll_back(self, kept: Kept, *, to: int) -> None:
         generation, size, retries = kept.generation, _held_bytes(kept), self._table.retries
