@@ -71,7 +71,10 @@ def operator_text() -> str:
 async def service_text(folder: Path) -> str:
     async with in_process(folder) as service:
         process = Process(
-            progress=Progress(), connections=Connections(9), problems=lambda: {"access keys": ""}
+            lost_lines=lambda: {"repeated": 3},
+            progress=Progress(),
+            connections=Connections(9),
+            problems=lambda: {"access keys": ""},
         )
         exposition = Exposition(service.metrics, process)
         exposition.serving = Serving(engine=service.engine, budgets=service.app.budgets)
