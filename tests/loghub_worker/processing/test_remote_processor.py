@@ -320,11 +320,16 @@ def test_a_call_that_hangs_ends_with_its_process_and_harms_no_other_process(
 
 def test_processes_that_the_code_starts_end_with_its_process(tmp_path: Path, site: Site) -> None:
     site.prepare()
-    put(site, "exit-1", "a")
-    with rig(tmp_path, "Helped") as on, running(on.consumer(site, "Skip", max_bytes=1)):
-        wait_until(lambda: site.saved() == site.ends(), "the end")
+    put(site, "a")
+    with rig(tmp_path, "Helped") as on, running(on.consumer(site)):
+        wait_until(lambda: site.saved() == site.ends(), "the first log")
+        (killed,) = on.pool.progress()
+        assert killed.pid is not None
+        os.kill(killed.pid, signal.SIGKILL)
+        put(site, "b")
+        wait_until(lambda: site.saved() == site.ends(), "the second log")
     helpers = [int(line[3]) for line in on.lines() if line[2] == "helper"]
-    assert len(helpers) == 4, "three that ended, and one that was closed"
+    assert len(helpers) == 2, "of the process that was killed, and of the one that was closed"
     wait_until(lambda: not any(map(is_alive, helpers)), "the end of all")
 
 
