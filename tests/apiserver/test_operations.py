@@ -169,7 +169,7 @@ def test_reset_and_undo(server: Apiserver, tmp_path: Path) -> None:
         assert len(await event_notes(on, "CheckpointResetSucceeded")) == 2
         await on.apply({"replicas": 2, "resetCheckpoints": order})
         failed = await until_moved(on, "one", "Failed")
-        assert "was used before" in failed["message"]
+        assert "was executed before" in failed["message"]
         assert checkpoints(on)[0] == begin[0]
 
     stage(server, tmp_path, story)

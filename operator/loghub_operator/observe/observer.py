@@ -74,11 +74,7 @@ class Observer:
         """Makes one observation. Raises `KubeError`; an error of the log service is part of the result. A
         deletion applies nothing, so it does not depend on what would be applied."""
         ending = resource.metadata.deletion_timestamp is not None
-        placement = placement_of(resource, self._settings)
-        if ending:
-            placement = replace(placement, needs_project_address=False)
-        else:
-            placement = replace(placement, code=await self._code(resource))
+        placement = await self._placement(resource, ending=ending)
         pods, existing, without_service, credentials = await asyncio.gather(
             self._pods(resource),
             self._stateful_set(resource),
@@ -154,6 +150,12 @@ class Observer:
         ):
             return None
         return existing
+
+    async def _placement(self, resource: LogHubConsumerGroup, *, ending: bool) -> Placement:
+        placement = placement_of(resource, self._settings)
+        if ending:
+            return replace(placement, needs_project_address=False)
+        return replace(placement, code=await self._code(resource))
 
     def _desired(
         self, resource: LogHubConsumerGroup, placement: Placement, last_initial_shard: int | None

@@ -1,5 +1,4 @@
-"""Simulates a group that scales: shards that logs arrive in, workers that need time, and one `plan` over
-them.
+"""Simulates a group that scales: shards that logs arrive in, workers that need time, and one `plan`.
 
 Hours of a group take seconds, with the real decisions and the real drain. One step is one second. A worker
 takes `warm_s` to become ready, works in batches of `batch_s`, checkpoints at the end of each, and divides
@@ -119,8 +118,8 @@ class World:
     lags: list[int] = field(default_factory=list)
     tries: list[float] = field(default_factory=list)  # of splits and merges
     writes: int = 0
-    failed_looks: int = 0
-    metrics: GroupMetrics | None = None  # of the last reconcile
+    looks: int = 0  # that failed
+    metrics: GroupMetrics | None = None
 
     @property
     def lag(self) -> int:
@@ -145,8 +144,6 @@ class World:
 
     def restart_operator(self) -> None:
         self.state = NOTHING
-
-    # -- one second
 
     def _step(self) -> None:
         self.now += 1.0
@@ -211,14 +208,12 @@ class World:
     def _name(self, worker: Worker) -> str:
         return f"access-{worker.ordinal}"
 
-    # -- the operator
-
     def _reconcile(self) -> None:
         observed = self.observed()
         now_resource = self.resource
         planned = plan(now_resource, observed, observed.at_unix_s)
         self.state, self.metrics = planned.memory.scaling, planned.metrics
-        self.failed_looks = planned.memory.failed_looks
+        self.looks = planned.memory.failed_looks
         try:
             for action in planned.actions:
                 self._carry_out(action)
@@ -300,7 +295,7 @@ class World:
             worker_set=set_now,
             workers=tuple(self._worker_observed(one) for _, one in sorted(self.workers.items())),
             group_record=GroupRecord("Created", None),
-            memory=Memory(scaling=self.state, failed_looks=self.failed_looks),
+            memory=Memory(scaling=self.state, failed_looks=self.looks),
         )
 
     def _shard_observed(self, shard: Shard) -> ShardObserved:
