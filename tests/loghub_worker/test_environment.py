@@ -252,8 +252,7 @@ def test_status_has_the_progress_of_each_shard() -> None:
         (2, encode(20), encode(10), 0.0),
         (3, None, None, None),
     ]
-    assert [s.beyond_end for s in status.shards] == [0, 0, 4]
-    assert [s.sink_cursor for s in status.shards] == [None, encode(15), None]
+    assert [(s.beyond_end, s.sink_cursor) for s in status.shards] == [(0, None), (0, encode(15)), (4, None)]
 
 
 def test_the_jvm_is_ended_even_if_a_thread_ends_meanwhile(tmp_path: Path) -> None:
