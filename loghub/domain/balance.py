@@ -19,7 +19,6 @@ away from it, then the first by name.
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from heapq import heapify, heappop, heapreplace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +87,7 @@ def _assign_loose(loose: list[ShardAssignment], quota: dict[str, int], result: d
         former = assignment.under_way_from
         if former is not None and count.get(former, 0) < quota.get(former, 0):
             assign(assignment, former)
-    room = [(count[name], name) for name in quota if count[name] < quota[name]]
-    heapify(room)
     for assignment in loose:
         if assignment.shard not in result:
-            _, name = room[0]
-            assign(assignment, name)
-            if count[name] < quota[name]:
-                heapreplace(room, (count[name], name))
-            else:
-                heappop(room)
+            room = (name for name in quota if count[name] < quota[name])
+            assign(assignment, min(room, key=lambda name: (count[name], name)))
