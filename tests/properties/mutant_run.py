@@ -32,7 +32,16 @@ TESTS = tuple(
 )
 KAFKA_TESTS = tuple(
     f"tests/loghub/kafka/coordinator/test_{name}.py"
-    for name in ("states", "triggers", "join", "membership", "static_members", "offsets", "restart")
+    for name in (
+        "states",
+        "triggers",
+        "join",
+        "membership",
+        "static_members",
+        "changed_offsets",
+        "offsets",
+        "restart",
+    )
 )
 SYSTEMS = 400  # of the search, for each setup
 CPU_LIMIT_S = 60  # of processor time, which does not pass while other processes run
