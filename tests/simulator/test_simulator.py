@@ -118,7 +118,7 @@ def is_found(kind: str, message: str, seeds: range) -> bool:
     return False
 
 
-@found_by(2)
+@found_by(15)
 def test_a_commit_log_that_believes_what_link_returns_is_found(
     seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +167,7 @@ def test_a_log_that_gives_cursors_again_after_its_last_record_was_damaged_is_fou
     assert is_found("worker", "ends before cursors that were given already", seeds)
 
 
-@found_by(11)
+@found_by(88)
 def test_a_start_that_takes_the_cache_for_the_disk_is_found(
     seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +176,7 @@ def test_a_start_that_takes_the_cache_for_the_disk_is_found(
     assert is_found("worker", "ends before cursors that were given already", seeds)
 
 
-@found_by(5)
+@found_by(7)
 def test_a_service_that_counts_its_pauses_as_silence_is_found(
     seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,7 +212,7 @@ def test_a_checkpoint_saved_before_the_sink_has_the_batch_is_found(
     assert is_found("worker", "beyond the sink", seeds)
 
 
-@found_by(88)
+@found_by(33)
 def test_a_shard_that_is_taken_before_it_began_and_never_released_is_found(
     seeds: range,
     monkeypatch: pytest.MonkeyPatch,
@@ -226,7 +226,7 @@ def test_a_shard_that_is_taken_before_it_began_and_never_released_is_found(
     assert is_found("consumer", "stored and never processed", seeds)
 
 
-@found_by(26)
+@found_by(28)
 def test_a_shard_that_is_released_while_it_is_processed_is_found(
     seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
