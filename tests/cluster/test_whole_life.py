@@ -212,7 +212,9 @@ def an_autoscaler_brings_a_second_worker(story: Story) -> None:
     """
     story.producers[-1].pause_s = BUSY_S
     story.stack.kubectl.apply(_autoscaler(), namespace=NAMESPACE)
+    at_once = {"stabilizationWindowSeconds": 0}  # the window that counts here is the autoscaler's own
     scaling = {"mode": "External", "minReplicas": 1, "maxReplicas": SHARDS, "workerCapacity": 1}
+    scaling |= {"scaleUp": at_once, "scaleDown": at_once}
     with life.watched(story) as pods:
         story.patch(suspend=False, scaling=scaling)
         eventually(lambda: pods.pods, what="the first worker")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import warm_start
-from tests.support import ROOT, START_GUARD_S, running_service
+from tests.support import ROOT, START_GUARD_S, running_service, wait_until
 
 pytestmark = pytest.mark.long
 
@@ -50,9 +50,15 @@ def test_its_helper_ends_with_the_process_of_the_test() -> None:
         print(warm_start._HELPERS[0]._process.pid, flush=True)
         os._exit(0)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    helper = int(done.stdout)
-    # The pipe of the output is closed by the last process that has it, which is the helper.
-    assert not Path(f"/proc/{helper}").exists() or "Z" in Path(f"/proc/{helper}/stat").read_text().split()[2]
+    command = [sys.executable, "-c", program]
+    # Returns as the pipe is closed by the last process that has it, which is the helper.
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    helper = Path("/proc") / done.stdout.strip()
+    wait_until(lambda: not helper.exists() or is_zombie(helper), "the end of the helper")
+
+
+def is_zombie(process: Path) -> bool:
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
