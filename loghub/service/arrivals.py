@@ -19,7 +19,7 @@ class Arriving(asyncio.Event):
         self.bytes = 0  # that have come so far
         self._expected = 0
 
-    def arrived(self, size: int, log: object = None) -> None:  # noqa: ARG002 - see `Watch`
+    def arrived(self, size: int, log: object = None) -> None:  # noqa: ARG002 - see `LogWatch`
         self.bytes += size
         if self.bytes >= self._expected:
             self.set()
@@ -56,9 +56,9 @@ class Arrivals:
             for log in keys.values():
                 self.end(log, arriving)
 
-    def watch(self) -> "Watch":
+    def watch(self) -> "LogWatch":
         """One whose logs come and go. Close it."""
-        return Watch(self)
+        return LogWatch(self)
 
     def begin(self, log: object, arriving: Arriving) -> None:
         self._waiting.setdefault(id(log), {})[arriving] = None
@@ -70,7 +70,7 @@ class Arrivals:
             del self._waiting[id(log)]
 
 
-class Watch(Arriving):
+class LogWatch(Arriving):
     """Knows in which of its logs something has arrived, by the labels that they have here."""
 
     def __init__(self, arrivals: Arrivals) -> None:

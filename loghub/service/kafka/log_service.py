@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from loghub.kafka.broker.store import Access, NewTopic, Topic
 from loghub.service.access import AccessKey, Right
 from loghub.service.api import logstores
-from loghub.service.arrivals import Watch
+from loghub.service.arrivals import LogWatch
 from loghub.service.catalog import Logstore
 from loghub.service.engine import Engine
 from loghub.service.kafka import topics
@@ -40,7 +40,7 @@ class EngineLogService:
                 return ProjectLogin(self._engine, self._find_key, project, key)
         return None
 
-    def watch(self) -> Watch:
+    def watch(self) -> LogWatch:
         return self._engine.arrivals.watch()
 
     def new_producer_id(self) -> int:

@@ -13,7 +13,7 @@ READY, CAUGHT_UP = "ready", "caught-up"
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitFor:
     """What is waited for, since when. Pure."""
 
     state: str | None  # ready | caught-up; None: nothing
@@ -56,7 +56,7 @@ class WaitingScreen(Screen):
         self._kept: list[str] = []
         super().__init__(title=title, clock=clock, notes=lambda: tuple(self._kept), live=live)
         self._is_live = live
-        self._wait = Wait(wait_for, clock.unix_s())
+        self._wait = WaitFor(wait_for, clock.unix_s())
         self._stop = stop
         self.is_reached = False
 

@@ -11,7 +11,7 @@ from loghub_operator.api.conditions import rfc3339
 from loghub_operator.api.status import Condition, Lag
 from loghub_operator.local.snapshot import GroupSnapshot
 from loghub_operator.local.stopping import Interrupted, stopped_by_signals
-from loghub_operator.local.waiting import CAUGHT_UP, READY, Wait
+from loghub_operator.local.waiting import CAUGHT_UP, READY, WaitFor
 
 BEGIN = 1_800_000_000.5
 
@@ -49,17 +49,19 @@ def snapshot(*, ready: bool, stalled_s: float | None = None, lag: int | None = N
 def test_a_state_is_reached_or_hopeless(
     state: str | None, seen: GroupSnapshot, reached: bool, hopeless: bool
 ) -> None:
-    wait = Wait(state, BEGIN)
+    wait = WaitFor(state, BEGIN)
     assert (wait.is_reached(seen), wait.is_hopeless(seen)) == (reached, hopeless)
 
 
 def test_what_is_not_reached_is_said_in_the_words_of_the_conditions() -> None:
     stuck = snapshot(ready=False, stalled_s=BEGIN)
-    assert Wait(READY, BEGIN).not_reached(stuck) == (
+    assert WaitFor(READY, BEGIN).not_reached(stuck) == (
         "not ready: Ready False Because: Ready; Stalled True Because: Stalled"
     )
-    assert Wait(CAUGHT_UP, BEGIN).not_reached(snapshot(ready=True, lag=3)) == "not caught-up: 3 logs behind"
-    assert Wait(READY, BEGIN).not_reached(None) == "not ready: nothing was observed"
+    assert (
+        WaitFor(CAUGHT_UP, BEGIN).not_reached(snapshot(ready=True, lag=3)) == "not caught-up: 3 logs behind"
+    )
+    assert WaitFor(READY, BEGIN).not_reached(None) == "not ready: nothing was observed"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from loghub_worker.batch_plan import Range
-from loghub_worker.consumer.running_batches import RunningBatch, RunningBatches
+from loghub_worker.consumer.running_batches import BatchTurn, RunningBatches
 from loghub_worker.consumer.shard_journals import ShardJournals
 from loghub_worker.failure.attempt_journal import ENDED, Journal
 from loghub_worker.failure.failure_policy import FailurePolicy
@@ -75,7 +75,7 @@ def test_a_range_that_ran_with_others_comes_again_in_smaller_parts() -> None:
     assert failing.failure.cause is Cause.ENDED
 
 
-def begin(running: RunningBatches, *, alone: bool) -> RunningBatch:
+def begin(running: RunningBatches, *, alone: bool) -> BatchTurn:
     batch = running.begin(lambda: True, alone=alone)
     assert batch is not None
     return batch

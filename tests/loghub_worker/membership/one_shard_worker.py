@@ -26,7 +26,7 @@ from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shard_opening import ShardOpening
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.sink.commit_log import ShardIncarnation
-from loghub_worker.sink.resumption import Origin
+from loghub_worker.sink.resumption import CheckpointOrigin
 from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
 from tests.loghub_worker.membership.tasks_in_order import TasksInOrder
 from tests.loghub_worker.support import worker_config
@@ -63,13 +63,18 @@ class RecordingSink:
         self.opened.append(shard)
 
     def resume(
-        self, shard: ShardIncarnation, checkpoint: int, *, confirm: Callable[[], None], origin: Origin
+        self,
+        shard: ShardIncarnation,
+        checkpoint: int,
+        *,
+        confirm: Callable[[], None],
+        origin: CheckpointOrigin,
     ) -> int:
         if self.resume_waits_for is not None:
             self.resume_waits_for.wait(60)
         confirm()
         self.resumed += 1
-        self.moved.append(origin is Origin.MOVED)
+        self.moved.append(origin is CheckpointOrigin.MOVED)
         return checkpoint + self.ahead
 
     def acknowledge(self, shard: int, checkpoint: int) -> None:

@@ -23,7 +23,7 @@ from loghub_worker.membership.membership import (
 from loghub_worker.membership.shard_manager import READ_ONLY_CHECK_S
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.sink.commit_log import ShardIncarnation
-from loghub_worker.sink.resumption import Origin
+from loghub_worker.sink.resumption import CheckpointOrigin
 from tests.loghub_worker.membership.one_shard_worker import GROUP, IDENTITY, OneShardWorker
 from tests.support import wait_until
 
@@ -175,7 +175,9 @@ def test_shard_lost_while_the_sink_resumes_it_is_not_saved(
     """It was assigned again immediately, so the service would accept the old position from its holder."""
     worker.sink.ahead = 2
 
-    def slow(shard: ShardIncarnation, checkpoint: int, *, confirm: Callable[[], None], origin: Origin) -> int:
+    def slow(
+        shard: ShardIncarnation, checkpoint: int, *, confirm: Callable[[], None], origin: CheckpointOrigin
+    ) -> int:
         position = real(shard, checkpoint, confirm=confirm, origin=origin)
         with worker.shared_state.use() as (membership, _):
             membership.opened(0, epoch=membership.shards[0].epoch, position=position, saved=position)

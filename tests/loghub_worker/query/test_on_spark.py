@@ -20,7 +20,7 @@ from loghub_worker.query.spark_session import register_sources
 from loghub_worker.query.transform import SqlTransform, empty_logs
 from loghub_worker.sink.commit_log import ShardIncarnation
 from loghub_worker.sink.logstore import FORMAT
-from loghub_worker.sink.resumption import Origin
+from loghub_worker.sink.resumption import CheckpointOrigin
 from tests.loghub_worker.query.worker_threads import WorkerThreads
 from tests.loghub_worker.source.options import source_options
 from tests.loghub_worker.support import (
@@ -183,7 +183,12 @@ class StubbornSink:
         """Nobody else uses this sink."""
 
     def resume(
-        self, shard: ShardIncarnation, checkpoint: int, *, confirm: Callable[[], None], origin: Origin
+        self,
+        shard: ShardIncarnation,
+        checkpoint: int,
+        *,
+        confirm: Callable[[], None],
+        origin: CheckpointOrigin,
     ) -> int:
         confirm()
         return checkpoint

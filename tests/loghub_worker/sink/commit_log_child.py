@@ -25,7 +25,7 @@ from loghub_worker.sink.bucket import Bucket
 from loghub_worker.sink.bucket_storage import BucketStorage
 from loghub_worker.sink.commit_log import CommitLog, SessionLostError, ShardIncarnation
 from loghub_worker.sink.folder_storage import FolderStorage
-from loghub_worker.sink.resumption import Origin
+from loghub_worker.sink.resumption import CheckpointOrigin
 from loghub_worker.sink.sink_credentials import SinkCredentials
 
 BEGIN, END, SHARDS = 100, 130, (0, 1)
@@ -83,12 +83,12 @@ class LineWorker:
     def incarnation(self, shard: int) -> ShardIncarnation:
         return ShardIncarnation(shard=shard, created=1)
 
-    def checkpoint(self, shard: int) -> tuple[int, Origin]:
+    def checkpoint(self, shard: int) -> tuple[int, CheckpointOrigin]:
         path = self.checkpoints / str(shard)
         if not path.exists():
-            return BEGIN, Origin.NONE
+            return BEGIN, CheckpointOrigin.NONE
         cursor, *others = path.read_text().split()
-        return int(cursor), Origin[others[0]] if others else Origin.SAVED
+        return int(cursor), CheckpointOrigin[others[0]] if others else CheckpointOrigin.SAVED
 
     def assign(self, shards: Iterable[int]) -> None:
         for shard in shards:
@@ -103,7 +103,11 @@ class LineWorker:
             self.save(shard, position)
 
     def resume(
-        self, incarnation: ShardIncarnation, checkpoint: int, *, origin: Origin = Origin.UNKNOWN
+        self,
+        incarnation: ShardIncarnation,
+        checkpoint: int,
+        *,
+        origin: CheckpointOrigin = CheckpointOrigin.UNKNOWN,
     ) -> int:
         self.commit_log.open_shard(incarnation)
         return self.commit_log.resume(incarnation, checkpoint, confirm=self.confirm, origin=origin)
@@ -145,7 +149,7 @@ class LineWorker:
             pass
 
 
-def move(folder: Path, shard: int, cursor: int, origin: Origin = Origin.MOVED) -> None:
+def move(folder: Path, shard: int, cursor: int, origin: CheckpointOrigin = CheckpointOrigin.MOVED) -> None:
     """Move a checkpoint, as a person does; UNKNOWN: at a service that does not say so."""
     (folder / "checkpoints" / str(shard)).write_text(f"{cursor} {origin.name}")
 

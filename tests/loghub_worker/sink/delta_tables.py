@@ -22,7 +22,7 @@ from loghub.sink_settings import DeltaSink as DeltaSettings
 from loghub_worker.sink.batch_sink import SinkOwner
 from loghub_worker.sink.delta import DeltaSink, make_delta_sink
 from loghub_worker.sink.range_claims import ShardIncarnation
-from loghub_worker.sink.resumption import Origin
+from loghub_worker.sink.resumption import CheckpointOrigin
 from loghub_worker.sink.sink_credentials import SinkCredentials
 
 GROUP_PATH = ("p", "l", "g")
@@ -84,7 +84,11 @@ def rows(shard: int, begin: int, end: int) -> pa.Table:
 
 
 def opened(
-    sink: Any, checkpoint: int, *, origin: Origin = Origin.SAVED, shard: ShardIncarnation = SHARD
+    sink: Any,
+    checkpoint: int,
+    *,
+    origin: CheckpointOrigin = CheckpointOrigin.SAVED,
+    shard: ShardIncarnation = SHARD,
 ) -> int:
     """Open a shard; where it continues."""
     sink.open_shard(shard)

@@ -26,7 +26,7 @@ from loghub_worker.sink.commit_log import (
 from loghub_worker.sink.file_formats import JSON
 from loghub_worker.sink.files import FilesSink, make_files_sink
 from loghub_worker.sink.folder_storage import FolderStorage
-from loghub_worker.sink.resumption import Origin
+from loghub_worker.sink.resumption import CheckpointOrigin
 from loghub_worker.sink.sink_credentials import NO_CREDENTIALS, SinkCredentials
 from tests.loghub_worker.sink.commit_log_child import (
     BEGIN,
@@ -168,7 +168,7 @@ def test_checkpoint_moved_to_the_begin_of_an_unsaved_batch_delivers_it_again(sit
     worker.deliver(save=False)
     commit_log, incarnation = worker.commit_log, worker.incarnation(0)
     assert worker.resume(incarnation, BEGIN) == BEGIN + GROUPS
-    assert worker.resume(incarnation, BEGIN, origin=Origin.MOVED) == BEGIN
+    assert worker.resume(incarnation, BEGIN, origin=CheckpointOrigin.MOVED) == BEGIN
     shard_range = Range(0, BEGIN, BEGIN + GROUPS)
     (commit_log.stage("again")).mkdir(parents=True)
     commit_log.publish("again", [(incarnation, shard_range)], may_commit=lambda: True)
@@ -186,7 +186,7 @@ def test_checkpoint_moved_into_an_unsaved_range_delivers_again_from_there(site: 
     worker = LineWorker(site, "first")
     worker.assign((0,))
     worker.deliver(save=False)  # died before its checkpoint; then an operator moved it
-    move(site, 0, BEGIN + 3, Origin.UNKNOWN)
+    move(site, 0, BEGIN + 3, CheckpointOrigin.UNKNOWN)
     second = LineWorker(site, "second")
     second.assign((0,))
     assert second.positions == {0: BEGIN + 3}

@@ -10,7 +10,7 @@ import pytest
 from loghub.sink_settings import S3Settings
 from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.commit_log import RangeTakenError
-from loghub_worker.sink.resumption import Origin
+from loghub_worker.sink.resumption import CheckpointOrigin
 from tests.cluster.s3_server import S3Server, running_s3_server
 from tests.loghub_worker.sink.delta_tables import delivered, ids, opened, table_sink
 from tests.loghub_worker.sink.test_delta_table import deliver, everything, run, start
@@ -59,7 +59,7 @@ def test_of_two_workers_the_one_that_commits_later_is_refused(server: S3Server, 
     with pytest.raises(RangeTakenError):
         deliver(other, 10, 15)
     assert opened(other, 10) == 20
-    assert opened(other, 15, origin=Origin.MOVED) == 15
+    assert opened(other, 15, origin=CheckpointOrigin.MOVED) == 15
     deliver(other, 15, 20)
     assert delivered(table(server)) == Counter(ids(0, 10, 20) + ids(0, 15, 20))
 

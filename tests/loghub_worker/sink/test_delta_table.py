@@ -24,7 +24,7 @@ from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.delta_files import ABANDONED_S
 from loghub_worker.sink.range_claims import ShardIncarnation
-from loghub_worker.sink.resumption import Origin
+from loghub_worker.sink.resumption import CheckpointOrigin
 from tests.loghub_worker.sink import delta_child
 from tests.loghub_worker.sink.commit_log_child import date_back
 from tests.loghub_worker.sink.delta_child import BEGIN, END, SHARDS
@@ -174,7 +174,7 @@ def test_a_checkpoint_that_was_moved_back_is_delivered_again_once(tmp_path: Path
     deliver(before, 10, 20)
     deliver(before, 20, 30)
     for _ in range(2):
-        assert opened(after, 15, origin=Origin.MOVED) == 15
+        assert opened(after, 15, origin=CheckpointOrigin.MOVED) == 15
     with pytest.raises(RangeTakenError):
         deliver(before, 30, 40)
     deliver(after, 15, 30)
@@ -191,8 +191,8 @@ def test_a_worker_that_stalls_while_it_moves_back_does_not_do_it_twice(tmp_path:
     slow, quick = (table_sink(str(table), tmp_path, name=name) for name in ("slow", "quick"))
     opened(slow, 10)
     deliver(slow, 10, 30)
-    with stalled(slow, step, checkpoint=10, origin=Origin.MOVED) as raised:
-        assert opened(quick, 10, origin=Origin.MOVED) == 10
+    with stalled(slow, step, checkpoint=10, origin=CheckpointOrigin.MOVED) as raised:
+        assert opened(quick, 10, origin=CheckpointOrigin.MOVED) == 10
         deliver(quick, 10, 30)
     assert [isinstance(error, OSError) for error in raised] == [True]
     assert opened(slow, 10) == 30
@@ -310,7 +310,7 @@ def test_positions_survive_a_checkpoint_of_the_log(tmp_path: Path) -> None:
     sink = table_sink(str(table), tmp_path)
     opened(sink, 10)
     deliver(sink, 10, 30)
-    opened(sink, 10, origin=Origin.MOVED)
+    opened(sink, 10, origin=CheckpointOrigin.MOVED)
     sink._table._table.create_checkpoint()
     for commit in sorted(table.glob("_delta_log/*.json"))[:-1]:
         commit.unlink()

@@ -10,7 +10,7 @@ import pytest
 
 from loghub_worker.batch_plan import Range
 from loghub_worker.sink.commit_log import ShardIncarnation
-from loghub_worker.sink.resumption import Origin
+from loghub_worker.sink.resumption import CheckpointOrigin
 from tests.loghub_worker.sink.commit_log_child import BEGIN, END, LineWorker
 from tests.loghub_worker.sink.delta_tables import rows, table_sink
 
@@ -72,7 +72,7 @@ def test_a_batch_that_a_killed_worker_left_is_settled_once(site: Path, last_step
 def test_a_delta_table_moves_all_shards_back_at_the_same_time(tmp_path: Path) -> None:
     sink = table_sink(str(tmp_path / "table"), tmp_path / "scratch")
 
-    def resume(shard: ShardIncarnation, *, origin: Origin = Origin.UNKNOWN) -> int:
+    def resume(shard: ShardIncarnation, *, origin: CheckpointOrigin = CheckpointOrigin.UNKNOWN) -> int:
         sink.open_shard(shard)
         return sink.resume(shard, BEGIN, confirm=lambda: None, origin=origin)
 
@@ -82,4 +82,6 @@ def test_a_delta_table_moves_all_shards_back_at_the_same_time(tmp_path: Path) ->
         sink.write(rows(shard.shard, BEGIN, END), batch)
         sink.publish(batch, (Range(shard.shard, BEGIN, END),), lambda: True)
     assert at_the_same_time(resume) == [END] * len(SHARDS)
-    assert at_the_same_time(lambda shard: resume(shard, origin=Origin.MOVED)) == [BEGIN] * len(SHARDS)
+    assert at_the_same_time(lambda shard: resume(shard, origin=CheckpointOrigin.MOVED)) == [BEGIN] * len(
+        SHARDS
+    )

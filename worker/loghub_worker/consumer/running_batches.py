@@ -15,7 +15,7 @@ LOOK_S = 0.2  # how often who waits looks whether it still has to
 FILES = "attempts-*.json"  # of `loghub_worker.consumer.shard_journals`
 
 
-class RunningBatch:
+class BatchTurn:
     """`was_alone`: nothing else has run since it began."""
 
     def __init__(self, *, was_alone: bool) -> None:
@@ -32,11 +32,11 @@ class RunningBatches:
         left = (AttemptJournal(path).read() for path in files)
         self.ended_alone = sum(len(journal.running) for journal in left) == 1
         self._changed = threading.Condition()
-        self._running: set[RunningBatch] = set()
+        self._running: set[BatchTurn] = set()
         self._is_alone = False
         self._waiting_alone = 0
 
-    def begin(self, may_wait: Callable[[], bool], *, alone: bool) -> RunningBatch | None:
+    def begin(self, may_wait: Callable[[], bool], *, alone: bool) -> BatchTurn | None:
         """Wait until a batch may run; None once `may_wait` says no. The wait is bounded, since a call that
         takes too long is ended. Those that run alone go first, since the others would never leave a gap."""
         with self._changed:
@@ -52,14 +52,14 @@ class RunningBatches:
             self._is_alone = alone
             for other in self._running:
                 other.was_alone = False
-            batch = RunningBatch(was_alone=not self._running)
+            batch = BatchTurn(was_alone=not self._running)
             self._running.add(batch)
             return batch
 
     def _is_free(self, *, alone: bool) -> bool:
         return not self._running if alone else not self._is_alone and not self._waiting_alone
 
-    def end(self, batch: RunningBatch) -> None:
+    def end(self, batch: BatchTurn) -> None:
         with self._changed:
             self._running.discard(batch)
             self._is_alone = False

@@ -15,7 +15,7 @@ from loghub_worker.batch_plan import Range
 from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.batch import select_logs, without_tags
 from loghub_worker.consumer.failure_sink import FailureSink
-from loghub_worker.consumer.running_batches import RunningBatch
+from loghub_worker.consumer.running_batches import BatchTurn
 from loghub_worker.consumer.shard_flow import ENDING
 from loghub_worker.consumer.shard_journals import journal_of
 from loghub_worker.consumer.shard_slot import Kept, ShardSlot, Waiting, kept_again
@@ -39,7 +39,7 @@ class Settlement:
         self._shard = slot.flow.shard
         self._sink = sink
         self._rules = rules
-        self._running: RunningBatch | None = None
+        self._running: BatchTurn | None = None
 
     # -- what the next process must know, and what runs with it
 

@@ -135,16 +135,7 @@ class FailurePolicy:
         for part in ranges:
             self._totals(part.shard).failed_attempts += 1
             before = self._of(part)
-            failing = FailingRange(
-                shard=part.shard,
-                begin=part.begin,
-                until=part.end if before is None else max(part.end, before.until),
-                failed_end=part.begin,
-                log_groups=part.groups,
-                not_before_s=now,
-                failure=failure,
-                dead_lettered=before is not None and before.dead_lettered,
-            )
+            failing = _failing(part, before, failure, now=now)
             if len(ranges) == 1:
                 failing = self._failed_alone(failing, before, now=now)
             elif failure.cause not in ERRORS:
@@ -161,16 +152,7 @@ class FailurePolicy:
             settles = before.state is WaitState.SETTLING
             self._failing[part.shard] = before if settles else replace(before, failure=failure)
             return
-        failing = FailingRange(
-            shard=part.shard,
-            begin=part.begin,
-            until=part.end if before is None else max(part.end, before.until),
-            failed_end=part.begin,
-            log_groups=part.groups,
-            not_before_s=now,
-            failure=failure,
-        )
-        self._failing[part.shard] = _divided(failing)
+        self._failing[part.shard] = _divided(_failing(part, before, failure, now=now))
 
     def is_suspect(self, shard: int, begin: int) -> bool:
         """Whether logs that begin at this cursor may have ended a process."""
@@ -286,6 +268,20 @@ class FailurePolicy:
 
     def _totals(self, shard: int) -> ShardTotals:
         return self.totals.setdefault(shard, ShardTotals())
+
+
+def _failing(part: Range, before: FailingRange | None, failure: Failure, *, now: float) -> FailingRange:
+    """The range as it has failed, given what was known of a range that begins there."""
+    return FailingRange(
+        shard=part.shard,
+        begin=part.begin,
+        until=part.end if before is None else max(part.end, before.until),
+        failed_end=part.begin,
+        log_groups=part.groups,
+        not_before_s=now,
+        failure=failure,
+        dead_lettered=before is not None and before.dead_lettered,
+    )
 
 
 def _divided(failing: FailingRange) -> FailingRange:

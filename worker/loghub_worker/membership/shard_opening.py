@@ -16,7 +16,7 @@ from loghub.worker_contract import first_position
 from loghub_worker.log_service import ConsumerIdentity, decode_cursor, encode_cursor
 from loghub_worker.membership.ports import ShardHistory, ShardSettings
 from loghub_worker.sink.range_claims import ShardIncarnation
-from loghub_worker.sink.resumption import Origin
+from loghub_worker.sink.resumption import CheckpointOrigin
 from loghub_worker.sink.shard_record import ShardRecord
 
 log = structlog.get_logger()
@@ -62,7 +62,7 @@ class ShardOpening:
         checkpoints = self._client.get_checkpoints(self._logstore, self._group, shard)
         last = next((c for c in checkpoints if c.shard == shard and c.cursor), None)
         origin = self._origin(last)
-        moved = origin is Origin.MOVED
+        moved = origin is CheckpointOrigin.MOVED
         cursor = last.cursor if last else self._first_cursor(shard)
         checkpoint = decode_cursor(cursor)
         position = self.record.resume(incarnation, checkpoint, confirm=confirm, origin=origin)
@@ -91,12 +91,12 @@ class ShardOpening:
         self.record.acknowledge(shard, position)
         return position
 
-    def _origin(self, last: CheckpointInfo | None) -> Origin:
+    def _origin(self, last: CheckpointInfo | None) -> CheckpointOrigin:
         if last is None:
-            return Origin.NONE
+            return CheckpointOrigin.NONE
         if not self._client.has_extensions():
-            return Origin.UNKNOWN
-        return Origin.SAVED if last.consumer else Origin.MOVED
+            return CheckpointOrigin.UNKNOWN
+        return CheckpointOrigin.SAVED if last.consumer else CheckpointOrigin.MOVED
 
     def _is_initial(self, shard: int) -> bool:
         return self._last_initial_shard is None or shard <= self._last_initial_shard

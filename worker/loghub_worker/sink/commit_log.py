@@ -51,7 +51,7 @@ from loghub_worker.sink.claim_removals import ClaimRemovals
 from loghub_worker.sink.log_storage import CreateRecords, LogStorage
 from loghub_worker.sink.range_claims import FOLDER as CLAIMS
 from loghub_worker.sink.range_claims import Attempt, ClaimFile, RangeClaims, ShardIncarnation, claim_name
-from loghub_worker.sink.resumption import Origin, continues_at, delivered_until
+from loghub_worker.sink.resumption import CheckpointOrigin, continues_at, delivered_until
 from loghub_worker.sink.shard_openings import ShardOpenings
 
 __all__ = ["CommitLog", "RangeTakenError", "SessionLostError", "ShardIncarnation"]
@@ -236,7 +236,7 @@ class CommitLog:
         checkpoint: int,
         *,
         confirm: Callable[[], None],
-        origin: Origin = Origin.SAVED,
+        origin: CheckpointOrigin = CheckpointOrigin.SAVED,
     ) -> int:
         """Where a shard continues, by what was committed of it and by the checkpoint
         (`loghub_worker.sink.resumption`). Only for the consumer that holds the shard: `confirm` raises if it

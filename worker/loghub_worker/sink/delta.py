@@ -39,7 +39,7 @@ from loghub_worker.sink.executor_files import ExecutorFiles
 from loghub_worker.sink.log_storage import FOLDER, data_files
 from loghub_worker.sink.partition_columns import NULL_PARTITION, partitioning
 from loghub_worker.sink.range_claims import ShardIncarnation
-from loghub_worker.sink.resumption import Origin
+from loghub_worker.sink.resumption import CheckpointOrigin
 from loghub_worker.sink.sink_credentials import SinkCredentials
 from loghub_worker.sink.volume import writing_to
 
@@ -161,7 +161,7 @@ class DeltaSink:
         checkpoint: int,
         *,
         confirm: Callable[[], None],
-        origin: Origin = Origin.SAVED,
+        origin: CheckpointOrigin = CheckpointOrigin.SAVED,
     ) -> int:
         # The position is the one that was found before the checkpoint was requested: a worker that has
         # delivered something since then has changed it, and moving the shard back then fails.

@@ -29,7 +29,7 @@ last batch with the old ones; the membership prevents that as long as its clock 
 from dataclasses import dataclass
 
 from loghub_worker.sink.range_claims import ShardIncarnation
-from loghub_worker.sink.resumption import Origin, continues_at
+from loghub_worker.sink.resumption import CheckpointOrigin, continues_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Resumption:
     after: TablePosition | None = None
 
 
-def resumption(found: TablePosition, checkpoint: int, origin: Origin) -> Resumption:
+def resumption(found: TablePosition, checkpoint: int, origin: CheckpointOrigin) -> Resumption:
     """Where a shard continues whose position in the table is `found`.
 
     A checkpoint that was moved back must be in the table before it is saved under a worker's name: from then

@@ -21,7 +21,7 @@ from loghub_worker.sink.file_sizes import DEFAULT_TARGET_BYTES, RowSize, files_t
 from loghub_worker.sink.folder_storage import RECORDS, EarlierLayoutError, FolderStorage
 from loghub_worker.sink.log_storage import LogStorage, data_files
 from loghub_worker.sink.partition_columns import partitioning, require_few_partitions
-from loghub_worker.sink.resumption import Origin
+from loghub_worker.sink.resumption import CheckpointOrigin
 from loghub_worker.sink.sink_credentials import SinkCredentials
 from loghub_worker.sink.task_files import WrittenFile
 from loghub_worker.sink.volume import writing_to
@@ -102,7 +102,7 @@ class FilesSink:
         checkpoint: int,
         *,
         confirm: Callable[[], None],
-        origin: Origin = Origin.SAVED,
+        origin: CheckpointOrigin = CheckpointOrigin.SAVED,
     ) -> int:
         return self._commit_log.resume(shard, checkpoint, confirm=confirm, origin=origin)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 
 
-class Origin(Enum):
+class CheckpointOrigin(Enum):
     """Who has set a checkpoint.
 
     NONE: there is none. The group is new, or it was lost and the sink is not. The checkpoint is then where
@@ -23,7 +23,7 @@ class Origin(Enum):
     UNKNOWN = auto()
 
 
-def delivered_until(ends: Mapping[int, int], checkpoint: int, origin: Origin) -> int | None:
+def delivered_until(ends: Mapping[int, int], checkpoint: int, origin: CheckpointOrigin) -> int | None:
     """The cursor up to which a sink has a shard that records ranges: their ends, by their begins. None: it
     has nothing that counts.
 
@@ -32,7 +32,7 @@ def delivered_until(ends: Mapping[int, int], checkpoint: int, origin: Origin) ->
     worker that ends before it saves its checkpoint leaves these, and hardly any other cursor is the begin
     of a range.
     """
-    if origin is not Origin.UNKNOWN:
+    if origin is not CheckpointOrigin.UNKNOWN:
         return max(ends.values(), default=None)
     until = checkpoint
     while ends.get(until, until) > until:
@@ -40,7 +40,7 @@ def delivered_until(ends: Mapping[int, int], checkpoint: int, origin: Origin) ->
     return None if until == checkpoint else until
 
 
-def continues_at(delivered: int | None, checkpoint: int, origin: Origin) -> int:
+def continues_at(delivered: int | None, checkpoint: int, origin: CheckpointOrigin) -> int:
     """Where a shard continues which the sink has up to `delivered`; None: it has nothing. That also counts
     against the start position, which may point behind logs that nobody has delivered.
 
@@ -49,6 +49,6 @@ def continues_at(delivered: int | None, checkpoint: int, origin: Origin) -> int:
     rows, if the checkpoint was moved forward or saved with another sink, or if the sink was restored from
     an older copy, which nothing tells from the others.
     """
-    if delivered is None or origin is Origin.MOVED:
+    if delivered is None or origin is CheckpointOrigin.MOVED:
         return checkpoint
-    return delivered if origin is Origin.NONE else max(delivered, checkpoint)
+    return delivered if origin is CheckpointOrigin.NONE else max(delivered, checkpoint)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from loghub_worker.sink.range_claims import ShardIncarnation
-from loghub_worker.sink.resumption import Origin
+from loghub_worker.sink.resumption import CheckpointOrigin
 
 
 class ShardRecord(Protocol):
@@ -22,7 +22,7 @@ class ShardRecord(Protocol):
         checkpoint: int,
         *,
         confirm: Callable[[], None],
-        origin: Origin = Origin.SAVED,
+        origin: CheckpointOrigin = CheckpointOrigin.SAVED,
     ) -> int:
         """Where the shard continues, given the service's checkpoint and who has set it.
         `confirm` is called before anything is changed; it raises if the shard was lost since it was
@@ -44,7 +44,7 @@ class NoRecord:
         checkpoint: int,
         *,
         confirm: Callable[[], None],
-        origin: Origin = Origin.SAVED,  # noqa: ARG002
+        origin: CheckpointOrigin = CheckpointOrigin.SAVED,  # noqa: ARG002
     ) -> int:
         """The checkpoint."""
         confirm()

@@ -28,7 +28,7 @@ from loghub_worker.sink.postgresql.delivered_ranges import DeliveredRanges
 from loghub_worker.sink.postgresql.table import Table
 from loghub_worker.sink.postgresql.transactions import Transactions
 from loghub_worker.sink.range_claims import ShardIncarnation
-from loghub_worker.sink.resumption import Origin
+from loghub_worker.sink.resumption import CheckpointOrigin
 from loghub_worker.sink.sink_credentials import SinkCredentials
 from tests.postgresql_server import DATABASE, PostgresqlServer
 
@@ -103,7 +103,7 @@ class LineWorker:
         self._at_step("checkpoint saved")
         self.sink.acknowledge(shard, position)
 
-    def assign(self, shards: Iterable[int], *, origin: Origin = Origin.SAVED) -> None:
+    def assign(self, shards: Iterable[int], *, origin: CheckpointOrigin = CheckpointOrigin.SAVED) -> None:
         for shard in shards:
             incarnation = ShardIncarnation(shard=shard, created=1)
             self.sink.open_shard(incarnation)

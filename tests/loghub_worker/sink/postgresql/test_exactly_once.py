@@ -17,7 +17,7 @@ from loghub_worker.query.batch_errors import is_outage
 from loghub_worker.sink.batch_sink import RowsRejectedError, SinkUnreachableError
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.postgresql.transactions import OPENING_CONNECTIONS
-from loghub_worker.sink.resumption import Origin
+from loghub_worker.sink.resumption import CheckpointOrigin
 from tests.loghub_worker.sink.in_turn import in_turn
 from tests.loghub_worker.sink.postgresql.line_worker import (
     BEGIN,
@@ -198,7 +198,7 @@ def test_a_checkpoint_that_was_moved_back_on_purpose_delivers_again(
     for save in (True, True, False):
         first.deliver(save=save)
     (tmp_path / "checkpoints" / "0").write_text(str(BEGIN + 10))
-    second.assign((0,), origin=Origin.MOVED)
+    second.assign((0,), origin=CheckpointOrigin.MOVED)
     assert second.positions == {0: BEGIN + 10}
     while second.deliver():
         pass
@@ -214,7 +214,7 @@ def test_what_is_left_after_the_checkpoint_is_delivered_again(
     first.deliver()
     first.deliver(save=False)
     (tmp_path / "checkpoints" / "0").write_text(str(BEGIN + 5))
-    second.assign((0,), origin=Origin.UNKNOWN)
+    second.assign((0,), origin=CheckpointOrigin.UNKNOWN)
     second.deliver()
     second.deliver()
     assert delivered(server) == lines_of(0, BEGIN, BEGIN + 20) + lines_of(0, BEGIN + 5, BEGIN + 25)

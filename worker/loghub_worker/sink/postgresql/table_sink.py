@@ -18,7 +18,7 @@ from loghub_worker.sink.postgresql.delivered_ranges import DeliveredRanges
 from loghub_worker.sink.postgresql.table import Table
 from loghub_worker.sink.postgresql.transactions import Transactions
 from loghub_worker.sink.range_claims import ShardIncarnation
-from loghub_worker.sink.resumption import Origin
+from loghub_worker.sink.resumption import CheckpointOrigin
 from loghub_worker.sink.sink_credentials import SinkCredentials
 
 _CHECK = "check"  # the name of a batch that is always aborted
@@ -57,7 +57,7 @@ class TableSink:
         checkpoint: int,
         *,
         confirm: Callable[[], None],
-        origin: Origin = Origin.SAVED,
+        origin: CheckpointOrigin = CheckpointOrigin.SAVED,
     ) -> int:
         return self._transactions.resume(shard, checkpoint, confirm=confirm, origin=origin)
 

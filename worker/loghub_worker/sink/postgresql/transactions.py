@@ -23,7 +23,7 @@ from loghub_worker.sink.postgresql.arrow_csv import csv_of
 from loghub_worker.sink.postgresql.database import Database, close
 from loghub_worker.sink.postgresql.delivered_ranges import Connection, DeliveredRanges
 from loghub_worker.sink.range_claims import ShardIncarnation
-from loghub_worker.sink.resumption import Origin, continues_at, delivered_until
+from loghub_worker.sink.resumption import CheckpointOrigin, continues_at, delivered_until
 
 log = structlog.get_logger()
 
@@ -76,7 +76,7 @@ class Transactions:
         checkpoint: int,
         *,
         confirm: Callable[[], None],
-        origin: Origin = Origin.SAVED,
+        origin: CheckpointOrigin = CheckpointOrigin.SAVED,
     ) -> int:
         ends = self._found.pop(shard)
         confirm()
