@@ -1,16 +1,20 @@
 """Threads that run one at a time, in an order that the simulation chooses, and wait in virtual time.
 
 Production code gets `Threads.module` in place of `threading`. A thread runs until it waits, or until it
-is interrupted at a lock, as any thread may be. Each is a real thread, of which all but one stand still.
+is interrupted at a lock, as any thread may be. Each is a greenlet: what waits for something else than the
+simulation makes all of them wait.
 """
 
-import threading
+import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+
+from greenlet import getcurrent, greenlet
 
 from tests.simulator.faults import Dice, WorkerCrashed
 from tests.simulator.service import VirtualClock
@@ -36,7 +40,6 @@ class Threads:
         self.dice = dice
         self.current: SimThread | None = None
         self.failures: list[str] = []
-        self.has_stopped = _taken()  # the thread that ran
 
     def module(self) -> SimpleNamespace:
         return SimpleNamespace(
@@ -67,7 +70,6 @@ class Threads:
         assert self.current is None
         self.current = thread
         thread.go_on()
-        self.has_stopped.acquire()
         self.current = None
         if thread.has_ended:
             process.threads.remove(thread)
@@ -130,7 +132,7 @@ class SimThread:
         self.is_over: Callable[[], bool] = lambda: True
         self._threads = threads
         self._target = partial(target, *args)
-        self._may_run = _taken()
+        self._stack = greenlet(self._run)
 
     def start(self) -> None:
         starter = self._threads.current
@@ -149,15 +151,19 @@ class SimThread:
         return self.process is not None and not self.has_ended
 
     def go_on(self) -> None:
-        if self.has_begun:
-            self._may_run.release()
-        else:
-            self.has_begun = True
-            threading.Thread(target=self._run, daemon=True).start()
+        """Until it stops."""
+        self.has_begun = True
+        self._stack.parent = getcurrent()
+        self._stack.switch()
 
     def stop(self) -> None:
-        self._threads.has_stopped.release()
-        self._may_run.acquire()
+        """A loop that runs in this thread is none of the others'."""
+        loop, hooks = asyncio._get_running_loop(), sys.get_asyncgen_hooks()
+        asyncio._set_running_loop(None)
+        sys.set_asyncgen_hooks(None, None)
+        self._stack.parent.switch()
+        asyncio._set_running_loop(loop)
+        sys.set_asyncgen_hooks(*hooks)
 
     def _run(self) -> None:
         assert self.process is not None
@@ -170,14 +176,6 @@ class SimThread:
                 self._threads.failures.append(f"{self.name} of {self.process.name} ended: {error!r}")
         finally:
             self.has_ended = True
-            self._threads.has_stopped.release()
-
-
-def _taken() -> threading.Lock:
-    """A lock that another thread releases."""
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
 
 
 class SimLock:

@@ -26,6 +26,7 @@ from loghub.wire import loggroup
 from loghub.wire.cursor import decode
 from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub_worker.api import Consumer, ConsumerSettings, MultiLogstoreConsumer
+from loghub_worker.consumer import user_code
 from loghub_worker.consumer.connection import connect
 from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
 from tests.simulator.faults import Dice, WorkerCrashed
@@ -246,6 +247,7 @@ class World:
             "random": (random, own_random),
             "ThreadPoolExecutor": (ThreadPoolExecutor, InlinePool),
             "SystemClock": (SystemClock, lambda: self.clock),
+            "_aside": (user_code._aside, here),
             "connect": (
                 connect,
                 lambda settings, project=None, **_: self.connect(project or settings.project),
@@ -264,6 +266,11 @@ class World:
                     if vars(module).get(name) is given:
                         stack.enter_context(patch.object(module, name, own))
             yield
+
+
+async def here(wait: Callable[[], T]) -> T:
+    """`wait` in the thread of the loop; user code has no other tasks."""
+    return wait()
 
 
 @contextmanager
