@@ -24,7 +24,7 @@ from loghub_operator.controller import handlers, liveness
 from loghub_operator.controller.exporters import Exporters
 from loghub_operator.controller.login import Login
 from loghub_operator.controller.project_services import ProjectServices
-from loghub_operator.controller.reconciler import Reconciler
+from loghub_operator.controller.reconciler import Intervals, Reconciler
 from loghub_operator.controller.watch_check import WatchCheck
 from loghub_operator.controller.workqueue import Key
 from loghub_operator.http_server import Response, Route, serving, text
@@ -119,7 +119,7 @@ class Operator:
             observer=observer,
             executor=executor,
             clock=clock,
-            resync_s=settings.resync_s,
+            intervals=Intervals(resync_s=settings.resync_s, numbers_every_s=settings.status_interval_s),
             listener=exporters,
         )
         self._project_services = self._services_of_projects(log_service)

@@ -16,7 +16,7 @@ from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, parse
 from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.api.conditions import UnseenReason
 from loghub_operator.api.parse import parse_for_deletion
-from loghub_operator.api.status import Status
+from loghub_operator.api.status import NUMBERS_EVERY_S, Status
 from loghub_operator.apply.executor import Executor
 from loghub_operator.clients.kube import CONSUMER_GROUP, FORBIDDEN, Document, Kube, KubeError
 from loghub_operator.controller.liveness import TaskHealth
@@ -55,6 +55,14 @@ class _GroupState:
     deletion_bound_s: float = DELETE_BOUND_S  # of the spec as it was when it could be read last
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """The longest time between two reconciles, and the least between two statuses that differ in numbers."""
+
+    resync_s: float
+    numbers_every_s: float = NUMBERS_EVERY_S
+
+
 class Reconciler:
     """Reconciles every group that was seen and still exists."""
 
@@ -65,14 +73,14 @@ class Reconciler:
         observer: Observer,
         executor: Executor,
         clock: Clock,
-        resync_s: float,
+        intervals: Intervals,
         listener: MetricsReporter | None = None,
     ) -> None:
         self._kube = kube
         self._observer = observer
         self._executor = executor
         self._clock = clock
-        self._resync_s = resync_s
+        self._intervals = intervals
         self._listener = listener or MetricsReporter()
         self._groups: dict[Key, _GroupState] = {}
         self._queue = WorkQueue(self._guarded_reconcile, clock)
@@ -178,7 +186,9 @@ class Reconciler:
         if outcome.error is not None:
             raise outcome.error
         group.unchanged = 0 if planned.actions or reported else group.unchanged + 1
-        pause = requeue_after_s(planned.actions, status, unchanged=group.unchanged, resync_s=self._resync_s)
+        pause = requeue_after_s(
+            planned.actions, status, unchanged=group.unchanged, resync_s=self._intervals.resync_s
+        )
         return jitter(pause, f"{key.namespace}/{key.name}")
 
     async def _observe(self, resource: LogHubConsumerGroup, group: _GroupState) -> ObservedState:
@@ -247,7 +257,8 @@ class Reconciler:
     async def _report(self, resource: LogHubConsumerGroup, status: Status, group: _GroupState) -> bool:
         """Write the status if it says something new; whether it did."""
         since_s = self._clock.monotonic_s() - group.written_monotonic_s
-        if not worth_writing(resource.status, status, since_last_s=since_s):
+        every_s = self._intervals.numbers_every_s
+        if not worth_writing(resource.status, status, since_last_s=since_s, numbers_every_s=every_s):
             return False
         try:
             version = await self._executor.write_status(resource, status)
