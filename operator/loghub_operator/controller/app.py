@@ -94,6 +94,7 @@ class Operator:
             fenced_connect(metered_connect(connect, exporters.operator_metrics), fence)
         )
         self._group_index = GroupIndex(settings)
+        exporters.store.follow(self._existing_groups)
         drift = DriftDetector(kube=writer, clock=clock, every_s=DEPENDENCIES_EVERY * settings.resync_s)
         log_service = LogServiceAccess(
             pool=self._log_services,
@@ -164,6 +165,9 @@ class Operator:
         ):
             raise LogServiceUnavailable(why)
         return settings.endpoint(given)
+
+    def _existing_groups(self, namespace: str) -> frozenset[str] | None:
+        return self._group_index.names(namespace) if self._listed else None
 
     def routes(self) -> dict[str, Route]:
         """The HTTP routes. A follower that waits for the Lease is ready, because it can take over."""

@@ -37,6 +37,23 @@ def test_a_removed_group_is_unknown() -> None:
     assert on.names("shop") == ("b",)
 
 
+def test_a_group_that_exists_is_unknown_until_it_was_reconciled() -> None:
+    on, existing = store(readings()), None
+    on.follow(lambda namespace: existing if namespace == "shop" else frozenset())
+    with pytest.raises(UnknownValueError, match="not listed the groups yet"):
+        on.read("shop", "b")
+    with pytest.raises(UnknownValueError, match="not listed the groups yet"):
+        on.names("shop")
+    existing = frozenset({"access", "b"})
+    with pytest.raises(UnknownValueError, match="shop/b has not been reconciled yet"):
+        on.read("shop", "b")
+    assert on.names("shop") == ("access", "b")
+    on.update(readings("b"), ())
+    assert on.read("shop", "b").name == "b"
+    with pytest.raises(UnknownGroupError):
+        on.read("shop", "c")
+
+
 def test_groups_are_listed_in_order_with_their_conditions() -> None:
     on = store(readings("b"), readings("a", namespace="z"))
     on.update(readings("a"), (condition("Ready", "True"),))
