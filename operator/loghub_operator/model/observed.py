@@ -27,7 +27,9 @@ class ServiceErrorReason(StrEnum):
 
     CREDENTIALS_MISSING: the Secret or a key in it does not exist, or the operator may not read it.
     INSECURE_ENDPOINT: the endpoint is `http` to a host outside the cluster and its private network, where
-    keys and logs could be read. No request is sent. Use `https`, or let the administrator allow the host.
+    keys and logs could be read, or its host is link-local or the metadata address of a cloud, where no log
+    service is. No request is sent. Use `https` and the host name of the log service, or let the administrator
+    allow the host.
     ENDPOINT_UNREACHABLE: the endpoint does not answer (DNS, connection, TLS or timeout).
     AUTHENTICATION_FAILED: the access key is unknown, the signature is wrong, or the permission is not
     granted. THROTTLED: a quota of the project is exhausted, or the service is busy; what else uses the
