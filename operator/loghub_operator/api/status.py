@@ -334,6 +334,20 @@ class Status(ApiModel):
         default=None,
         description="Lag over all shards. A number is absent while it is unknown for one of them.",
     )
+    retry_log_groups: Count | None = Field(
+        default=None,
+        description=(
+            "Log groups that wait in the retry logstore, those of other groups that use it included. Absent "
+            "without one, and while unknown."
+        ),
+    )
+    dead_letter_log_groups: Count | None = Field(
+        default=None,
+        description=(
+            "Log groups that the logstore of the dead letter holds, whoever wrote them. Absent without one, "
+            "and while unknown."
+        ),
+    )
     shards: Annotated[
         tuple[ShardStatus, ...],
         Field(

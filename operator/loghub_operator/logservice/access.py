@@ -5,7 +5,10 @@ A `LogServiceAccess` opens the client of a group's project and makes the calls o
 caller.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TypedDict
 
 from loghub.client.port import Credentials, LogHub
 from loghub.client.target import BadEndpoint
@@ -19,10 +22,31 @@ from loghub_operator.logservice.checkpoints import commit_checkpoints, resolve_t
 from loghub_operator.logservice.group_changes import change_group, change_shards
 from loghub_operator.logservice.group_key import GroupKey
 from loghub_operator.logservice.group_state import Unresolved, observe_service
-from loghub_operator.logservice.shard_cursors import CursorCache
+from loghub_operator.logservice.other_logstores import (
+    dead_letter_place,
+    read_dead_letter,
+    read_retries,
+    retry_place,
+)
+from loghub_operator.logservice.shard_cursors import CursorCache, RunAll
 from loghub_operator.model.actions import ActionRefused, CommitCheckpoints, GroupChange, ShardChange
 from loghub_operator.model.checkpoint_reset import ResetObserved, StoredCheckpoints, needs_observation
-from loghub_operator.model.observed import Available, LogServiceObserved, ServiceErrorReason, Unavailable
+from loghub_operator.model.observed import (
+    Available,
+    LogServiceObserved,
+    OtherLogstore,
+    ServiceErrorReason,
+    Unavailable,
+)
+
+
+class _Reading(TypedDict):
+    """How cursors are read."""
+
+    cache: CursorCache
+    run_all: RunAll
+    clock: Clock
+
 
 MOST_KEYS = 10  # to ask for one project with
 
@@ -56,6 +80,7 @@ class LogServiceAccess:
         self._clock = clock
         self._cursors = CursorCache(clock)
         self._accepted = AcceptedCredentials()
+        self._reading: _Reading = {"cache": self._cursors, "run_all": pool.run_all, "clock": clock}
 
     async def client(self, resource: LogHubConsumerGroup) -> LogHub:
         """Returns the client of the group's project; the same one as long as the access key is the same."""
@@ -117,13 +142,30 @@ class LogServiceAccess:
             observe_service,
             client,
             resource,
-            cache=self._cursors,
-            run_all=self._pool.run_all,
-            clock=self._clock,
+            **self._reading,
         )
-        if not isinstance(observed, Unavailable):
-            self._accepted.accepted(resource.metadata.uid)
-        return observed.resolved(await reports(observed)) if isinstance(observed, Unresolved) else observed
+        if isinstance(observed, Unavailable):
+            return observed
+        self._accepted.accepted(resource.metadata.uid)
+        retries, dead_letter = await asyncio.gather(
+            self._retries(resource, client), self._dead_letter(resource)
+        )
+        known = observed.resolved(await reports(observed)) if isinstance(observed, Unresolved) else observed
+        return replace(known, retries=retries, dead_letter=dead_letter)
+
+    async def _retries(self, resource: LogHubConsumerGroup, client: LogHub) -> OtherLogstore | None:
+        place = retry_place(resource)
+        if place is None or resource.metadata.deletion_timestamp is not None:
+            return None
+        return await self._pool.call(read_retries, client, resource, place, **self._reading)
+
+    async def _dead_letter(self, resource: LogHubConsumerGroup) -> OtherLogstore | None:
+        """It may be in another project, which the group's own key reaches."""
+        place, key = dead_letter_place(resource), self._accepted.last(resource.metadata.uid)
+        if place is None or key is None or resource.metadata.deletion_timestamp is not None:
+            return None
+        client = self._pool.client(self._endpoint(resource), place[1], key)
+        return await self._pool.call(read_dead_letter, client, place, **self._reading)
 
     async def project_error(
         self, resource: LogHubConsumerGroup, project: str, credentials: Credentials | Unavailable

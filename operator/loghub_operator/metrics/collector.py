@@ -37,6 +37,16 @@ _GROUP_FAMILIES: tuple[tuple[str, str, Value], ...] = (
         lambda of: of.lag_logs,
     ),
     (
+        "retry_log_groups",
+        "Number of log groups that wait in the retry logstore; 0 without one.",
+        lambda of: of.retry_groups,
+    ),
+    (
+        "dead_letter_log_groups",
+        "Number of log groups in the logstore of the dead letter, whoever wrote them.",
+        lambda of: of.dead_letter_groups,
+    ),
+    (
         "arrival_log_groups_per_second",
         "Rate at which log groups are written to the logstore.",
         lambda of: of.arrival_per_s,

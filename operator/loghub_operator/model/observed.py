@@ -125,13 +125,23 @@ class ShardObserved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtherLogstore:
+    """What a logstore has to which the workers write what fails: of the retry logstore what is left to retry,
+    of the dead letter everything. None: unknown, and ``error`` says why, as a message for users."""
+
+    log_groups: int | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Available:
     """The log service answered all questions of one observation.
 
     ``group`` None: the group does not exist. ``shards`` are those of the logstore; while the group does not
     exist they are ``not_alloc``. ``consumers`` are the live ones, None if the endpoint cannot report them.
     ``other_groups`` counts all others on the same logstore, if shards may be merged. ``lag_error`` says why
-    the lag of some shard is unknown, as a message for users.
+    the lag of some shard is unknown, as a message for users. ``retries`` and ``dead_letter`` are None if the
+    group has no such logstore.
     """
 
     group: GroupSettings | None = None
@@ -139,6 +149,13 @@ class Available:
     consumers: tuple[str, ...] | None = None
     other_groups: int = 0
     lag_error: str = ""
+    retries: OtherLogstore | None = None
+    dead_letter: OtherLogstore | None = None
+
+    @property
+    def retry_groups(self) -> int | None:
+        """The log groups that wait to be retried."""
+        return 0 if self.retries is None else self.retries.log_groups
 
     @property
     def beyond_end(self) -> tuple[ShardObserved, ...]:

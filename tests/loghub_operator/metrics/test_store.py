@@ -137,6 +137,18 @@ def test_active_is_lag_above_the_threshold() -> None:
     assert is_active(readings(lag_groups=11), above=10)
 
 
+def test_what_waits_to_be_retried_is_active() -> None:
+    """Nobody would hand it over when its time comes."""
+    assert is_active(readings(lag_groups=0, retry_groups=1))
+    assert not is_active(readings(lag_groups=3, retry_groups=7), above=10)
+    assert is_active(readings(lag_groups=3, retry_groups=8), above=10)
+    assert is_active(readings(lag_groups=11, retry_groups=None), above=10)
+    with pytest.raises(UnknownValueError, match="loghub_retry_log_groups"):
+        is_active(readings(lag_groups=0, retry_groups=None))
+    with pytest.raises(UnknownValueError):
+        current_value(BY_KEDA_NAME["desiredWorkers"], readings(retry_groups=None))
+
+
 def test_logs_without_a_checkpoint_count_as_lag() -> None:
     """Without a checkpoint the lag is not known; without workers it would stay so forever."""
     assert is_active(readings(lag_groups=None, assignable=4), above=1000)
@@ -154,6 +166,7 @@ def test_the_offered_metrics_are_the_defined_ones() -> None:
     assert values == {
         "desiredWorkers": 2.0,
         "lagLogGroups": 1200.0,
+        "retryLogGroups": 0.0,
         "lagSeconds": 42.25,
         "arrivalLogGroupsPerSecond": 12.5,
     }

@@ -6,7 +6,18 @@ from loghub_operator.api.status import NUMBERS_EVERY_S, Status
 
 _TIMES = frozenset({"observedAt", "checkpointAgeSeconds"})
 _MOVING = frozenset(
-    {"lag", "lagSeconds", "lagLogs", "checkpoint", "message", "inputs", "uncappedReplicas", "formula"}
+    {
+        "lag",
+        "retryLogGroups",
+        "deadLetterLogGroups",
+        "lagSeconds",
+        "lagLogs",
+        "checkpoint",
+        "message",
+        "inputs",
+        "uncappedReplicas",
+        "formula",
+    }
 )
 
 
