@@ -21,6 +21,7 @@ from loghub_operator.clients.connector import connector
 from loghub_operator.clients.kube import AioKube, Kube, KubeError, configured, connection
 from loghub_operator.clients.log_service_pool import Connect, LogServicePool
 from loghub_operator.controller import handlers, liveness
+from loghub_operator.controller.claimed_objects import ClaimedObjects
 from loghub_operator.controller.exporters import Exporters
 from loghub_operator.controller.login import Login
 from loghub_operator.controller.project_services import ProjectServices
@@ -32,6 +33,7 @@ from loghub_operator.leader.elector import LeaderElector
 from loghub_operator.leader.fencing import FencedKube, WriteFence, fenced_connect, unfenced
 from loghub_operator.leader.leader_label import LeaderLabel
 from loghub_operator.leader.lease import LeaseTimings
+from loghub_operator.leader.namespace_claims import NamespaceClaims, claim_duration_s
 from loghub_operator.logservice.access import LogServiceAccess, LogServiceUnavailable
 from loghub_operator.logservice.insecure_endpoint import insecure_endpoint
 from loghub_operator.logservice.secret_credentials import SecretCredentials
@@ -115,8 +117,14 @@ class Operator:
         executor = Executor(
             kube=writer, log_service=log_service, wrote=wrote, events=events, settings=settings, clock=clock
         )
+        claims = NamespaceClaims(
+            writer,
+            clock,
+            identity=self._identity,
+            duration_s=claim_duration_s(liveness.bound_s(settings.resync_s)),
+        )
         self._reconciler = Reconciler(
-            kube=writer,
+            kube=ClaimedObjects(writer, claims),
             observer=observer,
             executor=executor,
             clock=clock,
@@ -142,6 +150,12 @@ class Operator:
             namespace=namespace,
             endpoint=self._settings.embedded_endpoint,
         )
+
+    @property
+    def _identity(self) -> str:
+        """The name of this operator for others; the same for all processes of a release."""
+        lease = self._settings.lease
+        return self._instance if lease is None else f"{lease.namespace}/{lease.name}"
 
     def _candidate(self, kube: Kube, fence: WriteFence, timings: LeaseTimings) -> LeaderElector | None:
         if self._settings.lease is None:

@@ -66,6 +66,7 @@ class MetricsStore:
         self._fresh_s = fresh_s
         self._existing: Existing = lambda _: frozenset()
         self._entries: dict[NamespacedName, _Entry] = {}
+        self._elsewhere: dict[NamespacedName, str] = {}
         self._listeners: dict[NamespacedName, set[asyncio.Event]] = {}
 
     def follow(self, existing: Existing) -> None:
@@ -75,6 +76,7 @@ class MetricsStore:
     def update(self, readings: GroupMetrics, conditions: tuple[Condition, ...]) -> None:
         """Replace a group's metrics and conditions with those of the latest reconcile."""
         name = (readings.namespace, readings.name)
+        self._elsewhere.pop(name, None)
         self._entries[name] = _Entry(readings, conditions, readings.at_unix_s, self._clock.monotonic_s())
         self._notify(name)
 
@@ -83,6 +85,7 @@ class MetricsStore:
         for a request that failed, what was observed before stays and becomes outdated.
         """
         known = self._entries.get((namespace, name))
+        self._elsewhere.pop((namespace, name), None)
         if known is not None and not conditions:
             return
         observed_at = self._clock.unix_s() if known is None else known.observed_at_unix_s
@@ -90,15 +93,29 @@ class MetricsStore:
         self._entries[namespace, name] = entry
         self._notify((namespace, name))
 
+    def update_elsewhere(self, namespace: str, name: str, operator: str) -> None:
+        """Record that another operator manages a group, which therefore has no metrics here."""
+        self.remove(namespace, name)
+        self._elsewhere[namespace, name] = operator
+
+    def elsewhere(self) -> dict[NamespacedName, str]:
+        """The groups that other operators manage, and which ones."""
+        return self._elsewhere.copy()
+
     def remove(self, namespace: str, name: str) -> None:
         """Remove a group that no longer exists."""
         self._entries.pop((namespace, name), None)
+        self._elsewhere.pop((namespace, name), None)
         self._notify((namespace, name))
 
     def read(self, namespace: str, name: str) -> GroupMetrics:
         """A group's metrics, if they are fresh. Raises `UnknownGroupError`, `UnknownValueError`."""
         entry = self._entries.get((namespace, name))
         if entry is None:
+            if operator := self._elsewhere.get((namespace, name)):
+                raise UnknownValueError(
+                    f"operator {operator} manages {namespace}/{name}, and has its metrics"
+                )
             if name in self.names(namespace):
                 raise UnknownValueError(
                     f"{namespace}/{name} has not been reconciled yet; the operator started"
