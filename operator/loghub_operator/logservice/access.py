@@ -6,6 +6,7 @@ caller.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TypedDict
@@ -28,7 +29,7 @@ from loghub_operator.logservice.other_logstores import (
     read_retries,
     retry_place,
 )
-from loghub_operator.logservice.shard_cursors import CursorCache, RunAll
+from loghub_operator.logservice.shard_cursors import CursorCache, Name, RunAll
 from loghub_operator.model.actions import ActionRefused, CommitCheckpoints, GroupChange, ShardChange
 from loghub_operator.model.checkpoint_reset import ResetObserved, StoredCheckpoints, needs_observation
 from loghub_operator.model.observed import (
@@ -48,6 +49,8 @@ class _Reading(TypedDict):
     clock: Clock
 
 
+DEAD_LETTER_EVERY_S = 60.0  # nothing is decided with it, and it is a few requests for each group
+MOST_DEAD_LETTERS = 4096
 MOST_KEYS = 10  # to ask for one project with
 
 
@@ -80,6 +83,8 @@ class LogServiceAccess:
         self._clock = clock
         self._cursors = CursorCache(clock)
         self._accepted = AcceptedCredentials()
+        # By object, since another one's key may have no rights there; in the order of use.
+        self._dead_letters: OrderedDict[tuple[str, Name], tuple[OtherLogstore, float]] = OrderedDict()
         self._reading: _Reading = {"cache": self._cursors, "run_all": pool.run_all, "clock": clock}
 
     async def client(self, resource: LogHubConsumerGroup) -> LogHub:
@@ -164,8 +169,16 @@ class LogServiceAccess:
         place, key = dead_letter_place(resource), self._accepted.last(resource.metadata.uid)
         if place is None or key is None or resource.metadata.deletion_timestamp is not None:
             return None
-        client = self._pool.client(self._endpoint(resource), place[1], key)
-        return await self._pool.call(read_dead_letter, client, place, **self._reading)
+        now, mine = self._clock.monotonic_s(), (resource.metadata.uid, place)
+        known, until_s = self._dead_letters.pop(mine, (None, now))
+        if known is None or now >= until_s:
+            client = self._pool.client(self._endpoint(resource), place[1], key)
+            known = await self._pool.call(read_dead_letter, client, place, **self._reading)
+            until_s = now + DEAD_LETTER_EVERY_S
+        self._dead_letters[mine] = known, until_s
+        while len(self._dead_letters) > MOST_DEAD_LETTERS:
+            self._dead_letters.popitem(last=False)
+        return known
 
     async def project_error(
         self, resource: LogHubConsumerGroup, project: str, credentials: Credentials | Unavailable

@@ -11,7 +11,7 @@ from loghub.wire import cursor as wire_cursor
 from loghub.wire import loggroup
 from loghub.wire.loggroup import Log, LogGroup
 from loghub_operator.clients.log_service_pool import LogServicePool
-from loghub_operator.logservice.access import LogServiceAccess
+from loghub_operator.logservice.access import DEAD_LETTER_EVERY_S, LogServiceAccess
 from loghub_operator.logservice.other_logstores import BOUND_S
 from loghub_operator.model.observed import Available, OtherLogstore
 from tests.fakes.fake_log_service import MemoryServer
@@ -56,13 +56,17 @@ class World:
             pool=pool, endpoint=lambda _: "http://x", credentials=credentials, clock=self.clock
         )
 
-    def observe(self, spec: dict[str, Any] | None = None, **metadata: Any) -> Available:
+    def observe(
+        self, spec: dict[str, Any] | None = None, *, after_s: float = 400.0, **metadata: Any
+    ) -> Available:
+        """By default after so long that nothing is known from before."""
+
         async def run() -> Any:
             given = resource(FAILS if spec is None else spec, uid="1", **metadata)
             client = self.access.client_or_reason(given, await self.access.credentials_or_reason(given))
             return await self.access.observe(given, client, lambda _: pytest.fail("not asked"))
 
-        self.clock.now += 400.0  # nothing is read from the cache
+        self.clock.now += after_s
         found = asyncio.run(run())
         assert isinstance(found, Available)
         return found
@@ -140,3 +144,13 @@ def test_a_slow_answer_delays_the_reconcile_by_its_bound_only() -> None:
     assert found.retries is not None
     assert found.retries.log_groups is None
     assert "were not returned within 10 s" in found.retries.error
+
+
+def test_a_dead_letter_is_counted_once_a_minute_and_retries_each_time() -> None:
+    world = World()
+    world.observe()
+    for client, logstore in ((world.here, WAITS), (world.elsewhere, "rejected")):
+        world.write(client, logstore)
+    found = world.observe(after_s=DEAD_LETTER_EVERY_S - 1.0)
+    assert (found.retries, found.dead_letter) == (held(1), held(0))
+    assert world.observe(after_s=1.0).dead_letter == held(1)
