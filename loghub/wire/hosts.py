@@ -16,6 +16,8 @@ from loghub.wire.errors import UnknownHost
 _PORTS = {"http": 80, "https": 443}
 _SLS = ".log.aliyuncs.com"
 _FROM_WITHIN = ("-intranet", "-internal")
+# Of Alibaba Cloud (page "View instance metadata"), and of AWS over IPv6. Others are link-local.
+_METADATA = ("100.100.100.200", "fd00:ec2::254")
 _OF_CLUSTERS = (".svc", ".svc.cluster.local")
 
 
@@ -63,18 +65,34 @@ def is_internal(name: str) -> bool:
     return not (getattr(address, "ipv4_mapped", None) or address).is_global
 
 
+def serves_a_node(name: str) -> bool:
+    """Whether the name is an address that means another thing on each node, where no log service is: one of
+    the local link (RFC 3927, RFC 4291 2.5.6), or one at which a cloud tells a node its credentials."""
+    name = name.strip("[]")
+    if not is_address(name):
+        return False
+    address = ip_address(name)
+    address = getattr(address, "ipv4_mapped", None) or address
+    return address.is_link_local or str(address) in _METADATA
+
+
 def is_exposed(endpoint: str, allowed: Iterable[str]) -> bool:
     """Whether requests to the endpoint, with keys and logs, are readable on the public internet: http to a
     host that is neither internal nor ``allowed``. An allowed host is a name, ``*.<domain>``, or ``*``.
     A text that is not a URL is exposed, unless it begins with ``https:``."""
-    text = endpoint.strip().lower()
-    if text.startswith("https:"):
+    if endpoint.strip().lower().startswith("https:"):
         return False
     try:
-        host = urlsplit(text if "://" in text else f"http://{text}").hostname or ""
+        host = host_in(endpoint)
     except ValueError:
         return True
     return not is_internal(host) and not any(fnmatchcase(host, one.lower()) for one in allowed)
+
+
+def host_in(endpoint: str) -> str:
+    """The host of an endpoint, in lower case and without brackets. Raises ValueError if it is not a URL."""
+    text = endpoint.strip().lower()
+    return urlsplit(text if "://" in text else f"http://{text}").hostname or ""
 
 
 def project_of(host: str, base_names: Iterable[str]) -> str | None:

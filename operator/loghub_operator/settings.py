@@ -27,6 +27,8 @@
                               unset: not served. In this and other addresses, ``:port`` is every address of
                               the pod, of IPv6 and IPv4
 ``LOGHUB_RESYNC_SECONDS``     longest time between two reconciles of a group; default 30
+``LOGHUB_STATUS_INTERVAL_SECONDS``  least time between two writes of a status in which nothing but numbers
+                              changed (lag, checkpoints, rates); 0: no limit; default 60
 ``LOGHUB_WATCH_NAMESPACES``   comma-separated namespaces to watch; unset: all
 ``LOGHUB_LEASE_NAMESPACE``    namespace and name of the Lease for leader election; both or neither.
 ``LOGHUB_LEASE_NAME``         Neither: this operator is the only one and needs no election
@@ -53,11 +55,14 @@ from urllib.parse import urlsplit
 
 from loghub.wire import hosts
 from loghub_operator.api.labels import SERVICE
+from loghub_operator.api.status import NUMBERS_EVERY_S
 from loghub_operator.api.v1alpha1 import EMBEDDED
 
 EMBEDDED_ENDPOINT = "http://loghub.svc"
 WORKER_IMAGE = "loghub-worker:dev"
 RESYNC_S = 30.0
+STATUS_INTERVAL_S = NUMBERS_EVERY_S
+LONGEST_STATUS_INTERVAL_S = 3600.0  # what is older does not help a reader any more
 MAX_SHARD_SERIES = 1000
 MAX_PROJECT_SERVICES = 1000  # a quarter of the smallest usual range of cluster addresses, a /20
 _SVC = ".svc"
@@ -135,6 +140,7 @@ class Settings:
     log_level: LogLevel = LogLevel.INFO
     http_address: str | None = None
     resync_s: float = RESYNC_S
+    status_interval_s: float = STATUS_INTERVAL_S
     namespaces: tuple[str, ...] = ()
     lease: LeaseRef | None = None
     pod_name: str = ""
@@ -216,6 +222,7 @@ class Settings:
             log_level=_one_of(LogLevel, environment, "LOGHUB_LOG_LEVEL", LogLevel.INFO),
             http_address=environment.get("LOGHUB_HTTP_ADDRESS") or None,
             resync_s=resync_s,
+            status_interval_s=_interval(environment),
             namespaces=_names(environment, "LOGHUB_WATCH_NAMESPACES"),
             lease=_lease(environment),
             pod_name=environment.get("LOGHUB_POD_NAME", ""),
@@ -226,6 +233,14 @@ class Settings:
             external_metrics_service=_external_metrics_service(environment),
             external_metrics_certs=environment.get("LOGHUB_EXTERNAL_METRICS_CERTS") or None,
         )
+
+
+def _interval(environment: Mapping[str, str]) -> float:
+    key = "LOGHUB_STATUS_INTERVAL_SECONDS"
+    interval_s = float(environment.get(key, STATUS_INTERVAL_S))
+    if not 0 <= interval_s <= LONGEST_STATUS_INTERVAL_S:
+        raise ValueError(f"{key} is {interval_s} but must be from 0 to {LONGEST_STATUS_INTERVAL_S:.0f}")
+    return interval_s
 
 
 def _names(environment: Mapping[str, str], key: str) -> tuple[str, ...]:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from loghub.worker_contract import DRAIN_ANNOTATION, DRAIN_REQUESTED
 from loghub_operator.api.labels import worker_selector
-from loghub_operator.clients.kube import DISRUPTION_BUDGET, SERVICE, STATEFUL_SET
+from loghub_operator.clients.kube import DISRUPTION_BUDGET, POD, SERVICE, STATEFUL_SET
 from loghub_operator.plan.drift_backoff import AT_ONCE, FIRST_PAUSE_S
 from loghub_operator.resources.statefulset import GRACE_S
 from tests.apiserver.test_operations import event_notes, until_idle
@@ -98,5 +99,26 @@ def test_a_number_that_another_client_keeps_changing_is_corrected_later_each_tim
         # Another number is no fight: it is carried out at once, and stays.
         await on.apply({"replicas": 3})
         await on.until_phase("Running", "3/3")
+
+    stage(server, tmp_path, story)
+
+
+def test_a_worker_that_a_person_asked_to_drain_comes_back(server: Apiserver, tmp_path: Path) -> None:
+    """It should run, so its pod is replaced. Another pod that has its name by then is left alone."""
+
+    async def story(on: Stage) -> None:
+        await on.apply({"replicas": 1})
+        await on.until_phase("Running", "1/1")
+        pod = await on.get(POD, "access-0")
+        assert pod is not None
+        asked = {"metadata": {"annotations": {DRAIN_ANNOTATION: DRAIN_REQUESTED}}}
+        await on.kube.patch(POD, on.namespace, "access-0", asked)
+
+        async def replaced() -> bool:
+            now = await on.get(POD, "access-0")
+            return now is not None and now["metadata"]["uid"] != pod["metadata"]["uid"]
+
+        await on.until("another pod", replaced)
+        await on.until_phase("Running", "1/1")
 
     stage(server, tmp_path, story)

@@ -24,6 +24,19 @@ TAKES_VALUES = ("template", "lint", "install", "upgrade")
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Object = dict[str, Any]
+
+
+class Strict(LOADER):  # type: ignore[misc,valid-type]
+    """Refuses a key that is there twice, as kustomize and the API server's server-side apply do."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Object:
+        keys = [key.value for key, _ in node.value]
+        if twice := {key for key in keys if keys.count(key) > 1}:
+            raise yaml.constructor.ConstructorError(None, None, f"twice: {sorted(twice)}", node.start_mark)
+        mapping: Object = super().construct_mapping(node, deep)
+        return mapping
+
+
 Values = dict[str, Any]
 
 
@@ -50,7 +63,7 @@ class Chart:
             text = self._run(*arguments, values=values)
             fresh = file.with_suffix(f".{os.getpid()}")
             # Pickled: the CRD's YAML takes longer to read than helm to write.
-            fresh.write_bytes(pickle.dumps([one for one in yaml.load_all(text, LOADER) if one]))
+            fresh.write_bytes(pickle.dumps([one for one in yaml.load_all(text, Strict) if one]))
             fresh.replace(file)
         objects: list[Object] = pickle.loads(file.read_bytes())
         return objects

@@ -101,6 +101,17 @@ def test_names_that_yaml_reads_as_something_else_are_texts(chart: Chart, name: s
             {"commonLabels": {"helm.sh/chart": "x"}},
             "commonLabels: the chart sets the label helm.sh/chart itself",
         ),
+        *(
+            (
+                {"metrics": {part: {"enabled": True, "labels": {"app.kubernetes.io/part-of": "x"}}}},
+                f"metrics.{part}.labels: the chart sets the label app.kubernetes.io/part-of itself",
+            )
+            for part in ("serviceMonitor", "podMonitor", "prometheusRule", "dashboard")
+        ),
+        (
+            {"commonLabels": {"team": "logs"}, "podLabels": {"team": "x"}},
+            "podLabels: the chart sets the label team itself",
+        ),
         (
             {"extraEnv": [{"name": "LOGHUB_LOG_LEVEL", "value": "x"}]},
             "LOGHUB_LOG_LEVEL is there twice: the chart sets",

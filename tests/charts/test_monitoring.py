@@ -65,6 +65,7 @@ def operator_text() -> str:
     operator_metrics.count_kubernetes_request("GET", 200)
     operator_metrics.count_log_service_request("list_groups", "OK")
     on.update(readings(), tuple(condition(str(kind), "True") for kind in ConditionType))
+    on.update_elsewhere("shop", "other", "team-a/loghub-operator")
     return OperatorExposition(operator_metrics, on, max_shard_series=10).text().decode()
 
 

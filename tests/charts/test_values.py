@@ -23,6 +23,10 @@ WRONG: dict[str, tuple[Values, str]] = {
     "no digest": ({"image": {"digest": "sha256:abc"}}, "image/digest"),
     "no pull policy": ({"image": {"pullPolicy": "Sometimes"}}, "image/pullPolicy"),
     "resync of nothing": ({"resyncSeconds": 0}, "resyncSeconds"),
+    "numbers less often than a status is of use": (
+        {"statusIntervalSeconds": 3601},
+        "statusIntervalSeconds",
+    ),
     "no Secret's name": ({"rbac": {"secretNames": ["*"]}}, "rbac/secretNames/0"),
     "no quantity": ({"resources": {"limits": {"memory": "much"}}}, "resources/limits/memory"),
     "no size": ({"embeddedService": {"storage": {"size": "big"}}}, "embeddedService/storage/size"),
@@ -104,6 +108,7 @@ def test_the_operator_parses_the_settings_of_the_chart(chart: Chart) -> None:
         "logServiceClient": "sdk",
         "allowedHttpHosts": ["logs.example.com", "*.example.org"],
         "resyncSeconds": 2.5,
+        "statusIntervalSeconds": 0,
         "maxProjectServices": 1_000_000,
         "metrics": {"maxShardSeries": 1_000_000},  # helm reads every number as a float
         "worker": {"image": {"tag": "t"}},
@@ -114,6 +119,7 @@ def test_the_operator_parses_the_settings_of_the_chart(chart: Chart) -> None:
     assert settings.client == "sdk"
     assert settings.allowed_http_hosts == ("logs.example.com", "*.example.org")
     assert settings.resync_s == 2.5
+    assert settings.status_interval_s == 0
     assert settings.max_shard_series == 1_000_000
     assert settings.max_project_services == 1_000_000
     assert settings.worker_image == "loghub-worker:t"
@@ -124,7 +130,12 @@ def test_the_operator_parses_the_settings_of_the_chart(chart: Chart) -> None:
 def test_unset_values_keep_the_operators_defaults(chart: Chart) -> None:
     variables = environment(only(chart.render(), "Deployment"))
     left = {
-        *("LOGHUB_RESYNC_SECONDS", "LOGHUB_MAX_SHARD_SERIES", "LOGHUB_WATCH_NAMESPACES"),
+        *(
+            "LOGHUB_RESYNC_SECONDS",
+            "LOGHUB_STATUS_INTERVAL_SECONDS",
+            "LOGHUB_MAX_SHARD_SERIES",
+            "LOGHUB_WATCH_NAMESPACES",
+        ),
         "LOGHUB_MAX_PROJECT_SERVICES",
     }
     assert not left & variables.keys()

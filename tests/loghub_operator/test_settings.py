@@ -18,6 +18,7 @@ def test_all_settings_are_read() -> None:
         "LOGHUB_WORKER_IMAGE": "w:1",
         "LOGHUB_HTTP_ADDRESS": ":8081",
         "LOGHUB_RESYNC_SECONDS": "2.5",
+        "LOGHUB_STATUS_INTERVAL_SECONDS": "7.5",
         "LOGHUB_WATCH_NAMESPACES": "a, b,",
         "LOGHUB_LEASE_NAMESPACE": "loghub-system",
         "LOGHUB_LEASE_NAME": "loghub-operator",
@@ -31,6 +32,7 @@ def test_all_settings_are_read() -> None:
         worker_image="w:1",
         http_address=":8081",
         resync_s=2.5,
+        status_interval_s=7.5,
         namespaces=("a", "b"),
         lease=LeaseRef(namespace="loghub-system", name="loghub-operator"),
         pod_name="loghub-operator-0",
@@ -53,6 +55,12 @@ def test_the_role_of_workers_that_make_pods_is_read() -> None:
 def test_an_invalid_resync_interval_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"RESYNC|could not convert"):
         Settings.from_environment({"LOGHUB_RESYNC_SECONDS": text})
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "3601", "inf", "nan"])
+def test_an_invalid_interval_of_the_status_is_rejected(text: str) -> None:
+    with pytest.raises(ValueError, match=r"must be from 0 to 3600|could not convert"):
+        Settings.from_environment({"LOGHUB_STATUS_INTERVAL_SECONDS": text})
 
 
 @pytest.mark.parametrize("name", ["LOGHUB_LEASE_NAMESPACE", "LOGHUB_LEASE_NAME"])

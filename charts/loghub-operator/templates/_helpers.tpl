@@ -44,6 +44,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ include "loghub.commonLabels" . }}
 {{- end -}}
 
+{{- /* The chart's labels with the user's. Takes {extra: dict, value: its name, root: .}. */ -}}
+{{- define "loghub.labelsWith" -}}
+{{- $own := include "loghub.labels" .root -}}
+{{- include "loghub.rejectLabels" (dict "own" $own "extra" .extra "value" .value) -}}
+{{ $own }}
+{{- with .extra }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
 {{- define "loghub.embeddedServiceSelector" -}}
 app.kubernetes.io/name: loghub-service
 {{- end -}}

@@ -47,6 +47,15 @@ deploy/loghub-operator.yaml.
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [get, list, create, patch]
+# The Lease by which the operators of a cluster see which one manages the objects of a namespace. RBAC cannot
+# restrict `create` to a name.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [loghub-consumer-groups]
+  verbs: [get, patch]
 {{- end -}}
 
 {{- /* The projects' Services in the namespace of the embedded service. */ -}}

@@ -27,6 +27,9 @@
 {{- if not (kindIs "invalid" .Values.resyncSeconds) }}
 - {name: LOGHUB_RESYNC_SECONDS, value: {{ .Values.resyncSeconds | quote }}}
 {{- end }}
+{{- if not (kindIs "invalid" .Values.statusIntervalSeconds) }}
+- {name: LOGHUB_STATUS_INTERVAL_SECONDS, value: {{ .Values.statusIntervalSeconds | quote }}}
+{{- end }}
 {{- if not (kindIs "invalid" .Values.metrics.maxShardSeries) }}
 - {name: LOGHUB_MAX_SHARD_SERIES, value: {{ .Values.metrics.maxShardSeries | int64 | quote }}}
 {{- end }}

@@ -212,13 +212,16 @@ class LagReason(StrEnum):
     """AVAILABLE: the lag of every shard is known. NOT_REPORTED: the endpoint answers but does not report the
     lag of some shard. TIMED_OUT: the endpoint answers too slowly, or there are too many shards, to read all
     of them; the last values are shown. POSITION_BEYOND_END: a shard ends before the position of the group, so
-    what is left to read is not known, see Degraded. LOG_SERVICE_UNAVAILABLE: the log service cannot be used,
-    see GroupSynced."""
+    what is left to read is not known, see Degraded. OTHER_LOGSTORE_UNKNOWN: what waits in the retry logstore,
+    or lies in that of the dead letter, cannot be read: the logstore does not exist, or the access key has no
+    rights there. While the retry logstore cannot be read, the group is not scaled to zero.
+    LOG_SERVICE_UNAVAILABLE: the log service cannot be used, see GroupSynced."""
 
     AVAILABLE = "Available"
     NOT_REPORTED = "NotReported"
     TIMED_OUT = "TimedOut"
     POSITION_BEYOND_END = "PositionBeyondEnd"
+    OTHER_LOGSTORE_UNKNOWN = "OtherLogstoreUnknown"
     LOG_SERVICE_UNAVAILABLE = "LogServiceUnavailable"
 
 

@@ -20,20 +20,4 @@ LOAD_RULES = (
             or not self.scaling.moves_shards
         ),
     ),
-    Rule(
-        field="scaling.scaleToZero",
-        cel=(
-            "!has(self.scaling.scaleToZero) || !has(self.pipeline.processor) || "
-            "!has(self.pipeline.processor.retryLogstore)"
-        ),
-        message=(
-            "with retryLogstore, what waits there needs a worker: leave out scaleToZero, which looks at "
-            "the logs of spec.logstore only"
-        ),
-        holds=lambda self: (
-            self.scaling.scale_to_zero is None
-            or self.pipeline.processor is None
-            or self.pipeline.processor.retry_logstore is None
-        ),
-    ),
 )

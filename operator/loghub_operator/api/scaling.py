@@ -65,7 +65,10 @@ class ScaleToZero(ApiModel):
 
     idle_seconds: Annotated[int, Field(ge=10, le=86_400)] = Field(
         default=300,
-        description="How long nothing must have arrived and no lag remained before the last worker stops.",
+        description=(
+            "How long nothing must have arrived, and neither lag nor logs that wait to be retried remained, "
+            "before the last worker stops."
+        ),
     )
 
 

@@ -16,6 +16,9 @@ from loghub_operator.api.validation import ApiModel
 
 # Large lists do not belong in a status; /metrics has every shard.
 MAX_SHARDS = 256
+# Numbers alone say nothing that people act on, and /metrics has them; with 500 groups whose logs flow, each
+# write counts. Conditions, consumers and numbers of workers are written at once.
+NUMBERS_EVERY_S = 60.0  # unless the administrator chooses another interval
 MAX_PARENTS = 2
 NOT_OBSERVED = -1  # `observedGeneration` of an object that no operator has reported on
 ShardStateText = Literal["not_alloc", "already_alloc", "wait", "transfer", "over", "unknown"]
@@ -330,6 +333,20 @@ class Status(ApiModel):
     lag: Lag | None = Field(
         default=None,
         description="Lag over all shards. A number is absent while it is unknown for one of them.",
+    )
+    retry_log_groups: Count | None = Field(
+        default=None,
+        description=(
+            "Log groups that wait in the retry logstore, those of other groups that use it included. Absent "
+            "without one, and while unknown."
+        ),
+    )
+    dead_letter_log_groups: Count | None = Field(
+        default=None,
+        description=(
+            "Log groups that the logstore of the dead letter holds, whoever wrote them. Absent without one, "
+            "and while unknown."
+        ),
     )
     shards: Annotated[
         tuple[ShardStatus, ...],

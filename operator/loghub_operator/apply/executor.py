@@ -308,10 +308,11 @@ class Executor:
     async def _restart(self, resource: LogHubConsumerGroup, consumer: str) -> None:
         """Deletes the pod that was asked to drain, and not one that has replaced it since."""
         namespace = resource.metadata.namespace
-        existing = await self._kube.get(POD, namespace, consumer)
-        annotations = {} if existing is None else existing["metadata"].get("annotations") or {}
-        if existing is not None and annotations.get(DRAIN_ANNOTATION) == DRAIN_REQUESTED:
-            await self._kube.delete(POD, namespace, consumer, uid=existing["metadata"]["uid"])
+        for pod in await self._kube.list(POD, namespace, worker_selector(resource.metadata.name)):
+            metadata = pod["metadata"]
+            asked = (metadata.get("annotations") or {}).get(DRAIN_ANNOTATION) == DRAIN_REQUESTED
+            if metadata["name"] == consumer and asked:
+                await self._kube.delete(POD, namespace, consumer, uid=metadata["uid"])
 
     async def _remove_workers(self, resource: LogHubConsumerGroup) -> None:
         namespace, name = resource.metadata.namespace, resource.metadata.name

@@ -30,11 +30,15 @@ METRICS = (
     AutoscalingMetric(
         keda_name="desiredWorkers",
         metric="loghub_desired_workers",
-        value=lambda of: None if of.wanted is None else of.recommended,
+        value=lambda of: None if of.wanted is None or of.retry_groups is None else of.recommended,
         target=1.0,
     ),
     AutoscalingMetric(
         keda_name="lagLogGroups", metric="loghub_lag_log_groups", value=lambda of: of.lag_groups
+    ),
+    # Not part of the lag: more workers do not bring their time any sooner. One is needed when it comes.
+    AutoscalingMetric(
+        keda_name="retryLogGroups", metric="loghub_retry_log_groups", value=lambda of: of.retry_groups
     ),
     AutoscalingMetric(keda_name="lagSeconds", metric="loghub_lag_seconds", value=lambda of: of.lag_seconds),
     AutoscalingMetric(
@@ -57,7 +61,7 @@ def current_value(definition: AutoscalingMetric, readings: GroupMetrics) -> floa
 
 
 def is_active(readings: GroupMetrics, *, above: float = 0.0) -> bool:
-    """Whether more than ``above`` log groups wait to be consumed. Raises `UnknownValueError`.
+    """Whether more than ``above`` log groups wait to be consumed or retried. Raises `UnknownValueError`.
 
     If the log service responded and a shard's lag is nevertheless unknown, the shard has logs but no
     checkpoint yet. Its lag becomes known only once a worker consumes it, so the group counts as active.
@@ -65,4 +69,5 @@ def is_active(readings: GroupMetrics, *, above: float = 0.0) -> bool:
     begun = readings.lag_groups is not None
     if not begun and readings.assignable:
         return True
-    return current_value(BY_KEDA_NAME["lagLogGroups"], readings) > above
+    lag = current_value(BY_KEDA_NAME["lagLogGroups"], readings)
+    return lag > above or lag + current_value(BY_KEDA_NAME["retryLogGroups"], readings) > above

@@ -21,10 +21,11 @@ from loghub_operator.clients.connector import connector
 from loghub_operator.clients.kube import AioKube, Kube, KubeError, configured, connection
 from loghub_operator.clients.log_service_pool import Connect, LogServicePool
 from loghub_operator.controller import handlers, liveness
+from loghub_operator.controller.claimed_objects import ClaimedObjects
 from loghub_operator.controller.exporters import Exporters
 from loghub_operator.controller.login import Login
 from loghub_operator.controller.project_services import ProjectServices
-from loghub_operator.controller.reconciler import Reconciler
+from loghub_operator.controller.reconciler import Intervals, Reconciler
 from loghub_operator.controller.watch_check import WatchCheck
 from loghub_operator.controller.workqueue import Key
 from loghub_operator.http_server import Response, Route, serving, text
@@ -32,6 +33,7 @@ from loghub_operator.leader.elector import LeaderElector
 from loghub_operator.leader.fencing import FencedKube, WriteFence, fenced_connect, unfenced
 from loghub_operator.leader.leader_label import LeaderLabel
 from loghub_operator.leader.lease import LeaseTimings
+from loghub_operator.leader.namespace_claims import NamespaceClaims, claim_duration_s
 from loghub_operator.logservice.access import LogServiceAccess, LogServiceUnavailable
 from loghub_operator.logservice.insecure_endpoint import insecure_endpoint
 from loghub_operator.logservice.secret_credentials import SecretCredentials
@@ -94,6 +96,7 @@ class Operator:
             fenced_connect(metered_connect(connect, exporters.operator_metrics), fence)
         )
         self._group_index = GroupIndex(settings)
+        exporters.store.follow(self._existing_groups)
         drift = DriftDetector(kube=writer, clock=clock, every_s=DEPENDENCIES_EVERY * settings.resync_s)
         log_service = LogServiceAccess(
             pool=self._log_services,
@@ -114,12 +117,18 @@ class Operator:
         executor = Executor(
             kube=writer, log_service=log_service, wrote=wrote, events=events, settings=settings, clock=clock
         )
+        claims = NamespaceClaims(
+            writer,
+            clock,
+            identity=self._identity,
+            duration_s=claim_duration_s(liveness.bound_s(settings.resync_s)),
+        )
         self._reconciler = Reconciler(
-            kube=writer,
+            kube=ClaimedObjects(writer, claims),
             observer=observer,
             executor=executor,
             clock=clock,
-            resync_s=settings.resync_s,
+            intervals=Intervals(resync_s=settings.resync_s, numbers_every_s=settings.status_interval_s),
             listener=exporters,
         )
         self._project_services = self._services_of_projects(log_service)
@@ -141,6 +150,12 @@ class Operator:
             namespace=namespace,
             endpoint=self._settings.embedded_endpoint,
         )
+
+    @property
+    def _identity(self) -> str:
+        """The name of this operator for others; the same for all processes of a release."""
+        lease = self._settings.lease
+        return self._instance if lease is None else f"{lease.namespace}/{lease.name}"
 
     def _candidate(self, kube: Kube, fence: WriteFence, timings: LeaseTimings) -> LeaderElector | None:
         if self._settings.lease is None:
@@ -164,6 +179,9 @@ class Operator:
         ):
             raise LogServiceUnavailable(why)
         return settings.endpoint(given)
+
+    def _existing_groups(self, namespace: str) -> frozenset[str] | None:
+        return self._group_index.names(namespace) if self._listed else None
 
     def routes(self) -> dict[str, Route]:
         """The HTTP routes. A follower that waits for the Lease is ready, because it can take over."""

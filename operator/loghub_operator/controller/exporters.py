@@ -52,6 +52,10 @@ class Exporters(MetricsReporter):
         """Removes the group's metrics."""
         self.store.remove(namespace, name)
 
+    def managed_elsewhere(self, namespace: str, name: str, operator: str) -> None:
+        """Replaces the group's metrics by who has them."""
+        self.store.update_elsewhere(namespace, name, operator)
+
     def group_left_behind(self) -> None:
         """Counts it."""
         self.operator_metrics.count_group_left_behind()

@@ -7,6 +7,7 @@ effect. While a group is idle, a watch event or the resync starts one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import structlog
 
@@ -16,9 +17,10 @@ from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, parse
 from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.api.conditions import UnseenReason
 from loghub_operator.api.parse import parse_for_deletion
-from loghub_operator.api.status import Status
+from loghub_operator.api.status import NUMBERS_EVERY_S, Status
 from loghub_operator.apply.executor import Executor
-from loghub_operator.clients.kube import CONSUMER_GROUP, FORBIDDEN, Document, Kube, KubeError
+from loghub_operator.clients.kube import CONSUMER_GROUP, FORBIDDEN, Document, Kind, KubeError
+from loghub_operator.controller.claimed_objects import ManagedElsewhere
 from loghub_operator.controller.liveness import TaskHealth
 from loghub_operator.controller.requeue import SOON_S, jitter, requeue_after_s
 from loghub_operator.controller.workqueue import Key, Requeue, WorkQueue
@@ -29,6 +31,7 @@ from loghub_operator.model.observed import ObservedState, Peer, ServiceErrorReas
 from loghub_operator.model.plan import Plan
 from loghub_operator.observe.observer import Observer
 from loghub_operator.plan.deletion import DELETE_BOUND_S, bound_s, remembered, waited_s
+from loghub_operator.plan.events import kept_off
 from loghub_operator.plan.invalid_resource import given_up, plan_failed, plan_unread, without_spec
 from loghub_operator.plan.round import finish, plan_round
 from loghub_operator.plan.status.builder import unseen_status
@@ -52,7 +55,22 @@ class _GroupState:
     unchanged: int = 0  # reconciles in a row without an action or a new status
     answered: bool | None = None  # by the log service; None: not asked in this reconcile
     owner: Peer | None = None  # another object that owns the group
+    elsewhere: str = ""  # another operator that manages it
     deletion_bound_s: float = DELETE_BOUND_S  # of the spec as it was when it could be read last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """The longest time between two reconciles, and the least between two statuses that differ in numbers."""
+
+    resync_s: float
+    numbers_every_s: float = NUMBERS_EVERY_S
+
+
+class Objects(Protocol):
+    """Where the objects are read, such as `loghub_operator.controller.claimed_objects.ClaimedObjects`."""
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Document | None: ...
 
 
 class Reconciler:
@@ -61,18 +79,18 @@ class Reconciler:
     def __init__(
         self,
         *,
-        kube: Kube,
+        kube: Objects,
         observer: Observer,
         executor: Executor,
         clock: Clock,
-        resync_s: float,
+        intervals: Intervals,
         listener: MetricsReporter | None = None,
     ) -> None:
         self._kube = kube
         self._observer = observer
         self._executor = executor
         self._clock = clock
-        self._resync_s = resync_s
+        self._intervals = intervals
         self._listener = listener or MetricsReporter()
         self._groups: dict[Key, _GroupState] = {}
         self._queue = WorkQueue(self._guarded_reconcile, clock)
@@ -111,10 +129,15 @@ class Reconciler:
         """How it went, and seconds until the next reconcile; None: the object no longer exists."""
         document: Document | None = None
         try:
-            document = await self._kube.get(CONSUMER_GROUP, key.namespace, key.name)
+            try:
+                document = await self._kube.get(CONSUMER_GROUP, key.namespace, key.name)
+            except ManagedElsewhere as other:
+                await self._keep_off(other, key, group)
+                return "success", LONGEST_BACKOFF_S
             if document is None:
                 self._listener.deleted(key.namespace, key.name)
                 return "success", None
+            group.elsewhere = ""
             after_s = await self._reconcile(key, document, group)
         except (KubeError, LogHubException, ActionRefused) as error:
             group.failures += 1
@@ -130,6 +153,15 @@ class Reconciler:
             return "panic", LONGEST_BACKOFF_S
         group.failures = 0
         return "success", after_s
+
+    async def _keep_off(self, other: ManagedElsewhere, key: Key, group: _GroupState) -> None:
+        """Writes an event and nothing else. What is remembered will be out of date if this one takes over."""
+        self._listener.managed_elsewhere(key.namespace, key.name, other.operator)
+        is_new = group.elsewhere != other.operator
+        group.elsewhere, group.memory, group.failures = other.operator, None, 0
+        if is_new:
+            log.warning("kept off", namespace=key.namespace, name=key.name, operator=other.operator)
+            await self._carry_out(without_spec(other.document), (kept_off(other.operator),), None)
 
     async def _after_failure(
         self, document: Document | None, error: Exception, group: _GroupState, *, fault: bool = False
@@ -178,7 +210,9 @@ class Reconciler:
         if outcome.error is not None:
             raise outcome.error
         group.unchanged = 0 if planned.actions or reported else group.unchanged + 1
-        pause = requeue_after_s(planned.actions, status, unchanged=group.unchanged, resync_s=self._resync_s)
+        pause = requeue_after_s(
+            planned.actions, status, unchanged=group.unchanged, resync_s=self._intervals.resync_s
+        )
         return jitter(pause, f"{key.namespace}/{key.name}")
 
     async def _observe(self, resource: LogHubConsumerGroup, group: _GroupState) -> ObservedState:
@@ -247,7 +281,8 @@ class Reconciler:
     async def _report(self, resource: LogHubConsumerGroup, status: Status, group: _GroupState) -> bool:
         """Write the status if it says something new; whether it did."""
         since_s = self._clock.monotonic_s() - group.written_monotonic_s
-        if not worth_writing(resource.status, status, since_last_s=since_s):
+        every_s = self._intervals.numbers_every_s
+        if not worth_writing(resource.status, status, since_last_s=since_s, numbers_every_s=every_s):
             return False
         try:
             version = await self._executor.write_status(resource, status)

@@ -6,16 +6,14 @@ before it reconciles, and ends the process when the Lease is lost.
 """
 
 import asyncio
-from datetime import UTC, datetime
 
 import structlog
 
 from loghub.clock import Clock
-from loghub_operator.clients.kube import LEASE, Document, Kube, KubeError
+from loghub_operator.clients.kube import Kube, KubeError
 from loghub_operator.leader.fencing import WriteFence
 from loghub_operator.leader.lease import (
     Acquire,
-    LeaseRecord,
     LeaseTimings,
     Lost,
     ObservedLease,
@@ -24,6 +22,7 @@ from loghub_operator.leader.lease import (
     decide,
     observe,
 )
+from loghub_operator.leader.stored_lease import StoredLease
 from loghub_operator.settings import LeaseRef
 
 log = structlog.get_logger()
@@ -47,12 +46,12 @@ class LeaderElector:
         identity: str,
         timings: LeaseTimings | None = None,
     ) -> None:
-        self._kube = kube
         self._fence = fence
         self._clock = clock
         self._lease = lease
         self._identity = identity
         self._timings = timings or LeaseTimings()
+        self._stored = StoredLease(kube, clock, lease, duration_s=self._timings.lease_duration_s)
         self._observed: ObservedLease | None = None
         self._stale = True  # the observed record may be out of date
         self._deadline_s: float | None = None
@@ -102,11 +101,10 @@ class LeaderElector:
     async def _clear_holder(self) -> None:
         """Retries, because a renewal that timed out may have changed the version, or may still do so."""
         for _ in range(RELEASE_TRIES):
-            found = await self._kube.get(LEASE, self._lease.namespace, self._lease.name)
-            record = None if found is None else self._record_of(found)
+            record = await self._stored.read()
             if record is None or record.holder != self._identity:
                 return
-            if await self._write(record, holder="", transitions=record.transitions) is not None:
+            if await self._stored.write(record, holder="", transitions=record.transitions) is not None:
                 log.info("lease given back")
                 return
 
@@ -131,8 +129,7 @@ class LeaderElector:
 
     async def _attempt(self) -> float | Lost:
         if self._stale or self._deadline_s is None:
-            found = await self._kube.get(LEASE, self._lease.namespace, self._lease.name)
-            record = None if found is None else self._record_of(found)
+            record = await self._stored.read()
             self._observed = observe(self._observed, record, now=self._clock.monotonic_s())
             self._stale = False
         now = self._clock.monotonic_s()
@@ -155,54 +152,10 @@ class LeaderElector:
         """Counts the deadline from before the write is sent, because a follower's wait begins after it."""
         observed = self._observed
         record = None if observed is None or observed.deleted else observed.record
-        written = await self._write(record, holder=self._identity, transitions=transitions)
+        written = await self._stored.write(record, holder=self._identity, transitions=transitions)
         if written is None:
             self._stale = True
             return
         self._observed = ObservedLease(written, self._clock.monotonic_s())
         self._deadline_s = sent_s + self._timings.renew_deadline_s
         self._fence.extend(deadline_s=self._deadline_s, end_s=sent_s + self._timings.lease_duration_s)
-
-    async def _write(
-        self, record: LeaseRecord | None, *, holder: str, transitions: int
-    ) -> LeaseRecord | None:
-        """None if the Lease has changed since it was observed, so that nothing was written."""
-        now = datetime.fromtimestamp(self._clock.unix_s(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        spec: Document = {
-            "holderIdentity": holder,
-            "leaseDurationSeconds": round(self._timings.lease_duration_s),
-            "renewTime": now,
-            "leaseTransitions": transitions,
-        }
-        if record is None or record.holder != holder:
-            spec["acquireTime"] = now
-        try:
-            stored = await self._send(record, spec)
-        except KubeError as error:
-            if error.status != 409:
-                raise
-            return None
-        return None if stored is None else self._record_of(stored)
-
-    async def _send(self, record: LeaseRecord | None, spec: Document) -> Document | None:
-        metadata: Document = {"name": self._lease.name, "namespace": self._lease.namespace}
-        if record is None:
-            document = {
-                "apiVersion": LEASE.api_version,
-                "kind": LEASE.kind,
-                "metadata": metadata,
-                "spec": spec,
-            }
-            return await self._kube.create(document)
-        patch = {"metadata": {"resourceVersion": record.version}, "spec": spec}
-        return await self._kube.patch(LEASE, self._lease.namespace, self._lease.name, patch)
-
-    def _record_of(self, document: Document) -> LeaseRecord:
-        spec = document.get("spec") or {}
-        return LeaseRecord(
-            holder=spec.get("holderIdentity") or "",
-            duration_s=float(spec.get("leaseDurationSeconds") or self._timings.lease_duration_s),
-            renewed=spec.get("renewTime") or "",
-            transitions=int(spec.get("leaseTransitions") or 0),
-            version=document["metadata"]["resourceVersion"],
-        )

@@ -5,7 +5,11 @@ A `LogServiceAccess` opens the client of a group's project and makes the calls o
 caller.
 """
 
+import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TypedDict
 
 from loghub.client.port import Credentials, LogHub
 from loghub.client.target import BadEndpoint
@@ -19,11 +23,34 @@ from loghub_operator.logservice.checkpoints import commit_checkpoints, resolve_t
 from loghub_operator.logservice.group_changes import change_group, change_shards
 from loghub_operator.logservice.group_key import GroupKey
 from loghub_operator.logservice.group_state import Unresolved, observe_service
-from loghub_operator.logservice.shard_cursors import CursorCache
+from loghub_operator.logservice.other_logstores import (
+    dead_letter_place,
+    read_dead_letter,
+    read_retries,
+    retry_place,
+)
+from loghub_operator.logservice.shard_cursors import CursorCache, Name, RunAll
 from loghub_operator.model.actions import ActionRefused, CommitCheckpoints, GroupChange, ShardChange
 from loghub_operator.model.checkpoint_reset import ResetObserved, StoredCheckpoints, needs_observation
-from loghub_operator.model.observed import Available, LogServiceObserved, ServiceErrorReason, Unavailable
+from loghub_operator.model.observed import (
+    Available,
+    LogServiceObserved,
+    OtherLogstore,
+    ServiceErrorReason,
+    Unavailable,
+)
 
+
+class _Reading(TypedDict):
+    """How cursors are read."""
+
+    cache: CursorCache
+    run_all: RunAll
+    clock: Clock
+
+
+DEAD_LETTER_EVERY_S = 60.0  # nothing is decided with it, and it is a few requests for each group
+MOST_DEAD_LETTERS = 4096
 MOST_KEYS = 10  # to ask for one project with
 
 
@@ -56,6 +83,9 @@ class LogServiceAccess:
         self._clock = clock
         self._cursors = CursorCache(clock)
         self._accepted = AcceptedCredentials()
+        # By object, since another one's key may have no rights there; in the order of use.
+        self._dead_letters: OrderedDict[tuple[str, Name], tuple[OtherLogstore, float]] = OrderedDict()
+        self._reading: _Reading = {"cache": self._cursors, "run_all": pool.run_all, "clock": clock}
 
     async def client(self, resource: LogHubConsumerGroup) -> LogHub:
         """Returns the client of the group's project; the same one as long as the access key is the same."""
@@ -117,13 +147,38 @@ class LogServiceAccess:
             observe_service,
             client,
             resource,
-            cache=self._cursors,
-            run_all=self._pool.run_all,
-            clock=self._clock,
+            **self._reading,
         )
-        if not isinstance(observed, Unavailable):
-            self._accepted.accepted(resource.metadata.uid)
-        return observed.resolved(await reports(observed)) if isinstance(observed, Unresolved) else observed
+        if isinstance(observed, Unavailable):
+            return observed
+        self._accepted.accepted(resource.metadata.uid)
+        retries, dead_letter = await asyncio.gather(
+            self._retries(resource, client), self._dead_letter(resource)
+        )
+        known = observed.resolved(await reports(observed)) if isinstance(observed, Unresolved) else observed
+        return replace(known, retries=retries, dead_letter=dead_letter)
+
+    async def _retries(self, resource: LogHubConsumerGroup, client: LogHub) -> OtherLogstore | None:
+        place = retry_place(resource)
+        if place is None or resource.metadata.deletion_timestamp is not None:
+            return None
+        return await self._pool.call(read_retries, client, resource, place, **self._reading)
+
+    async def _dead_letter(self, resource: LogHubConsumerGroup) -> OtherLogstore | None:
+        """It may be in another project, which the group's own key reaches."""
+        place, key = dead_letter_place(resource), self._accepted.last(resource.metadata.uid)
+        if place is None or key is None or resource.metadata.deletion_timestamp is not None:
+            return None
+        now, mine = self._clock.monotonic_s(), (resource.metadata.uid, place)
+        known, until_s = self._dead_letters.pop(mine, (None, now))
+        if known is None or now >= until_s:
+            client = self._pool.client(self._endpoint(resource), place[1], key)
+            known = await self._pool.call(read_dead_letter, client, place, **self._reading)
+            until_s = now + DEAD_LETTER_EVERY_S
+        self._dead_letters[mine] = known, until_s
+        while len(self._dead_letters) > MOST_DEAD_LETTERS:
+            self._dead_letters.popitem(last=False)
+        return known
 
     async def project_error(
         self, resource: LogHubConsumerGroup, project: str, credentials: Credentials | Unavailable

@@ -88,16 +88,23 @@ def one_by_one(task: Callable[[], None], _: int) -> None:
 
 
 class CursorQuery:
-    """The requests of one observation of one logstore."""
+    """The requests of one observation of one logstore, none of which begins after ``bound_s``."""
 
     def __init__(
-        self, client: LogHub, logstore: Name, *, clock: Clock, cache: CursorCache, run_all: RunAll
+        self,
+        client: LogHub,
+        logstore: Name,
+        *,
+        clock: Clock,
+        cache: CursorCache,
+        run_all: RunAll,
+        bound_s: float = QUERY_BOUND_S,
     ) -> None:
         self._client = client
         self._logstore = logstore
         self._cache = cache
         self._run_all = run_all
-        self._deadline = Deadline(clock, QUERY_BOUND_S)
+        self._deadline = Deadline(clock, bound_s)
 
     def cursors(
         self, shards: Iterable[ShardInfo], saved: Mapping[int, int | None]

@@ -37,6 +37,16 @@ _GROUP_FAMILIES: tuple[tuple[str, str, Value], ...] = (
         lambda of: of.lag_logs,
     ),
     (
+        "retry_log_groups",
+        "Number of log groups that wait in the retry logstore; 0 without one.",
+        lambda of: of.retry_groups,
+    ),
+    (
+        "dead_letter_log_groups",
+        "Number of log groups in the logstore of the dead letter, whoever wrote them.",
+        lambda of: of.dead_letter_groups,
+    ),
+    (
         "arrival_log_groups_per_second",
         "Rate at which log groups are written to the logstore.",
         lambda of: of.arrival_per_s,
@@ -86,6 +96,7 @@ class GroupCollector(Collector):
             "loghub_operator_groups", "Number of consumer groups that the operator manages.", len(snapshot)
         )
         yield _observed(snapshot)
+        yield _elsewhere(self._store.elsewhere().values())
         fresh = [entry for entry in snapshot if entry.fresh]
         readings = [entry.readings for entry in fresh if entry.readings is not None]
         yield from (_family(*row, readings) for row in _GROUP_FAMILIES)
@@ -101,6 +112,16 @@ def _observed(snapshot: Iterable[StoredMetrics]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(f"{_GROUP}observed_timestamp_seconds", documentation, labels=_LABELS)
     for entry in snapshot:
         family.add_metric(list(entry.name), entry.observed_at_unix_s)
+    return family
+
+
+def _elsewhere(operators: Iterable[str]) -> GaugeMetricFamily:
+    documentation = (
+        "Number of consumer groups that this operator watches and another one manages, by operator."
+    )
+    family = GaugeMetricFamily("loghub_operator_groups_elsewhere", documentation, labels=["operator"])
+    for operator, groups in sorted(Counter(operators).items()):
+        family.add_metric([operator], groups)
     return family
 
 

@@ -20,6 +20,9 @@ class MetricsReporter:
     def deleted(self, namespace: str, name: str) -> None:
         """The group is deleted or being deleted."""
 
+    def managed_elsewhere(self, namespace: str, name: str, operator: str) -> None:
+        """Another operator manages the group."""
+
     def group_left_behind(self) -> None:
         """A consumer group was left at its log service although it should be deleted, or its object moved to
         another endpoint.

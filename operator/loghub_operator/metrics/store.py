@@ -1,12 +1,14 @@
 """The latest metrics of each group, for as long as they are fresh.
 
 Reconciles update them; Prometheus, KEDA and the external metrics API read them. Each existing group has
-one entry, removed with the group. An entry older than `fresh_s` counts as unknown: nothing must scale on
-an outdated value. All methods are called in the event loop, except `snapshot`, which is thread-safe.
+one entry, removed with the group. A group that exists and was not reconciled yet, as after a change of the
+leader, is unknown too: the sum of those that were would be too small. An entry older than `fresh_s` counts as
+unknown: nothing must scale on an outdated value. All methods are called in the event loop, except
+`snapshot`, which is thread-safe.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -17,10 +19,12 @@ from loghub_operator.model.group_metrics import GroupMetrics
 MIN_FRESH_S = 60.0
 RESYNCS = 3
 NamespacedName = tuple[str, str]  # namespace, name
+# The names of the groups of a namespace; None: they have not been listed yet.
+Existing = Callable[[str], frozenset[str] | None]
 
 
 class UnknownGroupError(LookupError):
-    """The group does not exist or has not been reconciled yet."""
+    """The group does not exist."""
 
 
 class UnknownValueError(LookupError):
@@ -60,12 +64,19 @@ class MetricsStore:
     def __init__(self, clock: Clock, *, fresh_s: float) -> None:
         self._clock = clock
         self._fresh_s = fresh_s
+        self._existing: Existing = lambda _: frozenset()
         self._entries: dict[NamespacedName, _Entry] = {}
+        self._elsewhere: dict[NamespacedName, str] = {}
         self._listeners: dict[NamespacedName, set[asyncio.Event]] = {}
+
+    def follow(self, existing: Existing) -> None:
+        """From now on the groups that exist are known from there."""
+        self._existing = existing
 
     def update(self, readings: GroupMetrics, conditions: tuple[Condition, ...]) -> None:
         """Replace a group's metrics and conditions with those of the latest reconcile."""
         name = (readings.namespace, readings.name)
+        self._elsewhere.pop(name, None)
         self._entries[name] = _Entry(readings, conditions, readings.at_unix_s, self._clock.monotonic_s())
         self._notify(name)
 
@@ -74,6 +85,7 @@ class MetricsStore:
         for a request that failed, what was observed before stays and becomes outdated.
         """
         known = self._entries.get((namespace, name))
+        self._elsewhere.pop((namespace, name), None)
         if known is not None and not conditions:
             return
         observed_at = self._clock.unix_s() if known is None else known.observed_at_unix_s
@@ -81,17 +93,34 @@ class MetricsStore:
         self._entries[namespace, name] = entry
         self._notify((namespace, name))
 
+    def update_elsewhere(self, namespace: str, name: str, operator: str) -> None:
+        """Record that another operator manages a group, which therefore has no metrics here."""
+        self.remove(namespace, name)
+        self._elsewhere[namespace, name] = operator
+
+    def elsewhere(self) -> dict[NamespacedName, str]:
+        """The groups that other operators manage, and which ones."""
+        return self._elsewhere.copy()
+
     def remove(self, namespace: str, name: str) -> None:
         """Remove a group that no longer exists."""
         self._entries.pop((namespace, name), None)
+        self._elsewhere.pop((namespace, name), None)
         self._notify((namespace, name))
 
     def read(self, namespace: str, name: str) -> GroupMetrics:
         """A group's metrics, if they are fresh. Raises `UnknownGroupError`, `UnknownValueError`."""
         entry = self._entries.get((namespace, name))
         if entry is None:
-            reason = f"no LogHubConsumerGroup {name} in namespace {namespace}"
-            raise UnknownGroupError(f"{reason}, or it has not been reconciled yet")
+            if operator := self._elsewhere.get((namespace, name)):
+                raise UnknownValueError(
+                    f"operator {operator} manages {namespace}/{name}, and has its metrics"
+                )
+            if name in self.names(namespace):
+                raise UnknownValueError(
+                    f"{namespace}/{name} has not been reconciled yet; the operator started"
+                )
+            raise UnknownGroupError(f"no LogHubConsumerGroup {name} in namespace {namespace}")
         if entry.readings is None:
             raise UnknownValueError(f"{namespace}/{name} could not be observed; see its conditions")
         if not self._fresh(entry):
@@ -99,8 +128,11 @@ class MetricsStore:
         return entry.readings
 
     def names(self, namespace: str) -> tuple[str, ...]:
-        """The groups of a namespace, sorted."""
-        return tuple(sorted(name for space, name in tuple(self._entries) if space == namespace))
+        """The groups of a namespace, sorted. Raises `UnknownValueError` if they have not been listed yet."""
+        existing = self._existing(namespace)
+        if existing is None:
+            raise UnknownValueError("the operator has just started and has not listed the groups yet")
+        return tuple(sorted(existing | {name for space, name in tuple(self._entries) if space == namespace}))
 
     def snapshot(self) -> tuple[StoredMetrics, ...]:
         """All entries, sorted by namespace and name."""

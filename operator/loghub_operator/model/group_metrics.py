@@ -29,10 +29,11 @@ class ShardMetrics:
 class GroupMetrics:
     """One consumer group. ``lag_seconds`` is the largest of the shards', the other lags and rates are sums.
 
-    ``worker_per_s``: log groups that one worker consumes per second, configured or measured. ``wanted``: by
-    the formula. ``recommended``: within the bounds and stabilized. ``applied``: requested from the executor.
-    ``ready``: workers that are ready. ``assignable``: shards that a worker can hold. ``paused``: no worker
-    should run, so nothing is consumed, on purpose.
+    ``retry_groups``: log groups that wait in the retry logstore, 0 without one. ``dead_letter_groups``: those
+    in the logstore of the dead letter, if it is one. ``worker_per_s``: log groups that one worker consumes
+    per second, configured or measured. ``wanted``: by the formula. ``recommended``: within the bounds and
+    stabilized. ``applied``: requested from the executor. ``ready``: workers that are ready. ``assignable``:
+    shards that a worker can hold. ``paused``: no worker should run, so nothing is consumed, on purpose.
     """
 
     namespace: str
@@ -41,6 +42,8 @@ class GroupMetrics:
     lag_groups: int | None = None
     lag_logs: int | None = None
     lag_seconds: float | None = None
+    retry_groups: int | None = 0
+    dead_letter_groups: int | None = None
     arrival_per_s: float | None = None
     consumed_per_s: float | None = None
     worker_per_s: float | None = None

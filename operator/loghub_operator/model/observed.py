@@ -27,7 +27,9 @@ class ServiceErrorReason(StrEnum):
 
     CREDENTIALS_MISSING: the Secret or a key in it does not exist, or the operator may not read it.
     INSECURE_ENDPOINT: the endpoint is `http` to a host outside the cluster and its private network, where
-    keys and logs could be read. No request is sent. Use `https`, or let the administrator allow the host.
+    keys and logs could be read, or its host is link-local or the metadata address of a cloud, where no log
+    service is. No request is sent. Use `https` and the host name of the log service, or let the administrator
+    allow the host.
     ENDPOINT_UNREACHABLE: the endpoint does not answer (DNS, connection, TLS or timeout).
     AUTHENTICATION_FAILED: the access key is unknown, the signature is wrong, or the permission is not
     granted. THROTTLED: a quota of the project is exhausted, or the service is busy; what else uses the
@@ -123,13 +125,23 @@ class ShardObserved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtherLogstore:
+    """What a logstore has to which the workers write what fails: of the retry logstore what is left to retry,
+    of the dead letter everything. None: unknown, and ``error`` says why, as a message for users."""
+
+    log_groups: int | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Available:
     """The log service answered all questions of one observation.
 
     ``group`` None: the group does not exist. ``shards`` are those of the logstore; while the group does not
     exist they are ``not_alloc``. ``consumers`` are the live ones, None if the endpoint cannot report them.
     ``other_groups`` counts all others on the same logstore, if shards may be merged. ``lag_error`` says why
-    the lag of some shard is unknown, as a message for users.
+    the lag of some shard is unknown, as a message for users. ``retries`` and ``dead_letter`` are None if the
+    group has no such logstore.
     """
 
     group: GroupSettings | None = None
@@ -137,6 +149,13 @@ class Available:
     consumers: tuple[str, ...] | None = None
     other_groups: int = 0
     lag_error: str = ""
+    retries: OtherLogstore | None = None
+    dead_letter: OtherLogstore | None = None
+
+    @property
+    def retry_groups(self) -> int | None:
+        """The log groups that wait to be retried."""
+        return 0 if self.retries is None else self.retries.log_groups
 
     @property
     def beyond_end(self) -> tuple[ShardObserved, ...]:

@@ -106,6 +106,14 @@ class GroupIndex:
         """Every object that refers to a group."""
         return frozenset((*name, claim.uid) for name, claim in self._claims.items())
 
+    def names(self, namespace: str) -> frozenset[str]:
+        """The objects of a namespace that refer to a group and are not being deleted."""
+        return frozenset(
+            name
+            for (space, name), claim in self._claims.items()
+            if space == namespace and not claim.peer.leaving
+        )
+
     def projects(self) -> frozenset[str]:
         """Every project that an object names."""
         return frozenset(project for claim in self._claims.values() for project in claim.projects)

@@ -36,6 +36,17 @@ def events_of(decisions: Decisions, actions: tuple[Action, ...]) -> Iterator[Emi
         yield _event("DrainTimedOut", message, normal=False)
 
 
+def kept_off(operator: str) -> EmitEvent:
+    """Another operator manages the object; of this one only the event can say so, for the status is the
+    other's."""
+    message = (
+        f"operator {operator} manages the objects of this namespace, so this operator keeps off: two "
+        "operators watch it. Give each its own watchNamespaces. If the other one is gone, this one takes "
+        "over by itself"
+    )
+    return _event("ManagedByAnotherOperator", message, normal=False)
+
+
 def left_behind(resource: LogHubConsumerGroup) -> Iterator[EmitEvent]:
     """The group at the former endpoint, which this object no longer refers to; the status is about the new
     one after this reconcile.

@@ -200,22 +200,6 @@ PIPELINE_RULES: dict[str, tuple[Document, str, str]] = {
         "spec.pipeline.stateful",
         STATE_MOVES,
     ),
-    "no-worker-for-what-waits-to-be-retried": (
-        {
-            "pipeline": {
-                "sql": None,
-                "sink": None,
-                "processor": {"factory": "a:b", "retryLogstore": {"name": "again"}},
-                "onFailure": {"policy": "Skip"},
-            },
-            "scaling": {"mode": "Auto", "scaleToZero": {}},
-        },
-        "spec.scaling.scaleToZero",
-        (
-            "with retryLogstore, what waits there needs a worker: leave out scaleToZero, which looks at the"
-            " logs of spec.logstore only"
-        ),
-    ),
     "state-with-executors-elsewhere": (
         {"pipeline": {"stateful": True}, "spark": {"master": "spark://master:7077"}},
         "spec.spark.master",

@@ -29,6 +29,10 @@ def test_the_committed_crd_has_no_anchors() -> None:
     assert not [one for one in tokens if isinstance(one, yaml.AnchorToken | yaml.AliasToken)]
 
 
+def test_kubectl_delete_all_leaves_the_groups_alone() -> None:
+    assert "all" not in crd()["spec"]["names"]["categories"]
+
+
 def test_scale_and_status_are_subresources_with_a_selector() -> None:
     (version,) = crd()["spec"]["versions"]
     assert version["subresources"]["status"] == {}

@@ -11,7 +11,7 @@ from loghub_operator.api import parse_resource
 from loghub_operator.api.adoption import GroupRecord, read_record
 from loghub_operator.api.labels import FINALIZER
 from loghub_operator.clients.kube import CONSUMER_GROUP, KINDS, SECRET, STATEFUL_SET, Kind
-from loghub_operator.controller.reconciler import Reconciler
+from loghub_operator.controller.reconciler import Intervals, Reconciler
 from loghub_operator.controller.workqueue import Key
 from loghub_operator.logservice.shard_cursors import one_by_one
 from loghub_operator.settings import Settings
@@ -112,7 +112,9 @@ def begin() -> tuple[Turns, list[Document]]:
     settings, clock = Settings(embedded_endpoint="http://127.0.0.1:1"), SystemClock()
     api: Any = kube
     observer, executor = observer_and_executor(api, clients, settings=settings, clock=clock)
-    reconciler = Reconciler(kube=api, observer=observer, executor=executor, clock=clock, resync_s=3600.0)
+    reconciler = Reconciler(
+        kube=api, observer=observer, executor=executor, clock=clock, intervals=Intervals(resync_s=3600.0)
+    )
 
     async def run() -> None:
         reconciler.enqueue(KEY)

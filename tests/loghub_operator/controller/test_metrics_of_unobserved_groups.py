@@ -9,7 +9,7 @@ import pytest
 from loghub_operator.api import LogHubConsumerGroup, Status
 from loghub_operator.clients.kube import KubeError
 from loghub_operator.controller.exporters import Exporters
-from loghub_operator.controller.reconciler import FORBIDDEN_AFTER, Reconciler
+from loghub_operator.controller.reconciler import FORBIDDEN_AFTER, Intervals, Reconciler
 from loghub_operator.controller.workqueue import Key
 from loghub_operator.model.actions import Action
 from loghub_operator.model.observed import ObservedState
@@ -58,7 +58,12 @@ class Stage:
         """The series after so many reconciles."""
         parts: Any = self
         reconciler = Reconciler(
-            kube=parts, observer=parts, executor=parts, clock=parts, resync_s=0.01, listener=self.exporters
+            kube=parts,
+            observer=parts,
+            executor=parts,
+            clock=parts,
+            intervals=Intervals(resync_s=0.01),
+            listener=self.exporters,
         )
         reconciler.enqueue(KEY)
         async with asyncio.timeout(180):

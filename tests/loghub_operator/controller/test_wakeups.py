@@ -11,7 +11,7 @@ import pytest
 
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.apply.executor import Executor
-from loghub_operator.controller.reconciler import Reconciler
+from loghub_operator.controller.reconciler import Intervals, Reconciler
 from loghub_operator.controller.workqueue import (
     RESYNCS_AT_ONCE,
     UNANSWERED_AFTER,
@@ -47,7 +47,9 @@ class Echo:
         self.rounds = self.writes = 0
         me: Any = self
         executor = Executor(kube=me, log_service=me, wrote=me, events=me, settings=me, clock=me)
-        self.reconciler = Reconciler(kube=me, observer=me, executor=executor, clock=me, resync_s=RESYNC_S)
+        self.reconciler = Reconciler(
+            kube=me, observer=me, executor=executor, clock=me, intervals=Intervals(resync_s=RESYNC_S)
+        )
 
     def monotonic_s(self) -> float:
         return float(self.now)
@@ -165,7 +167,9 @@ class Neighbours:
         self.observations = dict.fromkeys(self.steps, 0)
         self.never = asyncio.Event()
         me: Any = self
-        self.reconciler = Reconciler(kube=me, observer=me, executor=me, clock=me, resync_s=0.01)
+        self.reconciler = Reconciler(
+            kube=me, observer=me, executor=me, clock=me, intervals=Intervals(resync_s=0.01)
+        )
 
     def monotonic_s(self) -> float:
         return 0.0

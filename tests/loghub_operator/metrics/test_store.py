@@ -37,6 +37,23 @@ def test_a_removed_group_is_unknown() -> None:
     assert on.names("shop") == ("b",)
 
 
+def test_a_group_that_exists_is_unknown_until_it_was_reconciled() -> None:
+    on, existing = store(readings()), None
+    on.follow(lambda namespace: existing if namespace == "shop" else frozenset())
+    with pytest.raises(UnknownValueError, match="not listed the groups yet"):
+        on.read("shop", "b")
+    with pytest.raises(UnknownValueError, match="not listed the groups yet"):
+        on.names("shop")
+    existing = frozenset({"access", "b"})
+    with pytest.raises(UnknownValueError, match="shop/b has not been reconciled yet"):
+        on.read("shop", "b")
+    assert on.names("shop") == ("access", "b")
+    on.update(readings("b"), ())
+    assert on.read("shop", "b").name == "b"
+    with pytest.raises(UnknownGroupError):
+        on.read("shop", "c")
+
+
 def test_groups_are_listed_in_order_with_their_conditions() -> None:
     on = store(readings("b"), readings("a", namespace="z"))
     on.update(readings("a"), (condition("Ready", "True"),))
@@ -120,6 +137,18 @@ def test_active_is_lag_above_the_threshold() -> None:
     assert is_active(readings(lag_groups=11), above=10)
 
 
+def test_what_waits_to_be_retried_is_active() -> None:
+    """Nobody would hand it over when its time comes."""
+    assert is_active(readings(lag_groups=0, retry_groups=1))
+    assert not is_active(readings(lag_groups=3, retry_groups=7), above=10)
+    assert is_active(readings(lag_groups=3, retry_groups=8), above=10)
+    assert is_active(readings(lag_groups=11, retry_groups=None), above=10)
+    with pytest.raises(UnknownValueError, match="loghub_retry_log_groups"):
+        is_active(readings(lag_groups=0, retry_groups=None))
+    with pytest.raises(UnknownValueError):
+        current_value(BY_KEDA_NAME["desiredWorkers"], readings(retry_groups=None))
+
+
 def test_logs_without_a_checkpoint_count_as_lag() -> None:
     """Without a checkpoint the lag is not known; without workers it would stay so forever."""
     assert is_active(readings(lag_groups=None, assignable=4), above=1000)
@@ -137,6 +166,7 @@ def test_the_offered_metrics_are_the_defined_ones() -> None:
     assert values == {
         "desiredWorkers": 2.0,
         "lagLogGroups": 1200.0,
+        "retryLogGroups": 0.0,
         "lagSeconds": 42.25,
         "arrivalLogGroupsPerSecond": 12.5,
     }

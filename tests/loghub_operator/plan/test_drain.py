@@ -22,10 +22,15 @@ def _step(story: str) -> Step:
     return next(step for step in result if any(one["action"] == "DrainWorker" for one in step.actions))
 
 
-def _planned(step: Step, phase: WorkerPhase, *, reports: bool, after_s: float = 10.0) -> Plan:
-    """So long after all workers were asked to drain; the highest is in this phase, the others left."""
+def _planned(
+    step: Step, phase: WorkerPhase, *, reports: bool, after_s: float = 10.0, by_hand: bool = False
+) -> Plan:
+    """So long after all workers were asked to drain; the highest is in this phase, the others left.
+    ``by_hand``: a person set its annotation, without the time."""
     draining = [_draining(one, step.now) for one in step.observed.workers]
     highest = replace(draining[-1], phase=phase, ready=phase is WorkerPhase.RUNNING)
+    if by_hand:
+        highest = replace(highest, drain_requested_at_unix_s=None)
     workers = (*(replace(one, phase=WorkerPhase.LEFT) for one in draining[:-1]), highest)
     service = step.observed.service
     if not reports:
@@ -83,3 +88,10 @@ def test_a_worker_is_asked_again_if_the_clock_was_ahead(story: str, after_s: flo
     """Otherwise the bound of the drain would begin only when that time is reached."""
     planned = _planned(_step(story), WorkerPhase.RUNNING, reports=False, after_s=after_s)
     assert any(isinstance(one, DrainWorker) for one in planned.actions) == again
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_a_worker_that_a_person_asked_is_asked_again(story: str) -> None:
+    """On a lost node it would be waited for without an end: nobody knows since when."""
+    planned = _planned(_step(story), WorkerPhase.RUNNING, reports=False, after_s=7 * 86_400.0, by_hand=True)
+    assert any(isinstance(one, DrainWorker) for one in planned.actions)

@@ -27,6 +27,7 @@ def readings(name: str = "access", *, namespace: str = "shop", **numbers: Any) -
         "lag_groups": 1200,
         "lag_logs": 60_000,
         "lag_seconds": 42.25,
+        "dead_letter_groups": 4,
         "arrival_per_s": 12.5,
         "consumed_per_s": 10.0,
         "worker_per_s": 5.0,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from loghub.retry_group import retry_group
 from loghub.wire.cursor import decode
 from loghub_worker.api import (
     Consumer,
@@ -27,7 +28,6 @@ from loghub_worker.api import (
 )
 from loghub_worker.consumer.processor import ProcessorFactory
 from loghub_worker.consumer.unacknowledged import ENTRY_BYTES
-from loghub_worker.failure.retry_logstore import retry_group
 from tests.loghub_worker.consumer.covering import Row
 from tests.loghub_worker.consumer.virtual import GROUP, PROJECT, AnyConsumer, Program, Save, World
 from tests.loghub_worker.consumer.virtual_worker import in_worker

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from loghub.retry_group import retry_group
 from loghub.wire import loggroup, names
 from loghub.wire.cursor import decode
 from loghub.wire.cursor import encode as encode_cursor
@@ -25,7 +26,7 @@ from loghub_worker.api import (
 from loghub_worker.consumer.batch import select_logs, without_tags
 from loghub_worker.failure.dead_letter import TAG_PREFIX
 from loghub_worker.failure.origin import Origin
-from loghub_worker.failure.retry_logstore import RetryMark, mark_of, retry_group
+from loghub_worker.failure.retry_logstore import RetryMark, mark_of
 from tests.loghub_worker.consumer.support import GROUP, PROJECT, Seen, Site, running, wait_for
 
 DELAYS_S = (0.4, 0.8)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from loghub.processor_settings import RetryLogstore
+from loghub.retry_group import retry_group
 from loghub.wire import loggroup
 from loghub.worker_contract import DeadLetterFolder, DeadLetterLogstore
 from loghub_worker.api import Consumer
 from loghub_worker.consumer.processes.child_process import ChildProcess
 from loghub_worker.consumer.processes.messages import Channel, Save, TrackerCall
-from loghub_worker.failure.retry_logstore import retry_group
 from loghub_worker.failure.skip_limits import WaitState
 from loghub_worker.log_service import decode_cursor, encode_cursor
 from tests.loghub_worker.consumer.support import PROJECT, Site, running

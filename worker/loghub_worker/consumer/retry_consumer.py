@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
+from loghub.retry_group import retry_group
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.failure.failure_report import FailureReport
-from loghub_worker.failure.retry_logstore import retry_group
 
 Error = TypeVar("Error", covariant=True)
 

@@ -8,7 +8,6 @@ Every client that writes to the logstore can write marks too. So a mark counts o
 that a consumer writes: its names become a path in a dead-letter folder, and its numbers times.
 """
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -36,19 +35,6 @@ class RetryMark:
     def wait_s(self, unix_s: float) -> float:
         """How long they must still wait."""
         return min(self.delay_s, max(0.0, self.not_before_unix_s - unix_s))
-
-
-def retry_group(consumer_group: str, logstore: str) -> str:
-    """The consumer group that reads a retry logstore for the group of this logstore. Groups of two logstores
-    may have one name, and one retry logstore: neither may pass over what the other one has to read.
-
-    A logstore's name has no capital letters, so two groups never have the same one.
-    """
-    name = f"{consumer_group}-FROM-{logstore}"
-    if names.CONSUMER_GROUP.allows(name):
-        return name
-    digest = hashlib.sha256(name.encode()).hexdigest()
-    return f"{consumer_group[:32]}-FROM-{digest}"
 
 
 def mark_of(raw: bytes) -> RetryMark | None:

@@ -67,7 +67,8 @@ def value_list(store: MetricsStore, *, namespace: str, metric: str, selector: st
     """The values of a metric for the groups that the selector matches.
 
     Raises `UnknownMetricError`, `BadSelectorError`, `UnknownGroupError` if no group matches, and
-    `UnknownValueError` if the value of any matching group is currently unknown.
+    `UnknownValueError` if the value of any matching group is currently unknown, or if it is not known which
+    groups there are.
     """
     definition = BY_METRIC.get(metric)
     if definition is None:
@@ -79,8 +80,7 @@ def value_list(store: MetricsStore, *, namespace: str, metric: str, selector: st
         if all(requirement.matches({LABEL: name}) for requirement in requirements)
     ]
     if not names:
-        reason = f"no LogHubConsumerGroup in namespace {namespace} matches {selector!r:.200}"
-        raise UnknownGroupError(f"{reason}, or none has been reconciled yet")
+        raise UnknownGroupError(f"no LogHubConsumerGroup in namespace {namespace} matches {selector!r:.200}")
     items = [_value(definition, store.read(namespace, name)) for name in names]
     return {"kind": "ExternalMetricValueList", "apiVersion": GROUP_VERSION, "metadata": {}, "items": items}
 

@@ -133,7 +133,7 @@ def _case(resource: LogHubConsumerGroup, observed: ObservedState, measured: Meas
         measured=measured,
         current=effective(observed),
         bounds=ReplicaBounds(
-            least=_lower_bound(resource, measured.state, observed.at_unix_s),
+            least=_lower_bound(resource, measured, observed.at_unix_s),
             most=scaling.max_replicas,
             shards=measured.inputs.assignable,
         ),
@@ -145,16 +145,17 @@ def _case(resource: LogHubConsumerGroup, observed: ObservedState, measured: Meas
     )
 
 
-def _lower_bound(resource: LogHubConsumerGroup, state: ScalingState, now: float) -> int:
+def _lower_bound(resource: LogHubConsumerGroup, measured: Measurements, now: float) -> int:
     """The lower bound. If the load decides, it is at least one worker, unless scaling to zero is enabled and
-    the group has been idle long enough.
+    the group has been idle long enough. Others decide with the recommendation: one worker for what waits to
+    be retried.
     """
     scaling = resource.spec.scaling
     if scaling.mode not in ("Auto", "Recommend"):
-        return scaling.min_replicas
+        return max(1 if measured.inputs.retry_groups else 0, scaling.min_replicas)
     if scaling.scale_to_zero is None:
         return max(1, scaling.min_replicas)
-    quiet_s = now - (state.busy_unix_s or now)
+    quiet_s = now - (measured.state.busy_unix_s or now)
     return 0 if quiet_s >= scaling.scale_to_zero.idle_seconds else 1
 
 
@@ -272,7 +273,8 @@ def _follow(
 
 def _from_zero(case: _Case) -> Recommendation:
     """Starts with the requested number, or with that of before a suspension: the backlog is largest then.
-    After a scale to zero it starts again as soon as there is lag, or the lag is unknown.
+    After a scale to zero it starts again as soon as there is lag, or logs wait to be retried, or that is
+    unknown.
     """
     scaling, inputs = case.resource.spec.scaling, case.measured.inputs
     before = _before_suspension(case.resource)
@@ -284,10 +286,11 @@ def _from_zero(case: _Case) -> Recommendation:
         source = "as many as before they were stopped" if before else "from spec.replicas"
         message = f"starting with {worker_count(workers)}, {source}"
         return _recommendation(workers, ActiveReason.SCALING_UP, message, bound)
-    if inputs.lag_groups == 0:
+    if inputs.lag_groups == 0 and inputs.retry_groups == 0:
         return _recommendation(0, ActiveReason.IDLE, "there is no lag")
     workers, bound = replace(case.bounds, least=1).cut(1)
-    return _recommendation(workers, ActiveReason.SCALING_UP, "there is lag to work off", bound)
+    message = "logs wait to be retried" if inputs.lag_groups == 0 else "there is lag to work off"
+    return _recommendation(workers, ActiveReason.SCALING_UP, message, bound)
 
 
 def _before_suspension(resource: LogHubConsumerGroup) -> int:

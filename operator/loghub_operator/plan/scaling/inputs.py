@@ -89,7 +89,7 @@ def collect(resource: LogHubConsumerGroup, observed: ObservedState) -> Measureme
         {shard: _rates(series) for shard, series in series_by_shard(state.samples).items()} if service else {}
     )
     inputs = _inputs(resource, observed, state, shards)
-    if inputs.lag_groups != 0 or inputs.arrival_per_s != 0.0 or state.busy_unix_s is None:
+    if not inputs.is_idle or state.busy_unix_s is None:
         state = replace(state, busy_unix_s=now)
     if service is not None:
         state = with_trial(state, workers=observed.replicas, inputs=inputs, now=now)
@@ -192,6 +192,7 @@ def _inputs(
         catch_up_s=scaling.catch_up_seconds,
         assignable=assignable(service) if service else None,
         ready=observed.ready_workers,
+        retry_groups=service.retry_groups if service else None,
     )
 
 

@@ -29,6 +29,12 @@ class LoadInputs:
     catch_up_s: int
     assignable: int | None
     ready: int
+    retry_groups: int | None = 0  # which wait in the retry logstore, and need one worker, not more
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is left to do, now or when its time comes. What is unknown may be something."""
+        return self.lag_groups == 0 and self.arrival_per_s == 0.0 and self.retry_groups == 0
 
     @property
     def demand_per_s(self) -> float | None:

@@ -90,6 +90,8 @@ def group_metrics(
         mode=resource.spec.scaling.mode,
         lag_groups=decision.measured.lag_groups,
         lag_logs=None if None in logs or not known else sum(one or 0 for one in logs),
+        retry_groups=inputs.retry_groups,
+        dead_letter_groups=_dead_letter_groups(observed),
         lag_seconds=None if None in ages or not known else max((one or 0.0 for one in ages), default=0.0),
         arrival_per_s=inputs.arrival_per_s,
         consumed_per_s=decision.measured.consumed_per_s,
@@ -103,6 +105,11 @@ def group_metrics(
         shards=tuple(_shard(one, decision) for one in shards),
         at_unix_s=observed.at_unix_s,
     )
+
+
+def _dead_letter_groups(observed: ObservedState) -> int | None:
+    held = observed.service.dead_letter if isinstance(observed.service, Available) else None
+    return None if held is None else held.log_groups
 
 
 def _shard(shard: ShardObserved, decision: ScalingDecision) -> ShardMetrics:

@@ -43,6 +43,7 @@ from loghub_operator.model.observed import (
     Available,
     LogServiceObserved,
     ObservedState,
+    OtherLogstore,
     ShardObserved,
     Unavailable,
 )
@@ -203,6 +204,8 @@ def _numbers(
         ownership=evaluate_ownership(resource, observed, now),
         shard_summary=_summary(service) if service else None,
         lag=_lag(service) if service else None,
+        retry_log_groups=None if service is None else _log_groups(service.retries),
+        dead_letter_log_groups=None if service is None else _log_groups(service.dead_letter),
         shards=_shards(resource, observed),
     )
 
@@ -278,6 +281,10 @@ def _lag(service: Available) -> Lag | None:
     return Lag(seconds=None if largest is None else math.ceil(largest), logs=total)
 
 
+def _log_groups(held: OtherLogstore | None) -> int | None:
+    return None if held is None else held.log_groups
+
+
 def lag_finding(service: LogServiceObserved) -> ConditionUpdate:
     """Whether the lag in the status is current."""
     kind = ConditionType.LAG_AVAILABLE
@@ -297,6 +304,11 @@ def lag_finding(service: LogServiceObserved) -> ConditionUpdate:
             message = f"{service.lag_error}; {message}"
             return ConditionUpdate(type=kind, status="False", reason=LagReason.TIMED_OUT, message=message)
         return ConditionUpdate(type=kind, status="False", reason=LagReason.NOT_REPORTED, message=message)
+    errors = [one.error for one in (service.retries, service.dead_letter) if one is not None and one.error]
+    if errors:
+        return ConditionUpdate(
+            type=kind, status="False", reason=LagReason.OTHER_LOGSTORE_UNKNOWN, message="; ".join(errors)
+        )
     return ConditionUpdate(
         type=kind, status="True", reason=LagReason.AVAILABLE, message="the lag of every shard is known"
     )

@@ -2,23 +2,33 @@
 
 from typing import Any
 
-from loghub_operator.api.status import Status
+from loghub_operator.api.status import NUMBERS_EVERY_S, Status
 
-# Numbers alone say nothing that people act on, and /metrics has them; with 500 groups whose logs flow, each
-# write counts. Conditions, consumers and numbers of workers are written at once.
-NUMBERS_EVERY_S = 60.0
 _TIMES = frozenset({"observedAt", "checkpointAgeSeconds"})
 _MOVING = frozenset(
-    {"lag", "lagSeconds", "lagLogs", "checkpoint", "message", "inputs", "uncappedReplicas", "formula"}
+    {
+        "lag",
+        "retryLogGroups",
+        "deadLetterLogGroups",
+        "lagSeconds",
+        "lagLogs",
+        "checkpoint",
+        "message",
+        "inputs",
+        "uncappedReplicas",
+        "formula",
+    }
 )
 
 
-def worth_writing(old: Status, new: Status, *, since_last_s: float) -> bool:
+def worth_writing(
+    old: Status, new: Status, *, since_last_s: float, numbers_every_s: float = NUMBERS_EVERY_S
+) -> bool:
     """Whether the new status says something that the old one does not, and whether it is time to write it."""
     before, after = old.to_dict(), new.to_dict()
     if _same(before, after, without=_TIMES):
         return False
-    return since_last_s >= NUMBERS_EVERY_S or not _same(before, after, without=_TIMES | _MOVING)
+    return since_last_s >= numbers_every_s or not _same(before, after, without=_TIMES | _MOVING)
 
 
 def _same(one: Any, other: Any, *, without: frozenset[str]) -> bool:

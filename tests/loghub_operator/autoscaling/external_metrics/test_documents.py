@@ -27,6 +27,7 @@ def test_discovery_names_the_group_its_version_and_every_metric() -> None:
     assert [one["name"] for one in resource_list()["resources"]] == [
         "loghub_desired_workers",
         "loghub_lag_log_groups",
+        "loghub_retry_log_groups",
         "loghub_lag_seconds",
         "loghub_arrival_log_groups_per_second",
     ]

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from loghub_operator.api import LogHubConsumerGroup
-from loghub_operator.api.status import ScalingInputs, Status
+from loghub_operator.api.status import NUMBERS_EVERY_S, ScalingInputs, Status
 from loghub_operator.model.group_metrics import GroupMetrics
 from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import ObservedState, ShardObserved
@@ -16,7 +16,7 @@ from loghub_operator.plan.planner import plan
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision, decide
 from loghub_operator.plan.scaling.inputs import mark_of
 from loghub_operator.plan.scaling.report import group_metrics
-from loghub_operator.plan.status.write_policy import NUMBERS_EVERY_S, worth_writing
+from loghub_operator.plan.status.write_policy import worth_writing
 from tests.loghub_operator.plan.scaling.simulation import EPOCH, World, evenly, world
 from tests.loghub_operator.support.availability import available
 
@@ -42,6 +42,8 @@ def test_fluctuating_numbers_are_written_at_a_bounded_rate(running: World) -> No
     other = jittered(running.status, arrival_per_second=25.3)
     assert not worth_writing(running.status, other, since_last_s=NUMBERS_EVERY_S - 1)
     assert worth_writing(running.status, other, since_last_s=NUMBERS_EVERY_S)
+    assert worth_writing(running.status, other, since_last_s=5, numbers_every_s=5)
+    assert not worth_writing(running.status, other, since_last_s=NUMBERS_EVERY_S, numbers_every_s=600)
 
 
 @pytest.mark.parametrize(
