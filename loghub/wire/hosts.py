@@ -63,15 +63,24 @@ def is_internal(name: str) -> bool:
     return not (getattr(address, "ipv4_mapped", None) or address).is_global
 
 
+def with_scheme(endpoint: str) -> str:
+    """The endpoint as a URL. SLS gives its endpoints as bare host names, which are reached by https; a name
+    that is surely not of the public internet is reached by http, as our own service is."""
+    text = endpoint.strip()
+    if "://" in text:
+        return text
+    return f"{'http' if is_internal(strip_port(text)) else 'https'}://{text}"
+
+
 def is_exposed(endpoint: str, allowed: Iterable[str]) -> bool:
     """Whether requests to the endpoint, with keys and logs, are readable on the public internet: http to a
     host that is neither internal nor ``allowed``. An allowed host is a name, ``*.<domain>``, or ``*``.
     A text that is not a URL is exposed, unless it begins with ``https:``."""
-    text = endpoint.strip().lower()
+    text = with_scheme(endpoint).lower()
     if text.startswith("https:"):
         return False
     try:
-        host = urlsplit(text if "://" in text else f"http://{text}").hostname or ""
+        host = urlsplit(text).hostname or ""
     except ValueError:
         return True
     return not is_internal(host) and not any(fnmatchcase(host, one.lower()) for one in allowed)

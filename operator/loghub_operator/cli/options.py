@@ -15,7 +15,7 @@ from loghub.client.port import Position
 from loghub.clock import SystemClock
 from loghub.domain.hashrange import BadHashKey, parse_key
 from loghub.wire import cursor as wire_cursor
-from loghub.wire import names
+from loghub.wire import hosts, names
 from loghub.wire.errors import MalformedCursor
 from loghub.wire.names import NameRule
 from loghub_operator.cli import completed_names
@@ -84,7 +84,7 @@ class Endpoint(_Type):
             target.split_endpoint(text)
         except target.BadEndpoint as error:
             self.fail(str(error), param, ctx)
-        return text if "://" in text else f"http://{text}"
+        return hosts.with_scheme(text)
 
 
 class Address(_Type):
