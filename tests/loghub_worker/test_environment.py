@@ -322,7 +322,9 @@ def test_a_failing_shard_is_in_the_status_and_the_metrics() -> None:
             policy=Policy.SKIP, max_attempts=1, max_consecutive=1, max_per_hour=9, batch_timeout_s=600
         )
     )
-    failure = Failure(cause=Cause.REJECTED, reason="PipelineFailed", message="CAST_INVALID_INPUT")
+    failure = Failure(
+        cause=Cause.REJECTED, reason="PipelineFailed", message="[CAST_INVALID_INPUT] the value 'abc' of ms"
+    )
     for begin in (9, 10):
         policy.failed((Range(1, begin, begin + 1),), failure, now=100)
         if policy.to_settle((Range(1, begin, begin + 1),)):
@@ -339,14 +341,21 @@ def test_a_failing_shard_is_in_the_status_and_the_metrics() -> None:
         query=QueryProgress(batch_age_s=2.5, batch_hung_after_s=630, failures=failures),
     )
     assert status.failing == [
-        FailingShard(shard=1, cursor=encode(10), state="limited", reason="PipelineFailed", attempts=1)
+        FailingShard(
+            shard=1,
+            cursor=encode(10),
+            state="limited",
+            reason="PipelineFailed",
+            attempts=1,
+            error="CAST_INVALID_INPUT",
+        )
     ]
     assert status.skipped == [
         SkippedLogGroups(shard=1, log_groups=1, last_cursor=encode(9), dead_lettered=False)
     ]
     assert status.reason == "PipelineFailed"
     place = f"shard 1 at cursor {encode(10)}, limited after 1 attempts"
-    assert status.message == f"{place}: CAST_INVALID_INPUT"
+    assert status.message == f"{place}: [CAST_INVALID_INPUT] the value 'abc' of ms"
     registry = CollectorRegistry()
     registry.register(Figures(lambda: status, tuple))
     text = answer("/metrics", registry, status, now_unix_s=1000)[2].decode()

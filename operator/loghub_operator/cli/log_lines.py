@@ -219,7 +219,8 @@ def as_json(members: list[tuple[str, object]]) -> str:
 def as_line(log: Log, place: Place) -> str:
     """The log for people: time, shard, and its fields; of a plain line, the line."""
     fields = [(_string(key), _string(value)) for key, value in log.contents]
-    text = fields[0][1] if [key for key, _ in fields] == [PLAIN_FIELD] else "  ".join(f"{key}={value}" for key, value in fields)
+    is_plain = [key for key, _ in fields] == [PLAIN_FIELD]
+    text = fields[0][1] if is_plain else "  ".join(f"{key}={value}" for key, value in fields)
     return f"{utc(log.time)}  {place.shard}  {on_one_line(text)}"
 
 

@@ -42,8 +42,8 @@ def as_yaml(value: Record | Sequence[Record]) -> str:
 
 
 def table(rows: Sequence[Record]) -> str:
-    """Aligned columns under the keys of the first row; numbers to the right. A Chinese character is two columns
-    wide."""
+    """Aligned columns under the keys of the first row; numbers to the right. Chinese characters are two
+    columns wide."""
     if not rows:
         return "(none)"
     keys = [key for key, value in rows[0].items() if not value or not _is_list_of_records(value)]
