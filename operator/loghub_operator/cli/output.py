@@ -126,3 +126,12 @@ def utc(unix_s: float | None) -> str | None:
         return datetime.fromtimestamp(int(unix_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, ValueError, OSError):
         return None
+
+
+def short_age(seconds: float) -> str:
+    """An age in one unit, as kubectl shows it: ``34s``, ``5m``, ``3h``, ``12d``."""
+    whole = max(0, int(seconds))
+    for unit, name in ((86400, "d"), (3600, "h"), (60, "m")):
+        if whole >= 2 * unit:
+            return f"{whole // unit}{name}"
+    return f"{whole}s"

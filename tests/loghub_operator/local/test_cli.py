@@ -164,7 +164,9 @@ def test_up_runs_and_then_rejects_a_change_of_an_immutable_field(
     result = json.loads(capsys.readouterr().out)
     assert (result["up"], result["status"]["phase"], result["status"]["workers"]) == (False, "Running", "2/2")
     assert main(["status", "access", *where]) == 0
-    assert "not_alloc" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "Stopped" in shown
+    assert "not_alloc" in shown
 
     write(file, document({"logstore": "other"}))
     assert main(["up", "-f", str(file), *where]) == 2
