@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 
 from loghub.clock import SystemClock
+from loghub.near_names import did_you_mean
 from loghub_operator.api import InvalidResourceError
 from loghub_operator.api.v1alpha1 import EMBEDDED
 from loghub_operator.cli.group_details import (
@@ -39,7 +40,8 @@ def show_status(root: Root, name: str | None, form: Format) -> int:
     service = "" if name is not None else running_at(root.service)
     if not records and not service:
         what = "no group" if name is None else f"no group {name}"
-        print(f"loghub: {what} in {root.groups}", file=sys.stderr)  # noqa: T201 - the program's output
+        hint = "" if name is None else did_you_mean(name, root.group_names())
+        print(f"loghub: {what} in {root.groups}{hint}", file=sys.stderr)  # noqa: T201 - the program's output
         return FAILED
     console = Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
     of_clients = reported_groups(service, root.service / KEYS) if service else ()
@@ -86,8 +88,7 @@ def _service_lines(root: Root, endpoint: str) -> Iterator[str]:
 
 
 def _records(root: Root, name: str | None) -> Iterator[Record]:
-    names = [name] if name is not None else sorted(path.name for path in root.groups.glob("*"))
-    for group in names:
+    for group in [name] if name is not None else root.group_names():
         record = Record.load(root.group(group)) if "/" not in group else None
         if record is None:
             continue

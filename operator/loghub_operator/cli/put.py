@@ -18,6 +18,7 @@ import click
 from loghub.client.port import LogHub
 from loghub.clock import Clock, SystemClock
 from loghub.wire.errors import LogHubException
+from loghub_operator.cli.commands import Command
 from loghub_operator.cli.connection import Connection
 from loghub_operator.cli.failures import Failed, InvalidInput
 from loghub_operator.cli.followed_file import CHUNK_BYTES, NOTHING, Chunk, FollowedFile
@@ -79,7 +80,7 @@ def _on_bad_line(_ctx: click.Context, _param: click.Parameter, value: str | None
     return None if value is None else OnBadLine(value)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("logstore", type=LOGSTORE)
 @click.argument("file", type=FOLDER, required=False)
 @click.option(

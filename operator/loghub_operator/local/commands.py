@@ -17,6 +17,7 @@ from typing import Any
 from loghub.client import target
 from loghub.client.target import BadEndpoint
 from loghub.clock import SystemClock
+from loghub.near_names import did_you_mean
 from loghub.wire import hosts
 from loghub.wire.errors import LogHubException
 from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, parse_resource, patterns
@@ -150,7 +151,8 @@ async def down(options: DownOptions) -> int:
     folder = _named_folder(options)
     record = Record.load(folder)
     if record is None:
-        raise StartFailed(f"{folder.folder.name} is not up: no state found in {folder.folder}")
+        hint = did_you_mean(folder.folder.name, options.root.group_names())
+        raise StartFailed(f"{folder.folder.name} is not up: no state found in {folder.folder}{hint}")
     _reject_another_endpoint(options.endpoint, record.resource())
     _reject_copy(folder)
     released = await _taken_down_by_its_owner(folder) or await _take_down(options, folder)
@@ -315,8 +317,7 @@ def _reject_another_endpoint(given: str | None, resource: LogHubConsumerGroup) -
 
 def _remove_forgotten_keys(root: Root) -> None:
     """Of groups whose process was killed before it could remove them."""
-    for path in root.groups.glob("*"):
-        group = root.group(path.name)
+    for group in map(root.group, root.group_names()):
         if not (group.credentials.is_dir() and any(group.credentials.iterdir())) or is_locked(group.lock):
             continue
         with contextlib.suppress(InUseError), locked(group.lock):
