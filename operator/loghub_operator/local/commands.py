@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,11 +161,27 @@ async def down(options: DownOptions) -> int:
     return DONE if released else FAILED
 
 
+@contextlib.contextmanager
+def _recorded(folder: GroupFolder) -> Iterator[None]:
+    """What is to be deleted is on disk before anything is, so that a `down` that ends early is gone on with.
+    Raises `StartFailed` where the disk does not take it, for example since it is full."""
+    try:
+        yield
+    except OSError as error:
+        raise StartFailed(
+            f"{folder.folder.name} is not taken down, and nothing of it is changed: {folder.folder} takes no"
+            f" note of it ({error.strerror or error}); make room there and run `loghub down` again"
+        ) from None
+
+
 async def _taken_down_by_its_owner(folder: GroupFolder) -> bool:
     """False if no process runs the group, or if that process stopped before it took the group down."""
     if not is_locked(folder.lock):
         return False
-    folder.down.touch()
+    with _recorded(folder):
+        folder.down.touch()
+    waits = f"loghub: the `loghub up` that runs {folder.folder.name} takes it down, and is waited for"
+    print(waits, file=sys.stderr, flush=True)  # noqa: T201 - the program's output
     while is_locked(folder.lock):
         await asyncio.sleep(POLL_S)
     # An `up` that began just then has removed the request with those of earlier runs, and not the object.
@@ -173,12 +189,16 @@ async def _taken_down_by_its_owner(folder: GroupFolder) -> bool:
 
 
 async def _take_down(options: DownOptions, folder: GroupFolder) -> bool:
-    with locked(folder.lock), stopped_by_signals() as stopping:
+    with contextlib.ExitStack() as held:
+        with _recorded(folder):
+            held.enter_context(locked(folder.lock))
+        stopping = held.enter_context(stopped_by_signals())
         record = Record.load(folder)
         if record is None:
             return True
         clock = SystemClock()
-        record.set_deleted(clock.unix_s())
+        with _recorded(folder):
+            record.set_deleted(clock.unix_s())
         with Screen(title=folder.folder.name, clock=clock, notes=tuple, live=False) as screen:
             _end_orphans(screen, folder)
             async with AsyncExitStack() as stack:
