@@ -113,4 +113,6 @@ def _details(console: Console, group: GroupOnDisk) -> None:
     if group.is_up:
         _print(console, "\n" + render(worker_rows(group), Format.TABLE))
     _print(console, "\n" + render(shard_rows(group, now_unix_s=SystemClock().unix_s()), Format.TABLE) + "\n")
-    console.print(conditions_table(group))
+    with console.capture() as conditions:
+        console.print(conditions_table(group))
+    _print(console, "\n".join(line.rstrip() for line in conditions.get().splitlines()))
