@@ -1,4 +1,4 @@
-"""What somebody may have meant by a name that does not exist."""
+"""What may have been meant by a name that does not exist."""
 
 import pytest
 

@@ -88,7 +88,7 @@ def shard_rows(group: GroupOnDisk, *, now_unix_s: float) -> list[Record]:
 
 
 def conditions_table(group: GroupOnDisk) -> Table:
-    """Type and status in columns, and beside them why, over as many lines as that takes."""
+    """Type and status in columns, and next to them why, over as many lines as that takes."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for head in ("CONDITION", "STATUS"):
         table.add_column(head, no_wrap=True)

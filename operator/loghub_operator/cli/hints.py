@@ -1,6 +1,6 @@
 """What a user may have meant by a project, logstore or group that does not exist.
 
-The names are asked for once a command has failed, with a short time limit, and a hint that cannot be had is
+The names are requested once a command has failed, with a short time limit, and a hint that cannot be had is
 left out: the failure is what counts.
 """
 

@@ -163,7 +163,7 @@ async def down(options: DownOptions) -> int:
 
 @contextlib.contextmanager
 def _recorded(folder: GroupFolder) -> Iterator[None]:
-    """What is to be deleted is on disk before anything is, so that a `down` that ends early is gone on with.
+    """What will be deleted is on disk before anything is, so that a `down` that ends early is gone on with.
     Raises `StartFailed` where the disk does not take it, for example since it is full."""
     try:
         yield

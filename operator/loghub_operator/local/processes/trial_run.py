@@ -18,7 +18,7 @@ from loghub_operator.local.processes.worker_state import LocalReason, last_words
 from loghub_operator.model.revision import WorkerSpec
 
 ARGUMENT = "try"  # of the worker's program
-# A start takes a minute or two on a machine with too much to do; code of a user that hangs takes for ever.
+# A start takes a minute or two on a machine with too much to do; code of a user that hangs takes forever.
 LONGEST_S = 600.0
 
 

@@ -46,7 +46,7 @@ class LocalReason(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:
     """What the supervisor knows of a worker; ``failure`` are the reason and message of its last failure, and
-    ``rejected`` those of the settings for which it is to be replaced, and is not."""
+    ``rejected`` those of settings that it would run with, had they passed their trial."""
 
     name: str
     ordinal: int

@@ -16,7 +16,7 @@ LEAST_ROWS = 3  # of workers, events and shards, on a terminal of 24 lines with 
 _NUMBERS = ("process", "starts", "rows", "checkpoint", "lag logs", "lag s", "rows/s")
 _TEXTS = ("worker", "consumer", "next", "shards")  # these are cut where the terminal is narrow
 _LOW, FEW_EVENTS = 32, 4  # where the shards need the lines more
-_NARROW, _NAME_CHARS = 100, 12  # all columns of a narrow terminal fit beside names of this length
+_NARROW, _NAME_CHARS = 100, 12  # all columns of a narrow terminal fit next to names of this length
 
 
 @dataclass(frozen=True, slots=True)
