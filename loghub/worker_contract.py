@@ -12,21 +12,20 @@ Environment of a worker process:
                             given, ``securityToken`` and ``region``; read again when they change
 ``LOGHUB_SINK_CREDENTIALS_DIR``  directory with the credentials of a sink that is not the log service,
                             one file for each; may be absent. Read again when they change
-``LOGHUB_DRAIN_FILE``       path of a file; once its content is `DRAIN_REQUESTED` the worker drains:
-                            it checkpoints, releases every shard, leaves the group, and waits to
-                            be stopped. With no file or any other content it keeps working. In a
-                            pod this is a downwardAPI file of the annotation `DRAIN_ANNOTATION`
+``LOGHUB_DRAIN_FILE``       path of a file; once its content is `DRAIN_REQUESTED` the worker drains: it
+                            checkpoints, releases every shard, leaves the group, and waits to be stopped. With
+                            no file or any other content it keeps working. In a pod this is a downwardAPI file
+                            of the annotation `DRAIN_ANNOTATION`
 ``LOGHUB_STATE_DIR``        writable scratch directory for Spark's own checkpoints and the exchange files
                             between the worker's processes; may be empty at every start. If it outlives a
                             process that ended during a batch, the next one with the same settings reads
                             that batch in smaller parts. A stateful pipeline has its state here
 ``LOGHUB_STATUS_FILE``      path of a JSON `WorkerStatus` that the worker replaces about once a second
-``LOGHUB_METRICS_ADDRESS``  ``host:port`` for ``/metrics``, ``/healthz``, ``/readyz`` and ``/status``;
-                            if absent, they are not served. A worker is ready while it works on
-                            shards, which includes draining. A worker that has a drain request and is
-                            not ready holds no shard and saves no further checkpoint. ``/status``
-                            returns the `WorkerStatus` of at most `STATUS_FRESH_S` ago as JSON, and
-                            503 if there is none. Its ``message``, which may quote a log, is left out
+``LOGHUB_METRICS_ADDRESS``  ``host:port`` for ``/metrics``, ``/healthz``, ``/readyz`` and ``/status``; if
+                            absent, they are not served. A worker is ready while it works on shards, which
+                            includes draining. A worker that has a drain request and is not ready holds no
+                            shard and saves no further checkpoint. ``/status`` is the `WorkerStatus` of at
+                            most `STATUS_FRESH_S` ago, without ``message``, which may quote a log, or 503
 ``LOGHUB_TERMINATION_LOG``  path for ``Reason: message`` of a fatal error (a pod's terminationMessagePath)
 ``LOGHUB_CLASS_ARCHIVE``    path of a class-data archive for Spark's JVM; the worker's image contains it
 
@@ -288,22 +287,22 @@ class WorkerReason(StrEnum):
     does not answer, is of another release of Spark, or has ended the worker's application; or the API server
     refuses to let the worker make pods. NO_EXECUTORS: no executor runs within a minute, or four if they are
     pods, because no core or not enough memory is free, a pod cannot start, or none reaches the worker; the
-    message has what is known. EXECUTOR_LOST: executors ended during a micro-batch, perhaps
-    because memory ran out; smaller ones are tried. SPARK_NOT_STARTED: Spark rejected its settings, see
-    spark.conf. SPARK_DRIVER_EXITED: Spark's JVM exited, often because it ran out of memory; raise
-    spark.memory. INTERNAL_ERROR: a defect in the worker; please report it. PYTHON_WORKER_TIMEOUT: Spark's
-    Python processes do not start in time because the worker has too little CPU; raise worker.resources.
-    ENDPOINT_UNREACHABLE: the endpoint does not answer. PROJECT_NOT_FOUND, LOGSTORE_NOT_FOUND,
-    CONSUMER_GROUP_NOT_FOUND: the endpoint answers, and the project, logstore or group does not exist; the
-    operator recreates the group. AUTHENTICATION_FAILED: the access key is missing or unknown, or lacks the
-    permission. CLOCK_SKEWED: the clocks of the node and of the log service differ too much.
-    UNSUPPORTED_SETTINGS: the settings are of another contract than that of the worker's image, or have a
-    value that the image does not know; use an image of the operator's release. POSITION_BEYOND_END: a shard
-    ends before the position from which the worker would continue, because the log service has lost logs or
-    was restored; see condition Degraded. The worker reads its other shards. PROCESSOR_FAILED: a method of
-    the processor other than process raised an error, such as initialize; it is called again. PROCESS_ENDED: a
-    process in which processors run was killed, often because memory ran out, or ended itself; it is started
-    again, and its logs are processed again. Raise worker.resources, or lower processor.processes."""
+    message has what is known. EXECUTOR_LOST: executors ended during a micro-batch, perhaps because memory ran
+    out; smaller ones are tried. SPARK_NOT_STARTED: Spark rejected its settings, see spark.conf.
+    SPARK_DRIVER_EXITED: Spark's JVM exited, often because it ran out of memory; raise spark.memory.
+    INTERNAL_ERROR: a defect in the worker; please report it. PYTHON_WORKER_TIMEOUT: Spark's Python processes
+    do not start in time because the worker has too little CPU; raise worker.resources. ENDPOINT_UNREACHABLE:
+    the endpoint does not answer. PROJECT_NOT_FOUND, LOGSTORE_NOT_FOUND, CONSUMER_GROUP_NOT_FOUND: the
+    endpoint answers, and the project, logstore or group does not exist; the operator recreates the group.
+    AUTHENTICATION_FAILED: the access key is missing or unknown, or lacks the permission. CLOCK_SKEWED: the
+    clocks of the node and of the log service differ too much. UNSUPPORTED_SETTINGS: the settings are of
+    another contract than that of the worker's image, or have a value that the image does not know; use an
+    image of the operator's release. POSITION_BEYOND_END: a shard ends before the position from which the
+    worker would continue, because the log service has lost logs or was restored; see condition Degraded. The
+    worker reads its other shards. PROCESSOR_FAILED: a method of the processor other than process raised an
+    error, such as initialize; it is called again. PROCESS_ENDED: a process in which processors run was
+    killed, often because memory ran out, or ended itself; it is started again, and its logs are processed
+    again. Raise worker.resources, or lower processor.processes."""
 
     INVALID_PIPELINE = "InvalidPipeline"
     PIPELINE_FAILED = "PipelineFailed"
@@ -354,6 +353,7 @@ class FailingShard(msgspec.Struct, frozen=True, kw_only=True):
     state: str  # retrying, settling, limited or stopped
     reason: str  # a `WorkerReason`
     attempts: int
+    error: str = ""  # the class of the last error (`loghub.error_class`); "" if it has none
 
 
 class SkippedLogGroups(msgspec.Struct, frozen=True, kw_only=True):

@@ -63,10 +63,10 @@ def parse(endpoint: str | EndpointAt, project: str) -> Target:
 
 
 def split_endpoint(endpoint: str) -> tuple[str, str, int]:
-    """The scheme, lower-case host and port of an endpoint. Raises BadEndpoint."""
-    text = endpoint.strip()
+    """The scheme, lower-case host and port of an endpoint, which may lack the scheme (`hosts.with_scheme`).
+    Raises BadEndpoint."""
     try:
-        parts = urlsplit(text if "://" in text else f"http://{text}")
+        parts = urlsplit(hosts.with_scheme(endpoint))
         port = parts.port
     except ValueError as error:
         raise BadEndpoint(f"{endpoint!r} has no valid host and port: {error}") from error

@@ -76,14 +76,24 @@ def serves_a_node(name: str) -> bool:
     return address.is_link_local or str(address) in _METADATA
 
 
+def with_scheme(endpoint: str) -> str:
+    """The endpoint as a URL. SLS gives its endpoints as bare host names, which are reached by https; a name
+    that is surely not of the public internet is reached by http, as our own service is."""
+    text = endpoint.strip()
+    if "://" in text:
+        return text
+    return f"{'http' if is_internal(strip_port(text)) else 'https'}://{text}"
+
+
 def is_exposed(endpoint: str, allowed: Iterable[str]) -> bool:
     """Whether requests to the endpoint, with keys and logs, are readable on the public internet: http to a
     host that is neither internal nor ``allowed``. An allowed host is a name, ``*.<domain>``, or ``*``.
     A text that is not a URL is exposed, unless it begins with ``https:``."""
-    if endpoint.strip().lower().startswith("https:"):
+    text = with_scheme(endpoint).lower()
+    if text.startswith("https:"):
         return False
     try:
-        host = host_in(endpoint)
+        host = host_in(text)
     except ValueError:
         return True
     return not is_internal(host) and not any(fnmatchcase(host, one.lower()) for one in allowed)
@@ -91,8 +101,7 @@ def is_exposed(endpoint: str, allowed: Iterable[str]) -> bool:
 
 def host_in(endpoint: str) -> str:
     """The host of an endpoint, in lower case and without brackets. Raises ValueError if it is not a URL."""
-    text = endpoint.strip().lower()
-    return urlsplit(text if "://" in text else f"http://{text}").hostname or ""
+    return urlsplit(with_scheme(endpoint).lower()).hostname or ""
 
 
 def project_of(host: str, base_names: Iterable[str]) -> str | None:

@@ -80,6 +80,24 @@ def test_every_relative_link_resolves() -> None:
     assert dead == []
 
 
+def linked_pages(page: Path) -> Iterator[Path]:
+    for target, _ in LINK.findall(text_of(page)):
+        if target.endswith(".md"):
+            yield (page.parent / target).resolve()
+
+
+def test_every_page_is_reachable_by_links_from_readme() -> None:
+    """A page that no link leads to is read by nobody."""
+    reached, ahead = set[Path](), [ROOT / "README.md"]
+    while ahead:
+        page = ahead.pop()
+        if page not in reached:
+            reached.add(page)
+            ahead += linked_pages(page)
+    pages = {ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")}
+    assert sorted(str(page.relative_to(ROOT)) for page in pages - reached) == []
+
+
 def test_code_cites_a_page_by_its_path() -> None:
     """A bare file name cannot be opened, and escapes the check above."""
     names = "|".join(sorted(re.escape(page.name) for page in (ROOT / "docs").rglob("*.md")))

@@ -322,7 +322,7 @@ def test_a_failing_shard_is_in_the_status_and_the_metrics() -> None:
             policy=Policy.SKIP, max_attempts=1, max_consecutive=1, max_per_hour=9, batch_timeout_s=600
         )
     )
-    failure = Failure(cause=Cause.REJECTED, reason="PipelineFailed", message="CAST_INVALID_INPUT")
+    failure = Failure(cause=Cause.REJECTED, reason="PipelineFailed", message="[BAD_CAST] the value 'abc'")
     for begin in (9, 10):
         policy.failed((Range(1, begin, begin + 1),), failure, now=100)
         if policy.to_settle((Range(1, begin, begin + 1),)):
@@ -331,22 +331,22 @@ def test_a_failing_shard_is_in_the_status_and_the_metrics() -> None:
         failing=policy.failing,
         skips=policy.skips.recent_skips(100),
         totals=policy.totals,
-        dead_lettered=False,
     )
     status = status_at_103_s(
         membership_of_three_shards(),
         error=failures.error,
         query=QueryProgress(batch_age_s=2.5, batch_hung_after_s=630, failures=failures),
     )
-    assert status.failing == [
-        FailingShard(shard=1, cursor=encode(10), state="limited", reason="PipelineFailed", attempts=1)
-    ]
+    place = {"shard": 1, "cursor": encode(10), "state": "limited", "attempts": 1}
+    assert status.failing == [FailingShard(**place, reason="PipelineFailed", error="BAD_CAST")]
     assert status.skipped == [
         SkippedLogGroups(shard=1, log_groups=1, last_cursor=encode(9), dead_lettered=False)
     ]
     assert status.reason == "PipelineFailed"
-    place = f"shard 1 at cursor {encode(10)}, limited after 1 attempts"
-    assert status.message == f"{place}: CAST_INVALID_INPUT"
+    assert (
+        status.message
+        == f"shard 1 at cursor {encode(10)}, limited after 1 attempts: [BAD_CAST] the value 'abc'"
+    )
     registry = CollectorRegistry()
     registry.register(Figures(lambda: status, tuple))
     text = answer("/metrics", registry, status, now_unix_s=1000)[2].decode()

@@ -4,7 +4,6 @@ Names that Spark's Kafka source has mean the same here. Spark passes all options
 lower case. docs/data-source.md describes each one.
 """
 
-import difflib
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 from loghub.client.port import Credentials
 from loghub.client.target import BadEndpoint, split_endpoint
+from loghub.near_names import did_you_mean
 from loghub.wire import hosts
 from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.errors import MalformedInput
@@ -120,8 +120,7 @@ def check_names(options: Mapping[str, str]) -> None:
         if name.lower() == "path":
             raise OptionError("load() and save() take no path here: name the option logstore")
         if name.lower() not in known:
-            near = difflib.get_close_matches(name.lower(), [one.lower() for one in EVERY], n=1)
-            hint = f"; did you mean {_spelled(near[0])}?" if near else f". It knows {', '.join(EVERY)}"
+            hint = did_you_mean(name, EVERY) or f". It knows {', '.join(EVERY)}"
             raise OptionError(f"the data source has no option {name!r}{hint}")
 
 

@@ -1,12 +1,12 @@
 """``python -m loghub_worker``: run one worker process; with the argument ``executor``, an executor of Spark
-(`loghub_worker.executor`).
+(`loghub_worker.executor`), and with ``try`` none, but the checks of its start (`loghub_worker.trial`).
 
 The process reads its settings from the environment and turns the outcome of the worker into an exit status:
 `loghub_worker.worker.WorkerRuntime` on Spark, or for a processor
 `loghub_worker.processing.processor_worker.ProcessorWorker`. It also writes the message of a failure to the
 termination log, from which the kubelet copies it into the container's status.
 
-Exit status: 0 the worker stopped on request; 1 a fatal error; 2 invalid settings.
+Exit status: 0 the worker stopped on request, or could work; 1 a fatal error; 2 invalid settings.
 """
 
 import logging
@@ -22,6 +22,7 @@ from loghub.clock import SystemClock
 from loghub.log_settings import LogSettings
 from loghub.processor_settings import ProcessorPipeline
 from loghub.worker_contract import ENV_TERMINATION_LOG
+from loghub_worker import trial
 from loghub_worker.child_processes import end_children
 from loghub_worker.executor import ARGUMENT, NotAnExecutorError, become_executor
 from loghub_worker.fatal_error import FatalError
@@ -78,6 +79,9 @@ def _run(settings: WorkerSettings) -> int:
     if settings.ignored:
         log.warning("settings of another release are ignored", settings=", ".join(settings.ignored))
     try:
+        if sys.argv[1:] == [trial.ARGUMENT]:
+            trial.try_settings(settings)
+            return STOPPED
         worker = make_worker(settings)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: worker.request_stop())

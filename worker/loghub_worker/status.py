@@ -7,6 +7,7 @@ scraper show the same values. `loghub.worker_contract.WorkerStatus` describes it
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from loghub.error_class import error_class
 from loghub.incomplete_state import IncompleteState, KeptState
 from loghub.wire.cursor import encode
 from loghub.worker_contract import (
@@ -123,6 +124,7 @@ def failing_shards(failures: FailureReport) -> list[FailingShard]:
             state=one.state.value,
             reason=one.failure.reason,
             attempts=one.attempts,
+            error=error_class(one.failure.message),
         )
         for one in failures.failing
     ]

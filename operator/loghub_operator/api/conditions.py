@@ -324,9 +324,9 @@ class HotReason(StrEnum):
 
 
 class ShardFailingReason(StrEnum):
-    """Whether the pipeline and the sink take the logs of every shard. The message names shards and cursors;
-    the worker's own log has the error. All other shards are read. pipeline.onFailure says what happens to a
-    log group that fails alone.
+    """Whether the pipeline and the sink take the logs of every shard. The message names shards, cursors and
+    the class of the error, such as CAST_INVALID_INPUT; the worker's own log has its text, which may quote a
+    log. All other shards are read. pipeline.onFailure says what happens to a log group that fails alone.
 
     NO_SHARD_FAILING: every shard is read. RETRYING_LOG_GROUP: a log group fails alone and is retried; correct
     the pipeline, or set another policy. SHARD_STOPPED: policy Stop; nothing more of the shard is read until

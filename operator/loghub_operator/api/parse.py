@@ -9,12 +9,13 @@ import copy
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
+from loghub.near_names import did_you_mean
 from loghub_operator.api.status import Status
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup, Spec
 from loghub_operator.api.validation import RULE_ERROR, Immutable
@@ -139,7 +140,8 @@ def _problems(detail: ErrorDetails) -> tuple[Problem, ...]:
     path = _path(detail["loc"])
     match detail["type"]:
         case "extra_forbidden":
-            return (Problem(path, f'unknown field "{path}"'),)
+            hint = did_you_mean(path.rpartition(".")[2], _fields_beside(detail["loc"]))
+            return (Problem(path, f'unknown field "{path}"{hint}'),)
         case "missing":
             return (Problem(path, "Required value"),)
         case kind if kind == RULE_ERROR:
@@ -150,6 +152,23 @@ def _problems(detail: ErrorDetails) -> tuple[Problem, ...]:
         case _:
             given = json.dumps(detail["input"], default=str)
             return (Problem(path, f"Invalid value: {_shortened(given)}: {detail['msg']}"),)
+
+
+def _fields_beside(location: tuple[int | str, ...]) -> Iterator[str]:
+    """The fields that the object has in which an unknown one is, as they are written."""
+    models: list[type[BaseModel]] = [LogHubConsumerGroup]
+    for part in location[:-1]:
+        fields = [field for model in models for field in model.model_fields.values() if field.alias == part]
+        # Otherwise it is the place in a list, or the type of a union.
+        models = [model for field in fields for model in _models_in(field.annotation)] or models
+    yield from (field.alias for model in models for field in model.model_fields.values() if field.alias)
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
 
 
 def _shortened(given: str) -> str:

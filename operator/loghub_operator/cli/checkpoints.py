@@ -12,6 +12,7 @@ import click
 from loghub.client.port import CheckpointInfo, LogHub, Position
 from loghub.clock import SystemClock
 from loghub.wire.errors import LogHubException
+from loghub_operator.cli.commands import Command
 from loghub_operator.cli.connection import Connection
 from loghub_operator.cli.failures import Failed
 from loghub_operator.cli.options import (
@@ -33,7 +34,7 @@ _despite_consumers = click.option(
 )
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("logstore", type=LOGSTORE)
 @click.argument("group", type=GROUP)
 @connected
@@ -44,7 +45,7 @@ def checkpoints(logstore: str, group: str, place: Connection, show: Show) -> Non
         show(_records(client, logstore, group))
 
 
-@click.command("set-checkpoint")
+@click.command("set-checkpoint", cls=Command)
 @click.argument("logstore", type=LOGSTORE)
 @click.argument("group", type=GROUP)
 @click.argument("shard", type=SHARD)
@@ -75,7 +76,7 @@ class _Move:
     cursor: str
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("logstore", type=LOGSTORE)
 @click.argument("group", type=GROUP)
 @click.option("--to", "position", type=POSITION, required=True,

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from loghub.client.port import LogHub
 from loghub.client.transport import Timeouts
 from loghub.wire.errors import LogHubException
 from loghub_operator.cli.connection import Connection, Options, connection
@@ -17,47 +16,53 @@ _TIMEOUTS = Timeouts(connect_s=1.0, read_s=2.0, total_s=2.0)
 
 
 def projects(ctx: click.Context) -> Sequence[str]:
-    def names(place: Connection) -> list[str]:
-        with place.open_without_project(timeouts=_TIMEOUTS) as client:
-            return [project.name for project in client.list_projects()]
-
-    return _or_nothing(ctx, names)
+    return _or_nothing(lambda: projects_of(_place(ctx)))
 
 
 def logstores(ctx: click.Context) -> Sequence[str]:
-    return _in_project(ctx, lambda client: client.list_logstores())
+    return _or_nothing(lambda: logstores_of(_place(ctx)))
 
 
 def groups(ctx: click.Context) -> Sequence[str]:
+    """Without those of Kafka clients."""
     logstore = ctx.params.get("logstore")
-    if not logstore:
-        return ()
-    return _in_project(ctx, lambda client: [group.name for group in client.list_groups(logstore)])
+    return _or_nothing(lambda: _groups_of_sls(_place(ctx), logstore)) if logstore else ()
 
 
 def every_group(ctx: click.Context) -> Sequence[str]:
     """Of Kafka clients, too."""
-    logstore = ctx.params.get("logstore")
-    if not logstore:
-        return ()
-
-    def names(client: LogHub) -> list[str]:
-        of_sls = [] if ctx.params.get("kafka") else [one.name for one in client.list_groups(logstore)]
-        return of_sls + [one.name for one in kafka_groups(client, logstore)]
-
-    return _in_project(ctx, names)
+    logstore, kafka = ctx.params.get("logstore"), bool(ctx.params.get("kafka"))
+    return _or_nothing(lambda: groups_of(_place(ctx), logstore, kafka=kafka)) if logstore else ()
 
 
-def _in_project(ctx: click.Context, names: Callable[[LogHub], Sequence[str]]) -> Sequence[str]:
-    def asked(place: Connection) -> Sequence[str]:
-        with place.open(timeouts=_TIMEOUTS) as client:
-            return names(client)
-
-    return _or_nothing(ctx, asked)
+def _place(ctx: click.Context) -> Connection:
+    return connection(Options.of(ctx.params))
 
 
-def _or_nothing(ctx: click.Context, names: Callable[[Connection], Sequence[str]]) -> Sequence[str]:
+def _or_nothing(names: Callable[[], Sequence[str]]) -> Sequence[str]:
     try:
-        return names(connection(Options.of(ctx.params)))
+        return names()
     except (LogHubException, click.ClickException, ValueError, OSError):
         return ()
+
+
+def projects_of(place: Connection) -> Sequence[str]:
+    with place.open_without_project(timeouts=_TIMEOUTS) as client:
+        return [project.name for project in client.list_projects()]
+
+
+def logstores_of(place: Connection) -> Sequence[str]:
+    with place.open(timeouts=_TIMEOUTS) as client:
+        return client.list_logstores()
+
+
+def _groups_of_sls(place: Connection, logstore: str) -> Sequence[str]:
+    with place.open(timeouts=_TIMEOUTS) as client:
+        return [group.name for group in client.list_groups(logstore)]
+
+
+def groups_of(place: Connection, logstore: str, *, kafka: bool) -> Sequence[str]:
+    """Those of Kafka clients, and unless ``kafka`` is set the others."""
+    of_sls = [] if kafka else _groups_of_sls(place, logstore)
+    with place.open(timeouts=_TIMEOUTS) as client:
+        return [*of_sls, *(one.name for one in kafka_groups(client, logstore))]

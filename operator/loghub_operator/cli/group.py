@@ -10,7 +10,9 @@ from loghub.clock import SystemClock
 from loghub.domain.lag import Lag
 from loghub.wire.errors import Code, LogHubError
 from loghub_operator.cli.checkpoints import checkpoints, reset, set_checkpoint
+from loghub_operator.cli.commands import Group
 from loghub_operator.cli.connection import Connection
+from loghub_operator.cli.creation import create_or_keep, if_not_exists
 from loghub_operator.cli.group_lag import group_lag, lag_record
 from loghub_operator.cli.kafka_groups import (
     SLS,
@@ -37,7 +39,7 @@ from loghub_operator.cli.output import Record
 _TIMEOUT = click.IntRange(1, 86400)
 
 
-@click.group()
+@click.group(cls=Group)
 def group() -> None:
     """Create, list, show, change and delete consumer groups; show, set and reset their checkpoints."""
 
@@ -48,14 +50,23 @@ def group() -> None:
 @click.option("--timeout", type=_TIMEOUT, default=60, show_default=True,
               help="Seconds without a heartbeat after which a consumer is removed.")  # fmt: skip
 @click.option("--in-order", is_flag=True, help="Consume the shards of a split only after their parents.")
+@if_not_exists
 @connected
 @formatted
-def create(logstore: str, group: str, timeout: int, in_order: bool, place: Connection, show: Show) -> None:
+def create(  # noqa: PLR0913 - each is an option
+    logstore: str, group: str, timeout: int, in_order: bool, place: Connection, show: Show, *, keep: bool
+) -> None:
     """Create a consumer group."""
     info = GroupInfo(name=group, timeout_s=timeout, order=in_order)
     with place.open() as client:
-        client.create_group(logstore, info)
-        show(_record(info))
+        show(
+            create_or_keep(
+                _record(info),
+                lambda: client.create_group(logstore, info),
+                lambda: _record(_found(client, logstore, group)),
+                exists=Code.CONSUMER_GROUP_ALREADY_EXIST if keep else None,
+            )
+        )
 
 
 @group.command("list")

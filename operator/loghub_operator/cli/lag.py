@@ -9,6 +9,7 @@ import click
 from loghub.client.port import LogHub
 from loghub.clock import SystemClock
 from loghub.wire.errors import Code, LogHubError
+from loghub_operator.cli.commands import Command
 from loghub_operator.cli.connection import Connection
 from loghub_operator.cli.group_lag import group_lag, lag_record, total
 from loghub_operator.cli.interruption import interruption
@@ -33,7 +34,7 @@ from loghub_operator.cli.output import Format, Record, on_one_line, render, utc
 _CLEAR = "\x1b[H\x1b[2J"
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("logstore", type=LOGSTORE)
 @click.argument("group", type=ANY_GROUP, required=False)
 @of_kafka

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import click
 
 from loghub_operator.api import InvalidResourceError
+from loghub_operator.cli.commands import Command
 from loghub_operator.cli.failures import Failed, InvalidInput
 from loghub_operator.cli.local_status import show_status
 from loghub_operator.cli.options import ADDRESS, DURATION, ENDPOINT, EXISTING_FILE, FOLDER, format_option
@@ -97,7 +98,7 @@ def _group_options(function: F) -> F:
     return decorated  # type: ignore[no-any-return]
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "-f",
     "--file",
@@ -148,7 +149,7 @@ def up(state_dir: Path | None, plain: bool, **values: Any) -> int:
         return asyncio.run(run_up(options))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("-f", "--file", type=FOLDER, help="YAML file with the LogHubConsumerGroup.")
 @_group_options
 def down(state_dir: Path | None, **values: Any) -> int:
@@ -157,7 +158,7 @@ def down(state_dir: Path | None, **values: Any) -> int:
         return asyncio.run(run_down(DownOptions(root=_root(state_dir), **values)))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", required=False)
 @_state_dir
 @format_option
@@ -169,7 +170,7 @@ def status(name: str | None, state_dir: Path | None, output: str, as_json: bool)
         return show_status(_root(state_dir), name, Format.JSON if as_json else Format(output))
 
 
-@click.command()
+@click.command(cls=Command)
 @_state_dir
 @click.option(
     "--listen",

@@ -1,22 +1,28 @@
 """`loghub status`: shows the groups' status from another terminal.
 
-The command reads the files of `loghub_operator.local.object_store` and does not ask the log service about the
-LogHubConsumerGroups, so it shows what the last reconcile observed, and when. It asks the embedded service of
-this machine for the groups of Kafka clients, of all projects.
+The command reads the files of `loghub_operator.local.object_store` and of the workers, and does not ask the
+log service about the LogHubConsumerGroups, so it shows what the last reconcile observed, and when. It asks
+the embedded service of this machine for the groups of Kafka clients, of all projects.
 """
 
 import sys
 from collections.abc import Iterator, Sequence
 
-from rich import box
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from loghub.clock import SystemClock
+from loghub.near_names import did_you_mean
 from loghub_operator.api import InvalidResourceError
 from loghub_operator.api.v1alpha1 import EMBEDDED
+from loghub_operator.cli.group_details import (
+    GroupOnDisk,
+    conditions_table,
+    overview_row,
+    shard_rows,
+    worker_rows,
+)
 from loghub_operator.cli.kafka_groups import document, overview, reported_groups
-from loghub_operator.cli.output import Format, render
+from loghub_operator.cli.output import Format, render, utc
 from loghub_operator.cli.output import Record as Shown
 from loghub_operator.local.embedded_service import KEYS, running_at, running_kafka_at
 from loghub_operator.local.file_lock import is_locked
@@ -34,7 +40,8 @@ def show_status(root: Root, name: str | None, form: Format) -> int:
     service = "" if name is not None else running_at(root.service)
     if not records and not service:
         what = "no group" if name is None else f"no group {name}"
-        print(f"loghub: {what} in {root.groups}", file=sys.stderr)  # noqa: T201 - the program's output
+        hint = "" if name is None else did_you_mean(name, root.group_names())
+        print(f"loghub: {what} in {root.groups}{hint}", file=sys.stderr)  # noqa: T201 - the program's output
         return FAILED
     console = Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
     of_clients = reported_groups(service, root.service / KEYS) if service else ()
@@ -42,14 +49,15 @@ def show_status(root: Root, name: str | None, form: Format) -> int:
         documents = [*_documents(root, records), *map(document, of_clients)]
         _print(console, render(documents[0] if name else documents, form))
         return DONE
-    if records:
-        console.print(_overview(records))
+    groups = [_on_disk(record) for record in records]
+    if groups:
+        _print(console, render([overview_row(group) for group in groups], form))
     for line in _service_lines(root, service):
         _print(console, line)
     if of_clients:
         _print(console, "\n" + render(overview(of_clients), form))
     if name is not None:
-        _details(console, records[0])
+        _details(console, groups[0])
     return DONE
 
 
@@ -57,7 +65,14 @@ def _documents(root: Root, records: Sequence[Record]) -> Iterator[Shown]:
     kafka = running_kafka_at(root.service) or None
     for record in records:
         at = kafka if record.resource().spec.endpoint == EMBEDDED else None
-        yield {**record.document, "up": _is_up(record), "kafka": at}
+        group = _on_disk(record)
+        yield {
+            **record.document,
+            "up": group.is_up,
+            "asOf": utc(group.as_of_unix_s),
+            "workers": worker_rows(group) if group.is_up else [],
+            "kafka": at,
+        }
 
 
 def _print(console: Console, text: str) -> None:
@@ -73,8 +88,7 @@ def _service_lines(root: Root, endpoint: str) -> Iterator[str]:
 
 
 def _records(root: Root, name: str | None) -> Iterator[Record]:
-    names = [name] if name is not None else sorted(path.name for path in root.groups.glob("*"))
-    for group in names:
+    for group in [name] if name is not None else root.group_names():
         record = Record.load(root.group(group)) if "/" not in group else None
         if record is None:
             continue
@@ -86,47 +100,19 @@ def _records(root: Root, name: str | None) -> Iterator[Record]:
         yield record
 
 
-def _is_up(record: Record) -> bool:
-    return is_locked(record.folder.lock)
+def _on_disk(record: Record) -> GroupOnDisk:
+    return GroupOnDisk(
+        resource=record.resource(),
+        folder=record.folder,
+        is_up=is_locked(record.folder.lock),
+        as_of_unix_s=record.folder.object.stat().st_mtime,
+    )
 
 
-def _overview(records: list[Record]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for head in ("NAME", "UP", "PHASE", "WORKERS", "SHARDS", "LAG LOGS", "LAG S"):
-        table.add_column(head)
-    for record in records:
-        resource = record.resource()
-        status, lag = resource.status, resource.status.lag
-        cells = (
-            resource.metadata.name,
-            "yes" if _is_up(record) else "no",
-            status.phase.value if status.phase else None,
-            status.workers,
-            status.shard_summary.total if status.shard_summary else None,
-            lag.logs if lag else None,
-            lag.seconds if lag else None,
-        )
-        table.add_row(*("-" if cell is None else escape(str(cell)) for cell in cells))
-    return table
-
-
-def _details(console: Console, record: Record) -> None:
-    status = record.resource().status
-    shards = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in ("shard", "state", "consumer", "next", "lag logs", "lag s", "as of"):
-        shards.add_column(head, overflow="fold")
-    for shard in status.shards:
-        cells = (
-            shard.id,
-            shard.state,
-            shard.consumer,
-            shard.next_consumer,
-            shard.lag_logs,
-            shard.lag_seconds,
-            shard.observed_at,
-        )
-        shards.add_row(*("-" if cell is None else escape(str(cell)) for cell in cells))
-    console.print(shards)
-    for condition in status.conditions:
-        line = f"{condition.type} {condition.status} {condition.reason}: {condition.message}"
-        console.print(line, markup=False, highlight=False)
+def _details(console: Console, group: GroupOnDisk) -> None:
+    if group.is_up:
+        _print(console, "\n" + render(worker_rows(group), Format.TABLE))
+    _print(console, "\n" + render(shard_rows(group, now_unix_s=SystemClock().unix_s()), Format.TABLE) + "\n")
+    with console.capture() as conditions:
+        console.print(conditions_table(group))
+    _print(console, "\n".join(line.rstrip() for line in conditions.get().splitlines()))

@@ -17,6 +17,7 @@ from loghub_operator.cli.output import on_one_line, utc
 
 MAX_VALUE_BYTES = 1 << 20  # what SLS takes as one value
 MAX_JSON_LINE_BYTES = 8 << 20  # the largest log group of `--batch-mib`
+PLAIN_FIELD = "line"  # of a line that is no JSON, unless `put --field` names another one
 _TAG, _FIELD = "__tag__:", "__field__:"
 _PLACE = ("__shard__", "__cursor__", "__index__")  # where a log was; it gets a new place
 _RESERVED = frozenset((*_PLACE, "__time__", "__time_ns__", "__topic__", "__source__"))
@@ -216,9 +217,10 @@ def as_json(members: list[tuple[str, object]]) -> str:
 
 
 def as_line(log: Log, place: Place) -> str:
-    """The log for people: time, shard, and the value of its only field, or all fields."""
+    """The log for people: time, shard, and its fields; of a plain line, the line."""
     fields = [(_string(key), _string(value)) for key, value in log.contents]
-    text = fields[0][1] if len(fields) == 1 else "  ".join(f"{key}={value}" for key, value in fields)
+    is_plain = [key for key, _ in fields] == [PLAIN_FIELD]
+    text = fields[0][1] if is_plain else "  ".join(f"{key}={value}" for key, value in fields)
     return f"{utc(log.time)}  {place.shard}  {on_one_line(text)}"
 
 

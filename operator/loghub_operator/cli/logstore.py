@@ -4,13 +4,15 @@ import click
 
 from loghub.client.port import LogHub, LogstoreInfo
 from loghub.wire.errors import Code, LogHubError
+from loghub_operator.cli.commands import Group
 from loghub_operator.cli.connection import Connection
+from loghub_operator.cli.creation import create_or_keep, if_not_exists
 from loghub_operator.cli.options import LOGSTORE, Show, confirm, confirmed, connected, formatted
 from loghub_operator.cli.output import Record, utc
-from loghub_operator.cli.shard import shard_record
+from loghub_operator.cli.shard import shard_records
 
 
-@click.group()
+@click.group(cls=Group)
 def logstore() -> None:
     """Create, list, show and delete logstores."""
 
@@ -25,22 +27,34 @@ def logstore() -> None:
     show_default=True,
     help="Days for which logs are kept; 3650: forever.",
 )
+@if_not_exists
 @connected
 @formatted
-def create(logstore: str, shards: int, ttl_days: int, place: Connection, show: Show) -> None:
+def create(logstore: str, shards: int, ttl_days: int, keep: bool, place: Connection, show: Show) -> None:
     """Create a logstore."""
+    wanted = {"logstore": logstore, "shardCount": shards, "ttlDays": ttl_days}
     with place.open() as client:
-        client.create_logstore(logstore, shards=shards, ttl_days=ttl_days)
-    show({"logstore": logstore, "shardCount": shards, "ttlDays": ttl_days})
+        show(
+            create_or_keep(
+                wanted,
+                lambda: client.create_logstore(logstore, shards=shards, ttl_days=ttl_days),
+                lambda: _record(client.get_logstore(logstore)),
+                exists=Code.LOG_STORE_ALREADY_EXIST if keep else None,
+            )
+        )
 
 
 @logstore.command("list")
+@click.option(
+    "--details", is_flag=True, help="With the number of shards, TTL and times: a request for each logstore."
+)
 @connected
 @formatted
-def list_(place: Connection, show: Show) -> None:
+def list_(details: bool, place: Connection, show: Show) -> None:
     """List the logstores of a project."""
     with place.open() as client:
-        show([_record_of(client, name) for name in client.list_logstores()])
+        names = client.list_logstores()
+        show([_record_of(client, name) if details else {"logstore": name} for name in names])
 
 
 def _record_of(client: LogHub, name: str) -> Record:
@@ -61,8 +75,18 @@ def show_(logstore: str, place: Connection, show: Show) -> None:
     """Show a logstore with its shards and consumer groups."""
     with place.open() as client:
         info = client.get_logstore(logstore)
-        shards = [shard_record(one) for one in client.list_shards(logstore)]
-        show({**_record(info), "shards": shards, "consumerGroups": _groups(client, logstore)})
+        shards = client.list_shards(logstore)
+        writable = sum(not one.read_only for one in shards)
+        show(
+            {
+                "logstore": info.name,
+                "writableShards": writable,
+                "readOnlyShards": len(shards) - writable,
+                **_times(info),
+                "shards": shard_records(shards),
+                "consumerGroups": _groups(client, logstore),
+            }
+        )
 
 
 @logstore.command()
@@ -92,9 +116,11 @@ def _groups(client: LogHub, logstore: str) -> list[Record]:
 
 
 def _record(info: LogstoreInfo) -> Record:
+    return {"logstore": info.name, "shardCount": info.shards, **_times(info)}
+
+
+def _times(info: LogstoreInfo) -> Record:
     return {
-        "logstore": info.name,
-        "shardCount": info.shards,
         "ttlDays": info.ttl_days,
         "created": utc(info.created_unix_s),
         "modified": utc(info.modified_unix_s),

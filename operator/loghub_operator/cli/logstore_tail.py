@@ -42,7 +42,7 @@ class LogstoreTail:
         position = "begin" if self._known else self.position
         if missing := sorted(set(self.only) - {info.shard for info in infos} - self._known):
             raise LogHubError.of(Code.SHARD_NOT_EXIST, f"logstore {self.logstore} has no shard {missing[0]}")
-        parents = infer_parents(_shard(info) for info in infos)
+        parents = infer_parents(as_shard(info) for info in infos)
         for info in infos:
             reading = self._readings.get(info.shard)
             if reading is not None:
@@ -76,6 +76,6 @@ class LogstoreTail:
             reading.cursor = self.client.get_cursor(self.logstore, shard, reading.position)
 
 
-def _shard(info: ShardInfo) -> Shard:
+def as_shard(info: ShardInfo) -> Shard:
     keys = HashRange.parse(begin_key=info.begin_key, end_key=info.end_key)
     return Shard(shard=info.shard, keys=keys, read_only=info.read_only)

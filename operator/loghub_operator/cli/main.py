@@ -15,6 +15,7 @@ import click
 
 from loghub.client.target import BadEndpoint
 from loghub.wire.errors import LogHubException
+from loghub_operator.cli.commands import Group
 
 DONE, FAILED, MISUSED = 0, 1, 2
 PROGRAM = "loghub"
@@ -43,7 +44,7 @@ class _ReaderIsGone(Exception):  # noqa: N818 - says what happened
     """What reads our output has ended, as in ``loghub tail | head``."""
 
 
-class Commands(click.Group):
+class Commands(Group):
     """The commands, each imported when it is used."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -62,9 +63,8 @@ class Commands(click.Group):
         command: click.Command = getattr(module, cmd_name)
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+    def sentence(self, ctx: click.Context, name: str) -> str:  # noqa: ARG002 - imports no command
+        return COMMANDS[name][1]
 
 
 @click.command(cls=Commands, name=PROGRAM, context_settings={"help_option_names": ["-h", "--help"]})

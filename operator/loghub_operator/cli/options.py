@@ -3,7 +3,7 @@ output. Names complete from the log service (`loghub_operator.cli.completed_name
 """
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,11 +15,14 @@ from loghub.client.port import Position
 from loghub.clock import SystemClock
 from loghub.domain.hashrange import BadHashKey, parse_key
 from loghub.wire import cursor as wire_cursor
-from loghub.wire import names
-from loghub.wire.errors import MalformedCursor
+from loghub.wire import hosts, names
+from loghub.wire.errors import LogHubError, MalformedCursor
 from loghub.wire.names import NameRule
 from loghub_operator.cli import completed_names
+from loghub_operator.cli.commands import ConnectionOption
 from loghub_operator.cli.connection import Connection, Options, connection
+from loghub_operator.cli.failures import Failed
+from loghub_operator.cli.hints import with_hint
 from loghub_operator.cli.output import Format, Record, render
 from loghub_operator.cli.times import BadTime, parse_duration_s, parse_position
 from loghub_operator.local.service_options import host_and_port
@@ -84,7 +87,7 @@ class Endpoint(_Type):
             target.split_endpoint(text)
         except target.BadEndpoint as error:
             self.fail(str(error), param, ctx)
-        return text if "://" in text else f"http://{text}"
+        return hosts.with_scheme(text)
 
 
 class Address(_Type):
@@ -167,49 +170,50 @@ HASH_KEY = HashKey()
 FOLDER = click.Path(path_type=Path)
 EXISTING_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
+_connection_option = partial(click.option, cls=ConnectionOption)
 _CONNECTION = {
-    "project": click.option("-p", "--project", type=PROJECT, help="Project.  [env: LOGHUB_PROJECT]"),
-    "endpoint": click.option(
+    "project": _connection_option("-p", "--project", type=PROJECT, help="Project.  [env: LOGHUB_PROJECT]"),
+    "endpoint": _connection_option(
         "--endpoint",
         type=ENDPOINT,
         metavar="URL",
         help="URL of the log service; default: the embedded service on this machine.  [env: LOGHUB_ENDPOINT]",
     ),
-    "credentials_dir": click.option(
+    "credentials_dir": _connection_option(
         "--credentials-dir",
         type=FOLDER,
         metavar="DIR",
-        help="Directory with the files accessKeyId, accessKeySecret and, for STS, securityToken.  [env: "
-        "LOGHUB_ACCESS_KEY_ID, LOGHUB_ACCESS_KEY_SECRET, LOGHUB_SECURITY_TOKEN]",
+        help="Directory with the files accessKeyId, accessKeySecret and, for STS, securityToken; default: "
+        "the key in LOGHUB_ACCESS_KEY_ID, LOGHUB_ACCESS_KEY_SECRET and LOGHUB_SECURITY_TOKEN.",
     ),
-    "region": click.option(
+    "region": _connection_option(
         "--region",
         metavar="REGION",
         help="Region of the project, such as cn-hangzhou: with it, requests are signed with version 4.  "
         "[env: LOGHUB_REGION]",
     ),
-    "profile": click.option(
+    "profile": _connection_option(
         "--profile", metavar="NAME", help="Profile of the config file.  [env: LOGHUB_PROFILE]"
     ),
-    "config": click.option(
+    "config": _connection_option(
         "--config",
         type=FOLDER,
         metavar="FILE",
         help="Config file; default: $XDG_CONFIG_HOME/loghub/config.toml or ~/.config/loghub/config.toml.  "
         "[env: LOGHUB_CONFIG]",
     ),
-    "client": click.option(
+    "client": _connection_option(
         "--client",
         type=click.Choice(["auto", "sdk", "http"]),
         help="Client: the vendor's SDK, this project's own, or auto: the SDK for public host names.",
     ),
-    "allow_http": click.option(
+    "allow_http": _connection_option(
         "--allow-http",
         metavar="HOST",
         multiple=True,
         help="Public host to which keys and logs may be sent by http; *.example.com for all below a domain.",
     ),
-    "state_dir": click.option(
+    "state_dir": _connection_option(
         "--state-dir",
         type=FOLDER,
         metavar="DIR",
@@ -233,7 +237,10 @@ def _connected(function: F, chosen: tuple[str, ...]) -> F:
     def run(*args: Any, **kwargs: Any) -> Any:
         values = {name: kwargs.pop(name) for name in chosen}
         place: Connection = connection(Options.of(values))
-        return function(*args, place=place, **kwargs)
+        try:
+            return function(*args, place=place, **kwargs)
+        except LogHubError as error:
+            raise Failed(f"loghub: {with_hint(error, place, kwargs)}") from None
 
     decorated: Any = run
     for name in reversed(chosen):

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 import yaml
+from rich.cells import cell_len
 
 Record = Mapping[str, object]
 _NOTHING = "-"
@@ -41,22 +42,28 @@ def as_yaml(value: Record | Sequence[Record]) -> str:
 
 
 def table(rows: Sequence[Record]) -> str:
-    """Aligned columns under the keys of the first row; numbers to the right."""
+    """Aligned columns under the keys of the first row; numbers to the right. Chinese characters are two
+    columns wide."""
     if not rows:
         return "(none)"
     keys = [key for key, value in rows[0].items() if not value or not _is_list_of_records(value)]
     cells = [[_cell(row.get(key)) for key in keys] for row in rows]
     heads = [_head(key) for key in keys]
-    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    widths = [max(map(cell_len, column)) for column in zip(heads, *cells, strict=True)]
     right = [_is_numeric([row.get(key) for row in rows]) for key in keys]
     lines = [
         "  ".join(
-            text.rjust(width) if to_right else text.ljust(width)
+            _padded(text, width, to_right=to_right)
             for text, width, to_right in zip(line, widths, right, strict=True)
         ).rstrip()
         for line in (heads, *cells)
     ]
     return "\n".join(lines)
+
+
+def _padded(text: str, width: int, *, to_right: bool) -> str:
+    space = " " * (width - cell_len(text))
+    return space + text if to_right else text + space
 
 
 def _sections(record: Record) -> str:
@@ -119,3 +126,12 @@ def utc(unix_s: float | None) -> str | None:
         return datetime.fromtimestamp(int(unix_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, ValueError, OSError):
         return None
+
+
+def short_age(seconds: float) -> str:
+    """An age in one unit, as kubectl shows it: ``34s``, ``5m``, ``3h``, ``12d``."""
+    whole = max(0, int(seconds))
+    for unit, name in ((86400, "d"), (3600, "h"), (60, "m")):
+        if whole >= 2 * unit:
+            return f"{whole // unit}{name}"
+    return f"{whole}s"

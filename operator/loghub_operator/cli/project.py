@@ -3,7 +3,10 @@
 import click
 
 from loghub.client.port import ProjectInfo
+from loghub.wire.errors import Code
+from loghub_operator.cli.commands import Group
 from loghub_operator.cli.connection import Connection
+from loghub_operator.cli.creation import create_or_keep, if_not_exists
 from loghub_operator.cli.options import (
     PROJECT,
     Show,
@@ -15,7 +18,7 @@ from loghub_operator.cli.options import (
 from loghub_operator.cli.output import Record, utc
 
 
-@click.group()
+@click.group(cls=Group)
 def project() -> None:
     """Create, list, show and delete projects."""
 
@@ -23,13 +26,20 @@ def project() -> None:
 @project.command()
 @click.argument("name", type=PROJECT)
 @click.option("--description", default="", help="Description of the project.")
+@if_not_exists
 @connected_without_project
 @formatted
-def create(name: str, description: str, place: Connection, show: Show) -> None:
+def create(name: str, description: str, keep: bool, place: Connection, show: Show) -> None:
     """Create a project."""
     with place.open(name) as client:
-        client.create_project(description)
-    show({"project": name, "description": description})
+        show(
+            create_or_keep(
+                {"project": name, "description": description},
+                lambda: client.create_project(description),
+                lambda: _record(client.get_project()),
+                exists=Code.PROJECT_ALREADY_EXIST if keep else None,
+            )
+        )
 
 
 @project.command("list")

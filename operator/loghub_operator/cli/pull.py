@@ -7,6 +7,7 @@ import click
 
 from loghub.client.port import LogHub, Position
 from loghub.clock import SystemClock
+from loghub_operator.cli.commands import Command
 from loghub_operator.cli.connection import Connection
 from loghub_operator.cli.options import CURSOR, LOGSTORE, POSITION, SHARD, connected
 from loghub_operator.cli.printed_logs import LogPrinter, prints_logs
@@ -28,7 +29,7 @@ class Range:
         return begin, self.end_cursor or client.get_cursor(logstore, shard, self.end)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("logstore", type=LOGSTORE)
 @click.argument("shard", type=SHARD)
 @click.option("--from", "begin", type=POSITION, default="begin", show_default=True,

@@ -18,13 +18,14 @@ import click
 from loghub.client.port import LogHub
 from loghub.clock import Clock, SystemClock
 from loghub.wire.errors import LogHubException
+from loghub_operator.cli.commands import Command
 from loghub_operator.cli.connection import Connection
 from loghub_operator.cli.failures import Failed, InvalidInput
 from loghub_operator.cli.followed_file import CHUNK_BYTES, NOTHING, Chunk, FollowedFile
 from loghub_operator.cli.interruption import interruption
 from loghub_operator.cli.line_reader import LineLog, LineReader, OnBadLine, Reading
 from loghub_operator.cli.log_batches import Batch, Batches, BatchLimits, Pace
-from loghub_operator.cli.log_lines import BadLine, Origin
+from loghub_operator.cli.log_lines import PLAIN_FIELD, BadLine, Origin
 from loghub_operator.cli.options import DURATION, FOLDER, HASH_KEY, LOGSTORE, Show, connected, formatted
 from loghub_operator.cli.patience import Patience
 from loghub_operator.cli.progress import Progress
@@ -79,7 +80,7 @@ def _on_bad_line(_ctx: click.Context, _param: click.Parameter, value: str | None
     return None if value is None else OnBadLine(value)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("logstore", type=LOGSTORE)
 @click.argument("file", type=FOLDER, required=False)
 @click.option(
@@ -103,7 +104,7 @@ def _on_bad_line(_ctx: click.Context, _param: click.Parameter, value: str | None
     help="A line that is no log, or too long: stop there, skip it, or keep it as it is in the field of plain "
     "lines; default: stop, with --follow skip.",
 )
-@click.option("--field", default="line", show_default=True, help="Name of the field of a plain line.")
+@click.option("--field", default=PLAIN_FIELD, show_default=True, help="Name of the field of a plain line.")
 @click.option("--topic", default="", help="Topic of the log groups.")
 @click.option("--source", default="", help="Source of the log groups.")
 @click.option("--tag", "tags", metavar="NAME=VALUE", multiple=True, callback=_tag, help="Tag; repeatable.")

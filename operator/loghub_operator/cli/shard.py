@@ -1,11 +1,16 @@
 """``loghub shard``: list, show, split, merge and delete shards."""
 
+from collections.abc import Sequence
+
 import click
 
 from loghub.client.port import LogHub, ShardInfo
+from loghub.domain.shards import infer_parents
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.errors import Code, LogHubError
+from loghub_operator.cli.commands import Group
 from loghub_operator.cli.connection import Connection
+from loghub_operator.cli.logstore_tail import as_shard
 from loghub_operator.cli.options import (
     HASH_KEY,
     LOGSTORE,
@@ -21,7 +26,7 @@ from loghub_operator.cli.output import Record, utc
 MAX_PARTS = 256
 
 
-@click.group()
+@click.group(cls=Group)
 def shard() -> None:
     """List, show, split, merge and delete the shards of a logstore."""
 
@@ -33,7 +38,7 @@ def shard() -> None:
 def list_(logstore: str, place: Connection, show: Show) -> None:
     """List the shards of a logstore."""
     with place.open() as client:
-        show([shard_record(one) for one in client.list_shards(logstore)])
+        show(shard_records(client.list_shards(logstore)))
 
 
 @shard.command("show")
@@ -44,10 +49,10 @@ def list_(logstore: str, place: Connection, show: Show) -> None:
 def show_(logstore: str, shard: int, place: Connection, show: Show) -> None:
     """Show a shard with the cursors of its begin and end, and how many log groups are between them."""
     with place.open() as client:
-        info = _found(client, logstore, shard)
+        record = _found(client, logstore, shard)
         begin, end = (client.get_cursor(logstore, shard, where) for where in ("begin", "end"))
         groups = wire_cursor.decode(end) - wire_cursor.decode(begin)
-        show({**shard_record(info), "beginCursor": begin, "endCursor": end, "logGroups": groups})
+        show({**record, "beginCursor": begin, "endCursor": end, "logGroups": groups})
 
 
 @shard.command()
@@ -95,11 +100,17 @@ def delete(logstore: str, shard: int, yes: bool, place: Connection, show: Show) 
     show({"logstore": logstore, "shard": shard, "deleted": True})
 
 
-def _found(client: LogHub, logstore: str, shard: int) -> ShardInfo:
-    for info in client.list_shards(logstore):
-        if info.shard == shard:
-            return info
+def _found(client: LogHub, logstore: str, shard: int) -> Record:
+    for record in shard_records(client.list_shards(logstore)):
+        if record["shard"] == shard:
+            return record
     raise LogHubError.of(Code.SHARD_NOT_EXIST, f"logstore {logstore} has no shard {shard}")
+
+
+def shard_records(infos: Sequence[ShardInfo]) -> list[Record]:
+    """All shards of a logstore with their parents, which follow from their keys: SLS reports none."""
+    parents = infer_parents(as_shard(info) for info in infos)
+    return [{**shard_record(info), "parents": list(parents[info.shard])} for info in infos]
 
 
 def shard_record(info: ShardInfo) -> Record:

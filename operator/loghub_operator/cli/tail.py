@@ -4,6 +4,7 @@ import click
 
 from loghub.client.port import Position
 from loghub.clock import SystemClock
+from loghub_operator.cli.commands import Command
 from loghub_operator.cli.connection import Connection
 from loghub_operator.cli.interruption import interruption
 from loghub_operator.cli.logstore_tail import LogstoreTail
@@ -15,7 +16,7 @@ _REFRESH_S = 1.0
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("logstore", type=LOGSTORE)
 @click.option("--shard", "shards", type=SHARD, multiple=True,
               help="Only this shard, without those that a split makes of it; repeatable.")  # fmt: skip

@@ -16,9 +16,16 @@ _REPORTED_REASONS = frozenset({"ReconcileError", "TooManyReplicas", "TooFewRepli
 
 def changes(before: Status, after: Status, was: Workers, now: Workers) -> Iterator[str]:
     """Yields one sentence per change; none if nothing changed."""
+    yield from _trials(was, now)
     yield from _workers(was, now)
     yield from _shards(before.shards, after.shards)
     yield from _conditions(before.conditions, after.conditions)
+
+
+def _trials(was: Workers, now: Workers) -> Iterator[str]:
+    """Once for all workers that wait to be replaced."""
+    before = {view.trial for view in was}
+    yield from sorted({" ".join(view.trial.split()) for view in now if view.trial not in before})
 
 
 def _workers(was: Workers, now: Workers) -> Iterator[str]:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 from loghub.client import target
 from loghub.client.target import BadEndpoint
 from loghub.clock import SystemClock
+from loghub.near_names import did_you_mean
 from loghub.wire import hosts
 from loghub.wire.errors import LogHubException
 from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, parse_resource, patterns
@@ -150,7 +151,8 @@ async def down(options: DownOptions) -> int:
     folder = _named_folder(options)
     record = Record.load(folder)
     if record is None:
-        raise StartFailed(f"{folder.folder.name} is not up: no state found in {folder.folder}")
+        hint = did_you_mean(folder.folder.name, options.root.group_names())
+        raise StartFailed(f"{folder.folder.name} is not up: no state found in {folder.folder}{hint}")
     _reject_another_endpoint(options.endpoint, record.resource())
     _reject_copy(folder)
     released = await _taken_down_by_its_owner(folder) or await _take_down(options, folder)
@@ -159,11 +161,27 @@ async def down(options: DownOptions) -> int:
     return DONE if released else FAILED
 
 
+@contextlib.contextmanager
+def _recorded(folder: GroupFolder) -> Iterator[None]:
+    """What will be deleted is on disk before anything is, so that a `down` that ends early is gone on with.
+    Raises `StartFailed` where the disk does not take it, for example since it is full."""
+    try:
+        yield
+    except OSError as error:
+        raise StartFailed(
+            f"{folder.folder.name} is not taken down, and nothing of it is changed: {folder.folder} takes no"
+            f" note of it ({error.strerror or error}); make room there and run `loghub down` again"
+        ) from None
+
+
 async def _taken_down_by_its_owner(folder: GroupFolder) -> bool:
     """False if no process runs the group, or if that process stopped before it took the group down."""
     if not is_locked(folder.lock):
         return False
-    folder.down.touch()
+    with _recorded(folder):
+        folder.down.touch()
+    waits = f"loghub: the `loghub up` that runs {folder.folder.name} takes it down, and is waited for"
+    print(waits, file=sys.stderr, flush=True)  # noqa: T201 - the program's output
     while is_locked(folder.lock):
         await asyncio.sleep(POLL_S)
     # An `up` that began just then has removed the request with those of earlier runs, and not the object.
@@ -171,12 +189,16 @@ async def _taken_down_by_its_owner(folder: GroupFolder) -> bool:
 
 
 async def _take_down(options: DownOptions, folder: GroupFolder) -> bool:
-    with locked(folder.lock), stopped_by_signals() as stopping:
+    with contextlib.ExitStack() as held:
+        with _recorded(folder):
+            held.enter_context(locked(folder.lock))
+        stopping = held.enter_context(stopped_by_signals())
         record = Record.load(folder)
         if record is None:
             return True
         clock = SystemClock()
-        record.set_deleted(clock.unix_s())
+        with _recorded(folder):
+            record.set_deleted(clock.unix_s())
         with Screen(title=folder.folder.name, clock=clock, notes=tuple, live=False) as screen:
             _end_orphans(screen, folder)
             async with AsyncExitStack() as stack:
@@ -315,8 +337,7 @@ def _reject_another_endpoint(given: str | None, resource: LogHubConsumerGroup) -
 
 def _remove_forgotten_keys(root: Root) -> None:
     """Of groups whose process was killed before it could remove them."""
-    for path in root.groups.glob("*"):
-        group = root.group(path.name)
+    for group in map(root.group, root.group_names()):
         if not (group.credentials.is_dir() and any(group.credentials.iterdir())) or is_locked(group.lock):
             continue
         with contextlib.suppress(InUseError), locked(group.lock):

@@ -6,6 +6,7 @@ The file is read again whenever it changes. The error messages come from `loghub
 from pathlib import Path
 from typing import Any
 
+from loghub.near_names import did_you_mean
 from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Problem, resources_in
 from loghub_operator.api.documents import documents_in
 from loghub_operator.api.v1alpha1 import EMBEDDED
@@ -69,7 +70,8 @@ class CrFile:
             raise _invalid(f"{self._path} has no LogHubConsumerGroup of loghub.dev")
         if self._name is not None:
             if self._name not in names:
-                raise _invalid(f"{self._path} has no LogHubConsumerGroup {self._name}")
+                hint = did_you_mean(self._name, names)
+                raise _invalid(f"{self._path} has no LogHubConsumerGroup {self._name}{hint}")
             return found[names.index(self._name)]
         if len(found) > 1:
             raise _invalid(f"{self._path} has {len(found)}; choose one with --name: {', '.join(names)}")

@@ -128,5 +128,9 @@ class Root:
     def groups(self) -> Path:
         return self.folder / "groups"
 
+    def group_names(self) -> list[str]:
+        """Of all groups that have a folder."""
+        return sorted(path.name for path in self.groups.glob("*"))
+
     def group(self, name: str) -> GroupFolder:
         return GroupFolder(self.groups / name)

@@ -25,7 +25,8 @@ from loghub_operator.local.edits import apply_edit
 from loghub_operator.local.manifest import CrFile, apiserver_message
 from loghub_operator.local.object_store import Record
 from loghub_operator.local.paths import Root
-from loghub_operator.local.processes.supervisor import Supervisor, WorkerProgram
+from loghub_operator.local.processes.supervisor import Supervisor
+from loghub_operator.local.processes.worker_program import WorkerProgram
 from loghub_operator.local.reconcile_loop import ReconcileLoop
 from loghub_operator.local.site import local_placement
 from loghub_operator.local.snapshot import GroupSnapshot, RunObserver

@@ -14,6 +14,8 @@ from loghub.client.target import BadEndpoint, parse, split_endpoint
         ("http://[::1]:8080", "http://[::1]:8080", "demo.[::1]"),
         ("http://loghub.svc", "http://demo.loghub.svc:80", "demo.loghub.svc"),
         ("loghub.ns.svc:8080", "http://demo.loghub.ns.svc:8080", "demo.loghub.ns.svc"),
+        ("[fd00::1]:8080", "http://[fd00::1]:8080", "demo.[fd00::1]"),
+        ("CN-hangzhou.log.example.com", "https://demo.cn-hangzhou.log.example.com:443", None),
         ("https://CN-hangzhou.log.example.com", "https://demo.cn-hangzhou.log.example.com:443", None),
     ],
 )

@@ -106,7 +106,8 @@ def test_internal_hosts_are_in_the_cluster_or_have_private_addresses(name: str, 
     [
         ("http://cn-hangzhou.log.aliyuncs.com", (), True),
         ("HTTP://cn-hangzhou.log.aliyuncs.com:8080", (), True),
-        ("cn-hangzhou.log.aliyuncs.com", (), True),  # as clients read it
+        ("cn-hangzhou.log.aliyuncs.com", (), False),  # https, as clients read it
+        ("10.0.0.1:8080", (), False),
         ("https://cn-hangzhou.log.aliyuncs.com", (), False),
         ("http://loghub.svc", (), False),
         ("http://10.0.0.1:8080", (), False),

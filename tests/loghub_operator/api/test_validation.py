@@ -5,6 +5,7 @@ The apiserver half is the real one with the committed CRD; it runs where its pro
 
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -283,9 +284,22 @@ def test_the_apiserver_accepts_a_valid_object(name: str, server: Apiserver) -> N
     assert server.apply(document(ACCEPTED[name], name=f"a-{uuid.uuid4().hex[:8]}")) == ""
 
 
+@pytest.mark.parametrize(
+    ("spec", "hint"),
+    [
+        ({"replica": 2}, "; did you mean replicas?"),
+        ({"worker": {"env": [{"name": "A", "valu": "b"}]}}, "; did you mean value?"),
+        ({"pipeline": {"sink": {"parquett": {}}}}, "; did you mean parquet?"),
+        ({"nothingLikeIt": 1}, '"spec.nothingLikeIt"'),
+    ],
+)
+def test_a_misspelt_field_is_answered_with_what_may_be_meant(spec: dict[str, Any], hint: str) -> None:
+    assert any(one.endswith(hint) for one in problems(document(spec)))
+
+
 def test_the_parser_and_the_apiserver_both_name_an_unknown_field(server: Apiserver) -> None:
     value = document({"pipeline": {"sqll": "SELECT 1"}}, name=f"u-{uuid.uuid4().hex[:8]}")
-    assert 'unknown field "spec.pipeline.sqll"' in "\n".join(problems(value))
+    assert 'unknown field "spec.pipeline.sqll"; did you mean sql?' in "\n".join(problems(value))
     # Server-side apply says it its own way; a client-side one as we do.
     refused = server.run("create", "-f", "-", text=yaml.safe_dump(value))
     assert refused.returncode != 0

@@ -7,9 +7,26 @@ from hypothesis import strategies as st
 from loghub.wire import loggroup
 from loghub.wire.loggroup import Log
 from loghub_operator.cli.log_batches import Batch, Batches, BatchLimits, Pace
-from loghub_operator.cli.log_lines import LineBuffer, Origin
+from loghub_operator.cli.log_lines import LineBuffer, Origin, Place, as_line
 
 ONE, OTHER = Origin(topic="one"), Origin(topic="other")
+
+
+@pytest.mark.parametrize(
+    ("contents", "printed"),
+    [
+        ((("line", "GET /"),), "GET /"),
+        ((("cid", "c-1"),), "cid=c-1"),  # a bare value below `user=ann  ms=12` would say nothing
+        ((("user", "ann"), ("ms", "12")), "user=ann  ms=12"),
+        ((("line", "a"), ("line", "b")), "line=a  line=b"),
+        ((), ""),
+    ],
+)
+def test_only_a_plain_line_is_printed_without_its_field(
+    contents: tuple[tuple[str, str], ...], printed: str
+) -> None:
+    line = as_line(Log(time=0, contents=contents), Place(shard=3, cursor="", index=0))
+    assert line == f"1970-01-01T00:00:00Z  3  {printed}"
 
 
 @given(st.binary(max_size=60), st.lists(st.integers(0, 20)))

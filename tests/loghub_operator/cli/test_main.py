@@ -1,12 +1,17 @@
 """The program around the commands: help, mistakes, exit statuses, completion, the service of this machine."""
 
+import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 
+import click
 import pytest
 
-from loghub_operator.cli.main import COMMANDS, main
+from loghub.client.port import GroupInfo
+from loghub_operator.cli.examples import EXAMPLES
+from loghub_operator.cli.main import COMMANDS, main, root
 from tests.loghub.client.scripted import refused_endpoint
 from tests.loghub_operator.cli.command import COMMAND, STORE, Cli
 from tests.support import ROOT, START_GUARD_S
@@ -27,6 +32,73 @@ def test_every_command_and_option_of_a_noun_has_a_description(cli: Cli) -> None:
         assert all(
             len(line.split(None, 1)) == 2 for line in lines if line.startswith("  ") and line[2] != " "
         )
+
+
+def every_command() -> Iterator[tuple[str, click.Command, click.Context]]:
+    """With the name that a user types, such as ``group reset``."""
+    context = click.Context(root, info_name="loghub")
+    for name in COMMANDS:
+        command = root.get_command(context, name)
+        assert command is not None
+        under = click.Context(command, parent=context, info_name=name)
+        if isinstance(command, click.Group):
+            for verb, one in command.commands.items():
+                yield f"{name} {verb}", one, click.Context(one, parent=under, info_name=verb)
+        else:
+            yield name, command, under
+
+
+def test_every_command_of_a_log_service_or_a_group_has_an_example_that_can_be_parsed() -> None:
+    found = dict.fromkeys(EXAMPLES, "")
+    for name, command, context in every_command():
+        for example in EXAMPLES.get(name, ()):
+            words = shlex.split(example)
+            assert words[: 1 + len(name.split())] == ["loghub", *name.split()]
+            command.make_context(name, words[1 + len(name.split()) :], parent=context.parent)
+            found[name] = context.get_help()
+            assert example in found[name]
+    assert [name for name, shown in found.items() if "Example" not in shown] == []
+    missing = {name for name, _, _ in every_command()} - EXAMPLES.keys()
+    assert missing == {"fsck", "completion"}, "fsck has a help of its own, and that of completion is one"
+
+
+def test_the_options_of_the_connection_come_after_those_of_the_command(cli: Cli) -> None:
+    shown = cli("group", "reset", "--help").out
+    at = [shown.index(text) for text in ("Options:", "--dry-run", "Connection:", "--endpoint", "Examples:")]
+    assert at == sorted(at)
+    assert "env: LOGHUB_ACCESS_KEY_ID" not in shown, "which is no name of a directory"
+
+
+def test_the_lists_of_commands_have_whole_sentences(cli: Cli) -> None:
+    for words in ((), ("project",), ("logstore",), ("shard",), ("group",)):
+        assert "..." not in cli(*words, "--help").out.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [(("tial",), "tail"), (("logstore", "lst"), "list"), (("group", "checkpoint"), "checkpoints")],
+)
+def test_a_misspelt_command_is_answered_with_what_may_be_meant(
+    cli: Cli, arguments: tuple[str, ...], meant: str
+) -> None:
+    assert cli(*arguments).err.endswith(f"there is no command '{arguments[-1]}'; did you mean {meant}?\n")
+
+
+def test_a_name_that_does_not_exist_is_answered_with_one_that_does(cli: Cli) -> None:
+    cli.client.create_group(STORE, GroupInfo(name="readers", timeout_s=60, order=False))
+    for arguments, hint in (
+        (("logstore", "show", "acess"), f"; did you mean {STORE}?"),
+        (("put", "acess", "/dev/null"), ""),  # nothing was asked of the logstore
+        (("pull", "acess", 0), f"; did you mean {STORE}?"),
+        (("group", "checkpoints", STORE, "raeders"), "; did you mean readers?"),
+        (("lag", STORE, "raeders"), "; did you mean readers?"),
+        (("group", "delete", STORE, "other", "--yes"), ""),
+        (("logstore", "list", "--project", f"{cli.project}x"), f"; did you mean {cli.project}?"),
+        (("project", "show", f"{cli.project}x"), f"; did you mean {cli.project}?"),
+    ):
+        result = cli(*arguments)
+        assert result.err.rstrip().endswith(hint), result.err
+        assert bool(hint) == ("did you mean" in result.err)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 import yaml
 
+from loghub.client.http import HttpLogHub
 from loghub.client.port import GroupInfo
 from loghub.wire import cursor as wire_cursor
 from tests.loghub.client.contract import HIGH, LOW, group_of
@@ -37,13 +38,39 @@ def test_a_logstore_is_created_shown_listed_and_deleted(either: Cli) -> None:
     created = either.json("logstore", "create", "other-store", "--shards", 3, "--ttl-days", 30)
     assert created == {"logstore": "other-store", "shardCount": 3, "ttlDays": 30}
     assert [one["logstore"] for one in either.json("logstore", "list")] == [STORE, "other-store"]
+    listed = either.json("logstore", "list", "--details")
+    assert {key: listed[1][key] for key in created} == created
     shown = either.json("logstore", "show", "other-store")
-    assert {key: shown[key] for key in created} == created
+    assert (shown["writableShards"], shown["readOnlyShards"], shown["ttlDays"]) == (3, 0, 30)
     assert [shard["shard"] for shard in shown["shards"]] == [0, 1, 2]
     assert shown["consumerGroups"] == []
     deleted = either.json("logstore", "delete", "other-store", "-y")
     assert deleted == {"logstore": "other-store", "deleted": True}
     assert either.client.list_logstores() == (STORE,)
+
+
+def test_what_exists_is_kept_on_request(cli: Cli) -> None:
+    for noun in (("project", "create", cli.project), ("logstore", "create", STORE)):
+        assert "AlreadyExist" in cli(*noun).err
+    kept = cli.json("project", "create", cli.project, "--if-not-exists")
+    assert kept == {"project": cli.project, "description": ""}
+    result = cli("logstore", "create", STORE, "--shards", 9, "--if-not-exists", "-o", "json")
+    assert result.value == {"logstore": STORE, "shardCount": 2, "ttlDays": 7}
+    assert result.err == "loghub: it exists already with other settings, which are kept\n"
+    group = ("group", "create", STORE, "readers", "--if-not-exists", "-o", "json")
+    assert cli(*group).value == cli(*group).value
+    assert cli(*group).err == ""
+    assert cli("logstore", "create", "UPPER", "--if-not-exists").status == 2
+
+
+def test_a_list_of_logstores_is_one_request_unless_details_are_asked_for(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(HttpLogHub, "get_logstore", lambda _, name: asked.append(name))
+    cli.client.create_logstore("other-store", shards=1)
+    assert cli.json("logstore", "list") == [{"logstore": STORE}, {"logstore": "other-store"}]
+    assert asked == []
 
 
 @pytest.mark.long
@@ -68,7 +95,10 @@ def test_shards_are_split_merged_shown_and_deleted(either: Cli) -> None:
     key = "c" + "0" * 31
     assert either.json("shard", "split", STORE, 1, "--at", key)[2]["beginKey"] == key
     assert [one["shard"] for one in either.json("shard", "merge", STORE, 2)] == [2, 3, 7]
-    assert len(either.json("shard", "list", STORE)) == 8
+    parents = {one["shard"]: one["parents"] for one in either.json("shard", "list", STORE)}
+    assert parents == {0: [], 1: [], 2: [0], 3: [0], 4: [0], 5: [1], 6: [1], 7: [2, 3]}
+    shown = either.json("logstore", "show", STORE)
+    assert (shown["writableShards"], shown["readOnlyShards"]) == (4, 4)
     either.client.put_logs(STORE, group_of("a"), hash_key=LOW)
     shown = either.json("shard", "show", STORE, 7)
     assert shown["logGroups"] == 1

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from rich.cells import cell_len
 
 from loghub_operator.cli.output import Format, Record, render, table, utc
 from loghub_operator.cli.times import BadTime, parse_duration_s, parse_position, parse_time
@@ -21,6 +22,13 @@ def test_a_table_is_aligned_with_numbers_to_the_right() -> None:
     )
     assert render([], Format.TABLE) == "(none)"
     assert render([], Format.JSON) == "[]"
+
+
+@pytest.mark.parametrize("text", ["plain", "中文项目说明", "ｶﾅ kana", "e\u0301tude", "👩‍🔬", "a\x1bb"])
+def test_columns_are_aligned_on_a_terminal_whatever_the_script(text: str) -> None:
+    rows: list[Record] = [{"text": text, "next": "|"}, {"text": "x" * 20, "next": "|"}]
+    lines = table(rows).splitlines()[1:]
+    assert {cell_len(line.partition("|")[0]) for line in lines} == {22}
 
 
 def test_a_record_has_a_line_for_each_value_and_a_table_for_each_list() -> None:

@@ -4,7 +4,9 @@ The workers are `tests.loghub_operator.local.processes.fake_worker` processes; t
 they do with logs.
 """
 
+import contextlib
 import copy
+import errno
 import functools
 import json
 import os
@@ -19,8 +21,10 @@ import yaml
 
 from loghub_operator.cli.main import main
 from loghub_operator.local import commands as up_module
+from loghub_operator.local import object_store
 from loghub_operator.local.credentials import remove_folder, write_folder
 from loghub_operator.local.file_lock import is_locked, locked
+from loghub_operator.local.object_store import Record
 from loghub_operator.local.paths import Root
 from loghub_operator.local.runner import LocalGroup
 from tests.loghub_operator.local.processes.test_supervisor import FAKE, alive
@@ -164,11 +168,37 @@ def test_up_runs_and_then_rejects_a_change_of_an_immutable_field(
     result = json.loads(capsys.readouterr().out)
     assert (result["up"], result["status"]["phase"], result["status"]["workers"]) == (False, "Running", "2/2")
     assert main(["status", "access", *where]) == 0
-    assert "not_alloc" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "Stopped" in shown
+    assert "not_alloc" in shown
 
     write(file, document({"logstore": "other"}))
     assert main(["up", "-f", str(file), *where]) == 2
     assert "logstore is immutable; create another LogHubConsumerGroup" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_up", [False, True])
+def test_down_on_a_full_disk_says_that_nothing_was_done_and_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, is_up: bool
+) -> None:
+    folder = Root(tmp_path).group("access")
+    Record.accept(folder, document())
+    before = folder.object.read_bytes()
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with contextlib.ExitStack() as held:
+        if is_up:
+            held.enter_context(locked(folder.lock))
+            monkeypatch.setattr(Path, "touch", full)
+        else:
+            monkeypatch.setattr(object_store, "replace_file", full)
+        assert main(["down", "--name", "access", "--state-dir", str(tmp_path)]) == 1
+    message = capsys.readouterr().err
+    assert message.startswith("loghub: access is not taken down, and nothing of it is changed: ")
+    assert "(No space left on device); make room there and run `loghub down` again" in message
+    assert folder.object.read_bytes() == before
 
 
 class Up:

@@ -2,31 +2,35 @@
 
 The supervisor does what the StatefulSet controller and the kubelet do in a cluster: it carries out the steps
 of `loghub_operator.local.processes.process_plan`, restarts processes that end, and reports the state of each
-worker."""
+worker. Settings are tried before a worker stops for them (`loghub_operator.local.processes.trial_run`)."""
 
 import asyncio
-import contextlib
 import shutil
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from loghub import worker_contract as contract
 from loghub.atomic_file import replace_file
 from loghub.clock import Clock
-from loghub.worker_contract import DRAIN_REQUESTED, WorkerStatus, encode_settings
+from loghub.worker_contract import DRAIN_REQUESTED, WorkerStatus
 from loghub_operator.local.paths import GroupFolder, WorkerFolder
 from loghub_operator.local.processes.child_process import Child, exit_message
 from loghub_operator.local.processes.process_plan import (
     STEADY_S,
     DesiredWorkers,
+    EndTrial,
     Slot,
     Start,
+    Stop,
+    Try,
     backoff_s,
     next_start_s,
     plan_steps,
 )
+from loghub_operator.local.processes.trial_run import TrialRun
+from loghub_operator.local.processes.worker_program import WorkerProgram, prepare
 from loghub_operator.local.processes.worker_state import (
+    NOT_APPLIED,
     LocalReason,
     ProcessState,
     last_words,
@@ -35,18 +39,6 @@ from loghub_operator.local.processes.worker_state import (
 )
 from loghub_operator.model.observed import ObservedStatefulSet, WorkerObserved
 from loghub_operator.model.revision import UNKNOWN, Revision, WorkerSpec
-
-LOG_BYTES = 16 << 20  # a start rotates a worker's log beyond this size; one older log is kept
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerProgram:
-    """How to run a worker. ``environment`` is common to all workers; the variables of
-    `loghub.worker_contract` that differ by worker are added to it."""
-
-    command: Sequence[str]
-    environment: Mapping[str, str]
-    grace_s: float  # between SIGTERM and SIGKILL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +89,7 @@ class WorkerView:
     pid: int | None
     starts: int
     status: WorkerStatus | None  # as last reported by the worker; None before its first report
+    trial: str = ""  # of other settings than it runs with: what is shown about it
     silent_s: float = 0.0  # for how long it has been the same
 
 
@@ -121,6 +114,8 @@ class Supervisor:
         self._requested: _Requested | None = None
         self._workers: dict[int, _ManagedWorker] = {}
         self._timer: asyncio.TimerHandle | None = None
+        trial = f"{name}-trial"
+        self._trial = TrialRun(trial, folder.worker(trial), program, clock, on_end=self._trial_ended)
 
     # -- requests
 
@@ -158,6 +153,7 @@ class Supervisor:
     async def end(self) -> None:
         """Stops every worker without leaving the group, and waits until all processes have ended."""
         self.remove()
+        self._trial.end()
         children = [worker.child for worker in self._workers.values() if worker.child is not None]
         await asyncio.gather(*(child.ended.wait() for child in children))
         if self._timer is not None:
@@ -166,6 +162,7 @@ class Supervisor:
     def kill(self) -> None:
         """Sends SIGKILL to all workers at once, when the user does not want to wait."""
         self.remove()
+        self._trial.end()
         for worker in self._workers.values():
             if worker.child is not None:
                 worker.child.signal(signal.SIGKILL)
@@ -177,6 +174,11 @@ class Supervisor:
         if self._requested is None:
             return None
         return ObservedStatefulSet(replicas=self._requested.replicas, revision=self._requested.spec.revision)
+
+    @property
+    def trials(self) -> int:
+        """How often settings were tried."""
+        return self._trial.starts
 
     @property
     def _desired(self) -> DesiredWorkers | None:
@@ -199,11 +201,17 @@ class Supervisor:
         """Starts and stops processes as planned; called on every change and when a back-off ends."""
         now = self._clock.monotonic_s()
         self._note_readiness(now)
-        for step in plan_steps(self._desired, self._slots(), now=now):
-            if isinstance(step, Start):
-                self._start(step.ordinal)
-            else:
-                self._stop(self._workers[step.ordinal])
+        for step in plan_steps(self._desired, self._slots(), self._trial.state, now=now):
+            match step:
+                case Start(ordinal):
+                    self._start(ordinal)
+                case Stop(ordinal):
+                    self._stop(self._workers[ordinal])
+                case EndTrial():
+                    self._trial.end()
+                case Try():
+                    assert self._requested is not None
+                    self._trial.start(self._requested.spec, self._requested.variables)
         for ordinal in [
             n for n, worker in self._workers.items() if not worker.alive and not self._is_desired(worker)
         ]:
@@ -240,7 +248,7 @@ class Supervisor:
         """Schedules the next `tick` for the end of the next back-off."""
         if self._timer is not None:
             self._timer.cancel()
-        due = next_start_s(self._desired, self._slots())
+        due = next_start_s(self._desired, self._slots(), self._trial.state)
         loop = asyncio.get_running_loop()
         self._timer = None if due is None else loop.call_later(max(0.05, due - now), self.tick)
 
@@ -262,22 +270,14 @@ class Supervisor:
             worker.folder.drain.unlink(missing_ok=True)
             worker.drain_requested_at_unix_s, worker.forget_drain = None, False
         worker.stateful = requested.spec.config.stateful
-        _prepare(
-            worker.folder,
-            encode_settings(requested.spec.config),
-            keep_state=worker.stateful or worker.revision == revision,
-        )
+        prepare(worker.folder, requested.spec, keep_state=worker.stateful or worker.revision == revision)
         worker.revision, worker.stopping = revision, False
         worker.status, worker.ready_since_s = None, None
         worker.starts += 1
-        worker.child = Child(
-            self._program.command,
-            environment={
-                **self._program.environment,
-                **requested.variables,
-                **_variables(worker.name, worker.folder),
-            },
-            log=worker.folder.log,
+        worker.child = self._program.start(
+            worker.name,
+            worker.folder,
+            requested.variables,
             on_exit=lambda child: self._ended(worker, child),
         )
 
@@ -299,10 +299,25 @@ class Supervisor:
         self.tick()
         self._on_change()
 
+    def _trial_ended(self) -> None:
+        self.tick()
+        self._on_change()
+
     def _failed(self, worker: _ManagedWorker, failure: tuple[str, str]) -> None:
         worker.failures += 1
         worker.failure = failure
         worker.start_at_s = self._clock.monotonic_s() + backoff_s(worker.failures)
+
+    def _is_outdated(self, worker: _ManagedWorker) -> bool:
+        return worker.alive and self._desired is not None and worker.revision != self._desired.revision
+
+    def _trial_of(self, worker: _ManagedWorker) -> str:
+        if self._trial.state is None or not self._is_outdated(worker):
+            return ""
+        if self._trial.failure is not None:
+            reason = ": ".join(part for part in self._trial.failure if part)
+            return f"{NOT_APPLIED}, and the workers run on as before: {reason}"
+        return "" if self._trial.state.passed else "the change is tried, and the workers run on meanwhile"
 
     def _is_desired(self, worker: _ManagedWorker) -> bool:
         return self._desired is not None and worker.ordinal < self._desired.replicas
@@ -323,37 +338,13 @@ class Supervisor:
             stopping=worker.stopping,
             drain_requested_at_unix_s=worker.drain_requested_at_unix_s,
             failure=worker.failure,
+            rejected=self._trial.failure if self._is_outdated(worker) else None,
         )
         return WorkerView(
             observed=worker_of(state, status, silent_s=silent_s),
+            trial=self._trial_of(worker),
             pid=worker.child.pid if worker.child is not None else None,
             starts=worker.starts,
             status=status,
             silent_s=silent_s,
         )
-
-
-def _prepare(folder: WorkerFolder, config: bytes, *, keep_state: bool) -> None:
-    """Creates the scratch folder, removes the status and message of earlier processes, and writes the
-    settings. As in a pod, the scratch folder outlives a process, but not a change of the settings, unless it
-    has the state of a pipeline."""
-    if not keep_state:
-        shutil.rmtree(folder.state, ignore_errors=True)
-    folder.state.mkdir(parents=True, exist_ok=True)
-    for stale in (folder.status, folder.last_words):
-        stale.unlink(missing_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        if folder.log.stat().st_size > LOG_BYTES:
-            folder.log.replace(folder.log.with_suffix(".1"))
-    replace_file(folder.config, config)
-
-
-def _variables(name: str, folder: WorkerFolder) -> dict[str, str]:
-    return {
-        contract.ENV_CONFIG: str(folder.config),
-        contract.ENV_CONSUMER: name,
-        contract.ENV_DRAIN_FILE: str(folder.drain),
-        contract.ENV_STATE_DIR: str(folder.state),
-        contract.ENV_STATUS_FILE: str(folder.status),
-        contract.ENV_TERMINATION_LOG: str(folder.last_words),
-    }

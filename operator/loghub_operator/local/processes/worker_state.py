@@ -14,6 +14,7 @@ from loghub_operator.local.paths import WorkerFolder
 from loghub_operator.model.observed import WorkerObserved, WorkerPhase
 from loghub_operator.model.revision import Revision
 
+NOT_APPLIED = "the change is not applied"
 STALE_S = 30.0  # a worker whose status is older than this hangs
 LAST_WORDS_BYTES = 4096
 
@@ -32,16 +33,20 @@ class LocalReason(StrEnum):
     """A worker's process, with `loghub up`.
 
     WORKER_UNRESPONSIVE: the process runs but has not reported its status for too long. START_FAILED: the
-    process cannot be started; the message contains the error.
+    process cannot be started; the message contains the error. TRIAL_TIMED_OUT: changed settings are tried in
+    a process of its own, which has taken ten minutes; perhaps code of the pipeline hangs where it is
+    imported. The workers run on with the settings from before.
     """
 
     WORKER_UNRESPONSIVE = "WorkerUnresponsive"
     START_FAILED = "StartFailed"
+    TRIAL_TIMED_OUT = "TrialTimedOut"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:
-    """What the supervisor knows of a worker; ``failure`` are the reason and message of its last failure."""
+    """What the supervisor knows of a worker; ``failure`` are the reason and message of its last failure, and
+    ``rejected`` those of settings that it would run with, had they passed their trial."""
 
     name: str
     ordinal: int
@@ -50,6 +55,7 @@ class ProcessState:
     stopping: bool
     drain_requested_at_unix_s: float | None
     failure: tuple[str, str] | None
+    rejected: tuple[str, str] | None = None
 
 
 def worker_of(state: ProcessState, status: WorkerStatus | None, *, silent_s: float) -> WorkerObserved:
@@ -85,6 +91,9 @@ def _phase(state: ProcessState, status: WorkerStatus | None, silent_s: float) ->
     phase = WorkerPhase.STARTING if status is None else _PHASES.get(status.phase, WorkerPhase.STARTING)
     if phase is WorkerPhase.STARTING and state.failure is not None and state.failure[0]:
         return WorkerPhase.FAILED, *state.failure  # reported until the worker is ready
+    if state.rejected is not None and phase is WorkerPhase.RUNNING:
+        reason, message = state.rejected
+        return phase, reason, f"{NOT_APPLIED}: {message}"
     if status is None:
         return phase, "", ""
     return phase, status.reason, status.message

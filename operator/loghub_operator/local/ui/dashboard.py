@@ -1,23 +1,20 @@
-"""The live view of `loghub up` and the demo: shards, workers and events, on a terminal or as plain lines.
+"""What `loghub up` and the demo show of a group: what is wrong, workers, events and shards.
 
-The view is computed from values of `loghub_operator.local.snapshot`.
+A frame is computed from values of `loghub_operator.local.snapshot`; `loghub_operator.local.ui.live_view`
+draws it on a terminal, and `plain` makes lines of it. Pure.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rich import box
-from rich.console import Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
-
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.errors import MalformedCursor
-from loghub_operator.api import ShardStatus
+from loghub_operator.api import ShardStatus, Status
+from loghub_operator.api.conditions import ConditionType
 from loghub_operator.local.processes.supervisor import WorkerView
 from loghub_operator.local.snapshot import GroupSnapshot
 from loghub_operator.local.ui.rate_meter import Meter
+from loghub_operator.model.observed import WorkerPhase
 
 MAX_EVENTS = 9
 POSITION_DIGITS = 6
@@ -29,30 +26,35 @@ _STATE_STYLES = {
     "wait": "cyan",
     "over": "dim",
 }
+_IN_BETWEEN = ("transfer", "not_alloc", "unknown")
 _PHASE_STYLES = {"running": "green", "starting": "yellow", "failed": "red", "stopping": "yellow"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A table row: the cells, and the style of the second cell."""
+    """A table row: the cells, and the style of the second cell. Where not all rows fit, those of greater
+    ``urgency`` are shown."""
 
     cells: tuple[str, ...]
     style: str = ""
+    urgency: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """The content of the view. ``notes`` are sentences above the tables, ``events`` end with the newest."""
+    """The content of the view. ``notes`` are sentences below the title, ``problems`` say what is wrong, and
+    ``events`` end with the newest."""
 
     title: str
-    notes: tuple[str, ...]
-    shards: tuple[Row, ...]
-    workers: tuple[Row, ...]
-    events: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    workers: tuple[Row, ...] = ()
+    events: tuple[str, ...] = ()
+    shards: tuple[Row, ...] = ()
 
 
-SHARD_HEADS = ("shard", "state", "holder", "next", "checkpoint", "lag logs", "lag s", "rows/s")
-WORKER_HEADS = ("worker", "phase", "process", "starts", "shards", "rows", "rows/s", "says")
+SHARD_HEADS = ("shard", "state", "consumer", "next", "checkpoint", "lag logs", "lag s", "rows/s")
+WORKER_HEADS = ("worker", "phase", "process", "starts", "shards", "rows", "rows/s")
 
 
 class Watcher:
@@ -71,10 +73,16 @@ class Watcher:
         """The frame of a snapshot; ``now`` is in monotonic seconds."""
         self._workers.update(_rows(snapshot.workers), now=now)
         self._shards.update(_logs(snapshot.workers), now=now)
+        failing = frozenset(
+            one.shard for view in snapshot.workers if view.status for one in view.status.failing
+        )
         return Frame(
             title=title,
             notes=tuple(notes),
-            shards=tuple(self._shard(shard) for shard in snapshot.status.shards),
+            problems=tuple(_problems(snapshot.status, snapshot.workers)),
+            shards=tuple(
+                self._shard(shard, is_failing=shard.id in failing) for shard in snapshot.status.shards
+            ),
             workers=tuple(self._worker(view) for view in snapshot.workers),
             events=tuple(self._events),
         )
@@ -87,7 +95,7 @@ class Watcher:
         """The rows that all workers reported as written, over all their restarts."""
         return sum(self._workers.total(name) for name in self._workers.names())
 
-    def _shard(self, shard: ShardStatus) -> Row:
+    def _shard(self, shard: ShardStatus, *, is_failing: bool) -> Row:
         cells = (
             str(shard.id),
             shard.state,
@@ -98,7 +106,8 @@ class Watcher:
             _number(shard.lag_seconds),
             _rate(self._shards.rate(str(shard.id))),
         )
-        return Row(cells=cells, style=_STATE_STYLES.get(shard.state, ""))
+        urgency = 3 if is_failing else 2 if shard.state in _IN_BETWEEN else 1 if shard.lag_logs else 0
+        return Row(cells=cells, style=_STATE_STYLES.get(shard.state, ""), urgency=urgency)
 
     def _worker(self, view: WorkerView) -> Row:
         name, phase = view.observed.name, view.observed.phase.value
@@ -108,12 +117,38 @@ class Watcher:
             phase,
             str(view.pid or "-"),
             str(view.starts),
-            " ".join(map(str, held)) or "-",
+            ranges(held),
             str(self._workers.total(name)),
             _rate(self._workers.rate(name)),
-            _one_line(": ".join(part for part in (view.observed.reason, view.observed.message) if part)),
         )
-        return Row(cells=cells, style=_PHASE_STYLES.get(phase, ""))
+        urgency = 2 if says(view) else int(view.observed.phase is not WorkerPhase.RUNNING)
+        return Row(cells=cells, style=_PHASE_STYLES.get(phase, ""), urgency=urgency)
+
+
+def says(view: WorkerView) -> str:
+    """What is wrong in the worker's own words, on one line; "" if nothing is."""
+    return one_line(": ".join(part for part in (view.observed.reason, view.observed.message) if part))
+
+
+def _problems(status: Status, workers: Sequence[WorkerView]) -> Iterator[str]:
+    """What the workers say, and what else is wrong by the conditions, whose words may be a worker's."""
+    said = {f"{view.observed.name}: {says(view)}": view.observed.message for view in workers if says(view)}
+    yield from said
+    for one in status.conditions:
+        is_wrong = one.type in (ConditionType.DEGRADED, ConditionType.STALLED) and one.status == "True"
+        if is_wrong and not any(message in one.message for message in said.values()):
+            yield one_line(f"{one.type} {one.reason}: {one.message}")
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers as ``0-3,7``."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1] = [parts[-1][0], number]
+        else:
+            parts.append([number])
+    return ",".join("-".join(map(str, part)) for part in parts) or "-"
 
 
 def _rows(workers: Sequence[WorkerView]) -> dict[str, tuple[object, int]]:
@@ -141,53 +176,30 @@ def position(cursor: str | None) -> str:
     return digits if len(digits) <= POSITION_DIGITS else f"…{digits[-POSITION_DIGITS:]}"
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Shortens a message to a line; the worker's log contains the complete text of an exception."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_MESSAGE_CHARS else f"{line[: MAX_MESSAGE_CHARS - 1]}…"
 
 
 def _number(value: int | None) -> str:
-    return "?" if value is None else str(value)
+    return "-" if value is None else str(value)
 
 
 def _rate(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f}"
 
 
-def render(frame: Frame) -> RenderableType:
-    """Renders the frame for a terminal."""
-    notes = [Text(note) for note in frame.notes]
-    return Group(
-        Text(frame.title, style="bold"),
-        *notes,
-        _table(SHARD_HEADS, frame.shards),
-        _table(WORKER_HEADS, frame.workers),
-        *(Text(event, style="dim", no_wrap=True, overflow="ellipsis") for event in frame.events),
-    )
-
-
-def _table(heads: Sequence[str], rows: Iterable[Row]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in heads:
-        numeric = head in ("lag logs", "lag s", "rows/s", "rows", "starts", "process", "checkpoint")
-        table.add_column(head, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        first, second, *others = (escape(cell) for cell in row.cells)
-        styled = f"[{row.style}]{second}[/]" if row.style else second
-        table.add_row(first, styled, *others)
-    return table
-
-
 def plain(frame: Frame) -> Iterator[str]:
     """Renders the frame as lines for a log, without events, which are printed when they happen."""
     yield " | ".join((frame.title, *frame.notes))
+    for problem in frame.problems:
+        yield f"  {problem}"
     for row in frame.shards:
         number, state, holder, following, checkpoint, logs, seconds, rate = row.cells
         to = f" -> {following}" if following != "-" else ""
         details = f"checkpoint {checkpoint}, lag {logs} logs {seconds} s, {rate} rows/s"
         yield f"  shard {number} {state} {holder}{to}: {details}"
     for row in frame.workers:
-        name, phase, process, _, shards, rows, rate, message = row.cells
-        counted = f"shards {shards}, {rows} rows, {rate} rows/s"
-        yield f"  {name} {phase}, process {process}, {counted} {message}".rstrip()
+        name, phase, process, _, shards, rows, rate = row.cells
+        yield f"  {name} {phase}, process {process}, shards {shards}, {rows} rows, {rate} rows/s"

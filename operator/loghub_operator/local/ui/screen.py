@@ -7,7 +7,8 @@ from rich.live import Live
 
 from loghub.clock import Clock
 from loghub_operator.local.snapshot import GroupSnapshot
-from loghub_operator.local.ui.dashboard import Frame, Watcher, plain, render
+from loghub_operator.local.ui.dashboard import Frame, Watcher, plain
+from loghub_operator.local.ui.live_view import LiveView
 
 PLAIN_EVERY_S = 10.0
 PER_SECOND = 4
@@ -69,12 +70,12 @@ class Screen:
         """Draws the current frame; prints plain lines only every `PLAIN_EVERY_S`."""
         if self.last is None:
             if self._live is not None:
-                self._live.update(render(self._empty()))
+                self._live.update(LiveView(self._empty()))
             return
         now = self._clock.monotonic_s()
         frame = self.watcher.frame(self.last, title=self._heading(self.last), notes=self._notes(), now=now)
         if self._live is not None:
-            self._live.update(render(frame))
+            self._live.update(LiveView(frame))
         elif now >= self._plain_at_s:
             self._plain_at_s = now + PLAIN_EVERY_S
             for line in plain(frame):
@@ -87,7 +88,7 @@ class Screen:
 
     def _empty(self) -> Frame:
         title = f"{self._title}  {self.elapsed_s:.0f} s"
-        return Frame(title=title, notes=self._notes(), shards=(), workers=(), events=self.watcher.events)
+        return Frame(title=title, notes=self._notes(), events=self.watcher.events)
 
     def _print(self, line: str) -> None:
         print(line, flush=True)  # noqa: T201 - the command's output

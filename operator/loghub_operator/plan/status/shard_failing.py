@@ -69,7 +69,8 @@ def _listed(texts: Iterable[str], count: int) -> str:
 
 
 def _waiting(one: FailingShard) -> str:
-    return f"shard {one.shard} at cursor {one.cursor} ({one.reason}, {one.attempts} attempts)"
+    why = f"{one.reason}, {one.error}" if one.error else one.reason
+    return f"shard {one.shard} at cursor {one.cursor} ({why}, {one.attempts} attempts)"
 
 
 def _skipped(one: SkippedLogGroups) -> str:

@@ -15,7 +15,8 @@ from loghub.clock import SystemClock
 from loghub.worker_contract import DRAIN_REQUESTED, SqlPipeline, WorkerConfig
 from loghub_operator.local.paths import GroupFolder
 from loghub_operator.local.processes.orphans import end_orphans, find_orphans
-from loghub_operator.local.processes.supervisor import Supervisor, WorkerProgram, WorkerView
+from loghub_operator.local.processes.supervisor import Supervisor, WorkerView
+from loghub_operator.local.processes.worker_program import WorkerProgram
 from loghub_operator.local.site import revision_of
 from loghub_operator.model.observed import Placement, WorkerPhase
 from loghub_operator.model.revision import WorkerSpec

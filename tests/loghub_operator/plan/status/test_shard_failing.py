@@ -52,6 +52,11 @@ def test_the_message_names_shard_and_cursor_and_what_was_skipped() -> None:
     )
 
 
+def test_the_message_has_the_class_of_the_error() -> None:
+    found = shard_failing_finding(ShardFailures(failing=(failing(error="CAST_INVALID_INPUT"),)))
+    assert found.message == "waiting: shard 3 at cursor MTA= (PipelineFailed, CAST_INVALID_INPUT, 5 attempts)"
+
+
 def test_many_shards_make_no_longer_message() -> None:
     found = shard_failing_finding(ShardFailures(failing=tuple(failing(n) for n in range(99))))
     assert found.message.endswith("and 94 more shards")
@@ -127,5 +132,7 @@ def test_what_does_not_look_like_a_report_is_left_out() -> None:
     ]
     status = worker_status(failing=strange, skipped=[skipped(last_cursor="")])
     assert shard_failures({"access-0": status}, ready=()) == ShardFailures()
+    status = worker_status(failing=[failing(error="the value 'alice@example.com'")])
+    assert shard_failures({"access-0": status}, ready=()) == ShardFailures(failing=(failing(),))
     status = worker_status(failing=[failing(n) for n in range(2 * MOST_ENTRIES)])
     assert len(shard_failures({"access-0": status}, ready=()).failing) == MOST_ENTRIES
