@@ -11,7 +11,7 @@ import sys
 import tomllib
 from functools import cache
 from importlib.metadata import packages_distributions
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import grimp
 import pytest
@@ -143,6 +143,33 @@ def test_a_user_that_the_platform_assigns_may_write_where_the_programs_do(folder
     lines = (ROOT / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
     (line,) = [one for one in lines if one.startswith("RUN ") and f"chown 10001:0 {folder}" in one]
     assert f"chmod 0770 {folder}" in line or f"mkdir --mode=0770 {folder}" in line
+
+
+def instructions(stage: str) -> list[str]:
+    """Of one stage of the Dockerfile, each in one line."""
+    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    (found,) = (part for part in re.split(r"^FROM ", text, flags=re.MULTILINE) if f" AS {stage}\n" in part)
+    return re.findall(r"^(?:RUN|COPY|LABEL|USER) .*$", found, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("target", [*PROGRAMS, "worker-pandas"])
+def test_an_image_has_no_pip(target: str) -> None:
+    """Nothing may be installed in a container, and what scanners say of pip is not said of the image."""
+    uninstall = "pip uninstall --yes --disable-pip-version-check setuptools pip"
+    for stage in dockerfile.stages(ROOT)[target].copied_stages:
+        assert uninstall in instructions(stage)[-1], stage
+    installs = [line for line in instructions(target) if "pip " in line and "install" in line]
+    assert all("--mount=type=bind,from=tooling" in line for line in installs)
+
+
+@pytest.mark.parametrize("target", PROGRAMS)
+def test_an_image_says_its_release_and_has_the_license(target: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (label,) = (line for line in instructions(target) if line.startswith("LABEL "))
+    assert f'org.opencontainers.image.version="{project["version"]}"' in label
+    assert f'org.opencontainers.image.licenses="{project["license"]}"' in label
+    inside = dockerfile.contents(ROOT, target)
+    assert inside[PurePosixPath("/licenses/LICENSE")] == Path("LICENSE")
 
 
 # --- packages ------------------------------------------------------------------------------------
