@@ -149,7 +149,7 @@ COPY worker/loghub_worker/cds_archive.py /opt/loghub/
 RUN python /opt/loghub/cds_archive.py /opt/loghub/spark.jsa
 ENV LOGHUB_CLASS_ARCHIVE=/opt/loghub/spark.jsa
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub_worker"]
-COPY loghub/__init__.py loghub/atomic_file.py loghub/clock.py loghub/freed_memory.py loghub/listening.py loghub/worker_contract.py /app/loghub/
+COPY loghub/__init__.py loghub/atomic_file.py loghub/clock.py loghub/extras.py loghub/freed_memory.py loghub/listening.py loghub/worker_contract.py /app/loghub/
 COPY loghub/executor_settings.py loghub/incomplete_state.py loghub/log_settings.py loghub/processor_settings.py loghub/sink_settings.py /app/loghub/
 COPY loghub/client /app/loghub/client
 COPY loghub/domain /app/loghub/domain
