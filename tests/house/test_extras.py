@@ -50,7 +50,7 @@ for promise, _ in promises:
     print(json.dumps([os.waitstatus_to_exitcode(os.wait()[1]), text]))
 """
 
-Promise = tuple[str | list[str], str]  # and the extra that is asked for; "" if none is
+Promise = tuple[str | list[str], str]  # and the extra that is named; "" if none is
 
 
 def outcomes(extra: str, promises: list[Promise], *more: str) -> list[tuple[int, str]]:

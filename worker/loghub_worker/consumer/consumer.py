@@ -92,13 +92,9 @@ class Consumer:
         self._arrivals = ArrivalWatch(
             self._table, self._client, logstore=settings.logstore, random=self._random
         )
+        timeout_s = None if worker is None else worker.timeout_s
         self._assignment = make_assignment(
-            settings,
-            self._client,
-            self._table,
-            self._clock,
-            random=self._random,
-            timeout_s=None if worker is None else worker.timeout_s,
+            settings, self._client, self._table, self._clock, random=self._random, timeout_s=timeout_s
         )
         self._end_time: EndTime | None = None
         if settings.end_time_s is not None:
