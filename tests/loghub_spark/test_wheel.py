@@ -105,7 +105,9 @@ def installed(wheel: Path, folder: Path) -> dict[str, str]:
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))
     }
-    environment["PATH"] = f"{place / 'bin'}{os.pathsep}{environment['PATH']}"
+    # Not activated, so that `python3` is another Python, which knows nothing of the wheel.
+    own = str(Path(sys.prefix) / "bin")
+    environment["PATH"] = os.pathsep.join(one for one in environment["PATH"].split(os.pathsep) if one != own)
     install = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install"]
     install += ["--no-index", "--quiet", f"{wheel}[{EXTRA}]"]
     subprocess.run(install, env=environment, cwd=folder, check=True, timeout=GUARD_S)
@@ -140,7 +142,7 @@ def test_the_lines_of_the_readme_read_from_a_service(wheel: Path, tmp_path: Path
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         run = subprocess.run(
-            ["python", "-c", lines.replace(shown, service.endpoint) + more],
+            [tmp_path / "venv" / "bin" / "python", "-c", lines.replace(shown, service.endpoint) + more],
             env=environment,
             cwd=tmp_path,
             capture_output=True,
