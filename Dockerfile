@@ -5,14 +5,22 @@
 #   docker build --target worker        -t loghub-worker:0.1.0        .
 #   docker build --target worker-pandas -t loghub-worker-pandas:0.1.0 .
 #
+# Who publishes an image adds where it comes from: --label org.opencontainers.image.revision=$(git rev-parse HEAD)
+# and org.opencontainers.image.source.
+#
 # BASE_IMAGE is any image of Debian 12 or newer. Missing packages are installed from Debian, so a base
 # image that has them all (the tests build one) needs no network for that. Dependencies have layers of
 # their own, built from hash-locked lists before the source is copied: a change to the source rebuilds
 # only the last layers. An image has only what it imports; tests/house/test_images.py compares the two.
-ARG BASE_IMAGE=debian:bookworm-slim
+ARG BASE_IMAGE=debian-image
 # Compiles the native part of service and worker. An image without cargo, such as the base image, leaves it out:
 # then both do the same in Python.
-ARG RUST_IMAGE=rust:1.95-slim-bookworm
+ARG RUST_IMAGE=rust-image
+
+# Pinned by the digest of all architectures. In lines of their own, since Dependabot renews no default of an ARG;
+# a builder leaves out a stage that another image takes the place of.
+FROM debian:bookworm-slim@sha256:abd67ffcfa541b485a3dff59865ab629aa048a6c613e639d36e7456b0b229241 AS debian-image
+FROM rust:1.95-slim-bookworm@sha256:d7482085ff5b415f84dba5647ae71606650bdef00db7aeb69f4b3d170c3e4082 AS rust-image
 
 FROM ${BASE_IMAGE} AS base
 RUN if ! command -v python3 || ! command -v tini; then \
@@ -73,7 +81,7 @@ COPY locks/operator.txt /locks/
 RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /locks/operator.txt \
     && pip uninstall --yes --disable-pip-version-check setuptools pip
 
-FROM tooling AS worker-packages
+FROM tooling AS worker-environment
 ARG PIP_INDEX_URL
 ARG PIP_CERT
 COPY locks/worker.txt /locks/
@@ -83,6 +91,9 @@ RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /
     && rm /opt/loghub/lib/python3*/site-packages/pyspark/python/lib/*.zip
 COPY --from=native /wheels /wheels
 RUN find /wheels -name '*.whl' -exec pip install --no-cache-dir --disable-pip-version-check --no-index {} +
+
+FROM worker-environment AS worker-packages
+RUN pip uninstall --yes --disable-pip-version-check setuptools pip
 
 FROM base AS service
 RUN mkdir --mode=0770 /data && chown 10001:0 /data
@@ -96,6 +107,10 @@ COPY loghub/kafka /app/loghub/kafka
 COPY loghub/service /app/loghub/service
 COPY loghub/wire /app/loghub/wire
 RUN python -m compileall -q /app
+COPY LICENSE /licenses/
+LABEL org.opencontainers.image.title="Embedded LogHub service" \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.licenses="Apache-2.0"
 USER 10001:10001
 
 FROM base AS operator
@@ -109,6 +124,10 @@ COPY loghub/wire /app/loghub/wire
 # Without the folders that .dockerignore leaves out: the `loghub` command and the demo run on a laptop.
 COPY operator/loghub_operator /app/loghub_operator
 RUN python -m compileall -q /app
+COPY LICENSE /licenses/
+LABEL org.opencontainers.image.title="LogHub operator" \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.licenses="Apache-2.0"
 USER 10001:10001
 
 FROM base AS worker
@@ -130,13 +149,17 @@ COPY worker/loghub_worker/cds_archive.py /opt/loghub/
 RUN python /opt/loghub/cds_archive.py /opt/loghub/spark.jsa
 ENV LOGHUB_CLASS_ARCHIVE=/opt/loghub/spark.jsa
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub_worker"]
-COPY loghub/__init__.py loghub/atomic_file.py loghub/clock.py loghub/freed_memory.py loghub/listening.py loghub/worker_contract.py /app/loghub/
+COPY loghub/__init__.py loghub/atomic_file.py loghub/clock.py loghub/extras.py loghub/freed_memory.py loghub/listening.py loghub/worker_contract.py /app/loghub/
 COPY loghub/error_class.py loghub/executor_settings.py loghub/incomplete_state.py loghub/log_settings.py loghub/processor_settings.py loghub/sink_settings.py /app/loghub/
 COPY loghub/client /app/loghub/client
 COPY loghub/domain /app/loghub/domain
 COPY loghub/wire /app/loghub/wire
 COPY worker/loghub_worker /app/loghub_worker
 RUN python -m compileall -q /app
+COPY LICENSE /licenses/
+LABEL org.opencontainers.image.title="LogHub worker" \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.licenses="Apache-2.0"
 USER 10001:10001
 
 FROM worker AS worker-pandas
@@ -144,5 +167,9 @@ ARG PIP_INDEX_URL
 ARG PIP_CERT
 USER root
 COPY locks/worker-pandas.txt /locks/
-RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /locks/worker-pandas.txt
+# By the pip of another stage, so that none is left in the image.
+RUN --mount=type=bind,from=tooling,source=/opt/loghub,target=/opt/tooling \
+    /opt/tooling/bin/python3 -m pip --python /opt/loghub/bin/python3 install \
+      --no-cache-dir --disable-pip-version-check --require-hashes -r /locks/worker-pandas.txt
+LABEL org.opencontainers.image.title="LogHub worker with pandas"
 USER 10001:10001

@@ -21,6 +21,7 @@ from loghub.service import datadir
 from loghub.service.credentials import CredentialsFolder, own_folder
 from loghub.service.engine import Engine
 from loghub.service.faults import ServiceFault
+from loghub.service.http import routes
 from loghub.service.http.admin import AdminApplication
 from loghub.service.http.app import Application
 from loghub.service.http.gate import Gate
@@ -202,7 +203,7 @@ def _ports(
         tls=files.tls.context if files.tls else None,
         on_started=lambda: _announce(settings, listeners.api, lines),
     )
-    metrics = RequestMetrics()
+    metrics = RequestMetrics(routes.NAMES)
     exposition = Exposition(
         metrics,
         Process(

@@ -155,3 +155,19 @@ def test_helm_reports_the_position_of_a_template_error(chart: Chart) -> None:
     """The runner sees helm's failures."""
     with pytest.raises(RefusedError, match="release name"):
         chart.render(release="Not_A_Name")
+
+
+def test_what_a_pod_keeps_on_its_node_is_requested_and_bounded(chart: Chart) -> None:
+    """Without a request a quota on ephemeral storage refuses the pod; without a limit it can fill a node."""
+    pods = [
+        one["spec"]["template"]["spec"]
+        for one in chart.render(TOGGLES["service"])
+        if one["kind"] in ("Deployment", "StatefulSet")
+    ]
+    assert len(pods) == 2
+    for pod in pods:
+        for container in pod["containers"]:
+            assert "ephemeral-storage" in container["resources"]["requests"]
+        folders = [volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume]
+        assert folders
+        assert all("sizeLimit" in folder for folder in folders)

@@ -11,7 +11,7 @@ import sys
 import tomllib
 from functools import cache
 from importlib.metadata import packages_distributions
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import grimp
 import pytest
@@ -145,6 +145,33 @@ def test_a_user_that_the_platform_assigns_may_write_where_the_programs_do(folder
     assert f"chmod 0770 {folder}" in line or f"mkdir --mode=0770 {folder}" in line
 
 
+def instructions(stage: str) -> list[str]:
+    """Of one stage of the Dockerfile, each in one line."""
+    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    (found,) = (part for part in re.split(r"^FROM ", text, flags=re.MULTILINE) if f" AS {stage}\n" in part)
+    return re.findall(r"^(?:RUN|COPY|LABEL|USER) .*$", found, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("target", [*PROGRAMS, "worker-pandas"])
+def test_an_image_has_no_pip(target: str) -> None:
+    """Nothing may be installed in a container, and what scanners say of pip is not said of the image."""
+    uninstall = "pip uninstall --yes --disable-pip-version-check setuptools pip"
+    for stage in dockerfile.stages(ROOT)[target].copied_stages:
+        assert uninstall in instructions(stage)[-1], stage
+    installs = [line for line in instructions(target) if "pip " in line and "install" in line]
+    assert all("--mount=type=bind,from=tooling" in line for line in installs)
+
+
+@pytest.mark.parametrize("target", PROGRAMS)
+def test_an_image_says_its_release_and_has_the_license(target: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (label,) = (line for line in instructions(target) if line.startswith("LABEL "))
+    assert f'org.opencontainers.image.version="{project["version"]}"' in label
+    assert f'org.opencontainers.image.licenses="{project["license"]}"' in label
+    inside = dockerfile.contents(ROOT, target)
+    assert inside[PurePosixPath("/licenses/LICENSE")] == Path("LICENSE")
+
+
 # --- packages ------------------------------------------------------------------------------------
 
 
@@ -155,7 +182,10 @@ def required(*extras: str) -> set[str]:
         *project["dependencies"],
         *(line for extra in extras for line in project["optional-dependencies"][extra]),
     ]
-    return {re.split(r"[ <>=!~;\[]", line, maxsplit=1)[0].lower() for line in lines}
+    own = re.compile(rf"{project['name']}\[(.*)\]")
+    inner = {extra for line in lines if (found := own.match(line)) for extra in found[1].split(",")}
+    named = {re.split(r"[ <>=!~;\[]", line, maxsplit=1)[0].lower() for line in lines if not own.match(line)}
+    return named | (required(*inner) if inner else set())
 
 
 def distributions(modules: set[str]) -> set[str]:
@@ -171,11 +201,17 @@ def test_an_image_installs_what_its_program_imports(target: str) -> None:
     assert required(target) == result | INDIRECT.get(target, set())
 
 
+def test_the_command_imports_what_its_extra_installs() -> None:
+    modules = ("loghub_operator.cli.entry", *(one for one in COMMAND if one != "loghub_operator.cli.local"))
+    result = distributions(imported(*modules))
+    assert result <= required("cli")
+    assert required("cli") - required() <= result
+
+
 def test_the_command_on_a_laptop_imports_what_its_extra_installs() -> None:
-    """It starts the service and the workers as processes, so it needs no package for their sake."""
-    result = distributions(imported(*COMMAND))
-    assert result <= required("local")
-    assert required("local") - required() <= result
+    """It starts the service and the workers as processes, which have extras of their own."""
+    result = distributions(imported(*COMMAND)) | required("service", "worker")
+    assert result == required("local")
 
 
 def test_the_data_source_imports_what_its_extra_installs() -> None:

@@ -7,15 +7,15 @@ import sys
 import venv
 import zipfile
 from collections.abc import Iterator
-from importlib.metadata import Distribution, PathDistribution, distribution
+from importlib.metadata import Distribution, PathDistribution
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 from loghub.worker_contract import ENV_CLASS_ARCHIVE
 from loghub_spark.options import ENV_KEY_ID, ENV_KEY_SECRET
 from tests.loghub_spark.support import Writes, client_of
+from tests.requirements import packages
 from tests.support import ROOT, running_service
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
@@ -85,18 +85,6 @@ def test_every_package_says_that_it_has_annotations(wheel: Path) -> None:
     assert {f"{package}/py.typed" for package in TYPED} <= set(names)
 
 
-def packages(of: Distribution, extra: str, found: dict[str, Distribution]) -> dict[str, Distribution]:
-    """The packages that a distribution requires with an extra, at any depth."""
-    for text in of.requires or ():
-        needed = Requirement(text)
-        if needed.marker is not None and not needed.marker.evaluate({"extra": extra}):
-            continue
-        if needed.name not in found:
-            found[needed.name] = distribution(needed.name)
-            packages(found[needed.name], "", found)
-    return found
-
-
 def top_level(of: Distribution) -> Iterator[Path]:
     """What a distribution has in site-packages."""
     names = {file.parts[0] for file in of.files or ()} - {"..", "__pycache__"}
@@ -110,14 +98,16 @@ def installed(wheel: Path, folder: Path) -> dict[str, str]:
     (site,) = place.glob("lib/python3*/site-packages")
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = {name.split("/")[0] for name in archive.namelist() if ".dist-info/" in name}
-        needed = packages(PathDistribution(zipfile.Path(archive, f"{metadata}/")), EXTRA, {})
+        needed = packages(PathDistribution(zipfile.Path(archive, f"{metadata}/")), EXTRA)
     # Installing them would download half a gigabyte. pip still checks that nothing is missing.
     for path in {one for found in needed.values() for one in top_level(found)}:
         (site / path.name).symlink_to(path)
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))
     }
-    environment["PATH"] = f"{place / 'bin'}{os.pathsep}{environment['PATH']}"
+    # Not activated, so that `python3` is another Python, which knows nothing of the wheel.
+    own = str(Path(sys.prefix) / "bin")
+    environment["PATH"] = os.pathsep.join(one for one in environment["PATH"].split(os.pathsep) if one != own)
     install = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install"]
     install += ["--no-index", "--quiet", f"{wheel}[{EXTRA}]"]
     subprocess.run(install, env=environment, cwd=folder, check=True, timeout=GUARD_S)
@@ -152,7 +142,7 @@ def test_the_lines_of_the_readme_read_from_a_service(wheel: Path, tmp_path: Path
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         run = subprocess.run(
-            ["python", "-c", lines.replace(shown, service.endpoint) + more],
+            [tmp_path / "venv" / "bin" / "python", "-c", lines.replace(shown, service.endpoint) + more],
             env=environment,
             cwd=tmp_path,
             capture_output=True,

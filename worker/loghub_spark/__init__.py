@@ -6,6 +6,9 @@
 docs/data-source.md describes its options.
 """
 
-from loghub_spark.datasource import LogHubDataSource
+from loghub.extras import needs
+
+with needs("spark", "loghub_spark"):
+    from loghub_spark.datasource import LogHubDataSource
 
 __all__ = ["LogHubDataSource"]

@@ -5,6 +5,7 @@ from pyspark.sql.types import StructType
 
 from loghub_spark.columns import VIEW
 from loghub_spark.options import Use, check_names, connection
+from loghub_spark.own_python import use_own_python
 from loghub_spark.reader import LogHubReader, LogHubStreamReader, plan_of
 from loghub_spark.writer import LogHubStreamWriter, LogHubWriter
 
@@ -14,6 +15,8 @@ class LogHubDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """Spark asks for it when the class is registered, before it notes which Python to run it in."""
+        use_own_python()
         return "loghub"
 
     def schema(self) -> StructType:

@@ -381,7 +381,9 @@ class WorkerRuntime:
         return next((error for error in errors if error.reason), ReportedError())
 
     def _counters(self) -> tuple[Counter, ...]:
-        return () if self._query_runner is None else query_counters(self._query_runner)
+        if (query := self._query_runner) is None:
+            return ()
+        return query_counters(query.totals, query.failures.report({}).totals)
 
 
 def _empty_folder(folder: Path) -> Path:

@@ -7,6 +7,7 @@ of those of Kafka groups (`loghub.service.kafka.metrics`).
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Protocol
 
 from prometheus_client import (
@@ -54,9 +55,9 @@ class Source(Protocol):
 
 
 class RequestMetrics:
-    """Counts requests and the bytes of their bodies."""
+    """Counts requests and the bytes of their bodies. ``actions`` are the names of all APIs."""
 
-    def __init__(self) -> None:
+    def __init__(self, actions: Iterable[str]) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
@@ -68,6 +69,9 @@ class RequestMetrics:
             ("action", "status"),
             registry=self.registry,
         )
+        # `rate` does not see the first value of a series that begins with it, and these are alerted on.
+        for action in sorted({UNAUTHENTICATED, *actions}):
+            self._requests.labels(action, str(HTTPStatus.SERVICE_UNAVAILABLE.value))
         self._received = Counter(
             _PREFIX + "received_bytes",
             "Bytes of the bodies of authenticated requests, as received.",

@@ -2,7 +2,7 @@
 
 import sys
 
-from loghub_operator.cli.main import main
+from loghub_operator.cli.entry import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
+from loghub.extras import require
 from loghub_operator.api import InvalidResourceError
 from loghub_operator.cli.commands import Command
 from loghub_operator.cli.failures import Failed, InvalidInput
@@ -144,6 +145,7 @@ def up(state_dir: Path | None, plain: bool, **values: Any) -> int:
         )
     if values["timeout"] is not None and values["wait_for"] is None:
         raise click.UsageError("--timeout belongs to --wait-for")
+    require("local", "loghub up")
     options = UpOptions(root=_root(state_dir), live=sys.stdout.isatty() and not plain, **values)
     with _reported():
         return asyncio.run(run_up(options))
@@ -207,6 +209,7 @@ def serve(state_dir: Path | None, listen: str, **values: Any) -> int:
     for name in ("tls_cert", "tls_key"):
         if values[name] is not None:
             values[name] = str(values[name].absolute())
+    require("service", "loghub serve")
     options = ServiceOptions(**values)
     _reject_contradictions(options)
     with _reported():
@@ -239,6 +242,7 @@ def fsck(arguments: tuple[str, ...]) -> int:
     """List what is wrong with a data folder of the embedded service, and repair it.
 
     The service's own program knows the arguments, --help included, and their exit statuses."""
+    require("service", "loghub fsck")
     return subprocess.run(
         [sys.executable, "-P", "-m", "loghub.service.fsck", *arguments], check=False
     ).returncode

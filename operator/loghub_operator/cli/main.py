@@ -11,11 +11,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import click
-
 from loghub.client.target import BadEndpoint
+from loghub.extras import MissingExtraError, needs
 from loghub.wire.errors import LogHubException
 from loghub_operator.cli.commands import Group
+
+with needs("cli", "loghub"):
+    import click
 
 DONE, FAILED, MISUSED = 0, 1, 2
 PROGRAM = "loghub"
@@ -59,7 +61,9 @@ class Commands(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"loghub_operator.cli.{COMMANDS[cmd_name][0]}")
+        name = COMMANDS[cmd_name][0]
+        with needs("local" if name == "local" else "cli", f"{PROGRAM} {cmd_name}"):
+            module = importlib.import_module(f"loghub_operator.cli.{name}")
         command: click.Command = getattr(module, cmd_name)
         return command
 
@@ -101,6 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _to_nowhere()
     except BadEndpoint as error:
         return _complain(f"{PROGRAM}: {error}", MISUSED)
+    except MissingExtraError as error:
+        return _complain(str(error), FAILED)
     except (LogHubException, OSError) as error:
         return _complain(f"{PROGRAM}: {error}", FAILED)
     return status if isinstance(status, int) else DONE

@@ -25,6 +25,7 @@ T = TypeVar("T")
 _RECONCILE_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _KNOWN_CODES = frozenset(str(code) for code in Code)
 OTHER = "other"
+RESULTS = ("success", "error", "panic")
 
 
 class OperatorMetrics:
@@ -45,6 +46,9 @@ class OperatorMetrics:
             "Reconciles of consumer groups, by result: success, error (a request failed) or panic (a bug).",
             "result",
         )
+        # `increase` does not see the value that a series begins with, and a panic may remain the only one.
+        for result in RESULTS:
+            self._reconcile.labels(result)
         self._reconcile_s = Histogram(
             "loghub_operator_reconcile_duration_seconds",
             "Duration of one reconcile of one consumer group.",

@@ -15,6 +15,7 @@ from loghub.client.port import Credentials
 from loghub.service.access import AccessKey
 from loghub.service.disk import OsDice, OsDisk
 from loghub.service.engine import Engine
+from loghub.service.http import routes
 from loghub.service.http.admin import Asgi
 from loghub.service.http.app import Application
 from loghub.service.http.metrics import RequestMetrics
@@ -71,7 +72,7 @@ class InProcess:
         self.engine = engine
         self.clock = clock
         key = AccessKey(key_id=KEY.access_key_id, secret=KEY.access_key_secret)
-        self.metrics = RequestMetrics()
+        self.metrics = RequestMetrics(routes.NAMES)
         self.app = Application(engine, find_key={key.key_id: key}.get, metrics=self.metrics)
 
     def begin(

@@ -146,7 +146,7 @@ def test_reconciles_and_requests_are_counted() -> None:
     exposition = samples(text(store(), operator_metrics))
     assert exposition["loghub_operator_leader"] == [({}, 1.0)]
     counted = exposition["loghub_operator_reconcile_total"]
-    assert counted == [({"result": "success"}, 2.0), ({"result": "error"}, 1.0)]
+    assert counted == [({"result": "success"}, 2.0), ({"result": "error"}, 1.0), ({"result": "panic"}, 0.0)]
     assert exposition["loghub_operator_reconcile_duration_seconds_count"] == [({}, 3.0)]
     assert exposition["loghub_operator_reconcile_duration_seconds_sum"] == [({}, 10.5)]
     assert exposition["loghub_operator_kubernetes_requests_total"] == [

@@ -382,7 +382,9 @@ def test_failed_skipped_and_cancelled_are_counted_by_shard(tmp_path: Path) -> No
     open_shard.sink.write_error = ValueError("no such thing")
     for _ in range(3):
         open_shard.batch(BEGIN, BEGIN + 1)
-    counters = {counter.name: counter.value for counter in query_counters(open_shard.query_runner)}
+    query_runner = open_shard.query_runner
+    failures = query_runner.failures.report({}).totals
+    counters = {counter.name: counter.value for counter in query_counters(query_runner.totals, failures)}
     assert counters["loghub_worker_failed_attempts"] == {0: 2}
     assert counters["loghub_worker_log_groups_skipped"] == {0: 1}
     assert counters["loghub_worker_log_groups_dead_lettered"] == {0: 0}

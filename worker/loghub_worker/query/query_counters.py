@@ -1,13 +1,15 @@
 """The counters of the query for the metrics."""
 
+from collections.abc import Mapping
+
 from loghub_worker.failure.failure_counters import failure_counters
+from loghub_worker.failure.failure_policy import ShardTotals
 from loghub_worker.metrics import Counter
-from loghub_worker.query.streaming_query import QueryRunner
+from loghub_worker.query.streaming_query import QueryTotals
 
 
-def query_counters(query_runner: QueryRunner) -> tuple[Counter, ...]:
-    """All of them, as of now."""
-    totals, failures = query_runner.totals, query_runner.failures.report({}).totals
+def query_counters(totals: QueryTotals, failures: Mapping[int, ShardTotals]) -> tuple[Counter, ...]:
+    """All of them; ``failures`` by shard."""
     return (
         Counter("loghub_worker_batches", "Number of micro-batches committed to the sink.", totals.batches),
         Counter(
