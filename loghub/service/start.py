@@ -168,6 +168,7 @@ class _Start:
         for logstore, shard, offset in self._database.final_offsets():
             catalog.logstores_by_id[logstore].final_offsets[shard] = offset
         catalog.next_logstore_id = self._database.next_logstore_id()
+        catalog.deleted_names = self._database.deleted_names()
 
     async def _read_logs(self) -> None:
         self._progress.shards = len(self._shards)

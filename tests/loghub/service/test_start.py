@@ -83,8 +83,9 @@ def as_an_earlier_release_left_it(data: Path) -> None:
     (data / "logs" / "folder.json").unlink()
     connection = apsw.Connection(str(data / "metadata.sqlite"))
     kafka = ("kafka_producer", "producer_log", "final_offset", "kafka_offset", "kafka_member", "kafka_group")
-    for table in (*kafka, "deletion", "log_end", "single_value"):
+    for table in (*kafka, "deletion", "log_end", "single_value", "deleted_name"):
         connection.execute(f"DROP TABLE {table}")
+    connection.execute("ALTER TABLE logstore DROP COLUMN first_ordinal")
     connection.pragma("user_version", 1)
     connection.close()
 
