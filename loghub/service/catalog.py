@@ -108,3 +108,8 @@ class Catalog:
             self.projects[fact.project].logstores[fact.name] = logstore
         else:
             logstore.save(fact)
+
+    def named(self, logstore: int) -> dict[str, str]:
+        """A logstore as users know it, for the log. Empty if it was deleted meanwhile."""
+        found = self.logstores_by_id.get(logstore)
+        return {} if found is None else {"project": found.saved.project, "logstore": found.saved.name}

@@ -107,7 +107,10 @@ class Engine:
             name="fact-commit", commit=database.commit, on_failed=self._failed, clock=platform.clock
         )
         self.groups = GroupRegistry(
-            clock=platform.clock, batches=self._fact_batches, tick_interval_s=settings.tick_interval_s
+            clock=platform.clock,
+            batches=self._fact_batches,
+            tick_interval_s=settings.tick_interval_s,
+            named=self.catalog.named,
         )
         self.kafka_groups = KafkaGroups(
             clock=platform.clock,

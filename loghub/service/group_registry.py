@@ -11,6 +11,7 @@ memory can be ahead of the disk.
 """
 
 import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -57,12 +58,19 @@ class GroupRegistry:
     """All groups of all logstores, by logstore id and name."""
 
     def __init__(
-        self, *, clock: Clock, batches: Batches[tuple[ServiceFact, ...]], tick_interval_s: float
+        self,
+        *,
+        clock: Clock,
+        batches: Batches[tuple[ServiceFact, ...]],
+        tick_interval_s: float,
+        named: Callable[[int], Mapping[str, str]],
     ) -> None:
-        """`tick` is called every ``tick_interval_s`` seconds; after much more, the process was paused."""
+        """`tick` is called every ``tick_interval_s`` seconds; after much more, the process was paused.
+        ``named`` has the names of a logstore and its project, for the log."""
         self._clock = clock
         self._batches = batches
         self._tick_interval_s = tick_interval_s
+        self._named = named
         self._ticked_s = clock.monotonic_s()
         self._groups: dict[int, dict[str, RegisteredGroup]] = {}
         self.changes = Arrivals()  # of the revision of a group, and its deletion
@@ -126,7 +134,7 @@ class GroupRegistry:
             fact = GroupStepped(logstore=group.logstore, group=step.state.group, facts=step.facts)
             group.saved = self._batches.submit((fact,))
         for change in step.transitions:
-            _log_transition(change)
+            _log_transition(change, self._named(group.logstore))
 
     def tick(self) -> None:
         """Remove the consumers whose sessions have timed out; cheap if there are none.
@@ -166,9 +174,10 @@ def _outline(state: GroupState) -> tuple[object, ...]:
     return state.timeout_s, state.order, state.consumers.keys(), state.shards.keys()
 
 
-def _log_transition(change: Transition) -> None:
+def _log_transition(change: Transition, logstore: Mapping[str, str]) -> None:
     _log.info(
         "shard state changed",
+        **logstore,
         group=change.group,
         shard=change.shard,
         old=change.old.value if change.old else None,

@@ -83,9 +83,8 @@ class Retention:
                 lambda: log.expire(before_us, now_us=now_us, most=MOST_SEGMENTS)
             )
         except OSError as error:
-            _log.warning(
-                "expired log groups not removed, will retry", logstore=logstore, shard=shard, error=str(error)
-            )
+            named = engine.catalog.named(logstore)
+            _log.warning("expired log groups not removed, will retry", **named, shard=shard, error=str(error))
             return 0
         if not files:
             return 0
@@ -93,7 +92,8 @@ class Retention:
         await engine.ends.save(log)
         engine.removals.add(Removal(folder=os.path.dirname(files[0]), files=tuple(files)))
         dropped = log.extent.oldest_cursor - oldest
-        _log.info("expired log groups removed", logstore=logstore, shard=shard, log_groups=dropped)
+        named = engine.catalog.named(logstore)
+        _log.info("expired log groups removed", **named, shard=shard, log_groups=dropped)
         return dropped
 
 

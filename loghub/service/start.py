@@ -207,7 +207,7 @@ class _Start:
         if found.torn_bytes:
             _log.warning(
                 "incomplete record at the end of the log removed",
-                logstore=shard.logstore,
+                **self._engine.catalog.named(shard.logstore),
                 shard=shard.shard,
                 bytes=found.torn_bytes,
             )
@@ -219,7 +219,8 @@ class _Start:
         try:
             self._engine.describe(self._survey.catalog.logstores[shard.logstore], shard)
         except OSError as error:
-            _log.warning("description of a shard not written", logstore=shard.logstore, error=str(error))
+            named = self._engine.catalog.named(shard.logstore)
+            _log.warning("description of a shard not written", **named, shard=shard.shard, error=str(error))
 
     def _remove_empty_folders(self) -> None:
         """Remove the folders of shards whose creation was never persisted, and which never got a record.

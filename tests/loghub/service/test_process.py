@@ -170,10 +170,10 @@ def test_each_state_change_is_one_log_line_and_no_line_contains_a_secret(tmp_pat
             client.heartbeat("a", [])
         service.terminate()
         changes = [line for line in _log_lines(service) if line["event"] == "shard state changed"]
-        keys = ("group", "shard", "old", "new", "trigger", "holder")
-        assert [tuple(change[key] for key in keys) for change in changes] == [
-            ("g", 0, None, "not_alloc", "appeared", None),
-            ("g", 0, "not_alloc", "already_alloc", "assigned", "a"),
+        keys = ("project", "logstore", "group", "shard", "old", "new", "trigger", "holder")
+        assert [tuple(change.get(key) for key in keys) for change in changes] == [
+            ("demo", "access", "g", 0, None, "not_alloc", "appeared", None),
+            ("demo", "access", "g", 0, "not_alloc", "already_alloc", "assigned", "a"),
         ]
         assert service.credentials.access_key_secret not in service.log.read_text()
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from loghub.client.port import LogHub
 from loghub_worker.consumer.shard_table import ShardTable
+from loghub_worker.log_context import inherited
 from loghub_worker.source.end_poll import EndPoll
 
 STEP_S = 1.0  # how often it is checked whether polls work again
@@ -28,7 +29,7 @@ class ArrivalWatch:
         self._poll = EndPoll(
             client, logstore=logstore, clock=table.clock, on_news=self._changed.set, random=random
         )
-        self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
+        self._thread = threading.Thread(target=inherited(self._run), name="arrivals", daemon=True)
 
     def start(self) -> None:
         self._thread.start()

@@ -22,8 +22,8 @@ from loghub_worker.consumer.consumer_error import ConsumerError
 from loghub_worker.consumer.end_time import EndTime
 from loghub_worker.consumer.failure_sink import make_failure_sink
 from loghub_worker.consumer.fan_out import FanOutFactory, check_fan_out
-from loghub_worker.consumer.group_assignment import GroupAssignment
-from loghub_worker.consumer.log_setup import log_to_logging
+from loghub_worker.consumer.group_assignment import GroupAssignment, make_assignment
+from loghub_worker.consumer.log_setup import about_consumer, log_to_logging, logs_as_consumer
 from loghub_worker.consumer.processes.program import ProgramProcesses
 from loghub_worker.consumer.processor import Listener, ProcessorFactory
 from loghub_worker.consumer.puller import Puller
@@ -34,7 +34,6 @@ from loghub_worker.consumer.shard_runs import RunParts, ShardRuns
 from loghub_worker.consumer.shard_table import ShardTable
 from loghub_worker.consumer.shared_buffers import SharedBuffers
 from loghub_worker.consumer.slot_control import SlotControl
-from loghub_worker.consumer.static_assignment import StaticAssignment
 from loghub_worker.consumer.worker_options import WorkerOptions
 from loghub_worker.failure.failure_report import FailureReport
 from loghub_worker.log_service import ReportedError, encode_cursor, reason_of_code
@@ -52,6 +51,7 @@ class Consumer:
     """One consumer of a consumer group. `run` it once; the other methods may be called by any thread, also by
     processors and the listener."""
 
+    @logs_as_consumer
     def __init__(
         self,
         settings: ConsumerSettings,
@@ -92,7 +92,14 @@ class Consumer:
         self._arrivals = ArrivalWatch(
             self._table, self._client, logstore=settings.logstore, random=self._random
         )
-        self._assignment = self._make_assignment(None if worker is None else worker.timeout_s)
+        self._assignment = make_assignment(
+            settings,
+            self._client,
+            self._table,
+            self._clock,
+            random=self._random,
+            timeout_s=None if worker is None else worker.timeout_s,
+        )
         self._end_time: EndTime | None = None
         if settings.end_time_s is not None:
             self._end_time = EndTime(
@@ -131,18 +138,6 @@ class Consumer:
         retrying = Consumer(settings, worker.retry_factory, worker=worker.of_retries())
         return RetryConsumer(retrying, self._table.fail)
 
-    def _make_assignment(self, timeout_s: int | None) -> GroupAssignment | StaticAssignment:
-        if self._settings.shards is not None:
-            return StaticAssignment(self._settings, self._client)
-        return GroupAssignment(
-            self._settings,
-            self._client,
-            self._table,
-            self._clock,
-            random=self._random,
-            timeout_s=timeout_s,
-        )
-
     def run(self) -> None:
         """Consume until `shutdown`, `wakeup` or Ctrl-C, or until all is processed up to
         `ConsumerSettings.end_time_s`. Raises `LogHubException` if the group cannot be read at the start,
@@ -152,12 +147,13 @@ class Consumer:
         if self._thread is not None:
             raise RuntimeError("a consumer runs only once; make another one")
         self._thread = threading.current_thread()
-        try:
-            if not self._stop:
-                self._start()
-                self._serve()
-        finally:
-            self._end()
+        with about_consumer(self._settings):
+            try:
+                if not self._stop:
+                    self._start()
+                    self._serve()
+            finally:
+                self._end()
         if self._table.failure is not None:
             raise self._table.failure
 

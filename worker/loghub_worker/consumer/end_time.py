@@ -19,6 +19,7 @@ from loghub_worker.consumer.assignment import Assignment
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.consumer.shard_slot import ShardSlot
 from loghub_worker.consumer.shard_table import ShardTable
+from loghub_worker.log_context import inherited
 from loghub_worker.log_service import ReportedError, decode_cursor, to_reported_error
 
 log = structlog.get_logger()
@@ -52,7 +53,7 @@ class EndTime:
         self._on_reached = on_reached
         self._ends: dict[int, int] = {}  # the cursors of the time, which do not change while it has passed
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="end-time", daemon=True)
+        self._thread = threading.Thread(target=inherited(self._run), name="end-time", daemon=True)
         self.error = ReportedError()
 
     def start(self) -> None:

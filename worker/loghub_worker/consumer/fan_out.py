@@ -23,6 +23,7 @@ from loghub_worker.consumer.processor import ThreadedProcessor, Tracker
 from loghub_worker.consumer.received_log import ReceivedLog, ReceivedLogGroup
 from loghub_worker.consumer.user_code import UserCode
 from loghub_worker.failure.outage import description, is_outage
+from loghub_worker.log_context import inherited
 
 log = structlog.get_logger()
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.2, 10.0
@@ -150,7 +151,9 @@ class _Lane:
     def put(self, job: _Job, tracker: Tracker) -> None:
         if self.thread is None:
             name = f"shard-{self.shard}-{self._number}"
-            self.thread = threading.Thread(target=self._run, args=(tracker,), name=name, daemon=True)
+            self.thread = threading.Thread(
+                target=inherited(self._run), args=(tracker,), name=name, daemon=True
+            )
             self.thread.start()
         self._jobs.put(job)
 

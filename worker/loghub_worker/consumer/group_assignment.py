@@ -15,6 +15,7 @@ from loghub_worker.consumer.connection import connect
 from loghub_worker.consumer.group import group_timeout_s
 from loghub_worker.consumer.processor import ShardLostError
 from loghub_worker.consumer.settings import ConsumerSettings
+from loghub_worker.consumer.static_assignment import StaticAssignment
 from loghub_worker.log_service import ConsumerIdentity, ReportedError
 from loghub_worker.membership.group_watch import GroupWatch
 from loghub_worker.membership.heartbeat import HeartbeatThread
@@ -196,3 +197,18 @@ class GroupAssignment:
     def wake(self) -> None:
         if self._parts is not None:
             self._shared_state.wake()
+
+
+def make_assignment(
+    settings: ConsumerSettings,
+    client: LogHub,
+    exchange: Exchange,
+    clock: Clock,
+    *,
+    random: Callable[[], float],
+    timeout_s: int | None,
+) -> GroupAssignment | StaticAssignment:
+    """The shards that the settings name, without any group; otherwise those of the group."""
+    if settings.shards is not None:
+        return StaticAssignment(settings, client)
+    return GroupAssignment(settings, client, exchange, clock, random=random, timeout_s=timeout_s)

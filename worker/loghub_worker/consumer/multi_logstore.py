@@ -17,9 +17,11 @@ from loghub.wire.errors import LogHubException
 from loghub_worker.consumer.connection import connect
 from loghub_worker.consumer.consumer import Consumer
 from loghub_worker.consumer.consumer_error import ConsumerError
+from loghub_worker.consumer.log_setup import about_consumer, log_to_logging
 from loghub_worker.consumer.processor import Listener, ProcessorFactory
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.consumer.shared_buffers import SharedBuffers
+from loghub_worker.log_context import inherited
 from loghub_worker.log_service import to_reported_error
 
 log = structlog.get_logger()
@@ -123,6 +125,7 @@ class MultiLogstoreConsumer:
         _check_targets(settings, logstores)
         if look_up_interval_s <= 0:
             raise ValueError(f"look_up_interval_s is {look_up_interval_s}; it must be above 0")
+        log_to_logging()
         self._settings = settings
         self._factory = factory
         self._logstores = logstores
@@ -148,6 +151,12 @@ class MultiLogstoreConsumer:
         if self._thread is not None:
             raise RuntimeError("this runs only once; make another one")
         self._thread = threading.current_thread()
+        with about_consumer(self._settings):  # without a logstore, which its messages name
+            self._serve()
+        if self._failure is not None:
+            raise self._failure
+
+    def _serve(self) -> None:
         client = connect(self._settings)
         try:
             found = client.list_logstores()
@@ -165,8 +174,6 @@ class MultiLogstoreConsumer:
         finally:
             self._end()
             client.close()
-        if self._failure is not None:
-            raise self._failure
 
     def wakeup(self) -> None:
         """Let `run` return once running batches have ended. Takes no lock: a signal handler may call it."""
@@ -268,7 +275,7 @@ class MultiLogstoreConsumer:
         listener = _LogstoreListener(logstore, self._listener, self._calling, self._fail)
         consumer = Consumer(settings, self._factory(logstore), listener, shared=self._shared)
         thread = threading.Thread(
-            target=self._run, args=(logstore, consumer), name=f"consumer-{logstore}", daemon=True
+            target=inherited(self._run), args=(logstore, consumer), name=f"consumer-{logstore}", daemon=True
         )
         with self._lock:
             self._runs[logstore] = _Run(consumer, thread)

@@ -12,6 +12,7 @@ from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.consumer.shard_flow import Pull, PullResult
 from loghub_worker.consumer.shard_slot import ShardSlot
 from loghub_worker.consumer.shard_table import ShardTable
+from loghub_worker.log_context import inherited
 from loghub_worker.log_service import ReportedError, decode_cursor, encode_cursor, to_reported_error
 from loghub_worker.source.end_cursors import POSITION_BEYOND_END
 from loghub_worker.source.shard_reader import ShortReadError
@@ -33,7 +34,7 @@ class Puller:
         # Their log groups are kept one by one.
         self._divides = settings.acknowledge == "log" or settings.is_of_retries
         self._threads = [
-            threading.Thread(target=self._run, name=f"pull-{number}", daemon=True)
+            threading.Thread(target=inherited(self._run), name=f"pull-{number}", daemon=True)
             for number in range(settings.max_pulls)
         ]
 

@@ -8,6 +8,7 @@ from typing import Generic, Protocol, TypeVar
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.failure.failure_report import FailureReport
 from loghub_worker.failure.retry_logstore import retry_group
+from loghub_worker.log_context import inherited
 
 Error = TypeVar("Error", covariant=True)
 
@@ -46,7 +47,7 @@ class RetryConsumer(Generic[Error]):
     def __init__(self, consumer: Runnable[Error], fail: Callable[[BaseException], None]) -> None:
         self._consumer = consumer
         self._fail = fail
-        self._thread = threading.Thread(target=self._run, name="retries", daemon=True)
+        self._thread = threading.Thread(target=inherited(self._run), name="retries", daemon=True)
 
     def errors(self) -> tuple[Error, ...]:
         return self._consumer.errors()

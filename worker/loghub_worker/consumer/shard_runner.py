@@ -27,6 +27,7 @@ from loghub_worker.consumer.tracker import ShardTracker
 from loghub_worker.consumer.user_code import RemoteError, UserCode
 from loghub_worker.failure.outage import description, is_outage
 from loghub_worker.failure.skip_limits import Cause, Failure
+from loghub_worker.log_context import inherited
 from loghub_worker.log_service import ReportedError, decode_cursor
 from loghub_worker.source.shard_reader import ShortReadError
 
@@ -65,7 +66,9 @@ class ShardRunner:
         self._processor: Processor | None = None
         self._code = UserCode()
         # A processor that never returns must not keep the program from ending.
-        self.thread = threading.Thread(target=self._run, name=f"shard-{parts.tracker.shard}", daemon=True)
+        self.thread = threading.Thread(
+            target=inherited(self._run), name=f"shard-{parts.tracker.shard}", daemon=True
+        )
 
     def start(self) -> None:
         self.thread.start()

@@ -14,6 +14,7 @@ import structlog
 from loghub.client.port import LogHub, Poll
 from loghub.wire.errors import LogHubException
 from loghub_worker.backoff import Backoff
+from loghub_worker.log_context import inherited
 from loghub_worker.log_service import ConsumerIdentity, to_reported_error
 from loghub_worker.membership.membership import MemberState
 from loghub_worker.membership.shared_membership import SharedState
@@ -40,7 +41,7 @@ class GroupWatch:
         self._failures = 0  # consecutive
         self._revision = 0  # as last answered
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="group-watch", daemon=True)
+        self._thread = threading.Thread(target=inherited(self._run), name="group-watch", daemon=True)
         self.failure: BaseException | None = None  # an unexpected error of the thread itself
 
     def start(self) -> None:

@@ -12,6 +12,7 @@ import structlog
 
 from loghub.client.port import LogHub
 from loghub.wire.errors import Code, LogHubError, LogHubException
+from loghub_worker.log_context import inherited
 from loghub_worker.log_service import ConsumerIdentity, ReportedError, to_reported_error
 from loghub_worker.membership.requests import HeartbeatRequest, LeaveRequest
 from loghub_worker.membership.shared_membership import SharedState
@@ -39,7 +40,7 @@ class HeartbeatThread:
         self._group = identity.group
         self._consumer = identity.consumer
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self._thread = threading.Thread(target=inherited(self._run), name="heartbeat", daemon=True)
         self.error = ReportedError()
         self.failure: BaseException | None = None  # an unexpected error of the thread itself
 

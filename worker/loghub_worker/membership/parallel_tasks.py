@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Set
 from contextlib import contextmanager
 from functools import partial
 
+from loghub_worker.log_context import inherited
+
 # At the same time. With the pulls of a consumer as many as a client keeps connections.
 PARALLEL = 12
 
@@ -39,7 +41,7 @@ class ParallelTasks:
             self._waiting.append((free, partial(task, free)))
             if self._idle < len(self._waiting) and len(self._threads) < self._limit:
                 name = f"shard-requests-{len(self._threads)}"
-                self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
+                self._threads.append(threading.Thread(target=inherited(self._run), name=name, daemon=True))
                 self._threads[-1].start()
             self._changed.notify_all()
             return free

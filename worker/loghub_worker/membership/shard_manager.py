@@ -20,6 +20,7 @@ from loghub.client.port import LogHub
 from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException
 from loghub_worker.backoff import Backoff
 from loghub_worker.exchange_files import Report
+from loghub_worker.log_context import inherited
 from loghub_worker.log_service import (
     ConsumerIdentity,
     ReportedError,
@@ -85,7 +86,7 @@ class ShardManager:
         self._next_check_s = 0.0
         self._has_polls = False  # the service can save several checkpoints at once, as last asked
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="shard-manager", daemon=True)
+        self._thread = threading.Thread(target=inherited(self._run), name="shard-manager", daemon=True)
         self.source_error = ReportedError()
         self.failure: BaseException | None = None
         self._lag_requested_s: dict[int, float] = {}

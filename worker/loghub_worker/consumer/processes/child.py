@@ -41,6 +41,7 @@ from loghub_worker.consumer.processor import Listener, Processor, ProcessorFacto
 from loghub_worker.consumer.user_code import UserCode
 from loghub_worker.failure.outage import decisive, is_outage
 from loghub_worker.fatal_error import FatalError
+from loghub_worker.log_context import inherited
 from loghub_worker.log_service import decode_cursor
 from loghub_worker.user_code import user_message
 
@@ -132,7 +133,7 @@ class Session:
         self._last_error = ""
         self._is_known = False  # the listener knows the shard
         self._is_initialized = False
-        threading.Thread(target=self._run, name=f"shard-{begin.shard}", daemon=True).start()
+        threading.Thread(target=inherited(self._run), name=f"shard-{begin.shard}", daemon=True).start()
 
     def _run(self) -> None:
         try:

@@ -47,6 +47,7 @@ from loghub_worker.consumer.processes.process_end import (
 )
 from loghub_worker.consumer.processes.session_trackers import SessionTrackers, may_block
 from loghub_worker.fatal_error import FatalError
+from loghub_worker.log_context import inherited
 
 log = structlog.get_logger()
 
@@ -105,7 +106,7 @@ class ChildProcess:
         self.shards: dict[int, int | None] = {}  # session -> shard; None: one of the retry logstore
         self.failure: FatalError | None = None
         # The kernel kills the process when the thread that started it ends, so there is one for all starts.
-        self._thread = threading.Thread(target=self._run, name=f"process-{number}", daemon=True)
+        self._thread = threading.Thread(target=inherited(self._run), name=f"process-{number}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -243,7 +244,7 @@ class ChildProcess:
             return False
         channel = Channel(ours, FromChild)
         reader = threading.Thread(
-            target=self._read, args=(channel,), name=f"process-{self.number}-answers", daemon=True
+            target=inherited(self._read), args=(channel,), name=f"process-{self.number}-answers", daemon=True
         )
         with self._changed:
             self._process, self._channel = process, channel
@@ -341,7 +342,9 @@ class ChildProcess:
         if refusal is not None:
             self._send(channel, refusal)
             return
-        threading.Thread(target=self._carry_out, args=(channel, call), name="save", daemon=True).start()
+        threading.Thread(
+            target=inherited(self._carry_out), args=(channel, call), name="save", daemon=True
+        ).start()
 
     def _carry_out(self, channel: Channel, call: TrackerCall) -> None:
         answer = self._trackers.carry_out(call)

@@ -13,6 +13,7 @@ from loghub.worker_contract import ProcessProgress
 from loghub_worker.consumer.processes.child_process import ChildProcess, ProcessSettings
 from loghub_worker.consumer.processes.session_trackers import SessionTrackers
 from loghub_worker.fatal_error import FatalError
+from loghub_worker.log_context import inherited
 
 
 def choose(shard: int, loads: Sequence[int]) -> int:
@@ -83,7 +84,7 @@ class ProcessPool:
         """End all processes."""
         with self._lock:
             started = [self._processes[number] for number in sorted(self._started)]
-        threads = [threading.Thread(target=one.close, daemon=True) for one in started]
+        threads = [threading.Thread(target=inherited(one.close), daemon=True) for one in started]
         for thread in threads:
             thread.start()
         for thread in threads:
