@@ -16,6 +16,7 @@ from loghub.service.facts import (
     ShardDeleted,
     ShardSaved,
 )
+from loghub.service.storage.rows import MOST_DELETED_NAMES
 
 
 @dataclass(slots=True)
@@ -54,12 +55,16 @@ class Project:
 
 
 class Catalog:
-    """All projects, logstores and shards. ``next_logstore_id`` only grows, also across restarts."""
+    """All projects, logstores and shards. ``next_logstore_id`` only grows, also across restarts.
+
+    ``deleted_names`` has the next ordinals of deleted logstores by project and name, the oldest one first.
+    """
 
     def __init__(self) -> None:
         self.projects: dict[str, Project] = {}
         self.logstores_by_id: dict[int, Logstore] = {}
         self.next_logstore_id = 1
+        self.deleted_names: dict[tuple[str, str], int] = {}
 
     def apply(self, fact: CatalogFact) -> None:
         """Apply one fact. Facts must be applied in the order in which they were created."""
@@ -73,11 +78,19 @@ class Catalog:
             case LogstoreDeleted():
                 del self.projects[fact.project].logstores[fact.name]
                 del self.logstores_by_id[fact.id]
+                self._note_deleted(fact)
             case ShardSaved():
                 self.logstores_by_id[fact.logstore].save_shard(fact)
             case ShardDeleted():
                 logstore = self.logstores_by_id[fact.logstore]
                 logstore.delete_shard(fact.shard, final_offset=fact.final_offset)
+
+    def _note_deleted(self, fact: LogstoreDeleted) -> None:
+        names, key = self.deleted_names, (fact.project, fact.name)
+        names.pop(key, None)
+        names[key] = fact.next_ordinal
+        if len(names) > MOST_DELETED_NAMES:
+            del names[next(iter(names))]
 
     def _save_project(self, fact: ProjectSaved) -> None:
         project = self.projects.get(fact.name)

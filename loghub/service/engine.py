@@ -15,6 +15,7 @@ import structlog
 from msgspec.structs import replace
 
 from loghub.domain.group import LogShard
+from loghub.kafka.broker.offsets import position
 from loghub.kafka.coordinator.facts import Fact as KafkaGroupFact
 from loghub.kafka.group_table import GroupKey
 from loghub.kafka.groups import KafkaGroups
@@ -46,6 +47,7 @@ from loghub.service.storage.commits import Append, LogItem, Task, commit_logs, r
 from loghub.service.storage.data_folder import FolderState, logstore_folder, shard_folder, write_state
 from loghub.service.storage.database import Database, DatabaseUnusable, FolderHistory
 from loghub.service.storage.description import describe, write_description
+from loghub.service.storage.ordinals import ordinal_of
 from loghub.service.storage.record import SALT_DIGITS, SegmentHeader
 from loghub.service.storage.segment import NewGroup
 from loghub.service.storage.segment_files import LoadedSegments
@@ -181,11 +183,24 @@ class Engine:
 
     async def persist_deletion(self, *facts: CatalogFact) -> None:
         """Persist a deletion: in memory first, so that no later commit refers to what is deleted."""
+        facts = tuple(self._with_next_ordinal(fact) for fact in facts)
         used = CursorsUsed(end_cursor=max(map(self._used_cursor, facts)))
         self._least_cursor = max(self._least_cursor, used.end_cursor)
         for fact in facts:
             self.catalog.apply(fact)
         await self._fact_batches.submit((*facts, used))
+
+    def _with_next_ordinal(self, fact: CatalogFact) -> CatalogFact:
+        if not isinstance(fact, LogstoreDeleted):
+            return fact
+        store = self.catalog.logstores_by_id[fact.id]
+        logs = [log for (logstore, _), log in self.logs.items() if logstore == fact.id]
+        ends = [ordinal_of(log, log.extent.end_cursor) for log in logs]
+        ends += [position(offset)[0] + 1 for offset in store.final_offsets.values()]
+        # What is being written may still be read by who has asked for it.
+        on_the_way = self._log_batches.monitor.waiting
+        used = max(ends, default=store.saved.first_ordinal) + on_the_way
+        return LogstoreDeleted(id=fact.id, project=fact.project, name=fact.name, next_ordinal=used)
 
     def _used_cursor(self, fact: CatalogFact) -> int:
         """The highest end of the logs that a fact deletes."""
@@ -234,7 +249,7 @@ class Engine:
 
     def new_log(self, shard: ShardSaved) -> ShardLog:
         """The log of a shard, without what is on disk."""
-        return ShardLog(
+        log = ShardLog(
             self.disk,
             folder=shard_folder(self.settings.data, shard.logstore, shard.shard),
             birth=SegmentHeader(
@@ -246,6 +261,8 @@ class Engine:
             segment_bytes=self.settings.segment_bytes,
             files=self._loaded,
         )
+        log.first_ordinal = self.catalog.logstores_by_id[shard.logstore].saved.first_ordinal
+        return log
 
     async def create_shards(
         self, store: LogstoreSaved, created: Iterable[ShardSaved], *, closed: Iterable[ShardSaved] = ()

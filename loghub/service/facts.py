@@ -28,7 +28,9 @@ class ProjectDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogstoreSaved:
-    """``id`` is never reused, so data of a deleted logstore cannot reappear under its name."""
+    """``id`` is never reused, so data of a deleted logstore cannot reappear under its name. Nor are offsets:
+    ``first_ordinal`` is the ordinal of the first log group of each shard, above those of an earlier logstore
+    of that name (docs/kafka.md 2)."""
 
     id: int
     project: str
@@ -38,13 +40,17 @@ class LogstoreSaved:
     options: str  # JSON object of settings that clients store and read back; they have no effect
     created_s: int
     modified_s: int
+    first_ordinal: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogstoreDeleted:
+    """``next_ordinal`` is above those of all its log groups."""
+
     id: int
     project: str
     name: str
+    next_ordinal: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ import structlog
 from loghub.kafka.broker.offsets import offset_of
 from loghub.kafka.producers import LaterBatches, ProducerKey, Producers, Sequence, StoredBatch
 from loghub.service.facts import ProducerLogMarked, ProducersSaved
+from loghub.service.storage.ordinals import ordinal_of
 from loghub.service.storage.segment import LogDamaged
 from loghub.service.storage.shardlog import ShardLog
 from loghub.service.storage.stored_group import origin_of
@@ -113,7 +114,7 @@ class ProducerJournal:
 
 def read_later(log: ShardLog, logstore: int, cursor: int, later: LaterBatches) -> None:
     """Add the batches of producers in a log, from a cursor on. Blocks."""
-    first, end = log.first_cursor, log.extent.end_cursor
+    end = log.extent.end_cursor
     try:
         while cursor < end:
             read = log.read(
@@ -124,7 +125,7 @@ def read_later(log: ShardLog, logstore: int, cursor: int, later: LaterBatches) -
                 if origin is not None:
                     key = ProducerKey(origin.producer_id, logstore, origin.partition)
                     sequence = Sequence(epoch=origin.epoch, first=origin.first, count=entry.logs)
-                    stored = StoredBatch(sequence, offset_of(entry.cursor - first))
+                    stored = StoredBatch(sequence, offset_of(ordinal_of(log, entry.cursor)))
                     later.add(key, stored, entry.received_us)
             if not read.entries:
                 break

@@ -1,7 +1,8 @@
 """The Kafka offsets at which a shard begins and ends (docs/kafka.md 2).
 
-An offset counts from the shard's first cursor. The begin is where the last expired log group ended, so that
-the position of a consumer that has read all of it is not out of range. The end is one after the last log.
+An offset counts log groups, from the first ordinal of the logstore on. The begin is where the last expired
+log group ended, so that the position of a consumer that has read all of it is not out of range. The end is
+one after the last log.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import asyncio
 from loghub.kafka.broker.offsets import MAX_GROUP_LOGS, offset_of, position
 from loghub.kafka.broker.store import Bounds
 from loghub.service.storage.extent import Extent, Newest
+from loghub.service.storage.ordinals import cursor_of, ordinal_of
 from loghub.service.storage.shardlog import ShardLog
 
 
@@ -20,23 +22,24 @@ async def shard_bounds(log: ShardLog) -> Bounds:
     extent = log.extent
     if extent.end_cursor != newest.end_cursor:  # written meanwhile, so it is known
         newest = log.newest()
-    return bounds_of(extent, newest, first_cursor=log.first_cursor)
+    return _bounds_of(log, extent, newest)
 
 
-def bounds_of(extent: Extent, newest: Newest, *, first_cursor: int) -> Bounds:
+def _bounds_of(log: ShardLog, extent: Extent, newest: Newest) -> Bounds:
     """Cursors that were skipped after a loss are not before the end: nobody can read up to them."""
-    oldest, end = extent.oldest_cursor - first_cursor, extent.end_cursor - first_cursor
-    start = _end_of(oldest, extent.expired_logs)
+    start = _end_before(log, extent.oldest_cursor, extent.expired_logs)
+    is_empty = extent.end_cursor == extent.oldest_cursor
     return Bounds(
         start=start,
-        end=start if end == oldest else max(start, _end_of(newest.next_cursor - first_cursor, newest.logs)),
-        next=offset_of(end),
+        end=start if is_empty else max(start, _end_before(log, newest.next_cursor, newest.logs)),
+        next=offset_of(ordinal_of(log, extent.end_cursor)),
     )
 
 
-def _end_of(ordinal: int, logs_before: int | None) -> int:
-    """The end of the group before an ordinal; if its logs are not known, the begin of the next one."""
-    if ordinal == 0 or logs_before is None:
+def _end_before(log: ShardLog, cursor: int, logs_before: int | None) -> int:
+    """The end of the group before a cursor; if its logs are not known, the begin of the next one."""
+    ordinal = ordinal_of(log, cursor)
+    if cursor == log.first_cursor or logs_before is None:
         return offset_of(ordinal)
     return offset_of(ordinal - 1, min(logs_before, MAX_GROUP_LOGS))
 
@@ -45,7 +48,7 @@ def logs_after(log: ShardLog, offset: int, *, now_us: int) -> int:
     """The number of readable logs at and after an offset: what a group that has committed it has yet to read.
     Blocks."""
     ordinal, index = position(offset)
-    cursor = log.first_cursor + ordinal
+    cursor = cursor_of(log, ordinal)
     left = log.place(cursor, now_us=now_us).logs_left
     if not index or cursor < log.extent.oldest_cursor:
         return left

@@ -4,9 +4,11 @@ The start refuses data of which something acknowledged is missing (`loghub.servi
 what a crash interrupted: removals, torn tails, unfinished files.
 """
 
+import asyncio
 import os
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
@@ -25,7 +27,8 @@ from loghub.service.ports import Platform
 from loghub.service.producer_journal import read_later
 from loghub.service.removals import Removal
 from loghub.service.settings import ServiceSettings
-from loghub.service.storage.batches import StartBatches, ThreadedBatches
+from loghub.service.storage.batches import Batches, StartBatches, ThreadedBatches
+from loghub.service.storage.commits import Task, run_together
 from loghub.service.storage.data_folder import (
     DATABASE_NAME,
     FolderState,
@@ -56,10 +59,15 @@ class Progress:
     shards: int = 0
     steps: int = 0
     cancelled: bool = False
+    _counting: threading.Lock = field(default_factory=threading.Lock)
 
     def check(self) -> None:
         if self.cancelled:
             raise StartCancelled("stopped during the recovery")
+
+    def step(self) -> None:
+        with self._counting:
+            self.steps += 1
 
     @property
     def done(self) -> int:
@@ -93,8 +101,13 @@ async def open_engine(
     engine = Engine(settings, platform, database, start_batches=start_batches, on_failed=on_failed)
     try:
         survey = survey_catalog(disk, settings.data, database, has_wal=has_wal)
-        start = _Start(engine, database, survey, progress or Progress())
-        await start.run()
+        together: Batches[Task] = start_batches(
+            name="recovery", commit=run_together, on_failed=on_failed, clock=platform.clock
+        )
+        try:
+            await _Start(engine, database, survey, progress or Progress(), together).run()
+        finally:
+            together.close()
     except BaseException:
         await engine.close()
         raise
@@ -110,7 +123,16 @@ def _refuse(survey: Survey) -> None:
 class _Start:
     """The steps of one start, in order."""
 
-    def __init__(self, engine: Engine, database: Database, survey: Survey, progress: Progress) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        database: Database,
+        survey: Survey,
+        progress: Progress,
+        together: Batches[Task],
+    ) -> None:
+        """``together`` runs tasks at the same time that sync, each in a folder of its own."""
+        self._together = together
         self._engine = engine
         self._disk = engine.disk
         self._data = engine.settings.data
@@ -146,25 +168,33 @@ class _Start:
         for logstore, shard, offset in self._database.final_offsets():
             catalog.logstores_by_id[logstore].final_offsets[shard] = offset
         catalog.next_logstore_id = self._database.next_logstore_id()
+        catalog.deleted_names = self._database.deleted_names()
 
     async def _read_logs(self) -> None:
         self._progress.shards = len(self._shards)
         for shard in self._shards:
             await self._engine.on_file_thread(partial(self._read_log, shard))
-            self._progress.steps += 1
+            self._progress.step()
 
     def _read_log(self, shard: ShardSaved) -> None:
         self._progress.check()
         survey_log(self._disk, self._survey, shard, before_read=self._progress.check)
 
     async def _restore_logs(self) -> None:
-        """Cut torn tails, and make what was found durable before anything is read."""
+        """Cut torn tails, and make what was found durable before anything is read: several shards at the same
+        time, since a sync mostly waits."""
         engine = self._engine
         engine.ends.restore(self._survey.catalog.ends.values())
-        for shard in self._shards:
-            log = await engine.on_file_thread(partial(self._restore_log, shard))
-            engine.put_log(shard, log)
-            self._progress.steps += 1
+        restored = await asyncio.gather(
+            *(self._together.submit(partial(self._restore_log, shard)) for shard in self._shards),
+            return_exceptions=True,
+        )
+        for shard, log in zip(self._shards, restored, strict=True):
+            if isinstance(log, ShardLog):
+                engine.put_log(shard, log)
+        for failure in restored:
+            if isinstance(failure, BaseException):
+                raise failure
 
     def _restore_log(self, shard: ShardSaved) -> ShardLog:
         self._progress.check()
@@ -181,6 +211,7 @@ class _Start:
                 shard=shard.shard,
                 bytes=found.torn_bytes,
             )
+        self._progress.step()
         return log
 
     def _describe(self, shard: ShardSaved) -> None:

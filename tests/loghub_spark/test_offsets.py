@@ -123,8 +123,9 @@ def test_limits_in_logs_and_bytes_are_kept_where_the_sizes_are_known(
             assert sum(sum(costs[:count]) for count in result.values()) <= budget
 
 
-def test_small_shards_are_not_starved_by_large_ones() -> None:
-    assert limited({0: 1000, 1: 3, 2: 1000}, Limits(log_groups=103)) == {0: 50, 1: 3, 2: 50}
+def test_each_shard_has_its_part_of_a_limit_and_one_log_group_at_least() -> None:
+    assert limited({0: 1000, 1: 3, 2: 1000}, Limits(log_groups=103)) == {0: 51, 1: 1, 2: 51}
+    assert limited({0: 900, 1: 100}, Limits(log_groups=50)) == {0: 45, 1: 5}
 
 
 def test_all_limits_apply_together() -> None:

@@ -125,8 +125,8 @@ def beyond_end(start: Offset, views: Mapping[int, ShardView]) -> list[int]:
 def limited(
     groups: Mapping[int, int], limits: Limits, samples: Mapping[int, Sample] | None = None
 ) -> dict[int, int]:
-    """At most as many log groups of each shard as all limits allow together, and at least one in all. A shard
-    with little to read is read to its end; the others share the rest evenly."""
+    """At most as many log groups of each shard as all limits allow together, and at least one in all: the
+    same part of what each shard has, so that shards that get their logs evenly stay level."""
     sampled = samples or {}
     result = {shard: count for shard, count in groups.items() if count}
     if limits.log_groups is not None:
@@ -143,12 +143,35 @@ def _share(groups: Mapping[int, int], costs: Mapping[int, Sequence[int]], budget
     curves = {shard: _Curve(costs.get(shard) or (1,)) for shard in groups}
     order = sorted(groups, key=lambda shard: (curves[shard].cost(groups[shard]), shard))
     result, left = {}, float(budget)
-    for number, shard in enumerate(order):
-        taken = min(groups[shard], curves[shard].groups_within(left / (len(order) - number)))
-        left -= curves[shard].cost(taken)
+    rest = sum(curve.cost(groups[shard]) for shard, curve in curves.items())
+    for shard in order:
+        curve, cost = curves[shard], curves[shard].cost(groups[shard])
+        # Rounded up, at the expense of the larger ones: the last log group of a small one may be long before
+        # theirs, and would hold them back.
+        part = groups[shard] if left >= rest else curve.groups_for(left * cost / rest)
+        taken = min(groups[shard], part, curve.groups_within(left))
+        left -= curve.cost(taken)
+        rest -= cost
         if taken:
             result[shard] = taken
     return result if result or not order else {order[-1]: 1}
+
+
+def ranges_of(start: Offset, groups: Mapping[int, int]) -> tuple[Range, ...]:
+    """So many log groups of each shard from `start` on."""
+    return tuple(
+        Range(shard, start.shards[shard], start.shards[shard] + count)
+        for shard, count in sorted(groups.items())
+    )
+
+
+def levelled_ends(
+    groups: Mapping[int, int], views: Mapping[int, ShardView], *, in_order: bool
+) -> dict[int, int]:
+    """The ends of these shards for `loghub_worker.batch_plan.levelled`. In order, one that was split or
+    merged leaves something in any case: its children, which wait for it."""
+    parents = {parent for view in views.values() for parent in view.parents} if in_order else set[int]()
+    return {shard: views[shard].end + (shard in parents) for shard in groups}
 
 
 class _Curve:
@@ -161,6 +184,11 @@ class _Curve:
     def cost(self, groups: int) -> float:
         known = min(groups, len(self._sums))
         return (self._sums[known - 1] if known else 0) + (groups - known) * self._mean
+
+    def groups_for(self, budget: float) -> int:
+        """The fewest that cost so much."""
+        within = self.groups_within(budget)
+        return within if within and self.cost(within) >= budget else within + 1
 
     def groups_within(self, budget: float) -> int:
         if budget < self._sums[-1]:

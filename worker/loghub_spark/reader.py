@@ -32,16 +32,19 @@ from loghub_spark.offsets import (
     ShardView,
     backlog,
     beyond_end,
+    levelled_ends,
     limited,
     new_shards,
     next_offset,
     ranges_between,
+    ranges_of,
     split,
 )
 from loghub_spark.options import LATEST, Bound, ReadOptions, Use, read_options
 from loghub_spark.shards import Shards, check_inside
-from loghub_worker.batch_plan import Range
+from loghub_worker.batch_plan import BatchPlan, Range
 from loghub_worker.source.read_counts import ReadCount
+from loghub_worker.source.receipts import Receipts
 from loghub_worker.source.shard_reader import read_ranges
 
 log = logging.getLogger("loghub_spark")
@@ -193,7 +196,7 @@ class LogHubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._check_loss(here, views)
             allowed = backlog(here, views, in_order=options.in_order)
             if options.limits and not isinstance(limit, ReadAllAvailable):
-                allowed = self._limited(here, allowed)
+                allowed = self._limited(here, allowed, views)
             begins = self._known_shards().cursors(dict.fromkeys(new_shards(here, views), "begin"))
         end = next_offset(here, views, begins=begins, allowed=allowed)
         return start if end is here else end.to_json()
@@ -241,10 +244,25 @@ class LogHubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if shard in views
         }
 
-    def _limited(self, here: Offset, allowed: dict[int, int]) -> dict[int, int]:
-        limits = self._plan.options.limits
-        samples = self._known_shards().samples(here.shards, allowed) if limits.needs_sizes else {}
-        return limited(allowed, limits, samples)
+    def _limited(self, here: Offset, there: dict[int, int], views: Mapping[int, ShardView]) -> dict[int, int]:
+        """As much of what is there as the limits allow, and nothing that was received later than what it
+        leaves in another shard: a query has one watermark."""
+        options = self._plan.options
+        limits = options.limits
+        samples = self._known_shards().samples(here.shards, there) if limits.needs_sizes else {}
+        allowed = limited(there, limits, samples)
+        if allowed == there:
+            return allowed
+        # Of a shard for which there is no room it must be known when its next log group was received.
+        plan = BatchPlan(0, ranges_of(here, {shard: allowed.get(shard, 1) for shard in there}))
+        level = self._receipts.level(plan, levelled_ends(there, views, in_order=options.in_order))
+        left = {part.shard: part.groups for part in level.ranges}
+        return left if allowed.keys() == there.keys() else limited(left, limits, samples)
+
+    @cached_property
+    def _receipts(self) -> Receipts:
+        where = self._plan.options.connection
+        return Receipts(client_of(where), logstore=where.logstore)
 
     def _check_loss(self, here: Offset, views: dict[int, ShardView]) -> None:
         lost = [

@@ -75,6 +75,7 @@ async def create(engine: Engine, project_name: str, new: NewLogstore) -> None:
             options=new.options,
             created_s=now,
             modified_s=now,
+            first_ordinal=engine.catalog.deleted_names.get((project.saved.name, new.name), 0),
         )
         await _create(engine, saved, new.shards)
 

@@ -116,6 +116,7 @@ def _new_store(
         options="{}",
         created_s=now_s,
         modified_s=now_s,
+        first_ordinal=max((one.description.first_ordinal for one in found if one.description), default=0),
     )
 
 

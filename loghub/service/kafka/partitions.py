@@ -14,6 +14,7 @@ from loghub.kafka.broker.store import Batches, Bounds, Encode, StoreError, Timed
 from loghub.kafka.wire.error_codes import ErrorCode
 from loghub.service.engine import Engine
 from loghub.service.shard_bounds import shard_bounds
+from loghub.service.storage.ordinals import cursor_of, ordinal_of
 from loghub.service.storage.segment import LogDamaged
 from loghub.service.storage.shardlog import ShardLog
 from loghub.service.storage.stored_group import unpacked
@@ -47,8 +48,8 @@ class ShardPartition:
             raise StoreError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def _read(self, offset: int, max_bytes: int, encode: Encode) -> Batches:
-        first, end = self._log.first_cursor, self._log.extent.end_cursor
-        cursor = first + position(offset)[0]
+        end = self._log.extent.end_cursor
+        cursor = cursor_of(self._log, position(offset)[0])
         data: list[bytes] = []
         records = size = 0
         while cursor < end:
@@ -56,7 +57,7 @@ class ShardPartition:
                 cursor=cursor, end_cursor=end, max_groups=_GROUPS_AT_ONCE, max_bytes=max(max_bytes - size, 1)
             )
             for entry in read.entries:
-                ordinal = entry.cursor - first
+                ordinal = ordinal_of(self._log, entry.cursor)
                 if is_past(offset, ordinal=ordinal, logs=entry.logs):
                     continue
                 batch = encode(unpacked(entry.group), offset_of(ordinal))
@@ -79,7 +80,7 @@ class ShardPartition:
         received_us = self._log.place(cursor, now_us=now_us).received_us
         if received_us is None:
             return None
-        return TimedOffset(offset=offset_of(cursor - self._log.first_cursor), unix_ms=received_us // 1000)
+        return TimedOffset(offset=offset_of(ordinal_of(self._log, cursor)), unix_ms=received_us // 1000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from loghub.service.engine import Engine
 from loghub.service.kafka.partitions import Placeholder, ShardPartition
 from loghub.service.kafka.refusals import as_store_errors, of_append
 from loghub.service.settings import KEEP_FOREVER_DAYS
+from loghub.service.storage.ordinals import ordinal_of
 from loghub.service.storage.shardlog import ShardLog
 from loghub.service.storage.stored_group import with_origin
 from loghub.wire import names
@@ -74,7 +75,6 @@ class LogstoreTopic:
                 await journal.mark(log)
                 log = await self._log_to_write(number)  # it may have been split meanwhile
             group = with_origin(group, origin)
-        first_cursor = log.first_cursor
         cursor = self._engine.append(log, group, logs=logs)
         offset: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -83,7 +83,7 @@ class LogstoreTopic:
                 return
             error = asyncio.CancelledError() if cursor.cancelled() else cursor.exception()
             if error is None:
-                offset.set_result(offset_of(cursor.result() - first_cursor))
+                offset.set_result(offset_of(ordinal_of(log, cursor.result())))
             else:
                 offset.set_exception(of_append(error))
 

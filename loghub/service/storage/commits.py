@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeVar
 
 from loghub.service.faults import WriteFailed
 from loghub.service.storage.segment import NewGroup
@@ -23,7 +24,9 @@ class Append:
     new: NewGroup
 
 
-_SYNCS_AT_ONCE = 8  # more save nothing
+SYNCS_AT_ONCE = 8  # more save nothing
+T = TypeVar("T")
+R = TypeVar("R")
 
 # Any other work that must not run concurrently with appends: retention's choice of segments, and the
 # barrier before a shard becomes read-only or is deleted (a task that does nothing).
@@ -49,7 +52,7 @@ def commit_logs(batch: Sequence[LogItem]) -> Sequence[object]:
         if isinstance(item, Append):
             appends.setdefault(id(item.log), []).append(index)
     touched = [_append(batch, indexes, outcomes) for indexes in appends.values()]
-    _sync_all(touched)
+    _in_parts(_sync_each, touched)
     # Tasks run after the appends, so a barrier runs after every append submitted before it.
     for index, item in enumerate(batch):
         if not isinstance(item, Append):
@@ -60,22 +63,22 @@ def commit_logs(batch: Sequence[LogItem]) -> Sequence[object]:
 @cache
 def _helpers() -> ThreadPoolExecutor:
     """Threads are started when they are first needed, which a service with one shard never does."""
-    return ThreadPoolExecutor(_SYNCS_AT_ONCE - 1, thread_name_prefix="log-sync")
+    return ThreadPoolExecutor(SYNCS_AT_ONCE - 1, thread_name_prefix="log-sync")
 
 
-def _sync_all(logs: Sequence[ShardLog]) -> None:
-    """Sync each log. Raises WriteFailed once no sync is in progress any more."""
+def _in_parts(work: Callable[[Sequence[T]], R], items: Sequence[T]) -> list[R]:
+    """What ``work`` returns for each part, at the same time: a part has every `SYNCS_AT_ONCE`-th item. Raises
+    what one of them raised once none is in progress any more."""
     others = [
-        _helpers().submit(_sync_each, part)
-        for first in range(1, _SYNCS_AT_ONCE)
-        if (part := logs[first::_SYNCS_AT_ONCE])
+        _helpers().submit(work, part)
+        for first in range(1, SYNCS_AT_ONCE)
+        if (part := items[first::SYNCS_AT_ONCE])
     ]
     try:
-        _sync_each(logs[::_SYNCS_AT_ONCE])
+        own = work(items[::SYNCS_AT_ONCE])
     finally:
         wait(others)
-    for other in others:
-        other.result()
+    return [own, *(other.result() for other in others)]
 
 
 def _sync_each(logs: Sequence[ShardLog]) -> None:
@@ -96,6 +99,14 @@ def run_tasks(batch: Sequence[Task]) -> Sequence[object]:
             raise
         except Exception as error:  # noqa: BLE001 - raised again where the task was submitted
             outcomes.append(error)
+    return outcomes
+
+
+def run_together(batch: Sequence[Task]) -> Sequence[object]:
+    """As `run_tasks`, with several at the same time: tasks that sync, each in a folder of its own."""
+    outcomes: list[object] = [None] * len(batch)
+    for first, part in enumerate(_in_parts(run_tasks, batch)):
+        outcomes[first::SYNCS_AT_ONCE] = part
     return outcomes
 
 

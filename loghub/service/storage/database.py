@@ -39,7 +39,7 @@ from loghub.service.storage.rows import (
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 _SCHEMA = """
 CREATE TABLE project (
   name TEXT PRIMARY KEY, description TEXT NOT NULL, created_s INTEGER NOT NULL, modified_s INTEGER NOT NULL
@@ -88,11 +88,20 @@ CREATE TABLE final_offset (
 ) WITHOUT ROWID;
 ALTER TABLE log_end ADD COLUMN expired_logs INTEGER;
 """
+# What version 5 added, so that offsets are not given again when a logstore is created again.
+_FIRST_ORDINALS = """
+ALTER TABLE logstore ADD COLUMN first_ordinal INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE deleted_name (
+  number INTEGER PRIMARY KEY, project TEXT NOT NULL, name TEXT NOT NULL, next_ordinal INTEGER NOT NULL,
+  UNIQUE (project, name)
+);
+"""
 _SCHEMAS = (
     _SCHEMA,
     _SCHEMA_2,
     kafka_rows.SCHEMA + _OFFSETS,
     producer_rows.SCHEMA,
+    _FIRST_ORDINALS,
 )  # each adds to those before it
 
 
@@ -240,6 +249,14 @@ class Database:
         columns = ("logstore", "shard", "oldest_cursor", "end_cursor", "expired_logs")
         rows = self._connection.execute(f"SELECT {','.join(columns)} FROM log_end")  # noqa: S608
         return [KnownEnd(**dict(zip(columns, row, strict=True))) for row in rows]
+
+    @_readable
+    def deleted_names(self) -> dict[tuple[str, str], int]:
+        """The next ordinals of deleted logstores by project and name, the oldest deletion first."""
+        rows = self._connection.execute(
+            "SELECT project, name, next_ordinal FROM deleted_name ORDER BY number"
+        )
+        return {(project, name): next_ordinal for project, name, next_ordinal in rows}
 
     @_readable
     def final_offsets(self) -> list[tuple[int, int, int]]:

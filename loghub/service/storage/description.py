@@ -25,6 +25,7 @@ class ShardDescription(msgspec.Struct, frozen=True, kw_only=True):
     parents: tuple[int, ...]
     born_us: int
     first_cursor: int
+    first_ordinal: int = 0
 
 
 def describe(logstore: LogstoreSaved, shard: ShardSaved) -> ShardDescription:
@@ -37,6 +38,7 @@ def describe(logstore: LogstoreSaved, shard: ShardSaved) -> ShardDescription:
         parents=shard.spec.parents,
         born_us=shard.born_us,
         first_cursor=shard.first_cursor,
+        first_ordinal=logstore.first_ordinal,
     )
 
 

@@ -33,8 +33,11 @@ from loghub.service.storage.kafka_rows import kafka_statements
 from loghub.service.storage.producer_rows import producer_statements
 
 LOGSTORE_COLUMNS = (
-    "id", "project", "name", "ttl_days", "next_shard", "options", "created_s", "modified_s"
+    "id", "project", "name", "ttl_days", "next_shard", "options", "created_s", "modified_s",
+    "first_ordinal",
 )  # fmt: skip
+# Of logstores that may be created again: a megabyte. Older ones begin at ordinal 0.
+MOST_DELETED_NAMES = 10_000
 WHOLE_LOGSTORE = -1  # in the column `shard` of a deletion
 Statement = tuple[str, tuple[object, ...]]
 
@@ -53,6 +56,14 @@ def statements(fact: ServiceFact) -> Iterator[Statement]:
             yield "DELETE FROM deletion WHERE logstore=?", (fact.id,)  # of its shards
             yield "INSERT INTO deletion VALUES (?,?)", (fact.id, WHOLE_LOGSTORE)
             yield "DELETE FROM logstore WHERE id=?", (fact.id,)
+            yield (
+                "INSERT OR REPLACE INTO deleted_name (project, name, next_ordinal) VALUES (?,?,?)",
+                (fact.project, fact.name, fact.next_ordinal),
+            )
+            yield (
+                "DELETE FROM deleted_name WHERE number <= (SELECT max(number) FROM deleted_name) - ?",
+                (MOST_DELETED_NAMES,),
+            )
         case ShardDeleted():
             yield "INSERT INTO deletion VALUES (?,?)", (fact.logstore, fact.shard)
             yield "INSERT INTO final_offset VALUES (?,?,?)", (fact.logstore, fact.shard, fact.final_offset)
@@ -108,7 +119,7 @@ def _(fact: ProjectDeleted) -> Statement:
 @_row.register
 def _(fact: LogstoreSaved) -> Statement:
     return (
-        "INSERT INTO logstore VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET"
+        "INSERT INTO logstore VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET"
         " ttl_days=excluded.ttl_days, next_shard=excluded.next_shard,"
         " options=excluded.options, modified_s=excluded.modified_s",
         tuple(getattr(fact, column) for column in LOGSTORE_COLUMNS),

@@ -73,6 +73,7 @@ class ShardLog:
         self._disk = disk
         self._folder = folder
         self._birth = birth
+        self.first_ordinal = 0  # of the first group, for Kafka clients; the engine sets it before any use
         self._segment_bytes, self._first_bytes = segment_bytes, first_bytes
         self._files = files
         self._sealed: tuple[SealedSegment, ...] = ()

@@ -177,3 +177,5 @@ def test_a_factory_that_the_processes_cannot_import_ends_the_program(site: Site)
     site.prepare()
     with pytest.raises(RuntimeError, match="has no attribute 'Missing'"):
         Consumer(site.settings(processes=1), f"{Recorder.__module__}:Missing").run()
+    with pytest.raises(RuntimeError, match=r"set ConsumerSettings\.acknowledge to 'log'"):
+        Consumer(site.settings(processes=1), f"{Recorder.__module__}:fanned").run()

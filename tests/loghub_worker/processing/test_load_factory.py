@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loghub_worker.consumer.processes.load import load_factory
+from loghub_worker.consumer.processes.load import OF_PROGRAM, load_factory
 from loghub_worker.fatal_error import FatalError
 from tests.loghub_worker.processing.processors import Recorder, fanned
 from tests.loghub_worker.processing.support import MODULE
@@ -37,6 +37,14 @@ def test_what_fan_out_makes_needs_acknowledgements_by_log_and_no_time_out() -> N
         load_factory(f"{MODULE}:fanned", None)
     with pytest.raises(FatalError, match=r"leave out pipeline\.processor.redelivery\.ackTimeoutSeconds"):
         load_factory(f"{MODULE}:fanned", None, by_log=True, times_out=True)
+
+
+def test_a_program_is_told_the_settings_that_it_has() -> None:
+    fanned_name = f"{MODULE}:fanned"
+    with pytest.raises(FatalError, match=r"set ConsumerSettings\.acknowledge to 'log'"):
+        load_factory(fanned_name, None, OF_PROGRAM)
+    with pytest.raises(FatalError, match=r"leave out ConsumerSettings\.ack_timeout_s"):
+        load_factory(fanned_name, None, OF_PROGRAM, by_log=True, times_out=True)
 
 
 def test_an_error_in_the_users_file_is_reported_with_its_place(tmp_path: Path) -> None:

@@ -4,6 +4,47 @@ import pytest
 
 from loghub_worker.sink.error_blame import Blame, JavaError, blame
 
+# One code of each class of the SQL standard, of PostgreSQL and of Derby that says whose fault it is.
+STATES_OF_TARGETS = {
+    "08006": "no connection",
+    "25006": "a read-only replica",
+    "28P01": "a wrong password",
+    "3D000": "no such database",
+    "3F000": "no such schema",
+    "40001": "a deadlock",
+    "40XL1": "a lock in Derby",
+    "42501": "a right that is missing",
+    "53100": "a full disk",
+    "55P03": "a lock in PostgreSQL",
+    "57P01": "an operator's shutdown",
+    "58030": "an error of the system",
+    "F0001": "a lock file of the configuration",
+    "HV00N": "no connection to the server of a foreign partition",
+    "XX001": "damaged data",
+    "XX002": "a damaged index",
+}
+STATES_OF_ROWS = {
+    "21000": "a row of an upsert twice",
+    "22001": "a text that is too long",
+    "23505": "a key that is there already",
+    "44000": "a row outside of the view",
+    "45000": "SIGNAL of a trigger",
+    "54000": "a row that is too large",
+    "P0001": "RAISE of a trigger",
+}
+SQL_OUTAGES = (
+    "SQLInvalidAuthorizationSpecException",
+    "SQLNonTransientConnectionException",
+    "SQLRecoverableException",
+    "SQLTransactionRollbackException",
+    "SQLTransientConnectionException",
+)
+NETWORK_OUTAGES = (
+    "ConnectException",
+    "NoRouteToHostException",
+    "SocketTimeoutException",
+    "UnknownHostException",
+)
 SQL = ("java.sql.SQLException", "java.lang.Exception")
 WRITE = JavaError(types=("org.apache.spark.SparkException",), message="[TASK_WRITE_FAILED] Task failed")
 
@@ -19,17 +60,15 @@ def of_spark(name: str, message: str) -> JavaError:
 @pytest.mark.parametrize(
     ("cause", "expected"),
     [
-        # A connection, a read-only replica, a right, a deadlock, a lock in Derby, in PostgreSQL, a full disk.
-        *((of_sql(state), Blame.TARGET) for state in ("08006", "25006", "42501", "40001")),
-        *((of_sql(state), Blame.TARGET) for state in ("40XL1", "55P03", "53100")),
+        *((of_sql(state), Blame.TARGET) for state in STATES_OF_TARGETS),
         # What MySQL and SQL Server have no class for, a timeout, which smaller batches may not reach, a
         # driver without codes, Oracle's tablespace.
         *((of_sql(state), Blame.UNKNOWN) for state in ("HY000", "S0001", "57014", None, "72000")),
-        *((of_sql(state), Blame.ROWS) for state in ["22001", "23505", "45000", "P0001", "54000"]),
+        *((of_sql(state), Blame.ROWS) for state in STATES_OF_ROWS),
         (of_sql("HY000", "a.b.Deadlock", "java.sql.SQLTransactionRollbackException"), Blame.TARGET),
-        (of_sql(None, "java.sql.SQLRecoverableException"), Blame.TARGET),
+        *((of_sql(None, f"java.sql.{name}"), Blame.TARGET) for name in SQL_OUTAGES),
         (of_sql("HY000", "java.sql.SQLTimeoutException", "java.sql.SQLTransientException"), Blame.UNKNOWN),
-        (JavaError(types=("java.net.ConnectException",), message=""), Blame.TARGET),
+        *((JavaError(types=(f"java.net.{name}",), message=""), Blame.TARGET) for name in NETWORK_OUTAGES),
         (JavaError(types=("org.elasticsearch.EsException",), message="[x] no room"), Blame.UNKNOWN),
         (of_spark("SparkNumberFormatException", "[CAST_INVALID_INPUT] 'x'"), Blame.ROWS),
         (of_spark("api.python.PythonException", "Traceback (most recent call last):"), Blame.ROWS),

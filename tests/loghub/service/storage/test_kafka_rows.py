@@ -130,10 +130,11 @@ def test_a_database_of_an_earlier_release_gets_the_tables(tmp_path: Path, versio
     with closing(Database(path)) as database:
         database.commit([(PROJECT, *STORES)])
     added = ["kafka_producer", "producer_log", "final_offset", "kafka_offset", "kafka_member", "kafka_group"]
-    added += ["deletion", "log_end", "single_value"] if version == 1 else []
+    added += ["deleted_name", *(["deletion", "log_end", "single_value"] if version == 1 else [])]
     with closing(apsw.Connection(path)) as connection:
         for table in added:
             connection.execute(f"DROP TABLE {table}")
+        connection.execute("ALTER TABLE logstore DROP COLUMN first_ordinal")
         if version == 2:
             connection.execute("ALTER TABLE log_end DROP COLUMN expired_logs")
         connection.pragma("user_version", version)

@@ -59,7 +59,9 @@ def test_a_watermark_after_the_receipt_has_a_reason_of_its_own_and_the_message_s
 
 
 def test_without_the_report_of_a_ready_worker_it_is_unknown_and_without_state_nothing_is_late() -> None:
-    unread = StateReports(unread=("access-0",))
+    statuses = {"access-0": None, "access-1": worker_status(consumer="access-1")}
+    unread = state_reports(statuses, ready=("access-0", "access-1"))
+    assert unread == StateReports(unread=("access-0",))
     found = dropped_as_late_finding(unread, stateful=True)
     assert (found.status, found.reason) == ("Unknown", "LateNotReported")
     found = dropped_as_late_finding(unread, stateful=False)

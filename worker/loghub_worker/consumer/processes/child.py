@@ -24,7 +24,7 @@ from loghub.wire.compression import Packed
 from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
 from loghub_worker.consumer.processes.child_shards import ProcessShards
 from loghub_worker.consumer.processes.child_tracker import ChildTracker, TrackerCalls
-from loghub_worker.consumer.processes.load import load_factory, load_listener
+from loghub_worker.consumer.processes.load import OF_OBJECT, OF_PROGRAM, load_factory, load_listener
 from loghub_worker.consumer.processes.messages import (
     Answer,
     Channel,
@@ -65,7 +65,8 @@ def main(descriptor: int) -> None:
     if load.path is not None:
         sys.path[:] = load.path
     try:
-        factory = load_factory(load.factory, folder, by_log=load.by_log, times_out=load.times_out)
+        words = OF_OBJECT if load.path is None else OF_PROGRAM
+        factory = load_factory(load.factory, folder, words, by_log=load.by_log, times_out=load.times_out)
         shards = ProcessShards()
         listener = None if load.listener is None else load_listener(load.listener, folder, shards)
     except FatalError as error:

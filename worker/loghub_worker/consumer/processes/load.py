@@ -1,6 +1,7 @@
 """The user's code by its names: the factory of processors, and the listener."""
 
 import inspect
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,30 @@ from loghub_worker.fatal_error import FatalError
 from loghub_worker.user_code import import_named, user_message
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingWords:
+    """What settings are called where the user writes them."""
+
+    acknowledge_by_log: str
+    ack_timeout: str
+
+
+OF_OBJECT = SettingWords(
+    acknowledge_by_log="pipeline.processor.acknowledge: Log",
+    ack_timeout="pipeline.processor.redelivery.ackTimeoutSeconds",
+)
+OF_PROGRAM = SettingWords(
+    acknowledge_by_log="ConsumerSettings.acknowledge to 'log'", ack_timeout="ConsumerSettings.ack_timeout_s"
+)
+
+
 def load_factory(
-    name: str, folder: Path | None, *, by_log: bool = False, times_out: bool = False
+    name: str,
+    folder: Path | None,
+    words: SettingWords = OF_OBJECT,
+    *,
+    by_log: bool = False,
+    times_out: bool = False,
 ) -> ProcessorFactory:
     """The class or function that ``module:name`` names. Raises `FatalError` ``InvalidPipeline``."""
     factory = import_named(name, folder)
@@ -19,13 +42,13 @@ def load_factory(
         raise FatalError(
             "InvalidPipeline",
             f"{name} is made by fan_out, whose threads end after process has returned; set"
-            " pipeline.processor.acknowledge: Log",
+            f" {words.acknowledge_by_log}",
         )
     if isinstance(factory, FanOutFactory) and times_out:
         raise FatalError(
             "InvalidPipeline",
             f"{name} is made by fan_out, which keeps each log until handle has returned; leave out"
-            " pipeline.processor.redelivery.ackTimeoutSeconds, with which it would come again meanwhile",
+            f" {words.ack_timeout}, with which it would come again meanwhile",
         )
     if isinstance(factory, type) and not issubclass(factory, Processor):
         raise FatalError(
