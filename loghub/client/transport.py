@@ -8,6 +8,7 @@ to.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -21,7 +22,7 @@ from loghub.client.schemas import InfoJson, decode
 from loghub.client.target import Target
 from loghub.clock import Clock
 from loghub.wire import signing, signing_v4
-from loghub.wire.errors import Code, EndpointUnreachable, LogHubError
+from loghub.wire.errors import Code, EndpointUnreachable, LogHubError, LogHubException
 
 INFO_PATH = "/_loghub/v1/info"
 API_VERSION = "0.6.0"
@@ -171,7 +172,7 @@ class Transport:
         if not call.body and call.method in ("POST", "PUT"):
             headers["Content-Length"] = "0"
         if call.signed:
-            key = self._credentials()
+            key = self._key()
             check_sendable(key)
             if key.security_token:
                 headers["x-acs-security-token"] = key.security_token
@@ -180,6 +181,18 @@ class Transport:
             else:
                 self._sign_v1(call, path, headers, key)
         return headers
+
+    def _key(self) -> Credentials:
+        """The present key. What provides it is the caller's, such as files that are being replaced, or a
+        service that issues keys: it may be away, and then this request has failed and nothing else. Raises
+        `LogHubError` ``Unauthorized``."""
+        try:
+            return self._credentials()
+        except LogHubException:
+            raise
+        except Exception as error:
+            message = f"the access key cannot be read: {type(error).__name__}: {error}"
+            raise LogHubError(Code.UNAUTHORIZED, HTTPStatus.UNAUTHORIZED, message) from error
 
     def _sign_v4(self, call: Call, path: str, headers: dict[str, str], key: Credentials, region: str) -> None:
         time = signing_v4.time_text(self._clock.unix_s())

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Mapping
 
-from loghub_worker.batch_pace import Backlog, Roll, is_worth_its_files, observed, plans_a_retry
-from loghub_worker.batch_plan import EMPTY_PLAN, BatchLimits, BatchPlan, GroupSize, Range, next_plan
+from loghub_worker.batch_pace import Backlog, Roll, is_worth_its_files, observed
+from loghub_worker.batch_plan import EMPTY_PLAN, BatchLimits, GroupSize, next_plan
 
 ROLL = Roll(target_bytes=1000, max_delay_s=60)
 SIZES = {shard: GroupSize(bytes=10, logs=1) for shard in range(2)}
@@ -86,8 +86,3 @@ def test_the_rest_of_a_batch_that_was_cut_has_waited_as_long_as_it() -> None:
     rest = look(first, {0: 7, 1: 5}, {0: 9, 1: 5}, 20)
     assert not is_worth(rest, now=69)
     assert is_worth(rest, now=70)
-
-
-def test_a_range_that_failed_before_does_not_wait() -> None:
-    assert plans_a_retry(BatchPlan(1, (Range(0, 5, 6),)), {0: 1})
-    assert not plans_a_retry(BatchPlan(1, (Range(1, 5, 6),)), {0: 0})

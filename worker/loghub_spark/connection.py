@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 
+from loghub.client.credentials_dir import read_key
 from loghub.client.http import HttpLogHub
 from loghub.client.port import Credentials, LogHub
 from loghub.wire.errors import Code, LogHubError, LogHubException
 from loghub_spark.errors import LogstoreError
 from loghub_spark.options import ENV_KEY_ID, ENV_KEY_SECRET, ENV_TOKEN, Connection
-from loghub_worker.log_service import read_credentials
 
 AGENT = "spark"
 
@@ -32,7 +32,7 @@ def _key_of(connection: Connection) -> Credentials:
     if connection.key is not None:
         return connection.key
     if connection.credentials_dir:
-        return read_credentials(Path(connection.credentials_dir))
+        return read_key(Path(connection.credentials_dir))
     key = Credentials(
         access_key_id=os.environ.get(ENV_KEY_ID, ""),
         access_key_secret=os.environ.get(ENV_KEY_SECRET, ""),

@@ -5,7 +5,7 @@ Times are seconds on the monotonic clock.
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from loghub_worker.batch_plan import BatchPlan, GroupSize, leaves_log_groups
@@ -61,8 +61,9 @@ def is_worth_its_files(
     file_share: float,
     now: float,
 ) -> bool:
-    """Whether the batch of this plan may begin. `file_share` is how many bytes of files become of a byte of
-    log groups. A batch that cannot become larger begins in any case: it is at a limit of a batch."""
+    """Whether the batch of this plan may begin. `backlogs` are those of the shards that are read together:
+    what waits in one that failed is in no batch with others. `file_share` is how many bytes of files become
+    of a byte of log groups. A batch that cannot become larger begins in any case: it is at a limit of one."""
     ends = {shard: backlog.end for shard, backlog in backlogs.items()}
     if leaves_log_groups(plan, ends):
         return True
@@ -71,8 +72,3 @@ def is_worth_its_files(
         return True
     log_bytes = sum(part.groups * sizes[part.shard].bytes for part in plan.ranges if part.shard in sizes)
     return log_bytes * file_share >= roll.target_bytes
-
-
-def plans_a_retry(plan: BatchPlan, retries: Collection[int]) -> bool:
-    """Whether a range of this plan failed before; it has waited already."""
-    return any(part.shard in retries for part in plan.ranges)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from loghub.client.credentials_dir import read_key
 from loghub.client.http import HttpLogHub
-from loghub.client.port import Credentials, LogHub
+from loghub.client.port import LogHub
 from loghub.client.transport import Timeouts
 from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.cursor import encode as encode_cursor
@@ -71,18 +71,10 @@ def connect(address: Address, *, agent: str = "", timeout_s: float | None = None
     return HttpLogHub(
         address.endpoint,
         address.project,
-        credentials=partial(read_credentials, Path(address.credentials_dir)),
+        credentials=partial(read_key, Path(address.credentials_dir)),
         agent=agent,
         timeouts=timeouts,
     )
-
-
-def read_credentials(folder: Path) -> Credentials:
-    """The access key in a folder. Raises `LogHubError` ``Unauthorized`` if it cannot be read."""
-    try:
-        return read_key(folder)
-    except OSError as error:
-        raise LogHubError("Unauthorized", 401, f"the access key cannot be read: {error}") from error
 
 
 @cache

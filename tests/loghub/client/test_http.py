@@ -137,6 +137,27 @@ def test_version_4_signs_where_the_service_takes_it_or_the_key_has_a_region(
         assert headers["x-log-content-sha256"] == signing_v4.content_sha256(request.body)
 
 
+@pytest.mark.parametrize(
+    "error", [PermissionError("secret"), KeyError("no key yet"), LogHubError("E", 403, "e")]
+)
+def test_a_key_that_cannot_be_had_fails_one_request_and_the_next_one_asks_again(error: Exception) -> None:
+    """An error of another type would end the threads of a consumer."""
+    given: list[Credentials | Exception] = [error, Credentials(access_key_id="id", access_key_secret="s")]
+
+    def provide() -> Credentials:
+        one = given.pop(0)
+        if isinstance(one, Exception):
+            raise one
+        return one
+
+    with scripted(reply_json([])) as server, open_client(server.endpoint, credentials=provide) as client:
+        with pytest.raises(LogHubError) as raised:
+            client.list_groups("access")
+        assert raised.value is error or (raised.value.code, raised.value.status) == ("Unauthorized", 401)
+        assert str(error) in str(raised.value)
+        assert client.list_groups("access") == ()
+
+
 def test_a_service_is_asked_once_how_it_may_be_signed_for_and_again_after_a_failure() -> None:
     replies = (FAILED, reply_json([]), V4, reply_json([]), reply_json([]))
     with scripted(*replies, info=None) as server, open_client(server.endpoint) as client:

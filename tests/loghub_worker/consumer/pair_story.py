@@ -29,8 +29,8 @@ from loghub_worker.api import (
 from loghub_worker.consumer.processor import ProcessorFactory
 from loghub_worker.consumer.unacknowledged import ENTRY_BYTES
 from tests.loghub_worker.consumer.covering import Row
-from tests.loghub_worker.consumer.virtual import GROUP, PROJECT, AnyConsumer, Program, Save, World
-from tests.loghub_worker.consumer.virtual_worker import in_worker
+from tests.loghub_worker.consumer.virtual import GROUP, LONGEST_S, PROJECT, AnyConsumer, Program, Save, World
+from tests.loghub_worker.consumer.virtual_worker import DirectPool, in_worker
 
 SECOND_S = 5.0  # when something happens
 OUTAGE_S = 12.0
@@ -38,6 +38,7 @@ HEALED_S = 30.0  # from then on no log is bad, if the policy does not settle any
 LOGSTORES = {"one logstore": ("access",), "several": ("access", "billing")}
 BUFFERED_BYTES, BATCH_BYTES = 20_000, 4000
 SHARDS = 2
+FLUSH, FLUSH_S = "flush", 5.0  # a log at which processors save that save later, and how often it comes
 
 
 @dataclass
@@ -54,6 +55,7 @@ class Story:
     is_away: bool = False
     is_healed: bool = False
     programs: list[Program] = field(default_factory=list)
+    pools: list[DirectPool] = field(default_factory=list)
     places: dict[tuple[str, int, int], list[str]] = field(default_factory=dict)  # of groups that are good
     saves_seen: int = 0
 
@@ -113,13 +115,15 @@ class Story:
             raise LookupError(name)
         return name
 
-    def process(self, logs: LogBatch, tracker: Tracker) -> None:
+    def process(self, logs: LogBatch, tracker: Tracker, kept: list[str]) -> None:
+        """`kept` are logs that are not written yet."""
         self.check_memory()
         names: list[str] = []
+        saves = self.row["saves"] == "each time"
         by_log = self.row["acknowledge"] == "log"
         for group in logs.groups:
             is_further = logs.delivery == 1 and decode(group.cursor) > decode(tracker.get())
-            if not by_log and self.row["says"] == "raise" and is_further:
+            if saves and not by_log and self.row["says"] == "raise" and is_further:
                 self.done.update(names)
                 names.clear()
                 tracker.save(cursor=group.cursor)  # what is before is done, also if this one fails
@@ -137,9 +141,12 @@ class Story:
             if by_log and self.row["acks"] == "log groups":
                 self.acknowledge(group, names, tracker, is_good=is_good)
                 names.clear()
-        self.done.update(names)
-        if not by_log:
-            tracker.save()
+        kept += names
+        if saves or FLUSH in names:
+            self.done.update(kept)
+            kept.clear()
+            if not by_log:
+                tracker.save()
 
     def acknowledge(
         self, group: ReceivedLogGroup, names: list[str], tracker: Tracker, *, is_good: bool
@@ -178,16 +185,20 @@ class Story:
         story = self
 
         class Sync(Processor):
+            def __init__(self) -> None:
+                self.kept: list[str] = []
+
             def shutdown(self, tracker: Tracker) -> None:
+                story.done.update(self.kept)
                 with suppress(ShardLostError):
                     tracker.save()
 
             def process(self, logs: LogBatch, tracker: Tracker) -> None:
-                story.process(logs, tracker)
+                story.process(logs, tracker, self.kept)
 
         class Async(Sync):
             async def process(self, logs: LogBatch, tracker: Tracker) -> None:  # type: ignore[override]
-                story.process(logs, tracker)
+                story.process(logs, tracker, self.kept)
 
         async def handle(log: ReceivedLog, group: ReceivedLogGroup) -> None:
             self.handle(log, group)
@@ -228,7 +239,9 @@ class Story:
             return MultiLogstoreConsumer(several, lambda _: factory, LOGSTORES["several"])
         if row["place"] == "program":
             return Consumer(settings, factory)
-        return in_worker(settings, factory, self.folder / name if row["place"] == "worker" else None)
+        folder = self.folder / name if row["place"] == "worker" else None
+        self.pools.append(DirectPool(factory))
+        return in_worker(settings, factory, folder, self.world.clock, pool=self.pools[-1])
 
     def start(self, name: str) -> Program:
         program = self.world.start(lambda: self.make(name))
@@ -254,7 +267,22 @@ class Story:
             self.world.until(lambda: clock.now_s >= begin_s + HEALED_S, "the bad logs to be good")
             assert self.settled() == 0
             self.is_healed = True
-        self.world.until(self.is_over, f"the end of {row}")
+        if row["saves"] == "each time":
+            self.world.until(self.is_over, f"the end of {row}")
+            return
+        give_up_s = clock.now_s + LONGEST_S
+        while not self.is_over():
+            assert clock.now_s < give_up_s, f"an hour of {row}"
+            self.flush()
+
+    def flush(self) -> None:
+        """Let the processors save."""
+        for logstore in LOGSTORES[self.row["source"]]:
+            for shard in range(SHARDS):
+                self.world.put(logstore, [FLUSH], shard=shard)
+        if self.row["waits"] == "yes":
+            self.world.put("waiting", [FLUSH])
+        self.world.pass_time(FLUSH_S)
 
     def happen(self, first: Program) -> None:
         event = self.row["event"]
@@ -276,6 +304,9 @@ class Story:
                 self.world.make_logstore("rejected", has_group=False)
         elif event == "move":
             self.start("c-1")
+        elif event == "processes":
+            first.call(lambda _: [process.replaced() for process in self.pools[0].processes])
+            self.pools[0].moves = 3
         elif event == "kill":
             first.kill()
             self.programs.remove(first)
@@ -323,7 +354,7 @@ class Story:
             return
         assert not set(self.bad) & set(self.done)
         expected = self.bad + (Counter(self.companions) if by_group else Counter())
-        is_repeated = row["event"] in ("move", "kill")
+        is_repeated = row["event"] in ("move", "kill", "processes")
         if row["policy"] == "DeadLetter":
             found = self.dead_letters()
             assert set(found) == set(expected)

@@ -322,7 +322,7 @@ def test_what_ends_a_thread_of_fan_out_ends_a_program_and_costs_no_other_log(
         virtual.until(lambda: program.has_ended, "the end")
         assert isinstance(program.error, SystemExit)
         return
-    program = virtual.start(lambda: in_worker(settings, factory, tmp_path))
+    program = virtual.start(lambda: in_worker(settings, factory, tmp_path, virtual.clock))
     virtual.until(lambda: virtual.is_saved(LOGSTORE), "the end")
     assert handled == Counter(f"log-{number}" for number in range(6) if number != 3)
     program.end()

@@ -17,12 +17,13 @@ from tests.loghub_worker.consumer.virtual import world
 from tests.suite.seed import of_run
 
 FACTORS = {
-    "event": ("nothing else", "outage", "slow", "target away", "move", "kill"),
+    "event": ("nothing else", "outage", "slow", "target away", "move", "kill", "processes"),
     "policy": ("Retry", "Skip", "DeadLetter", "Stop"),
     "says": ("raise", "nack", "reject", "forget"),  # the processor, of a bad log
     "target": ("none", "logstore", "folder"),
     "acknowledge": ("batch", "log"),
     "acks": ("logs", "log groups"),  # by log: once each log of it that came was good
+    "saves": ("each time", "later"),  # later: what was processed is in the processor's memory until then
     "waits": ("no", "yes"),  # in a retry logstore
     "fan_out": ("no", "yes"),  # says nack: since the log has no key
     "ack_timeout": ("no", "yes"),
@@ -51,6 +52,8 @@ EXCLUDED = frozenset[Pair](
         *never("fan_out", "yes", "says", "reject|forget"),
         *never("says", "forget", "ack_timeout", "no"),
         *never("event", "target away", "target", "none"),
+        *never("event", "processes", "place", "program"),  # they end, and shards move from one to another
+        *never("acknowledge", "log", "saves", "later"),
     )
 )
 ROWS = covering_rows(FACTORS, EXCLUDED)
@@ -71,6 +74,10 @@ IMPOSSIBLE = {
         *never("says", "forget", "acknowledge", "batch"),
         *never("says", "forget", "fan_out", "yes"),
         *never("event", "target away", "policy", "Retry|Skip|Stop"),
+        *never("event", "processes", "source", "several"),
+        *never("saves", "later", "ack_timeout", "yes"),
+        *never("saves", "later", "fan_out", "yes"),
+        *never("saves", "later", "says", "forget"),
     )
 }
 

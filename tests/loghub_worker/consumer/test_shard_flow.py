@@ -324,14 +324,16 @@ def test_revoked_and_lost_from_every_phase(make: object) -> None:
 
 def test_a_shard_that_waits_has_no_backlog_for_those_with_a_lower_priority() -> None:
     reading = ShardFlow(shard=0, epoch=1, position=5, read_to=5, phase=FlowPhase.PULLING)
-    assert has_backlog(reading, Step.WAIT), "what follows is not known yet"
+    assert has_backlog(reading, Step.WAIT, is_held=False), "what follows is not known yet"
+    assert not has_backlog(reading, Step.WAIT, is_held=True), "whatever follows"
+    assert has_backlog(reading, Step.REDELIVER, is_held=True)
     at_end = replace(reading, is_at_end=True)
-    assert not has_backlog(at_end, Step.WAIT), "also while a batch is not complete"
-    assert has_backlog(at_end, Step.PROCESS)
-    assert has_backlog(replace(at_end, phase=FlowPhase.PROCESSING), Step.WAIT)
-    assert not has_backlog(replace(reading, pull_failures=1), Step.WAIT)
+    assert not has_backlog(at_end, Step.WAIT, is_held=False), "also while a batch is not complete"
+    assert has_backlog(at_end, Step.PROCESS, is_held=False)
+    assert has_backlog(replace(at_end, phase=FlowPhase.PROCESSING), Step.WAIT, is_held=True)
+    assert not has_backlog(replace(reading, pull_failures=1), Step.WAIT, is_held=False)
     for phase in (FlowPhase.OPENING, FlowPhase.ROLLING_BACK, FlowPhase.PAUSING, FlowPhase.LOST):
-        assert not has_backlog(replace(reading, phase=phase), Step.WAIT)
+        assert not has_backlog(replace(reading, phase=phase), Step.WAIT, is_held=False)
 
 
 def at_end() -> ShardFlow:

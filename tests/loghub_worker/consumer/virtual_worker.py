@@ -1,7 +1,7 @@
-"""A shard of a worker without its process: what the processor says goes to the consumer as messages.
+"""The shards of a worker without its processes: what a processor says goes to the consumer as messages.
 
-In place of `loghub_worker.consumer.processes.remote_processor.RemoteProcessor`, whose process and sockets
-know no virtual time. The tracker of the process and the one that answers it are those of production.
+`DirectProcess` is in place of `loghub_worker.consumer.processes.child_process.ChildProcess`, whose sockets
+know no virtual time, and makes the calls as they come. All else is that of production.
 """
 
 import itertools
@@ -11,22 +11,23 @@ from typing import Any
 import msgspec
 
 from loghub.wire.compression import Packed
-from loghub_worker.api import Consumer, ConsumerSettings
+from loghub_worker.api import Consumer, ConsumerSettings, Processor
 from loghub_worker.consumer.batch import BodySlice, LogBatch, PulledBody
 from loghub_worker.consumer.processes.child_tracker import ChildTracker
-from loghub_worker.consumer.processes.messages import Initialize, Save
+from loghub_worker.consumer.processes.messages import Answer, Initialize, Process, Save, ShutDown
+from loghub_worker.consumer.processes.processor_counts import ProcessorCounts
+from loghub_worker.consumer.processes.remote_processor import RemoteParts, RemoteProcessor
 from loghub_worker.consumer.processes.session_trackers import SessionTrackers
-from loghub_worker.consumer.processor import ProcessorFactory, TrackedProcessor, Tracker
+from loghub_worker.consumer.processor import ProcessorFactory
 from loghub_worker.consumer.running_batches import RunningBatches
-from loghub_worker.consumer.user_code import RemoteError, UserCode
+from loghub_worker.consumer.user_code import UserCode
 from loghub_worker.consumer.worker_options import WorkerOptions
 from loghub_worker.failure.outage import is_outage
-from loghub_worker.failure.skip_limits import Cause, Failure
-from loghub_worker.log_service import PIPELINE_FAILED
 from tests.loghub_worker.consumer.virtual import TIMEOUT_S
 from tests.simulator.faults import WorkerCrashed
+from tests.simulator.service import VirtualClock
 
-_SESSIONS = itertools.count()
+BATCH_TIMEOUT_S = 60.0
 
 
 class DirectCalls:
@@ -50,59 +51,108 @@ def sent(message: Any) -> Any:
     return msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=type(message))
 
 
-class RemoteShard(TrackedProcessor):
-    """One assignment of a shard."""
+class DirectProcess:
+    """One process, with its sessions."""
 
-    def __init__(self, factory: ProcessorFactory) -> None:
-        self._processor = factory()
-        self._code = UserCode()
-        self._trackers = SessionTrackers()
-        self._session = next(_SESSIONS)
+    loaded = True
 
-    def use(self, tracker: Tracker) -> None:
-        self._trackers.open(self._session, tracker)  # type: ignore[arg-type]
+    def __init__(self, factory: ProcessorFactory, trackers: SessionTrackers) -> None:
+        self._factory = factory
+        self._trackers = trackers
+        self._sessions: dict[int, tuple[Processor, ChildTracker, UserCode]] = {}
+        self.generation = 1
 
-    def initialize(self, shard: int) -> None:
-        begin = Initialize(0, self._session, shard, True, True)
-        self._child = ChildTracker(DirectCalls(self._trackers), begin)  # type: ignore[arg-type]
-        self._code.call(self._processor.initialize, shard)
+    def replaced(self) -> None:
+        """The process has ended, and another one is there."""
+        self.generation += 1
+        sessions, self._sessions = tuple(self._sessions), {}
+        self._trackers.process_ended(sessions, "killed")
 
-    def process(self, logs: LogBatch, tracker: Tracker) -> str | None:
-        slices = []
-        for one in logs.slices:
-            packed = Packed(one.packed.content, one.packed.size, one.packed.how)
-            body = PulledBody(packed, shard=logs.shard, first=one.first, count=one.groups)
-            slices.append(BodySlice(body, 0, one.groups, one.only))
-        batch = LogBatch(logs.shard, tuple(slices), delivery=logs.delivery)
+    def await_loaded(self, may_wait: Any) -> None:
+        """It is."""
+
+    def call(self, make: Any, bodies: Any = (), *, generation: Any, **_: Any) -> tuple[Answer, int]:
+        assert generation in (None, self.generation)
+        request = sent(make(0))
         try:
-            with self._child.running(batch):
-                returned: str | None = self._code.call(self._processor.process, batch, self._child)
+            return self._answer(request, bodies), self.generation
         except WorkerCrashed:
             raise
-        except BaseException as error:
-            cause = Cause.UNAVAILABLE if is_outage(error) else Cause.REJECTED
-            failure = Failure(cause=cause, reason=PIPELINE_FAILED, message=str(error))
-            raise RemoteError(failure.message, failure) from error
-        return returned
+        except BaseException as error:  # noqa: BLE001 - as of a process
+            return Answer(0, error=str(error), is_outage=is_outage(error)), self.generation
 
-    def shutdown(self, tracker: Tracker) -> None:
-        self._code.call(self._processor.shutdown, self._child)
+    def _answer(self, request: Initialize | Process | ShutDown, bodies: Any) -> Answer:
+        if isinstance(request, Initialize):
+            calls: Any = DirectCalls(self._trackers)
+            processor, code = self._factory(), UserCode()
+            self._sessions[request.session] = processor, ChildTracker(calls, request), code
+            code.call(processor.initialize, request.shard)
+            return Answer(0, is_known=True)
+        processor, tracker, code = self._sessions[request.session]
+        if isinstance(request, ShutDown):
+            del self._sessions[request.session]
+            code.call(processor.shutdown, tracker)
+            code.close()
+            return Answer(0)
+        slices = []
+        for body, content in zip(request.bodies, bodies, strict=True):
+            packed = Packed(content, body.size, body.how)
+            pulled = PulledBody(packed, shard=tracker.shard, first=body.first, count=body.count)
+            slices.append(BodySlice(pulled, 0, body.count, body.only))
+        batch = LogBatch(tracker.shard, tuple(slices), delivery=request.delivery)
+        with tracker.running(batch):
+            return Answer(0, cursor=code.call(processor.process, batch, tracker))
 
-    def close(self) -> None:
-        self._code.close()
-        self._trackers.close(self._session)
+
+class DirectPool:
+    """In place of `loghub_worker.consumer.processes.process_pool.ProcessPool`: two processes, of which a
+    session has one. `moves` says that each moves to the other one before its next batch."""
+
+    def __init__(self, factory: ProcessorFactory) -> None:
+        self.trackers = SessionTrackers()
+        self.processes = [DirectProcess(factory, self.trackers) for _ in range(2)]
+        self.moves = 0  # so often
+        self._of: dict[int, int] = {}
+
+    def take(self, session: int, shard: int, **_: Any) -> DirectProcess:
+        self._of[session] = shard % 2
+        return self.processes[shard % 2]
+
+    def move(self, session: int, shard: int) -> DirectProcess | None:
+        if not self.moves:
+            return None
+        self.moves -= 1
+        self._of[session] = 1 - self._of[session]
+        return self.processes[self._of[session]]
+
+    def give_back(self, session: int) -> None:
+        self.trackers.close(session)
 
 
-def in_worker(settings: ConsumerSettings, factory: ProcessorFactory, folder: Path | None) -> Consumer:
+def in_worker(
+    settings: ConsumerSettings,
+    factory: ProcessorFactory,
+    folder: Path | None,
+    clock: VirtualClock,
+    *,
+    pool: DirectPool | None = None,
+) -> Consumer:
     """The consumer of a worker with this state directory; None: of a program with processes."""
     timeout_s = None if folder is None else TIMEOUT_S
+    parts: Any = RemoteParts(
+        pool=pool or DirectPool(factory),  # type: ignore[arg-type]
+        counts=ProcessorCounts(),
+        clock=clock,
+        timeout_s=BATCH_TIMEOUT_S,
+        has_hung=lambda _: False,
+    )
     options = WorkerOptions(
         timeout_s=timeout_s,
         retry_timeout_s=timeout_s,
         state_dir=folder,
         running=RunningBatches(folder),
-        batch_timeout_s=60.0,
+        batch_timeout_s=BATCH_TIMEOUT_S,
         restart_s=1.0,
-        retry_factory=lambda: RemoteShard(factory),
+        retry_factory=lambda: RemoteProcessor(parts.of_retries()),
     )
-    return Consumer(settings, lambda: RemoteShard(factory), worker=options)
+    return Consumer(settings, lambda: RemoteProcessor(parts), worker=options)

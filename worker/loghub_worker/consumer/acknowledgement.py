@@ -38,6 +38,8 @@ class Acknowledgement:
         self._running: Kept | None = None
         self._saved_to = NO_SAVE  # the running batch has saved everything before this cursor
         self._has_news = False  # something was acknowledged since the checkpoint was last noted
+        # By batch, the first and the last log group that came again and were processed since the last save.
+        self._unsaved: tuple[int, int] | None = None
 
     # -- the thread of the shard
 
@@ -91,6 +93,7 @@ class Acknowledgement:
             if running.again is not None:
                 refused_all = not any(one.is_out or one.is_gone for one in running.again)
                 if not self._rules.by_log:
+                    self._note_unsaved(one.cursor for one in running.again if one.is_out and not one.is_gone)
                     unacknowledged.acknowledge_out(running.again)
             else:
                 groups = len(running.batch.groups)
@@ -99,6 +102,10 @@ class Acknowledgement:
                 )
             self._changed()
             return refused_all
+
+    def _note_unsaved(self, cursors: Iterable[int]) -> None:
+        found = [*cursors, *(self._unsaved or ())]
+        self._unsaved = (min(found), max(found)) if found else None
 
     def settled(self) -> None:
         """Logs were settled: the checkpoint may pass them."""
@@ -176,10 +183,18 @@ class Acknowledgement:
         with self._table.lock:
             return self._slot.unacknowledged.floor
 
+    @property
+    def first_unsaved(self) -> int | None:
+        """By batch, the first log group that came again and that the processor may have in its memory alone:
+        no checkpoint passes it before the processor saves; None: there is none."""
+        with self._table.lock:
+            return None if self._unsaved is None else self._unsaved[0]
+
     def saved(self, position: int) -> None:
         """The processor says that everything before is done, the running batch included: by batch, what comes
         again in it is acknowledged."""
         with self._table.lock:
+            self._pass(position)
             running = self._running
             if running is None or self._rules.by_log:
                 return
@@ -188,6 +203,15 @@ class Acknowledgement:
                 done = [one for one in running.again if one.cursor < position]
                 self._slot.unacknowledged.acknowledge_out(done)
                 self._changed()
+
+    def committed(self, position: int) -> None:
+        """The program says that everything before is done from which `process` has returned."""
+        with self._table.lock:
+            self._pass(position)
+
+    def _pass(self, position: int) -> None:
+        first, last = self._unsaved or (position, position)
+        self._unsaved = (max(first, position), last) if position <= last and self._unsaved else None
 
     def take_prefix(self) -> int | None:
         """By log, the cursor before which all is acknowledged; None if nothing was since the last call."""

@@ -333,13 +333,14 @@ def select_logs(raw: bytes, only: Iterable[int] | None) -> bytes:
     return bytes(group.SerializeToString())
 
 
-def without_tags(raw: bytes, prefix: str) -> bytes:
-    """A log group without the tags whose names begin with the prefix."""
-    if prefix.encode() not in raw:
-        return raw
+def without_last_tags(raw: bytes, *, first: str, prefix: str) -> bytes:
+    """A log group without the tags that were added to it last: from the last one named `first` on those whose
+    names begin with the prefix. Tags of its own may have such names."""
     (group,) = _list_class().FromString(wrap((raw,))).LogGroups
-    for index in reversed(range(len(group.LogTags))):
-        if text(group.LogTags[index].Key).startswith(prefix):
+    names = [text(tag.Key) for tag in group.LogTags]
+    begin = max((index for index, name in enumerate(names) if name == first), default=len(names))
+    for index in reversed(range(begin, len(names))):
+        if names[index].startswith(prefix):
             del group.LogTags[index]
     return bytes(group.SerializeToString())
 

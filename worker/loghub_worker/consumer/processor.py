@@ -100,6 +100,12 @@ class TrackedProcessor(Processor):
     def use(self, tracker: Tracker) -> None:
         """Called first of all, once."""
 
+    def prepare(self, logs: LogBatch) -> str | None:  # noqa: ARG002 - usually there is nothing to do
+        """Called before `process`, while the tracker knows nothing of this batch: the user's code that this
+        calls, such as `shutdown`, may save, and that must not pass logs that nobody has processed. Return
+        None, or a cursor in place of what `process` would return, which is not called then."""
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Called last of all, once, also if `initialize` never succeeded. Raises nothing."""

@@ -23,7 +23,8 @@ class ConsumerSettings:
     """One consumer of a consumer group. Raises `ValueError` for a value that cannot work.
 
     `credentials` is an access key, or a function that is called before each request, so that keys can rotate
-    (`loghub_worker.api.read_key` reads one from a folder).
+    (`loghub_worker.api.read_key` reads one from a folder). A request for which it raises has failed, and is
+    sent again later.
     """
 
     endpoint: str  # without the project, such as https://cn-hangzhou.log.aliyuncs.com

@@ -13,7 +13,7 @@ from loghub.wire.errors import LogHubException
 from loghub.worker_contract import WorkerReason
 from loghub_worker.batch_plan import Range
 from loghub_worker.consumer import shard_flow
-from loghub_worker.consumer.batch import select_logs, without_tags
+from loghub_worker.consumer.batch import select_logs, without_last_tags
 from loghub_worker.consumer.failure_sink import FailureSink
 from loghub_worker.consumer.running_batches import BatchTurn
 from loghub_worker.consumer.shard_flow import ENDING
@@ -23,7 +23,7 @@ from loghub_worker.consumer.shard_table import ShardTable
 from loghub_worker.consumer.unacknowledged import FINAL, TIMED_OUT, Redelivery, Unsettled
 from loghub_worker.failure.dead_letter import DEAD_LETTER_UNAVAILABLE, Rejection
 from loghub_worker.failure.failure_policy import FailingRange
-from loghub_worker.failure.retry_logstore import RETRY_PREFIX, RetryMark
+from loghub_worker.failure.retry_logstore import FIRST_TAG, RETRY_PREFIX, RetryMark
 from loghub_worker.failure.skip_limits import Cause, Failure, WaitState
 from loghub_worker.log_service import ReportedError, encode_cursor
 
@@ -117,7 +117,10 @@ class Settlement:
             self._slot.waiting = None
             raw, only = one.raw, None if one.only is None else tuple(sorted(one.only))
         rejection = self._rejection(one.cursor, failure, one.attempts, one.mark)
-        error = self._write(select_logs(raw, only), replace(rejection, part=self._part(one, only)))
+        raw = select_logs(raw, only)
+        if one.mark is not None:
+            raw = without_last_tags(raw, first=FIRST_TAG, prefix=RETRY_PREFIX)
+        error = self._write(raw, replace(rejection, part=self._part(one, only)))
         with self._table.lock:
             now = self._table.clock.monotonic_s()
             if error is not None:
@@ -251,7 +254,7 @@ class Settlement:
         target = self._sink.retry_target if waits else self._sink.target
         if target is not None:
             try:
-                target.write(without_tags(raw, RETRY_PREFIX), rejection)
+                target.write(raw, rejection)
             except (LogHubException, OSError) as error:
                 log.warning("dead letter not written, will retry", **place, message=str(error))
                 self._slot.failure_error = ReportedError(DEAD_LETTER_UNAVAILABLE, str(error))

@@ -146,13 +146,7 @@ class ShardRunner:
             return
         batch = kept.batch
         try:
-            self._acknowledgement.begin(kept)
-            end = max(batch.end, self._slot.flow.position)
-            self._tracker.begin_batch(end, generation=kept.generation)
-            returned = self._code.call(self._processor.process, batch, self._tracker)
-            to = None if returned is None else decode_cursor(returned)
-            if self._stored is not None and self._stored.is_uncertain:
-                raise RuntimeError("process returned although its transaction failed; let it raise")
+            to = self._hand_over(kept, self._processor)
         except ShortReadError as error:
             self._report("process", error)
             self._roll_back(kept, to=batch.begin)  # the body is unusable, so it is pulled again
@@ -178,6 +172,24 @@ class ShardRunner:
                 self._complete(kept)
             else:
                 self._roll_back(kept, to=to)
+
+    def _hand_over(self, kept: Kept, processor: Processor) -> int | None:
+        """The cursor that `process` has returned. Raises what it raised, and `ShortReadError`."""
+        batch, failure, returned = kept.batch, None, None
+        try:  # while nothing that is saved concerns this batch
+            returned = processor.prepare(batch) if isinstance(processor, TrackedProcessor) else None
+        except Exception as error:  # noqa: BLE001 - it counts as one of `process`
+            failure = error
+        self._acknowledgement.begin(kept)
+        if failure is not None:
+            raise failure
+        if returned is None:
+            end = max(batch.end, self._slot.flow.position)
+            self._tracker.begin_batch(end, generation=kept.generation)
+            returned = self._code.call(processor.process, batch, self._tracker)
+        if self._stored is not None and self._stored.is_uncertain:
+            raise RuntimeError("process returned although its transaction failed; let it raise")
+        return None if returned is None else decode_cursor(returned)
 
     def _is_elsewhere(self, kept: Kept) -> bool:
         """After a transaction that failed, ask the database whether it was committed. True if the batch must

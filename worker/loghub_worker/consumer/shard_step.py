@@ -94,12 +94,13 @@ def next_step(
             return _WAIT
 
 
-def has_backlog(flow: ShardFlow, step: Step) -> bool:
+def has_backlog(flow: ShardFlow, step: Step, *, is_held: bool) -> bool:
     """Whether the shard has logs to process at present, for shards with a lower priority; `step` is what it
-    would do next. A shard that waits, such as after a failure or for a batch to be complete, has none."""
+    would do next. A shard that waits, such as after a failure or for a batch to be complete, has none, and
+    neither has one that `is_held`: whatever is pulled, it may not be handed over yet."""
     if flow.phase is FlowPhase.PROCESSING:
         return True
-    is_unread = not flow.is_at_end and not flow.pull_failures and not is_read(flow)
+    is_unread = not (flow.is_at_end or flow.pull_failures or is_read(flow) or is_held)
     return flow.phase is FlowPhase.PULLING and (is_unread or step in (Step.PROCESS, Step.REDELIVER))
 
 

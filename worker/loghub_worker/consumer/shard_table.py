@@ -220,7 +220,8 @@ class ShardTable:
 
     def _has_backlog(self, slot: ShardSlot) -> bool:
         now = self.clock.monotonic_s()
-        return has_backlog(slot.flow, self._ready_step(slot, now).step)
+        is_held = self._room(slot) == 0 or self._awaits_retry(slot, now)
+        return has_backlog(slot.flow, self._ready_step(slot, now).step, is_held=is_held)
 
     # -- the end of the consumer
 
@@ -260,11 +261,17 @@ class ShardTable:
         full = is_full(slot.flow, share_bytes=share)
         step = next_step(slot.flow, slot.buffer.summary, self._limits, is_full=full, now=now, again=again)
         retry = self._retry(slot)
-        if step.step is not Step.PROCESS or slot.flow.keeps_batch or retry is None:
+        if step.step is not Step.PROCESS or retry is None or not self._awaits_retry(slot, now):
             return step
-        # What an earlier process of a worker knew, since a batch that failed in this one is kept.
-        must_wait = retry.begin == slot.flow.position and (retry.not_before_s or now) > now
-        return NextStep(Step.WAIT, retry.not_before_s) if must_wait else step
+        return NextStep(Step.WAIT, retry.not_before_s)
+
+    def _awaits_retry(self, slot: ShardSlot, now: float) -> bool:
+        """Whether the next batch of the shard begins with logs that failed and must wait. That is what an
+        earlier process of a worker knew: a batch that failed in this one is kept."""
+        retry, flow = self._retry(slot), slot.flow
+        if retry is None or flow.keeps_batch or retry.begin != flow.position:
+            return False
+        return (retry.not_before_s or now) > now
 
     def _room(self, slot: ShardSlot) -> int | None:
         floor, flow = slot.unacknowledged.floor, slot.flow

@@ -96,7 +96,9 @@ class ShardTracker:
         self._checkpoints.require_place()
         with self._noting:
             flow = present()
-            self._note(self._furthest(flow.position, flow.generation) if self._ahead is None else self._ahead)
+            position = self._furthest(flow.position, flow.generation) if self._ahead is None else self._ahead
+            self._acknowledgement.committed(position)
+            self._note(position)
         self._checkpoints.send(self.shard, epoch=self._epoch)
 
     def nack(self, *logs: Logs, delay_s: float | None = None, reason: str = "") -> None:
@@ -159,11 +161,14 @@ class ShardTracker:
 
     def restart_before(self, position: int) -> int:
         """Where another processor has to begin of which the last one has got everything before `position`: by
-        batch, where it has saved, or since then was sought; by log there."""
-        if not (self._acknowledgement.is_by_batch and self._checkpoints.can_save):
+        batch, where it has saved, or since then was sought, and what came again since; by log there."""
+        if not self._checkpoints.can_save:
             return position
         with self._noting:
-            flow = self._control.flow
+            flow, unsaved = self._control.flow, self._acknowledgement.first_unsaved
+            position = position if unsaved is None else min(position, unsaved)
+            if not self._acknowledgement.is_by_batch:
+                return position
             return min(position, self._asked if self._asked_in == flow.generation else flow.began_at)
 
     def note_acknowledged(self) -> None:
@@ -177,13 +182,20 @@ class ShardTracker:
         """These log groups were settled, so that no processor saves them. Raises `ShardLostError`."""
         self._acknowledgement.settled()
         with self._noting:
-            if self._asked >= begin:  # what is before was saved
-                self._note(max(self._asked, end))
+            if end > self._asked >= begin:  # what is before was saved
+                self._note(end)
+            else:
+                self._note_asked()
 
     def _note(self, position: int) -> int:
         self._asked, self._asked_in = position, self._control.flow.generation
-        floor = self._acknowledgement.floor
-        position = position if floor is None else min(position, floor)
+        return self._note_asked()
+
+    def _note_asked(self) -> int:
+        """As far as nothing before is refused, or not acknowledged, or may be in the processor's memory
+        alone."""
+        bounds = (self._asked, self._acknowledgement.floor, self._acknowledgement.first_unsaved)
+        position = min(bound for bound in bounds if bound is not None)
         self._checkpoints.note(self.shard, epoch=self._epoch, position=position)
         self._noted = position
         return position

@@ -16,6 +16,7 @@ from loghub.wire.cursor import decode as decode_cursor
 from loghub_worker.failure.origin import Origin
 
 RETRY_PREFIX = "retry_"
+FIRST_TAG = f"{RETRY_PREFIX}project"  # of those that are written with logs that wait
 MAX_SHARD, MAX_COUNT = 2**31, 10**6
 MAX_MS = 10**15  # in unix milliseconds, 31,700 years
 

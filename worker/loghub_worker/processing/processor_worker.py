@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from loghub.client.credentials_dir import read_key
 from loghub.clock import Clock
 from loghub.freed_memory import limit_freed_memory
 from loghub.processor_settings import ProcessorPipeline
@@ -37,7 +38,7 @@ from loghub_worker.consumer.worker_options import WorkerOptions
 from loghub_worker.failure.batch_deadline import hung_after_s
 from loghub_worker.failure.failure_report import FailureReport
 from loghub_worker.fatal_error import FatalError
-from loghub_worker.log_service import ReportedError, read_credentials, to_reported_error
+from loghub_worker.log_service import ReportedError, to_reported_error
 from loghub_worker.membership.membership import Membership, MembershipTimings
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.metrics import Counter
@@ -162,7 +163,7 @@ class ProcessorWorker:
             logstore=config.logstore,
             consumer_group=config.consumer_group,
             consumer=self._settings.consumer,
-            credentials=partial(read_credentials, Path(self._settings.credentials_dir)),
+            credentials=partial(read_key, Path(self._settings.credentials_dir)),
             start_position=config.start_position,
             last_initial_shard=config.last_initial_shard,
             heartbeat_interval_s=config.heartbeat_interval_s,

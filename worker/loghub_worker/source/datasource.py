@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec import structs
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit
@@ -23,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from loghub.clock import SystemClock
 from loghub.wire.errors import LogHubException
-from loghub_worker.batch_pace import Backlog, Roll, is_worth_its_files, observed, plans_a_retry
+from loghub_worker.batch_pace import Backlog, Roll, is_worth_its_files, observed
 from loghub_worker.batch_plan import (
     EMPTY_PLAN,
     BatchLimits,
@@ -195,19 +196,18 @@ class LogHubStreamReader(DataSourceStreamReader):
         retries = due_retries(exchange.retries().shards, positions.shards, now=now)
         plan = self._from(last, positions, ends, retries)
         roll = self.options.roll
-        if (
-            roll is not None
-            and not plans_a_retry(plan, retries)
-            and not is_worth_its_files(
-                plan,
-                self._backlogs,
-                roll=roll,
-                sizes=positions.group_sizes,
-                file_share=exchange.file_share().bytes,
-                now=now,
-            )
+        together = {shard: backlog for shard, backlog in self._backlogs.items() if shard not in retries}
+        if roll is not None and not is_worth_its_files(
+            plan,
+            together,
+            roll=roll,
+            sizes=positions.group_sizes,
+            file_share=exchange.file_share().bytes,
+            now=now,
         ):
-            return last
+            # The others wait for their files, so what failed takes no turns with them, and waits no longer.
+            failed = {shard: at for shard, at in positions.shards.items() if shard in retries}
+            plan = self._from(last, structs.replace(positions, shards=failed), ends, retries)
         if self.options.levels and plan is not last:
             plan = self._levelled(last, positions, now=now)
             self._report(exchange, version=positions.version)

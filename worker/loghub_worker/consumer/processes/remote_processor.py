@@ -84,15 +84,17 @@ class RemoteProcessor(TrackedProcessor):
         """Whether the shard stays here."""
         return not self._tracker.is_given_up
 
-    def process(self, logs: LogBatch, tracker: Tracker) -> str | None:  # noqa: ARG002 - it has it
-        begin = logs.slices[0].body.first + logs.slices[0].begin
+    def prepare(self, logs: LogBatch) -> str | None:
         if logs.delivery == 1:
-            self._level(begin)
+            self._level(logs.begin)
         self._await_process()
         has_begun = self._begin_batch()
-        restart = self._tracker.restart_before(begin)
-        if has_begun and logs.delivery == 1 and restart < begin:
+        restart = self._tracker.restart_before(logs.begin)
+        if has_begun and logs.delivery == 1 and restart < logs.begin:
             return encode_cursor(restart)  # the processor before has not saved what it had in its memory
+        return None
+
+    def process(self, logs: LogBatch, tracker: Tracker) -> str | None:  # noqa: ARG002 - it has it
         began_s = self._clock.monotonic_s()
         self._counts.running_since_s[self._session] = began_s
         try:
