@@ -6,7 +6,7 @@ expired.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TypeVar, cast
@@ -121,6 +121,7 @@ class Engine:
         )
         self.ends = KnownEnds(self.submit)
         self.removals = Removals(self.disk, self._file_batches, self._loaded, persist=self.submit)
+        self._actions: set[asyncio.Task[object]] = set()  # that go on without their requests
 
     @property
     def commits(self) -> dict[str, CommitMonitor]:
@@ -139,6 +140,8 @@ class Engine:
     async def close(self) -> None:
         """Finish what was submitted, save how far the logs have come, and close all files."""
         self.kafka_groups.close()
+        if self._actions:
+            await asyncio.wait(self._actions)
         async with AsyncExitStack() as stack:  # the last one pushed comes first
             stack.callback(self._database.close)
             stack.push_async_callback(asyncio.to_thread, self._record_clean_stop)
@@ -167,6 +170,19 @@ class Engine:
             write_state(self.disk, self.settings.data, replace(self.state, clean=True, merged=True))
         except (DatabaseUnusable, WriteFailed, OSError) as error:
             _log.warning("clean stop not recorded", error=str(error))
+
+    async def to_the_end(self, action: Coroutine[object, object, T]) -> T:
+        """The result of an action that changes the catalog, which is carried out whole, also if the request
+        that waits for it is cancelled, since its client has left. A half of it would leave memory and disk
+        with different catalogs, and the next change would write the one over the other."""
+        task = asyncio.get_running_loop().create_task(action)
+        self._actions.add(task)
+        task.add_done_callback(self._actions.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody asks for it
+            raise
 
     # Facts
 

@@ -90,12 +90,16 @@ class ProjectLogin:
         project = self._engine.catalog.projects.get(self.project)
         return {} if project is None else project.logstores
 
+    # A connection that ends cancels its requests, which an action that has begun must not notice.
+
     async def create_topic(self, new: NewTopic, *, check_only: bool) -> None:
-        await topics.create_topic(self._engine, self.project, new, check_only=check_only)
+        create = topics.create_topic(self._engine, self.project, new, check_only=check_only)
+        await self._engine.to_the_end(create)
 
     async def delete_topic(self, name: str) -> None:
         with as_store_errors():
-            await logstores.delete(self._engine, self.project, name)
+            await self._engine.to_the_end(logstores.delete(self._engine, self.project, name))
 
     async def add_partitions(self, name: str, total: int, *, check_only: bool) -> None:
-        await topics.add_partitions(self._engine, self.project, name, total, check_only=check_only)
+        split = topics.add_partitions(self._engine, self.project, name, total, check_only=check_only)
+        await self._engine.to_the_end(split)
