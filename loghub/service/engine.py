@@ -39,7 +39,7 @@ from loghub.service.ports import Platform
 from loghub.service.producer_journal import ProducerJournal
 from loghub.service.removals import Removal, Removals
 from loghub.service.settings import ServiceSettings
-from loghub.service.steady_clock import SteadyClock
+from loghub.service.steady_clock import BELIEVED_S, SteadyClock, goes_on_from
 from loghub.service.storage.batches import Batches, StartBatches, StorageFailed
 from loghub.service.storage.commit_monitor import CommitMonitor
 from loghub.service.storage.commits import Append, LogItem, Task, commit_logs, run_tasks, size_of
@@ -57,7 +57,8 @@ T = TypeVar("T")
 _MEMBER_ID_DIGITS = 32  # of its random part
 _CONCURRENT_CHECKS = 2
 _CONCURRENT_PULLS = 4
-# A jump of the wall clock that lasts shorter leaves no trace in receive times.
+# A jump of the wall clock that lasts shorter leaves no trace in receive times; one that goes back to before
+# what retention believes, only after a day (`Engine.now_us`).
 _SETTLE_S = 600.0
 
 
@@ -89,6 +90,8 @@ class Engine:
         self.polls = Polls(settings.limits)
         self.sealing: dict[tuple[int, int], asyncio.Event] = {}
         self._steady = SteadyClock(platform.clock, settle_s=_SETTLE_S)
+        begin_s = goes_on_from(self.history.expiry, wall_s=platform.clock.unix_s())
+        self._believed = SteadyClock(platform.clock, settle_s=BELIEVED_S, begin_s=begin_s)
         self._least_cursor = self.history.least_cursor
         self._database = database
         self._loaded = LoadedSegments(platform.disk)
@@ -323,11 +326,13 @@ class Engine:
         return max(born_us * 1000, self._least_cursor)
 
     def now_us(self) -> int:
-        """The time at which log groups are received, in unix microseconds."""
-        return int(self._steady.unix_s() * 1_000_000)
+        """The time at which log groups are received, in unix microseconds. Not before that by which they
+        expire: what arrives while the wall clock is behind would be taken for old, once that is right again,
+        and deleted."""
+        return int(max(self._steady.unix_s(), self._believed.unix_s()) * 1_000_000)
 
     def now_s(self) -> int:
-        return int(self._steady.unix_s())
+        return self.now_us() // 1_000_000
 
 
 __all__ = ["Engine", "StorageFailed"]

@@ -191,6 +191,9 @@ class LogService(Protocol):
     def watch(self) -> Watch:
         """Close it."""
 
+    def now_ms(self) -> int:
+        """The time by which offsets expire, in unix milliseconds, which a wrong clock changes late."""
+
     def new_producer_id(self) -> int:
         """Not negative, and not given before, also not by an earlier process."""
 

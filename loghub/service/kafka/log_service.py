@@ -43,6 +43,9 @@ class EngineLogService:
     def watch(self) -> LogWatch:
         return self._engine.arrivals.watch()
 
+    def now_ms(self) -> int:
+        return self._engine.now_us() // 1000
+
     def new_producer_id(self) -> int:
         """Random, so that no state has to be kept for it."""
         return int(self._engine.dice.hex(_PRODUCER_DIGITS), 16)

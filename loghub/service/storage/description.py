@@ -1,7 +1,7 @@
 """`shard.json` in a shard's folder: what the log data belongs to, in case the catalog is lost.
 
-It is written when the shard is created, and contains only what never changes. `loghub fsck` adopts log data by
-it; the running service does not read it.
+It is written when the shard is created, and contains only what never changes. `loghub fsck` adopts log data
+by it; the running service does not read it.
 """
 
 import msgspec
@@ -15,8 +15,8 @@ DESCRIPTION_NAME = "shard.json"
 
 
 class ShardDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """The file's fields. A shard is read-only if it is a parent of another one. ``form`` is that of its records
-    for Kafka clients; "" by default, and in a file of an earlier release."""
+    """The file's fields. A shard is read-only if it is a parent of another one. ``form`` is that of its
+    records for Kafka clients; "" by default, and in a file of an earlier release."""
 
     project: str
     logstore: str
