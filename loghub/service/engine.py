@@ -118,6 +118,7 @@ class Engine:
             max_groups=settings.kafka_limits.groups,
             max_bytes=settings.kafka_limits.group_bytes,
         )
+        self.kafka_groups.has_project = self.catalog.projects.__contains__
         self.producers = ProducerJournal(settings.kafka_limits.producers, self.submit, self.logs)
         self._file_batches: Batches[Task] = start_batches(
             name="files", commit=run_tasks, on_failed=self._failed, clock=platform.clock

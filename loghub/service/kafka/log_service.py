@@ -27,6 +27,7 @@ class EngineLogService:
         self._find_key = find_key
 
     def login(self, project: str, password: str) -> "ProjectLogin | None":
+        project = project.lower()  # as over HTTP, where a host name has no case
         for key_id, secret in _splits(password):
             key = self._find_key(key_id)
             # A key with an STS token is refused: the password has no place for the token.
