@@ -79,7 +79,8 @@ class Partition(Protocol):
         """
 
     async def offset_at(self, unix_ms: int) -> TimedOffset | None:
-        """The first log group that was received at or after a time; None if there is none."""
+        """The first log group that was received at or after a time; None if there is none. Raises
+        StoreError, as `read` does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

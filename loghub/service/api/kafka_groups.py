@@ -116,8 +116,9 @@ async def _offset(engine: Engine, place: TopicPartition, saved: CommittedOffset)
     }
 
 
-async def lag_logs(engine: Engine, place: TopicPartition, offset: int) -> int:
-    """The logs that a group has yet to read of one shard; none of a shard that is gone."""
+async def lag_logs(engine: Engine, place: TopicPartition, offset: int) -> int | None:
+    """The logs that a group has yet to read of one shard, none of a shard that is gone; None if they cannot
+    be counted."""
     log = engine.logs.get((place.logstore, place.shard))
     if log is None:
         return 0
