@@ -80,8 +80,8 @@ def plan_adoption(
     ``name`` is ``PROJECT/LOGSTORE``; None: as described. Raises CannotRepair, MalformedName.
     """
     if name is not None:
-        project, slash, logstore = name.partition("/")
-        name = f"{project.lower()}{slash}{logstore}"  # as requests name it (docs/sls-protocol.md 2.5)
+        in_project, slash, logstore = name.partition("/")
+        name = f"{in_project.lower()}{slash}{logstore}"  # as requests name it (docs/sls-protocol.md 2.5)
     store = catalog.logstores.get(found[0].logstore)
     facts: list[CatalogFact | EndsKnown] = []
     if store is None:
