@@ -40,6 +40,7 @@ from loghub.service.producer_journal import ProducerJournal
 from loghub.service.removals import Removal, Removals
 from loghub.service.settings import ServiceSettings
 from loghub.service.steady_clock import BELIEVED_S, SteadyClock, goes_on_from
+from loghub.service.storage.allocation import Room, reserved_for
 from loghub.service.storage.batches import Batches, StartBatches, StorageFailed
 from loghub.service.storage.commit_monitor import CommitMonitor
 from loghub.service.storage.commits import Append, LogItem, Task, commit_logs, run_tasks, size_of
@@ -92,6 +93,7 @@ class Engine:
         self._steady = SteadyClock(platform.clock, settle_s=_SETTLE_S)
         begin_s = goes_on_from(self.history.expiry, wall_s=platform.clock.unix_s())
         self._believed = SteadyClock(platform.clock, settle_s=BELIEVED_S, begin_s=begin_s)
+        self._room = _room(settings)
         self._least_cursor = self.history.least_cursor
         self._database = database
         self._loaded = LoadedSegments(platform.disk)
@@ -260,7 +262,7 @@ class Engine:
                 received_us=shard.born_us,
                 salt=int(self.dice.hex(SALT_DIGITS), 16),
             ),
-            segment_bytes=self.settings.segment_bytes,
+            room=self._room,
             files=self._loaded,
         )
 
@@ -334,6 +336,11 @@ class Engine:
 
     def now_s(self) -> int:
         return self.now_us() // 1_000_000
+
+
+def _room(settings: ServiceSettings) -> Room:
+    group_bytes = 0 if settings.kafka is None else settings.kafka_limits.group_bytes
+    return Room(segment_bytes=settings.segment_bytes, reserved_bytes=reserved_for(group_bytes))
 
 
 __all__ = ["Engine", "StorageFailed"]
