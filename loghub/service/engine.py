@@ -91,9 +91,7 @@ class Engine:
         self.polls = Polls(settings.limits)
         self.sealing: dict[tuple[int, int], asyncio.Event] = {}
         self._steady = SteadyClock(platform.clock, settle_s=_SETTLE_S)
-        begin_s = goes_on_from(self.history.expiry, wall_s=platform.clock.unix_s())
-        self._believed = SteadyClock(platform.clock, settle_s=BELIEVED_S, begin_s=begin_s)
-        self._room = _room(settings)
+        self._believed = _believed_clock(platform, self.history)
         self._least_cursor = self.history.least_cursor
         self._database = database
         self._loaded = LoadedSegments(platform.disk)
@@ -262,7 +260,7 @@ class Engine:
                 received_us=shard.born_us,
                 salt=int(self.dice.hex(SALT_DIGITS), 16),
             ),
-            room=self._room,
+            room=_room(self.settings),
             files=self._loaded,
         )
 
@@ -336,6 +334,11 @@ class Engine:
 
     def now_s(self) -> int:
         return self.now_us() // 1_000_000
+
+
+def _believed_clock(platform: Platform, history: FolderHistory) -> SteadyClock:
+    begin_s = goes_on_from(history.expiry, wall_s=platform.clock.unix_s())
+    return SteadyClock(platform.clock, settle_s=BELIEVED_S, begin_s=begin_s)
 
 
 def _room(settings: ServiceSettings) -> Room:
