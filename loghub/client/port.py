@@ -192,13 +192,13 @@ class KafkaMember:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaOffset:
     """What a Kafka group has committed of one shard. The offset is Kafka's, which jumps (docs/kafka.md 2);
-    ``lag_logs`` are the logs that follow it."""
+    ``lag_logs`` are the logs that follow it; None if the log is damaged there."""
 
     logstore: str
     shard: int
     offset: int
     committed_unix_s: int
-    lag_logs: int
+    lag_logs: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,6 +112,8 @@ class KafkaGroups:
         self._new_id = new_id
         self._limits = limits
         self._max_groups = max_groups
+        # Whether facts of the groups of a project can be persisted.
+        self.has_project: Callable[[str], bool] = lambda _: True
         self.memory = GroupMemory(max_bytes)
         self._groups = GroupTable()
         self._saved: dict[GroupKey, asyncio.Future[object]] = {}
@@ -240,6 +242,8 @@ class KafkaGroups:
         """Why no request about this group can be applied; NONE if one can."""
         if self.availability is not Availability.READY:
             return self.availability.error
+        if not self.has_project(key.project):  # clients ask again, and may begin before it is created
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not 0 < len(key.group_id.encode()) <= self._limits.max_name_bytes:
             return ErrorCode.INVALID_GROUP_ID
         if creates and key not in self._groups and len(self._groups) >= self._max_groups:

@@ -13,7 +13,7 @@ however many have sent something.
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import reduce
@@ -28,7 +28,8 @@ _SEQUENCES = 1 << 31  # then they begin at 0 again
 
 @dataclass(frozen=True, slots=True)
 class ProducerKey:
-    """A producer at the partition that it addresses."""
+    """A producer at the partition that it addresses; ``partition`` tells the names of one topic apart, too
+    (`loghub.kafka.broker.topics`)."""
 
     producer_id: int
     topic: int
@@ -53,7 +54,7 @@ class Origin(NamedTuple):
 
     producer_id: int
     epoch: int
-    partition: int  # that the producer addressed
+    partition: int  # that the producer addressed, as in `ProducerKey`
     first: int
 
 
@@ -231,17 +232,21 @@ class LaterBatches:
     def __init__(self, saved: Iterable[SavedProducer], most: int) -> None:
         self._saved = {one.key: one for one in saved}
         self._most = most
-        self._found: dict[ProducerKey, deque[StoredBatch]] = {}
+        self._found: dict[ProducerKey, list[StoredBatch]] = {}
         self._used: dict[ProducerKey, int] = {}  # the time of the newest batch
         self._forgotten: dict[ProducerKey, None] = {}  # of the saved ones
         self._damaged: set[int] = set()
 
     def add(self, key: ProducerKey, batch: StoredBatch, at: int) -> None:
         """The next one of a log, with the time of its arrival. Logs are read one after the other, so only the
-        time says which producers were used last."""
+        time says which producers were used last, and only its sequence which batch of one came last: after
+        splits and merges the newest may be in the log that is read first."""
         if key.topic in self._damaged:
             return
-        self._found.setdefault(key, deque(maxlen=REMEMBERED_BATCHES)).append(batch)
+        found = self._found.setdefault(key, [])
+        found.append(batch)
+        if len(found) > 2 * REMEMBERED_BATCHES:  # sorted now and then only
+            self._found[key] = _newest(found)
         self._used[key] = max(at, self._used.get(key, at))
         if len(self._found) > 2 * self._most:  # sorted now and then only
             self._forget_oldest()
@@ -271,7 +276,7 @@ class LaterBatches:
         self._forget_oldest()
         forgotten = [SavedProducer(key, ()) for key in self._forgotten if key not in self._found]
         last_used = sorted(self._found, key=lambda key: self._used[key])
-        found = [SavedProducer(key, tuple(self._found[key])) for key in last_used]
+        found = [SavedProducer(key, tuple(_newest(self._found[key]))) for key in last_used]
         return tuple(self._saved.values()), (*forgotten, *found)
 
 

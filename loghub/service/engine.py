@@ -6,7 +6,7 @@ expired.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TypeVar, cast
@@ -40,7 +40,8 @@ from loghub.service.ports import Platform
 from loghub.service.producer_journal import ProducerJournal
 from loghub.service.removals import Removal, Removals
 from loghub.service.settings import ServiceSettings
-from loghub.service.steady_clock import SteadyClock
+from loghub.service.steady_clock import BELIEVED_S, SteadyClock, goes_on_from
+from loghub.service.storage.allocation import Room, reserved_for
 from loghub.service.storage.batches import Batches, StartBatches, StorageFailed
 from loghub.service.storage.commit_monitor import CommitMonitor
 from loghub.service.storage.commits import Append, LogItem, Task, commit_logs, run_tasks, size_of
@@ -59,7 +60,8 @@ T = TypeVar("T")
 _MEMBER_ID_DIGITS = 32  # of its random part
 _CONCURRENT_CHECKS = 2
 _CONCURRENT_PULLS = 4
-# A jump of the wall clock that lasts shorter leaves no trace in receive times.
+# A jump of the wall clock that lasts shorter leaves no trace in receive times; one that goes back to before
+# what retention believes, only after a day (`Engine.now_us`).
 _SETTLE_S = 600.0
 
 
@@ -91,6 +93,7 @@ class Engine:
         self.polls = Polls(settings.limits)
         self.sealing: dict[tuple[int, int], asyncio.Event] = {}
         self._steady = SteadyClock(platform.clock, settle_s=_SETTLE_S)
+        self._believed = _believed_clock(platform, self.history)
         self._least_cursor = self.history.least_cursor
         self._database = database
         self._loaded = LoadedSegments(platform.disk)
@@ -120,12 +123,14 @@ class Engine:
             max_groups=settings.kafka_limits.groups,
             max_bytes=settings.kafka_limits.group_bytes,
         )
+        self.kafka_groups.has_project = self.catalog.projects.__contains__
         self.producers = ProducerJournal(settings.kafka_limits.producers, self.submit, self.logs)
         self._file_batches: Batches[Task] = start_batches(
             name="files", commit=run_tasks, on_failed=self._failed, clock=platform.clock
         )
         self.ends = KnownEnds(self.submit)
         self.removals = Removals(self.disk, self._file_batches, self._loaded, persist=self.submit)
+        self._actions: set[asyncio.Task[object]] = set()  # that go on without their requests
 
     @property
     def commits(self) -> dict[str, CommitMonitor]:
@@ -144,6 +149,8 @@ class Engine:
     async def close(self) -> None:
         """Finish what was submitted, save how far the logs have come, and close all files."""
         self.kafka_groups.close()
+        if self._actions:
+            await asyncio.wait(self._actions)
         async with AsyncExitStack() as stack:  # the last one pushed comes first
             stack.callback(self._database.close)
             stack.push_async_callback(asyncio.to_thread, self._record_clean_stop)
@@ -172,6 +179,19 @@ class Engine:
             write_state(self.disk, self.settings.data, replace(self.state, clean=True, merged=True))
         except (DatabaseUnusable, WriteFailed, OSError) as error:
             _log.warning("clean stop not recorded", error=str(error))
+
+    async def to_the_end(self, action: Coroutine[object, object, T]) -> T:
+        """The result of an action that changes the catalog, which is carried out whole, also if the request
+        that waits for it is cancelled, since its client has left. A half of it would leave memory and disk
+        with different catalogs, and the next change would write the one over the other."""
+        task = asyncio.get_running_loop().create_task(action)
+        self._actions.add(task)
+        task.add_done_callback(self._actions.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody asks for it
+            raise
 
     # Facts
 
@@ -258,7 +278,7 @@ class Engine:
                 received_us=shard.born_us,
                 salt=int(self.dice.hex(SALT_DIGITS), 16),
             ),
-            segment_bytes=self.settings.segment_bytes,
+            room=_room(self.settings),
             files=self._loaded,
         )
         log.first_ordinal = self.catalog.logstores_by_id[shard.logstore].saved.first_ordinal
@@ -327,11 +347,23 @@ class Engine:
         return max(born_us * 1000, self._least_cursor)
 
     def now_us(self) -> int:
-        """The time at which log groups are received, in unix microseconds."""
-        return int(self._steady.unix_s() * 1_000_000)
+        """The time at which log groups are received, in unix microseconds. Not before that by which they
+        expire: what arrives while the wall clock is behind would be taken for old, once that is right again,
+        and deleted."""
+        return int(max(self._steady.unix_s(), self._believed.unix_s()) * 1_000_000)
 
     def now_s(self) -> int:
-        return int(self._steady.unix_s())
+        return self.now_us() // 1_000_000
+
+
+def _believed_clock(platform: Platform, history: FolderHistory) -> SteadyClock:
+    begin_s = goes_on_from(history.expiry, wall_s=platform.clock.unix_s())
+    return SteadyClock(platform.clock, settle_s=BELIEVED_S, begin_s=begin_s)
+
+
+def _room(settings: ServiceSettings) -> Room:
+    group_bytes = 0 if settings.kafka is None else settings.kafka_limits.group_bytes
+    return Room(segment_bytes=settings.segment_bytes, reserved_bytes=reserved_for(group_bytes))
 
 
 __all__ = ["Engine", "StorageFailed"]

@@ -12,6 +12,10 @@ from loghub.domain.shards import Shard
 from loghub.kafka.coordinator.facts import Fact as KafkaGroupFact
 from loghub.kafka.producers import ProducerKey, SavedProducer
 
+# In the options of a logstore: the form of its records for Kafka clients. It never changes; SLS has no such
+# option.
+FORM_OPTION = "kafkaForm"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectSaved:
@@ -37,7 +41,7 @@ class LogstoreSaved:
     name: str
     ttl_days: int
     next_shard: int  # the id of the next new shard; ids are never reused
-    options: str  # JSON object of settings that clients store and read back; they have no effect
+    options: str  # JSON object: `FORM_OPTION`, and settings without effect that clients store and read back
     created_s: int
     modified_s: int
     first_ordinal: int = 0

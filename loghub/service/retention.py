@@ -16,10 +16,9 @@ from loghub.service.engine import Engine
 from loghub.service.facts import ExpiryReached
 from loghub.service.removals import Removal
 from loghub.service.settings import KEEP_FOREVER_DAYS
-from loghub.service.steady_clock import TOLERANCE_S, SteadyClock
+from loghub.service.steady_clock import BELIEVED_S, TOLERANCE_S, SteadyClock, goes_on_from
 
 _log = structlog.get_logger("loghub.service")
-SETTLE_S = 86_400.0
 _DAY_US = 86_400_000_000
 _SAVE_EVERY_US = 600_000_000
 MOST_SEGMENTS = 256  # of one shard that one look drops
@@ -32,21 +31,23 @@ class Retention:
         self._engine = engine
         self._clock = engine.clock
         wall_s = self._clock.unix_s()
-        begin_s = _begin_s(_last_expiry(engine), wall_s=wall_s)
-        self._steady = SteadyClock(self._clock, settle_s=SETTLE_S, begin_s=begin_s)
+        begin_s = goes_on_from(_last_expiry(engine), wall_s=wall_s)
+        self._steady = SteadyClock(self._clock, settle_s=BELIEVED_S, begin_s=begin_s)
         self._seen = (wall_s, self._clock.monotonic_s())
         self._saved_us = 0
+        self._is_behind = False  # the wall clock, of the time that is believed: then nothing new expires
 
     async def look(self) -> None:
         """Drop what has expired. Read-only shards that become empty are ``over`` in every group."""
         now_us = self._now_us()
+        self._engine.now_us()  # which has to notice a jump, too
         self._engine.removals.retry()
         if now_us is None:
             return
         for logstore in list(self._engine.catalog.logstores_by_id.values()):
             if logstore.saved.ttl_days < KEEP_FOREVER_DAYS:
                 await self._drop_expired(logstore, now_us)
-        if abs(now_us - self._saved_us) >= _SAVE_EVERY_US:
+        if abs(now_us - self._saved_us) >= _SAVE_EVERY_US and not self._is_behind:
             self._saved_us = now_us
             wall_us = int(self._seen[0] * 1_000_000)
             await self._engine.submit(ExpiryReached(unix_us=now_us, wall_us=wall_us))
@@ -57,6 +58,7 @@ class Retention:
         wall_s, monotonic_s = self._clock.unix_s(), self._clock.monotonic_s()
         (wall_before_s, monotonic_before_s), self._seen = self._seen, (wall_s, monotonic_s)
         steady_s = self._steady.unix_s()
+        self._is_behind = steady_s > wall_s + TOLERANCE_S
         jump_s = (wall_s - wall_before_s) - (monotonic_s - monotonic_before_s)
         if abs(jump_s) > TOLERANCE_S:
             _log.warning("the wall clock jumped, so nothing expires for now", seconds=round(jump_s))
@@ -103,11 +105,3 @@ def _last_expiry(engine: Engine) -> ExpiryReached | None:
     if engine.history.expiry is not None or newest_us is None:
         return engine.history.expiry
     return ExpiryReached(unix_us=newest_us, wall_us=newest_us)
-
-
-def _begin_s(last: ExpiryReached | None, *, wall_s: float) -> float:
-    """The time at which a run begins, in unix seconds, if retention came to ``last`` before it."""
-    if last is None:
-        return wall_s
-    passed_s = min(max(wall_s - last.wall_us / 1_000_000, 0.0), SETTLE_S)
-    return min(last.unix_us / 1_000_000 + passed_s, wall_s)

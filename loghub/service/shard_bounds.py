@@ -7,11 +7,16 @@ one after the last log.
 
 import asyncio
 
+import structlog
+
 from loghub.kafka.broker.offsets import MAX_GROUP_LOGS, offset_of, position
 from loghub.kafka.broker.store import Bounds
-from loghub.service.storage.extent import Extent, Newest
+from loghub.service.storage.extent import Extent, Newest, Place
 from loghub.service.storage.ordinals import cursor_of, ordinal_of
+from loghub.service.storage.segment import LogDamaged
 from loghub.service.storage.shardlog import ShardLog
+
+_log = structlog.get_logger("loghub.service")
 
 
 async def shard_bounds(log: ShardLog) -> Bounds:
@@ -44,12 +49,28 @@ def _end_before(log: ShardLog, cursor: int, logs_before: int | None) -> int:
     return offset_of(ordinal - 1, min(logs_before, MAX_GROUP_LOGS))
 
 
-def logs_after(log: ShardLog, offset: int, *, now_us: int) -> int:
+def logs_after(log: ShardLog, offset: int, *, now_us: int) -> int | None:
     """The number of readable logs at and after an offset: what a group that has committed it has yet to read.
-    Blocks."""
+    None if the log is damaged there. Blocks."""
     ordinal, index = position(offset)
     cursor = cursor_of(log, ordinal)
-    left = log.place(cursor, now_us=now_us).logs_left
+    left = _logs_left(log, cursor, now_us)
     if not index or cursor < log.extent.oldest_cursor:
         return left
-    return max(left - index, log.place(cursor + 1, now_us=now_us).logs_left)
+    after = _logs_left(log, cursor + 1, now_us)
+    return None if left is None or after is None else max(left - index, after)
+
+
+def _logs_left(log: ShardLog, cursor: int, now_us: int) -> int | None:
+    place = known_place(log, cursor, now_us=now_us)
+    return None if place is None else place.logs_left
+
+
+def known_place(log: ShardLog, cursor: int, *, now_us: int) -> Place | None:
+    """What follows a cursor; None if the log is damaged there. Who reads it gets an error; who counts what
+    many have yet to read must not. Blocks."""
+    try:
+        return log.place(cursor, now_us=now_us)
+    except LogDamaged as error:
+        _log.error("what follows a cursor cannot be counted", error=str(error))
+        return None

@@ -38,6 +38,7 @@ from loghub.service.storage.data_folder import (
     write_state,
 )
 from loghub.service.storage.database import Database
+from loghub.service.storage.description import describe, is_described
 from loghub.service.storage.shardlog import ShardLog
 from loghub.service.survey import Survey, survey_catalog, survey_log
 
@@ -200,8 +201,7 @@ class _Start:
         self._progress.check()
         engine = self._engine
         found = self._survey.logs[shard.logstore, shard.shard].found
-        if not found.is_described:
-            self._describe(shard)
+        self._describe(shard, has_file=found.is_described)
         log = engine.new_log(shard)
         log.restore(found, known=self._survey.catalog.ends.get((shard.logstore, shard.shard)))
         if found.torn_bytes:
@@ -214,10 +214,13 @@ class _Start:
         self._progress.step()
         return log
 
-    def _describe(self, shard: ShardSaved) -> None:
-        """An earlier release has not; a full disk must not prevent the start."""
+    def _describe(self, shard: ShardSaved, *, has_file: bool) -> None:
+        """An earlier release has not, or has left something out; a full disk must not prevent the start."""
+        store = self._survey.catalog.logstores[shard.logstore]
+        folder = shard_folder(self._data, shard.logstore, shard.shard)
         try:
-            self._engine.describe(self._survey.catalog.logstores[shard.logstore], shard)
+            if not has_file or not is_described(self._disk, folder, describe(store, shard)):
+                self._engine.describe(store, shard)
         except OSError as error:
             named = self._engine.catalog.named(shard.logstore)
             _log.warning("description of a shard not written", **named, shard=shard.shard, error=str(error))

@@ -6,8 +6,11 @@ compared with the monotonic one: small differences are followed at once, a jump 
 """
 
 from loghub.clock import Clock
+from loghub.service.facts import ExpiryReached
 
 TOLERANCE_S = 60.0  # a difference up to this is followed at once
+# What is deleted by a wrong time is gone, so what deletes believes a jump after a day.
+BELIEVED_S = 86_400.0
 
 
 class SteadyClock:
@@ -33,3 +36,13 @@ class SteadyClock:
         elif now_s - self._jumped[1] >= self._settle_s:
             self._offset_s, self._jumped = offset_s, None
         return now_s + self._offset_s
+
+
+def goes_on_from(last: ExpiryReached | None, *, wall_s: float) -> float:
+    """The time at which a run of the service begins, in unix seconds, if what deletes came to ``last`` before
+    it: by at most a day later, and not later than the wall clock unless that has gone back."""
+    if last is None:
+        return wall_s
+    last_s = last.unix_us / 1_000_000
+    passed_s = min(max(wall_s - last.wall_us / 1_000_000, 0.0), BELIEVED_S)
+    return max(min(last_s + passed_s, wall_s), last_s)

@@ -162,7 +162,7 @@ async def offset_commit(call: Call, body: offsets.OffsetCommitRequest) -> Reply:
                 for one in ones
                 if (place := _Place(name, one.partition_index)) in known
             ),
-            unix_ms=_now_ms(call),
+            unix_ms=call.broker.service.now_ms(),
             member_id=body.member_id,
             generation=body.generation_id,
             group_instance_id=body.group_instance_id,
@@ -195,10 +195,6 @@ async def offset_commit(call: Call, body: offsets.OffsetCommitRequest) -> Reply:
             )
         )
     )
-
-
-def _now_ms(call: Call) -> int:
-    return int(call.broker.clock.unix_s() * 1000)
 
 
 async def offset_fetch(call: Call, body: offsets.OffsetFetchRequest) -> Reply:

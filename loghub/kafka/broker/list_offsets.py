@@ -40,20 +40,23 @@ async def list_offsets(call: Call, body: ListOffsetsRequest) -> Reply:
 async def _find(call: Call, name: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
     number = asked.partition_index
     try:
-        partition = call.topic(name, Access.READ).topic.partition(number)
+        return await _found(call, name, asked)
     except StoreError as error:
         return ListOffsetsPartitionResponse(partition_index=number, error_code=call.counted(error.code))
+
+
+async def _found(call: Call, name: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    """Raises StoreError."""
+    number = asked.partition_index
+    partition = call.topic(name, Access.READ).topic.partition(number)
     if partition is None:
-        return ListOffsetsPartitionResponse(
-            partition_index=number, error_code=call.counted(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        )
+        raise StoreError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name[:100]!r} has no such partition")
     if asked.timestamp in (LATEST_TIMESTAMP, EARLIEST_TIMESTAMP):
         bounds = await partition.bounds()
         offset = bounds.end if asked.timestamp == LATEST_TIMESTAMP else bounds.start
         return ListOffsetsPartitionResponse(partition_index=number, offset=offset)
     if asked.timestamp < 0:  # newer clients have more of them, and ask in a newer version
-        invalid = call.counted(ErrorCode.INVALID_REQUEST)
-        return ListOffsetsPartitionResponse(partition_index=number, error_code=invalid)
+        raise StoreError(ErrorCode.INVALID_REQUEST, f"the time {asked.timestamp} is not known")
     found = await partition.offset_at(asked.timestamp)
     if found is None:
         return ListOffsetsPartitionResponse(partition_index=number)

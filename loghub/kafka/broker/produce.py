@@ -132,12 +132,13 @@ async def _append(
     origin: Origin | None = None
     stored: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     if batch.sequence is not None:
-        key = ProducerKey(batch.producer_id, named.topic.id, data.index)
+        addressed = named.addressed(data.index)
+        key = ProducerKey(batch.producer_id, named.topic.id, addressed)
         known = call.broker.producers.repeated(key, batch.sequence)
         if known is not None:
             return known, None
         call.broker.producers.sent(key, batch.sequence, stored)
-        origin = Origin(batch.producer_id, batch.sequence.epoch, data.index, batch.sequence.first)
+        origin = Origin(batch.producer_id, batch.sequence.epoch, addressed, batch.sequence.first)
     try:
         appended = await named.topic.append(data.index, batch.group, logs=batch.logs, origin=origin)
     except BaseException as error:

@@ -148,9 +148,16 @@ class ClientSession:
     async def _finish(self, header: RequestHeader, complete: Finish, *, large: bool = False) -> Answer:
         if header.api_key in _LARGE_ANSWERS:
             await self._room_for_answers()
-        async with self._broker.in_turn(large=large):
-            response, sent = await complete()
-            return self._answer(header, response, sent)
+        answer: Answer | None = None
+        try:
+            async with self._broker.in_turn(large=large):
+                response, sent = await complete()
+                answer = self._answer(header, response, sent)
+        except BaseException:
+            if answer is not None:  # the client has left while others had their turn
+                answer.sent()
+            raise
+        return answer
 
     async def _room_for_answers(self) -> None:
         """Wait until others have read theirs: this one is built in one piece, whatever its size."""

@@ -79,7 +79,8 @@ class Partition(Protocol):
         """
 
     async def offset_at(self, unix_ms: int) -> TimedOffset | None:
-        """The first log group that was received at or after a time; None if there is none."""
+        """The first log group that was received at or after a time; None if there is none. Raises
+        StoreError, as `read` does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +191,9 @@ class LogService(Protocol):
 
     def watch(self) -> Watch:
         """Close it."""
+
+    def now_ms(self) -> int:
+        """The time by which offsets expire, in unix milliseconds, which a wrong clock changes late."""
 
     def new_producer_id(self) -> int:
         """Not negative, and not given before, also not by an earlier process."""

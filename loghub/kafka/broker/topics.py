@@ -10,6 +10,9 @@ from loghub.kafka.broker.store import Login, StoreError, Topic
 from loghub.kafka.records.record_form import RecordForm
 from loghub.kafka.wire.error_codes import ErrorCode
 
+_SUFFIXES = (None, RecordForm.PLAIN, RecordForm.JSON, RecordForm.RAW)  # their places are stored
+_PARTITION_BITS = 24
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedTopic:
@@ -18,6 +21,12 @@ class NamedTopic:
     name: str
     topic: Topic
     form: RecordForm
+    suffix: RecordForm | None = None
+
+    def addressed(self, partition: int) -> int:
+        """What stands for a partition under this name. A producer takes the names of one logstore for
+        different topics, and begins at sequence 0 in each."""
+        return _SUFFIXES.index(self.suffix) << _PARTITION_BITS | partition
 
 
 def find_topic(login: Login, name: str) -> NamedTopic:
@@ -29,10 +38,11 @@ def find_topic(login: Login, name: str) -> NamedTopic:
     if not dot:
         return NamedTopic(name=name, topic=topic, form=topic.settings.form)
     try:
-        return NamedTopic(name=name, topic=topic, form=RecordForm(suffix))
+        form = RecordForm(suffix)
     except ValueError:
         known = ", ".join(form.value for form in RecordForm)
         raise _unknown(f"topic {name[:100]!r} has none of the suffixes {known}") from None
+    return NamedTopic(name=name, topic=topic, form=form, suffix=form)
 
 
 def _unknown(message: str) -> StoreError:

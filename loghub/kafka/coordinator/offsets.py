@@ -6,7 +6,7 @@ from loghub.kafka.coordinator.events import Cleanup, LogstoreDeleted, OffsetComm
 from loghub.kafka.coordinator.group import CommittedOffset, ErrorCode, TopicPartition
 from loghub.kafka.coordinator.membership import member_error
 from loghub.kafka.coordinator.states import GroupState, Trigger
-from loghub.kafka.coordinator.subscription import CONSUMER, subscribed_topics
+from loghub.kafka.coordinator.subscription import CONSUMER, logstore_of, subscribed_topics
 
 
 def commit(draft: Draft, event: OffsetCommit, request: int) -> None:
@@ -77,11 +77,11 @@ def delete_offsets(draft: Draft, event: OffsetDelete, request: int) -> None:
 
 
 def _is_subscribed(draft: Draft, topic: str) -> bool:
-    """Whether a member subscribes to the topic; what cannot be read may name it."""
+    """Whether a member subscribes to the topic, under any of its names; what cannot be read may name it."""
     for member in draft.members.values():
         for protocol in member.info.protocols:
             topics = subscribed_topics(protocol.metadata)
-            if topics is None or topic in topics:
+            if topics is None or logstore_of(topic) in map(logstore_of, topics):
                 return True
     return False
 

@@ -11,6 +11,12 @@ CONSUMER = "consumer"  # the protocol type of consumers; others use the coordina
 _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 
 
+def logstore_of(topic: str) -> str:
+    """Topics of one logstore share their offsets. Its name has no dot; what follows one in a topic is a form
+    (docs/kafka.md 3)."""
+    return topic.partition(".")[0]
+
+
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
     """The names of the topics; None if the metadata is not a subscription."""
     topics = []

@@ -18,6 +18,7 @@ from loghub.service.api.groups import settings_json
 from loghub.service.engine import Engine
 from loghub.service.group_registry import RegisteredGroup
 from loghub.service.messages import EMPTY, Request, ServiceResponse, json_response
+from loghub.service.shard_bounds import known_place
 from loghub.service.storage.shardlog import ShardLog
 from loghub.wire import cursor as wire_cursor
 
@@ -116,7 +117,10 @@ def _shard(entry: ShardEntry, log: ShardLog, now_us: int) -> dict[str, object]:
 def _lag(log: ShardLog, checkpoint: int | None, now_us: int) -> Lag:
     """The lag since the checkpoint. Without a checkpoint it depends on the consumers' start position, which
     the service does not know, so it is unknown unless the shard is empty."""
-    place = log.place(log.extent.oldest_cursor if checkpoint is None else checkpoint, now_us=now_us)
+    cursor = log.extent.oldest_cursor if checkpoint is None else checkpoint
+    place = known_place(log, cursor, now_us=now_us)
+    if place is None:
+        return UNKNOWN
     if place.received_us is None:
         return NONE_LEFT
     if checkpoint is None:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterator
 
 from loghub.kafka.coordinator.group import CommittedOffset, Group, Member, TopicPartition
-from loghub.kafka.coordinator.subscription import CONSUMER, subscribed_topics
+from loghub.kafka.coordinator.subscription import CONSUMER, logstore_of, subscribed_topics
 from loghub.kafka.wire.consumer_protocol import decode_assignment
 from loghub.kafka.wire.errors import MalformedFrame
 from loghub.service.api import lookup, parse
@@ -47,7 +47,7 @@ def _reads(group: Group, store: Logstore) -> bool:
     if any(place.logstore == store.saved.id for place in group.offsets):
         return True
     return any(
-        _logstore_of(topic) == store.saved.name
+        logstore_of(topic) == store.saved.name
         for member in group.members.values()
         for topic in _subscribed(group, member)
     )
@@ -58,11 +58,6 @@ def _subscribed(group: Group, member: Member) -> frozenset[str]:
     if group.protocol_type != CONSUMER or not member.info.protocols:
         return frozenset()
     return subscribed_topics(member.info.protocols[0].metadata) or frozenset()
-
-
-def _logstore_of(topic: str) -> str:
-    """The name of a logstore has no dot; what follows one in a topic is a form (docs/kafka.md 3)."""
-    return topic.partition(".")[0]
 
 
 async def _described(engine: Engine, group: Group, only: Logstore | None) -> dict[str, object]:
@@ -102,7 +97,7 @@ def _assigned(member: Member) -> Iterator[tuple[str, int]]:
         return
     for one in assigned:
         for shard in one.partitions:
-            yield _logstore_of(one.topic), shard
+            yield logstore_of(one.topic), shard
 
 
 async def _offset(engine: Engine, place: TopicPartition, saved: CommittedOffset) -> dict[str, object]:
@@ -116,8 +111,9 @@ async def _offset(engine: Engine, place: TopicPartition, saved: CommittedOffset)
     }
 
 
-async def lag_logs(engine: Engine, place: TopicPartition, offset: int) -> int:
-    """The logs that a group has yet to read of one shard; none of a shard that is gone."""
+async def lag_logs(engine: Engine, place: TopicPartition, offset: int) -> int | None:
+    """The logs that a group has yet to read of one shard, none of a shard that is gone; None if they cannot
+    be counted."""
     log = engine.logs.get((place.logstore, place.shard))
     if log is None:
         return 0

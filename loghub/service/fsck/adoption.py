@@ -8,10 +8,20 @@ consumers read them to their end, and new shards take the writes.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from loghub.domain.hashrange import TOP, WHOLE, HashRange, even_ranges
 from loghub.domain.shards import Shard, ShardMap
 from loghub.service.diagnosis import CatalogState
-from loghub.service.facts import CatalogFact, EndsKnown, KnownEnd, LogstoreSaved, ProjectSaved, ShardSaved
+from loghub.service.facts import (
+    FORM_OPTION,
+    CatalogFact,
+    EndsKnown,
+    KnownEnd,
+    LogstoreSaved,
+    ProjectSaved,
+    ShardSaved,
+)
 from loghub.service.settings import KEEP_FOREVER_DAYS
 from loghub.service.storage.description import ShardDescription
 from loghub.service.storage.log_inspection import LogInspection
@@ -69,6 +79,9 @@ def plan_adoption(
 
     ``name`` is ``PROJECT/LOGSTORE``; None: as described. Raises CannotRepair, MalformedName.
     """
+    if name is not None:
+        in_project, slash, logstore = name.partition("/")
+        name = f"{in_project.lower()}{slash}{logstore}"  # as requests name it (docs/sls-protocol.md 2.5)
     store = catalog.logstores.get(found[0].logstore)
     facts: list[CatalogFact | EndsKnown] = []
     if store is None:
@@ -113,11 +126,17 @@ def _new_store(
         name=logstore,
         ttl_days=KEEP_FOREVER_DAYS,  # nothing may expire before someone has looked
         next_shard=0,
-        options="{}",
+        options=_options(found),
         created_s=now_s,
         modified_s=now_s,
         first_ordinal=max((one.description.first_ordinal for one in found if one.description), default=0),
     )
+
+
+def _options(found: Sequence[FoundShard]) -> str:
+    """The form of the records never changes: without it, what Kafka clients write would lose its keys."""
+    form = next((one.description.form for one in found if one.description and one.description.form), "")
+    return msgspec.json.encode({FORM_OPTION: form} if form else {}).decode()
 
 
 def _as_described(

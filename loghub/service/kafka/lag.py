@@ -30,11 +30,27 @@ class LogstoreLag:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """The logs after one offset, when its log ended at ``end``."""
+    """The logs after one offset, when its log was like this; None if they cannot be counted."""
 
     offset: int
-    end: int
-    logs: int
+    seen: "_Seen"
+    logs: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A log at one moment: it grows, retention drops its begin, and it may be deleted."""
+
+    log: ShardLog
+    oldest_cursor: int
+    end_cursor: int
+
+    @classmethod
+    def now(cls, log: ShardLog) -> "_Seen":
+        return cls(log, log.extent.oldest_cursor, log.extent.end_cursor)
+
+
+_Logs = Mapping[tuple[int, int], ShardLog]  # by logstore and shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +58,20 @@ class _OfGroup:
     """What was measured of a group; ``offsets`` is the very table of the group, which a change replaces."""
 
     offsets: Mapping[TopicPartition, CommittedOffset]
-    ends: Mapping[ShardLog, int]
+    seen: Mapping[tuple[int, int], _Seen]
     places: Mapping[TopicPartition, _Measured]
-    sums: Mapping[int, int]  # logstore -> logs
+    sums: Mapping[int, int]  # logstore -> logs, where they can be counted
 
-    def is_current(self, group: Group) -> bool:
+    def is_current(self, group: Group, logs: _Logs) -> bool:
         return self.offsets is group.offsets and all(
-            log.extent.end_cursor == end for log, end in self.ends.items()
+            logs.get(key) is seen.log and _Seen.now(seen.log) == seen for key, seen in self.seen.items()
         )
 
 
 class GroupLag:
     """``total`` is None until `refresh` has come to its end for the first time. ``largest`` has at most
-    `MOST_GROUP_LAGS`; the total includes those that are ``left_out``."""
+    `MOST_GROUP_LAGS`; the total includes those that are ``left_out``. Neither has a logstore of which a log
+    is damaged where the group reads."""
 
     def __init__(self, engine: Engine) -> None:
         self.total: int | None = None
@@ -71,7 +88,7 @@ class GroupLag:
         for project in tuple(self._engine.catalog.projects):
             for key, group in tuple(groups.of(project)):
                 known = self._known.get(key)
-                if known is None or not known.is_current(group):
+                if known is None or not known.is_current(group, self._engine.logs):
                     known = await self._measure(group, known, pauses)
                 measured[key] = known
                 await pauses.step()
@@ -89,32 +106,41 @@ class GroupLag:
     async def _measure(self, group: Group, known: _OfGroup | None, pauses: Pauses) -> _OfGroup:
         before = {} if known is None else known.places
         places: dict[TopicPartition, _Measured] = {}
-        moved: list[tuple[TopicPartition, ShardLog, int]] = []
-        ends: dict[ShardLog, int] = {}
+        moved: list[tuple[TopicPartition, _Seen, int]] = []
+        logs: dict[tuple[int, int], _Seen] = {}
         for place, saved in group.offsets.items():
             await pauses.step()
-            log = self._engine.logs.get((place.logstore, place.shard))
+            key = (place.logstore, place.shard)
+            log = self._engine.logs.get(key)
             if log is None:
                 continue
-            ends[log] = end = log.extent.end_cursor
+            logs[key] = seen = _Seen.now(log)
             last = before.get(place)
-            if last is not None and (last.offset, last.end) == (saved.offset, end):
+            if last is not None and (last.offset, last.seen) == (saved.offset, seen):
                 places[place] = last
             else:
-                moved.append((place, log, saved.offset))
+                moved.append((place, seen, saved.offset))
         for begin in range(0, len(moved), _OFFSETS_AT_ONCE):
             some = moved[begin : begin + _OFFSETS_AT_ONCE]
             lags = await asyncio.to_thread(_lags, some, self._engine.now_us())
-            for (place, log, offset), logs in zip(some, lags, strict=True):
-                places[place] = _Measured(offset, ends[log], logs)
-        sums: Counter[int] = Counter()
-        for place, one in places.items():
+            for (place, seen, offset), lag in zip(some, lags, strict=True):
+                places[place] = _Measured(offset, seen, lag)
+        return _OfGroup(group.offsets, logs, places, _sums(places))
+
+
+def _lags(moved: Sequence[tuple[TopicPartition, _Seen, int]], now_us: int) -> list[int | None]:
+    return [logs_after(seen.log, offset, now_us=now_us) for _, seen, offset in moved]
+
+
+def _sums(places: Mapping[TopicPartition, _Measured]) -> dict[int, int]:
+    sums: Counter[int] = Counter()
+    unknown = set()
+    for place, one in places.items():
+        if one.logs is None:
+            unknown.add(place.logstore)
+        else:
             sums[place.logstore] += one.logs
-        return _OfGroup(group.offsets, ends, places, sums)
-
-
-def _lags(moved: Sequence[tuple[TopicPartition, ShardLog, int]], now_us: int) -> list[int]:
-    return [logs_after(log, offset, now_us=now_us) for _, log, offset in moved]
+    return {logstore: logs for logstore, logs in sums.items() if logstore not in unknown}
 
 
 def largest_of_each_project(

@@ -27,6 +27,7 @@ class EngineLogService:
         self._find_key = find_key
 
     def login(self, project: str, password: str) -> "ProjectLogin | None":
+        project = project.lower()  # as over HTTP, where a host name has no case
         for key_id, secret in _splits(password):
             key = self._find_key(key_id)
             # A key with an STS token is refused: the password has no place for the token.
@@ -42,6 +43,9 @@ class EngineLogService:
 
     def watch(self) -> LogWatch:
         return self._engine.arrivals.watch()
+
+    def now_ms(self) -> int:
+        return self._engine.now_us() // 1000
 
     def new_producer_id(self) -> int:
         """Random, so that no state has to be kept for it."""
@@ -90,12 +94,16 @@ class ProjectLogin:
         project = self._engine.catalog.projects.get(self.project)
         return {} if project is None else project.logstores
 
+    # A connection that ends cancels its requests, which an action that has begun must not notice.
+
     async def create_topic(self, new: NewTopic, *, check_only: bool) -> None:
-        await topics.create_topic(self._engine, self.project, new, check_only=check_only)
+        create = topics.create_topic(self._engine, self.project, new, check_only=check_only)
+        await self._engine.to_the_end(create)
 
     async def delete_topic(self, name: str) -> None:
         with as_store_errors():
-            await logstores.delete(self._engine, self.project, name)
+            await self._engine.to_the_end(logstores.delete(self._engine, self.project, name))
 
     async def add_partitions(self, name: str, total: int, *, check_only: bool) -> None:
-        await topics.add_partitions(self._engine, self.project, name, total, check_only=check_only)
+        split = topics.add_partitions(self._engine, self.project, name, total, check_only=check_only)
+        await self._engine.to_the_end(split)

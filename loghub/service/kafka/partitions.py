@@ -4,6 +4,8 @@ A shard that was deleted keeps its last end, so that what was committed there is
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,6 +28,16 @@ _GROUPS_AT_ONCE = 256
 _MAX_UNIX_MS = (1 << 40) * 1000
 
 
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Raises StoreError where the log is damaged."""
+    try:
+        yield
+    except (LogDamaged, MalformedLogGroup) as error:
+        _log.error("log data cannot be read", error=str(error))
+        raise StoreError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+
 class ShardPartition:
     """The partition of a shard that exists."""
 
@@ -41,11 +53,8 @@ class ShardPartition:
         return await shard_bounds(self._log)
 
     async def read(self, offset: int, *, max_bytes: int, encode: Encode) -> Batches:
-        try:
+        with _readable():
             return await in_turn(self._engine.pulling, partial(self._read, offset, max_bytes, encode))
-        except (LogDamaged, MalformedLogGroup) as error:
-            _log.error("log data cannot be read", error=str(error))
-            raise StoreError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def _read(self, offset: int, max_bytes: int, encode: Encode) -> Batches:
         end = self._log.extent.end_cursor
@@ -72,7 +81,8 @@ class ShardPartition:
         return Batches(data=tuple(data), records=records)
 
     async def offset_at(self, unix_ms: int) -> TimedOffset | None:
-        return await asyncio.to_thread(self._offset_at, min(unix_ms, _MAX_UNIX_MS))
+        with _readable():
+            return await asyncio.to_thread(self._offset_at, min(unix_ms, _MAX_UNIX_MS))
 
     def _offset_at(self, unix_ms: int) -> TimedOffset | None:
         now_us = self._engine.now_us()

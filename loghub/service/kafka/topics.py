@@ -17,6 +17,7 @@ from loghub.service.api.routing import log_to_write
 from loghub.service.api.shards import carry_out
 from loghub.service.catalog import Logstore
 from loghub.service.engine import Engine
+from loghub.service.facts import FORM_OPTION
 from loghub.service.kafka.partitions import Placeholder, ShardPartition
 from loghub.service.kafka.refusals import as_store_errors, of_append
 from loghub.service.settings import KEEP_FOREVER_DAYS
@@ -26,7 +27,6 @@ from loghub.service.storage.stored_group import with_origin
 from loghub.wire import names
 from loghub.wire.errors import MalformedName
 
-FORM_OPTION = "kafkaForm"  # of a logstore; SLS has no such option
 _DAY_MS = 86_400_000
 _FOR_EVER = -1  # as retention.ms
 

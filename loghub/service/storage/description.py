@@ -1,13 +1,13 @@
 """`shard.json` in a shard's folder: what the log data belongs to, in case the catalog is lost.
 
-It is written once, when the shard is created, and contains only what never changes. `loghub fsck` adopts log
-data by it; the running service does not read it.
+It is written when the shard is created, and contains only what never changes. `loghub fsck` adopts log data
+by it; the running service does not read it.
 """
 
 import msgspec
 
 from loghub.domain.hashrange import BadHashKey, HashRange
-from loghub.service.facts import LogstoreSaved, ShardSaved
+from loghub.service.facts import FORM_OPTION, LogstoreSaved, ShardSaved
 from loghub.service.ports import Disk
 from loghub.service.storage.durable_file import read_small, replace_durably
 
@@ -15,7 +15,8 @@ DESCRIPTION_NAME = "shard.json"
 
 
 class ShardDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """The file's fields. A shard is read-only if it is a parent of another one."""
+    """The file's fields. A shard is read-only if it is a parent of another one. ``form`` is that of its
+    records for Kafka clients; "" by default, and in a file of an earlier release."""
 
     project: str
     logstore: str
@@ -26,6 +27,7 @@ class ShardDescription(msgspec.Struct, frozen=True, kw_only=True):
     born_us: int
     first_cursor: int
     first_ordinal: int = 0
+    form: str = ""
 
 
 def describe(logstore: LogstoreSaved, shard: ShardSaved) -> ShardDescription:
@@ -39,7 +41,13 @@ def describe(logstore: LogstoreSaved, shard: ShardSaved) -> ShardDescription:
         born_us=shard.born_us,
         first_cursor=shard.first_cursor,
         first_ordinal=logstore.first_ordinal,
+        form=str(msgspec.json.decode(logstore.options).get(FORM_OPTION, "")),
     )
+
+
+def is_described(disk: Disk, folder: str, description: ShardDescription) -> bool:
+    """Whether the file has the form of records, which earlier releases left out. Raises OSError."""
+    return not description.form or read_description(disk, folder) == description
 
 
 def write_description(disk: Disk, folder: str, description: ShardDescription) -> None:

@@ -74,8 +74,12 @@ def statements(fact: ServiceFact) -> Iterator[Statement]:
                 yield (
                     "INSERT INTO log_end SELECT logstore, shard, ?, ?, ? FROM shard"
                     " WHERE logstore=? AND shard=?"
-                    " ON CONFLICT DO UPDATE SET expired_logs=CASE WHEN excluded.oldest_cursor < oldest_cursor"
-                    " THEN expired_logs ELSE excluded.expired_logs END,"
+                    " ON CONFLICT DO UPDATE SET expired_logs=CASE"
+                    " WHEN excluded.oldest_cursor < oldest_cursor THEN expired_logs"
+                    # A repair does not know it.
+                    " WHEN excluded.oldest_cursor = oldest_cursor"
+                    " THEN coalesce(excluded.expired_logs, expired_logs)"
+                    " ELSE excluded.expired_logs END,"
                     " oldest_cursor=max(oldest_cursor, excluded.oldest_cursor),"
                     " end_cursor=max(end_cursor, excluded.end_cursor)",
                     (end.oldest_cursor, end.end_cursor, end.expired_logs, end.logstore, end.shard),

@@ -16,7 +16,7 @@ import structlog
 from loghub.service.facts import KnownEnd
 from loghub.service.ports import Disk
 from loghub.service.storage import record
-from loghub.service.storage.allocation import FIRST_BYTES, check_free, new_size
+from loghub.service.storage.allocation import Room, check_free, new_size
 from loghub.service.storage.extent import Extent, Newest, Place, Read
 from loghub.service.storage.footer import Marks, footer_room, pack_footer
 from loghub.service.storage.log_inspection import FoundSegment, LogInspection, inspect_log
@@ -66,15 +66,14 @@ class ShardLog:
         *,
         folder: str,
         birth: SegmentHeader,
-        segment_bytes: int,
+        room: Room,
         files: LoadedSegments,
-        first_bytes: int = FIRST_BYTES,
     ) -> None:
         self._disk = disk
         self._folder = folder
         self._birth = birth
         self.first_ordinal = 0  # of the first group, for Kafka clients; the engine sets it before any use
-        self._segment_bytes, self._first_bytes = segment_bytes, first_bytes
+        self._room = room
         self._files = files
         self._sealed: tuple[SealedSegment, ...] = ()
         self._open: OpenSegment | None = None
@@ -137,17 +136,20 @@ class ShardLog:
         if self._open is not None and self._open.fits(size):
             return
         end = SEGMENT_HEADER_BYTES + size
-        last, used, most = self._open, 0, self._segment_bytes
+        last, used, most = self._open, 0, self._room.segment_bytes
         if last is not None and not last.is_empty:
             size_now, used = last.size_for(size, most=most), last.totals.used
             if size_now is not None:
-                check_free(self._disk, self._folder, size_now - used)
+                self._check_free(size_now - used)
                 last.grow(size_now)
                 return
         least = end + footer_room(end)
-        allocated = new_size(first=self._first_bytes, used_before=used, least=least, most=most)
-        check_free(self._disk, self._folder, allocated)
+        allocated = new_size(first=self._room.first_bytes, used_before=used, least=least, most=most)
+        self._check_free(allocated)
         self._roll(allocated)
+
+    def _check_free(self, size: int) -> None:
+        check_free(self._disk, self._folder, size, reserved_bytes=self._room.reserved_bytes)
 
     def _roll(self, allocated: int) -> None:
         """Create a new segment of this size. The previous segment is sealed first, so only the newest can
@@ -369,7 +371,7 @@ def open_log(
     if found.problems:
         raise LogDamaged(str(found.problems[0]))
     files = LoadedSegments(disk) if files is None else files
-    log = ShardLog(disk, folder=folder, birth=birth, segment_bytes=segment_bytes, files=files)
+    log = ShardLog(disk, folder=folder, birth=birth, room=Room(segment_bytes=segment_bytes), files=files)
     log.restore(found)
     return log, found.torn_bytes
 

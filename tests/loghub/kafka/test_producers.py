@@ -108,6 +108,19 @@ def test_the_newest_producers_are_those_of_all_logs_whichever_is_read_first(most
     assert [one.key.producer_id for one in later.result()[1]] == [*range(5 - most + 1, 5), 5]
 
 
+@pytest.mark.parametrize("begin", [0, LAST - 11])
+@pytest.mark.parametrize("first_log", [range(8, 12), range(12), range(1), range(4, 9)])
+def test_the_newest_batches_of_a_producer_are_found_whichever_log_is_read_first(
+    begin: int, first_log: range
+) -> None:
+    """After splits and merges, a shard with a lower number may have the newer batches."""
+    sent = [batch((begin + number) % (LAST + 1)) for number in range(12)]
+    later = LaterBatches((), most=9)
+    for number in (*first_log, *(other for other in range(12) if other not in first_log)):
+        later.add(KEY, sent[number], number)
+    assert later.result() == ((), (SavedProducer(KEY, tuple(sent[-5:])),))
+
+
 def test_where_a_log_is_damaged_no_producer_of_its_topic_is_known() -> None:
     damaged, other = ProducerKey(1, 1, 0), ProducerKey(1, 2, 0)
     later = LaterBatches([SavedProducer(damaged, (batch(0),)), SavedProducer(other, (batch(0),))], most=9)

@@ -1,17 +1,24 @@
 """A wall clock that jumps: nothing is deleted, and receive times are true again after the correction."""
 
 import json
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from loghub.domain.group import SaveCheckpoint
+from loghub.kafka.coordinator.events import OffsetCommit
+from loghub.kafka.coordinator.group import ErrorCode, TopicPartition
+from loghub.kafka.group_table import GroupKey
 from loghub.service.api import extensions
 from loghub.service.engine import Engine
 from loghub.service.facts import LogstoreDeleted
+from loghub.service.kafka.log_service import EngineLogService
 from loghub.service.retention import MOST_SEGMENTS, Retention
 from loghub.service.steady_clock import SteadyClock
+from loghub.service.storage.batches import InlineBatches
 from tests.loghub.service.engines import STORE_ID, create_group_of_one_shard, live, request
 
 MINUTE_S, DAY_S = 60.0, 86_400.0
@@ -261,3 +268,82 @@ def test_a_logstore_that_is_created_again_after_the_clock_was_set_back_gives_no_
 
     live(tmp_path / "d", clock, scenario)
     live(tmp_path / "d", clock, after)
+
+
+Step = tuple[Callable[[Engine, Retention], Awaitable[None]], float]  # and the jump of the clock before it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behind:
+    """A wall clock that is behind for a while, and what the shard and the service have seen before."""
+
+    wrong_s: float = 3600.0
+    idle_s: float  # since the log groups before, when it begins
+    restarts: bool = False
+
+
+BEHIND = {
+    "a new shard": Behind(idle_s=0),
+    "expired and dropped": Behind(idle_s=3 * DAY_S),
+    "soon expired": Behind(idle_s=1.9 * DAY_S),
+    "at a start": Behind(idle_s=3 * DAY_S, restarts=True),
+    "for most of a day": Behind(idle_s=3 * DAY_S, wrong_s=23 * 3600.0),
+}
+
+
+DEEP_BEHIND = {"expired and dropped", "for most of a day"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.deep] if n in DEEP_BEHIND else []) for n in BEHIND]
+)
+def test_what_arrives_while_the_clock_is_behind_is_kept_as_long_as_anything_else(
+    tmp_path: Path, name: str
+) -> None:
+    """The log groups, and what a group of Kafka clients without members commits."""
+    row, clock, key = BEHIND[name], TwoClocks(), GroupKey("p", "readers")
+
+    async def commit(engine: Engine, offset: int) -> None:
+        now_ms = EngineLogService(engine, lambda _: None).now_ms()
+        event = OffsetCommit(offsets=((TopicPartition(STORE_ID, 0), offset, ""),), unix_ms=now_ms)
+        assert (await engine.kafka_groups.commit(key, event)).error is ErrorCode.NONE
+
+    async def run(retention: Retention, seconds: float, *, looks: int) -> None:
+        for _ in range(looks):
+            clock.run(seconds / looks)
+            await retention.look()
+
+    async def before(engine: Engine, retention: Retention) -> None:
+        await create_group_of_one_shard(engine, ttl_days=2)
+        await commit(engine, 1)
+        await put(engine, 20 if row.idle_s else 0)
+        await run(retention, 8 * DAY_S, looks=16)  # the offset of a group without members expires after seven
+        await put(engine, 20 if row.idle_s else 0)
+        await run(retention, row.idle_s, looks=4)
+
+    async def wrong(engine: Engine, retention: Retention) -> None:
+        await run(retention, 20 * MINUTE_S, looks=2)  # the clock is wrong for a while when they arrive
+        await put(engine, 50)
+        await commit(engine, 2)
+        await run(retention, row.wrong_s - 20 * MINUTE_S, looks=4)
+
+    async def after(engine: Engine, retention: Retention) -> None:
+        end = engine.logs[STORE_ID, 0].extent.end_cursor
+        await run(retention, DAY_S, looks=24)
+        assert end - engine.logs[STORE_ID, 0].extent.oldest_cursor >= 50
+        ((_, committed),) = (await engine.kafka_groups.fetch(key, None)).offsets
+        assert committed is not None
+        assert committed.offset == 2
+        await run(retention, 3 * DAY_S, looks=9)
+        assert kept(engine) == 0
+
+    steps = ((before, 0.0), (wrong, -MONTH_S), (after, MONTH_S))
+    for these in [[step] for step in steps] if row.restarts else [steps]:
+
+        async def one_run(engine: Engine, these: Iterable[Step] = these) -> None:
+            retention = Retention(engine)
+            for step, jump_s in these:
+                clock.wall_s += jump_s
+                await step(engine, retention)
+
+        live(tmp_path / "d", clock, one_run, start_batches=InlineBatches)

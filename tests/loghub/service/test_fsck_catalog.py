@@ -9,10 +9,13 @@ from pathlib import Path
 import apsw
 import pytest
 
+from loghub.kafka.broker.store import NewTopic
+from loghub.kafka.records.record_form import RecordForm
 from loghub.service.api import shards as api
 from loghub.service.diagnosis import DataRefused
 from loghub.service.engine import Engine
 from loghub.service.faults import ServiceFault
+from loghub.service.kafka.topics import LogstoreTopic, create_topic
 from loghub.service.storage.database import SCHEMA_VERSION, DatabaseUnusable
 from tests.loghub.service.engines import STORE_ID, ManualClock, live, request
 from tests.loghub.service.fsck_runs import (
@@ -70,7 +73,7 @@ def test_logs_without_a_catalog_are_adopted_as_they_were(fsck: Fsck, data: Path,
 
 def test_logs_are_adopted_under_another_name(fsck: Fsck, data: Path, clock: ManualClock) -> None:
     _without_catalog(data)
-    repaired = fsck("--accept-catalog", "--adopt", f"{STORE_ID}=other/found")
+    repaired = fsck("--accept-catalog", "--adopt", f"{STORE_ID}=Other/found")  # a project has no case
     assert (repaired.status, repaired.kinds) == (0, [])
 
     async def after(engine: Engine) -> None:
@@ -79,6 +82,35 @@ def test_logs_are_adopted_under_another_name(fsck: Fsck, data: Path, clock: Manu
 
     live(data, clock, after)
     assert fsck().status == 0
+
+
+@pytest.mark.parametrize(
+    ("form", "described_by"), [(RecordForm.RAW, "this release"), (RecordForm.JSON, "an earlier one")]
+)
+def test_an_adopted_topic_keeps_the_form_of_its_records(
+    fsck: Fsck, data: Path, clock: ManualClock, form: RecordForm, described_by: str
+) -> None:
+    """In another one, the keys and headers that Kafka clients write afterwards would be dropped."""
+    new = NewTopic(name="events", partitions=2, retention_ms=None, form=form)
+    settings: list[object] = []
+
+    async def before(engine: Engine) -> None:
+        await create_topic(engine, "p", new, check_only=False)
+
+    async def look(engine: Engine) -> None:
+        settings.append(LogstoreTopic(engine, engine.catalog.projects["p"].logstores["events"]).settings.form)
+
+    live(data, clock, before)
+    if described_by == "an earlier one":
+        for path in data.glob("logs/00000002/*/shard.json"):
+            described = json.loads(path.read_bytes())
+            del described["form"]
+            path.write_text(json.dumps(described))
+        live(data, clock, look)
+    _without_catalog(data)
+    assert fsck("--accept-catalog", "--adopt", str(STORE_ID), "--adopt", "2").status == 0
+    live(data, clock, look)
+    assert set(settings) == {form}
 
 
 def no_description(path: Path) -> None:

@@ -2,11 +2,17 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from loghub.service.disk import OsDice
+from loghub.service.ports import Platform
+from loghub.service.settings import MIB, KafkaLimits, KafkaSettings, ServiceSettings
+from loghub.service.start import open_engine
 from loghub.service.storage.batches import InlineBatches
+from tests.loghub.service.engines import STORE_ID, ManualClock, create_group_of_one_shard
 from tests.loghub.service.inprocess import in_process
 from tests.loghub.service.simdisk import SimDisk
 
@@ -37,5 +43,37 @@ def test_shards_that_find_no_room_are_created_by_the_repeated_request(
             assert len(folders) == len({logstore for logstore, _ in service.engine.logs})
             stores = json.loads((await service.ok("GET", "/logstores")).body)["logstores"]
             assert stores == (["access", "other"] if body else ["access"])
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("group_mib", "left_mib"), [(None, 64), (8, 74), (128, 224)])
+def test_log_data_leaves_the_metadata_what_groups_of_kafka_clients_may_hold(
+    tmp_path: Path, group_mib: int | None, left_mib: int
+) -> None:
+    """A key that may only read fills the database with offsets: on a volume that is full of logs it would end
+    the service, which could not start again."""
+    free = 0
+
+    class FullDisk(SimDisk):
+        def free_bytes(self, path: str) -> int:
+            return free
+
+    async def scenario() -> None:
+        nonlocal free
+        settings = ServiceSettings(data=str(tmp_path), host="127.0.0.1", port=0, segment_bytes=4096)
+        if group_mib is not None:
+            kafka = KafkaSettings(host="127.0.0.1", port=0)
+            settings = replace(settings, kafka=kafka, kafka_limits=KafkaLimits(group_bytes=group_mib * MIB))
+        platform = Platform(clock=ManualClock(), disk=FullDisk(), dice=OsDice())
+        engine = await open_engine(settings, platform, on_failed=print, start_batches=InlineBatches)
+        await create_group_of_one_shard(engine)
+        log = engine.logs[STORE_ID, 0]
+        free = left_mib * MIB + 4095
+        with pytest.raises(OSError, match="No space"):
+            await engine.append(log, b"x" * 100, logs=1)
+        free += 1
+        await engine.append(log, b"x" * 100, logs=1)
+        await engine.close()
 
     asyncio.run(scenario())

@@ -306,7 +306,7 @@ async def a_broker(
         endpoint.start()
         place = Place(engine, endpoint, port, keys, clock, budgets)
         if not engine.catalog.projects:
-            await _create(engine, shards)
+            await create_topic(engine, shards)
         yield place
         for client in place.clients:
             client.close()
@@ -320,7 +320,8 @@ async def a_broker(
     assert [budget.used for budget in budgets] == [0, 0, 0]  # everything was given back
 
 
-async def _create(engine: Engine, shards: int) -> None:
+async def create_topic(engine: Engine, shards: int) -> None:
+    """The project and its topic."""
     now = engine.now_s()
     await engine.persist(ProjectSaved(name=PROJECT, description="", created_s=now, modified_s=now))
     new = NewLogstore(name=TOPIC, shards=shards, ttl_days=2, options='{"kafkaForm":"raw"}')

@@ -6,11 +6,17 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from loghub.kafka.broker.calls import Address
 from loghub.kafka.broker.limits import BrokerLimits
+from loghub.kafka.broker.reply import Reply
+from loghub.kafka.broker.session import ClientSession
+from loghub.kafka.broker.stalled import RequestMemory, StalledClients
 from loghub.kafka.wire.apis import ApiKey
 from loghub.kafka.wire.fetch import ForgottenTopic
 from loghub.kafka.wire.frames import RequestHeader, encode_request
+from loghub.kafka.wire.group_admin import ListedGroup, ListGroupsResponse
 from loghub.kafka.wire.metadata import MetadataRequest, MetadataRequestTopic
+from loghub.service.http.connections import Connection
 from tests.loghub.kafka.broker.broker_place import (
     Client,
     Closed,
@@ -249,3 +255,41 @@ def test_closing_the_endpoint_answers_what_is_in_progress(tmp_path: Path) -> Non
         assert await polling.is_closed()
 
     run(scenario, tmp_path / "d", limits=BrokerLimits(close_s=0.5))
+
+
+def test_a_client_that_leaves_at_any_step_of_a_large_answer_gives_its_memory_back(tmp_path: Path) -> None:
+    """Its request is cancelled, perhaps when the answer has its memory and others have their turn."""
+
+    async def scenario(place: Place) -> None:
+        broker = place.endpoint.broker
+        admitted = Connection(peer="test", abort=lambda: None)
+        session = ClientSession(
+            broker,
+            admitted,
+            address=Address("127.0.0.1", place.port),
+            client_host="test",
+            admit=lambda _: True,
+            memory=RequestMemory(place.budgets[0], StalledClients(place.clock, grace_s=5), lambda: None),
+        )
+        header = RequestHeader(api_key=ApiKey.LIST_GROUPS, api_version=2, correlation_id=1, client_id=None)
+        groups = tuple(ListedGroup(group_id=f"{n}" * 1000, protocol_type="") for n in range(100))
+
+        async def complete() -> Reply:
+            await asyncio.sleep(0)
+            return Reply(ListGroupsResponse(error_code=0, groups=groups))
+
+        ends = []
+        for step in range(5):
+            task = asyncio.create_task(session._finish(header, complete, large=True))
+            for _ in range(step):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait((task,))
+            ends.append(task.cancelled())
+            if not task.cancelled():
+                assert broker.answer_budget.used > 100_000
+                task.result().sent()
+            assert broker.answer_budget.used == 0, step
+        assert ends == [True, True, True, False, False]
+
+    run(scenario, tmp_path / "d")

@@ -13,7 +13,7 @@ from loghub.kafka.coordinator.group import Limits
 from loghub.kafka.wire import group_admin, groups, offsets
 from loghub.kafka.wire.apis import ApiKey
 from loghub.kafka.wire.error_codes import ErrorCode
-from loghub.service.api import logstores
+from loghub.service.api import logstores, projects
 from tests.loghub.kafka.broker.broker_place import (
     KEY,
     PROJECT,
@@ -22,8 +22,10 @@ from tests.loghub.kafka.broker.broker_place import (
     WRITER,
     Client,
     Place,
+    create_topic,
     run,
 )
+from tests.loghub.kafka.broker.test_offsets import of_demo
 
 GROUP = "readers"
 
@@ -154,6 +156,28 @@ def test_the_offsets_of_a_logstore_that_is_made_again_are_gone(tmp_path: Path) -
     run(scenario, tmp_path / "d")
 
 
+def test_a_group_waits_for_its_project_and_then_keeps_what_is_committed(tmp_path: Path) -> None:
+    """Its clients may begin before the project is created, or go on while it is deleted and made again."""
+    errors: list[int] = []
+
+    async def before(place: Place) -> None:
+        client = await place.client()
+        await projects.delete_project(place.engine, of_demo("DELETE"))
+        joined = await join(client, version=3)
+        member = groups.MemberIdentity(member_id=joined.member_id)
+        await client.call(ApiKey.LEAVE_GROUP, groups.LeaveGroupRequest(group_id=GROUP, members=(member,)))
+        await create_topic(place.engine, shards=1)
+        assert await commit(client, 5) == 0
+        errors.append(joined.error_code)
+
+    async def again(place: Place) -> None:
+        assert await committed(await place.client()) == (5, "note")
+
+    run(before, tmp_path / "d")
+    run(again, tmp_path / "d")
+    assert errors == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
 def test_a_topic_and_the_same_one_with_a_suffix_share_their_offsets(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
         client = await place.client()
@@ -181,7 +205,7 @@ def test_offsets_of_what_does_not_exist_are_refused_one_by_one(tmp_path: Path) -
 
 def test_groups_belong_to_their_project(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
-        client, other = await place.client(), await place.client(project="other")
+        client, other = await place.client(project=PROJECT.upper()), await place.client(project="other")
         assert await commit(client, 5) == 0
         listed = await client.call(ApiKey.LIST_GROUPS, group_admin.ListGroupsRequest())
         assert [group.group_id for group in listed.groups] == [GROUP]

@@ -104,6 +104,9 @@ def test_a_login_is_the_project_and_the_access_key(tmp_path: Path) -> None:
         # The secret, and even the id, may contain the character between them.
         place.keys["a#b"] = AccessKey(key_id="a#b", secret="c#d")
         await (await place.connect()).log_in(PROJECT, "a#b#c#d")
+        # A project has no case, as over HTTP.
+        other = await place.client(READER, project=PROJECT.upper())
+        assert (await other.call(ApiKey.METADATA, ALL_TOPICS)).topics == answer.topics
 
     run(scenario, tmp_path / "d")
 

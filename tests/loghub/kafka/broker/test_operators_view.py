@@ -12,17 +12,20 @@ from prometheus_client import CollectorRegistry, generate_latest
 from loghub.kafka.coordinator.group import CommittedOffset, Group, TopicPartition
 from loghub.kafka.group_table import GroupKey
 from loghub.kafka.wire.apis import ApiKey
+from loghub.kafka.wire.error_codes import ErrorCode
+from loghub.kafka.wire.fetch import EARLIEST_TIMESTAMP
 from loghub.kafka.wire.group_admin import DeleteGroupsRequest
+from loghub.service.api import extensions, shards
 from loghub.service.api.kafka_groups import list_kafka_groups
 from loghub.service.kafka.lag import MOST_GROUP_LAGS, LogstoreLag, largest_of_each_project
-from tests.loghub.kafka.broker.broker_place import PROJECT, Place, run
+from tests.loghub.kafka.broker.broker_place import PROJECT, TOPIC, Place, run
 from tests.loghub.kafka.broker.test_admin_calls import create
-from tests.loghub.kafka.broker.test_group_calls import GROUP, commit, member_of
+from tests.loghub.kafka.broker.test_group_calls import GROUP, commit, heartbeat, member_of
 from tests.loghub.kafka.broker.test_offsets import GROUP as STEP
-from tests.loghub.kafka.broker.test_offsets import of_demo, write_groups
+from tests.loghub.kafka.broker.test_offsets import expire_all, of_demo, write_groups
 
 
-async def listed(place: Place, query: dict[str, str] | None = None) -> list[dict[str, object]]:
+async def listed(place: Place, query: dict[str, str] | None = None) -> list[dict[str, Any]]:
     response = await list_kafka_groups(place.engine, of_demo("GET", query))
     return json.loads(response.body)["groups"]
 
@@ -134,6 +137,72 @@ def test_the_lag_follows_what_is_written_and_what_is_committed(tmp_path: Path) -
         assert lag.total == 0
 
     run(scenario, tmp_path / "d")
+
+
+@pytest.mark.parametrize("gone", ["deleted", "expired"])
+def test_the_lag_of_a_group_at_rest_is_without_what_nobody_can_read_any_more(
+    tmp_path: Path, gone: str
+) -> None:
+    async def scenario(place: Place) -> None:
+        client, lag = await place.client(), place.endpoint.lag
+        await write_groups(client, 5)
+        await commit(client, 1)
+        await lag.refresh()
+        assert lag.total == 4
+        if gone == "deleted":
+            split = of_demo("POST", {"action": "split"})
+            await shards.change_shard(place.engine, split, ls=TOPIC, shard="0")
+            await shards.delete_shard(place.engine, of_demo("DELETE"), ls=TOPIC, shard="0")
+        else:
+            await expire_all(place)
+        await lag.refresh()
+        assert lag.total == 0
+
+    run(scenario, tmp_path / "d")
+
+
+def test_damage_of_one_log_leaves_the_lag_of_others_known_and_is_an_error_where_it_is_read(
+    tmp_path: Path,
+) -> None:
+    """It is unknown where it cannot be counted, and never an error of a whole list."""
+
+    async def before(place: Place) -> None:
+        client = await place.client()
+        assert (await create(client, "other")).error_code == 0
+        for _ in range(10):
+            await client.produce("x" * 1000)
+        await client.produce("x", topic="other")
+        for group, topic in (("damaged", TOPIC), ("good", "other")):
+            assert await commit(client, 0, group=group, topic=topic) == 0
+        store = place.engine.catalog.projects[PROJECT].logstores[TOPIC]
+        shards_now = place.engine.log_shards(store)
+        await place.engine.groups.create(
+            logstore=store.saved.id, name="native", timeout_s=30, order=False, shards=shards_now
+        )
+
+    async def after(place: Place) -> None:
+        client, lag = await place.client(), place.endpoint.lag
+        await lag.refresh()
+        assert [(one.group, one.logs) for one in lag.largest] == [("good", 1)]
+        assert lag.total == 1
+        groups = {str(group["name"]): group["offsets"] for group in await listed(place)}
+        assert {name: [one["lag_logs"] for one in offsets] for name, offsets in groups.items()} == {
+            "damaged": [None],
+            "good": [1],
+        }
+        answer = await extensions.group_status(place.engine, of_demo("GET"), ls=TOPIC, cg="native")
+        assert [shard["lag_logs"] for shard in json.loads(answer.body)["shards"]] == [None]
+        assert (await client.offset(0)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await client.fetch(0)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await client.offset(EARLIEST_TIMESTAMP)).offset == 0
+        assert await heartbeat(client, "nobody", 1) == ErrorCode.UNKNOWN_MEMBER_ID  # it is still connected
+
+    run(before, tmp_path / "d")
+    sealed = sorted((tmp_path / "d" / "logs" / "00000001").rglob("*.seg"))[0]
+    content = bytearray(sealed.read_bytes())
+    content[500] ^= 1
+    sealed.write_bytes(content)
+    run(after, tmp_path / "d")
 
 
 def test_the_lag_of_many_groups_leaves_the_event_loop_to_others_and_is_measured_where_something_moved(

@@ -8,6 +8,7 @@ import pytest
 
 from loghub.kafka.broker.limits import BrokerLimits
 from loghub.kafka.broker.store import StoreError
+from loghub.kafka.records.record_form import RecordForm
 from loghub.kafka.wire.apis import ApiKey
 from loghub.kafka.wire.error_codes import ErrorCode
 from loghub.kafka.wire.fetch import LATEST_TIMESTAMP
@@ -38,11 +39,17 @@ PRODUCER = 4711
 
 
 async def numbered(
-    client: Client, first: int, *values: str, epoch: int = 0, partition: int = 0, producer: int = PRODUCER
+    client: Client,
+    first: int,
+    *values: str,
+    epoch: int = 0,
+    partition: int = 0,
+    producer: int = PRODUCER,
+    topic: str = TOPIC,
 ) -> tuple[int, int]:
     """Send a batch of an idempotent producer; its error and its offset."""
     batch = batch_of(*values, producer=(producer, epoch, first))
-    answer = await client.produce(batch=batch, partition=partition)
+    answer = await client.produce(batch=batch, partition=partition, topic=topic)
     return answer.error_code, answer.base_offset
 
 
@@ -257,6 +264,34 @@ def test_sequences_are_those_of_the_addressed_partition(tmp_path: Path) -> None:
         assert len(values_of(await client.fetch(0, partition=3))) == 12
 
     run(scenario, tmp_path / "d")
+
+
+@pytest.mark.parametrize("stop", ["none", "clean", "kill"])
+def test_sequences_are_those_of_the_name_that_a_topic_is_addressed_by(tmp_path: Path, stop: str) -> None:
+    """For a producer, the names of one logstore are different topics. Each batch is stored once, whichever
+    name comes first, and comes again after a restart."""
+    names = (TOPIC, *(f"{TOPIC}.{form.value}" for form in RecordForm))
+    sent: dict[tuple[str, int], tuple[int, int]] = {}
+
+    async def before(place: Place) -> None:
+        client = await place.client()
+        for number in range(2):
+            for name in names:
+                sent[name, number] = await numbered(client, number, f"{name} {number}", topic=name)
+        assert sorted(sent.values()) == [(0, number * GROUP) for number in range(2 * len(names))]
+        if stop == "none":
+            await repeat(place)
+        elif stop == "kill":
+            shutil.copytree(tmp_path / "d", tmp_path / "killed")
+
+    async def repeat(place: Place) -> None:
+        client = await place.client()
+        for (name, number), answer in sent.items():
+            assert await numbered(client, number, f"{name} {number}", topic=name) == answer
+        assert len(values_of(await client.fetch(0))) == 2 * len(names)
+
+    run(before, tmp_path / "d")
+    run(repeat, tmp_path / ("killed" if stop == "kill" else "d"))
 
 
 def test_producers_are_numbered_and_those_unused_for_longest_are_forgotten(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from loghub.service.faults import WriteFailed
+from loghub.service.storage.allocation import Room
 from loghub.service.storage.log_inspection import inspect_log
 from loghub.service.storage.record import SegmentHeader
 from loghub.service.storage.segment import NewGroup
@@ -43,9 +44,8 @@ class Story:
             self.disk,
             folder=FOLDER,
             birth=BIRTH,
-            segment_bytes=SEGMENT_BYTES,
+            room=Room(segment_bytes=SEGMENT_BYTES, first_bytes=self.first_bytes),
             files=files,
-            first_bytes=self.first_bytes,
         )
         log.restore(found)
         for path in found.expired:

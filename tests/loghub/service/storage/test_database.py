@@ -159,7 +159,8 @@ def test_the_ends_of_deleted_shards_and_the_logs_before_a_begin_survive_a_restar
 
     database = Database(str(tmp_path / "m.sqlite"))
     facts = (PROJECT, STORE, LEFT, RIGHT, ShardDeleted(logstore=1, shard=0, final_offset=131_077))
-    database.commit([facts, (end(1000, None), end(1003, 7), end(1001, 2))])
+    # The last one is what a repair of the log knows.
+    database.commit([facts, (end(1000, None), end(1003, 7), end(1001, 2), end(1003, None))])
     database.close()
     database = Database(str(tmp_path / "m.sqlite"))
     assert database.final_offsets() == [(1, 0, 131_077)]

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from loghub.service.storage.allocation import Room
 from loghub.service.storage.log_inspection import inspect_log
 from loghub.service.storage.record import SegmentHeader
 from loghub.service.storage.segment import NewGroup
@@ -34,7 +35,7 @@ class Story:
     def empty_log(self) -> ShardLog:
         files = LoadedSegments(self.disk, most=self.dice.choice([1, 2, 8]))
         size = self.dice.choice([512, 2048])
-        return ShardLog(self.disk, folder=FOLDER, birth=BIRTH, segment_bytes=size, files=files)
+        return ShardLog(self.disk, folder=FOLDER, birth=BIRTH, room=Room(segment_bytes=size), files=files)
 
     def append(self) -> None:
         groups = [b"%d" % n * self.dice.choice([1, 100, 600, 3000]) for n in range(self.dice.randint(1, 6))]

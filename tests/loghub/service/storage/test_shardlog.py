@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loghub.service.faults import WriteFailed
+from loghub.service.storage.allocation import Room
 from loghub.service.storage.log_inspection import ProblemKind, inspect_log
 from loghub.service.storage.record import SegmentHeader
 from loghub.service.storage.segment import LogDamaged, NewGroup
@@ -18,6 +19,7 @@ FOLDER = "/data/logs/1/0"
 FIRST = 1000
 BIRTH = SegmentHeader(first_cursor=FIRST, logs_before=0, received_us=50)
 SEGMENT_BYTES = 1024
+SMALL = Room(segment_bytes=16 << 10, first_bytes=1 << 10)
 NOW = 1_000_000
 
 
@@ -123,7 +125,7 @@ def test_place_counts_log_groups_and_logs_exactly() -> None:
 def test_a_shard_takes_as_much_of_the_volume_as_its_logs_need() -> None:
     """One log took 16 MiB: 640 shards with one each filled a volume of 10 GiB."""
     disk, files = SimDisk(), LoadedSegments(SimDisk())
-    log = ShardLog(disk, folder=FOLDER, birth=BIRTH, segment_bytes=16 << 10, files=files, first_bytes=1 << 10)
+    log = ShardLog(disk, folder=FOLDER, birth=BIRTH, room=SMALL, files=files)
     sizes, syncs = [], 0
     for number in range(400):
         before = disk.syncs
@@ -140,7 +142,7 @@ def test_a_shard_takes_as_much_of_the_volume_as_its_logs_need() -> None:
 
 def test_a_segment_that_cannot_grow_is_a_full_disk() -> None:
     disk, files = SimDisk(), LoadedSegments(SimDisk())
-    log = ShardLog(disk, folder=FOLDER, birth=BIRTH, segment_bytes=16 << 10, files=files, first_bytes=1 << 10)
+    log = ShardLog(disk, folder=FOLDER, birth=BIRTH, room=SMALL, files=files)
     log.append([new(b"x" * 100)] * 3)
     log.sync()
     disk.fail = {"allocate"}
