@@ -1,69 +1,17 @@
 """With how many workers mode Auto goes on after all were stopped, or after the StatefulSet was deleted."""
 
-import dataclasses
 from typing import Any
 
 import pytest
 
 from loghub_operator.api.status import ScalingStatus, ScalingStep, Status
 from loghub_operator.model.actions import Action, ApplyWorkers, DrainWorker
-from loghub_operator.model.memory import NO_MEMORY
-from loghub_operator.model.observed import (
-    Available,
-    GroupSettings,
-    ObservedState,
-    ObservedStatefulSet,
-    ShardObserved,
-    WorkerObserved,
-    WorkerPhase,
-)
 from loghub_operator.plan.planner import plan
+from tests.loghub_operator.plan.group_of_sixteen import observed
 from tests.loghub_operator.support.examples import resource
-from tests.loghub_operator.support.golden import EPOCH, FOLDER, steps
+from tests.loghub_operator.support.golden import EPOCH
 
 AUTO = {"scaling": {"mode": "Auto"}, "replicas": 1}
-
-
-def observed(
-    *, pods: int = 0, replicas: int | None = None, lag: int = 1000, left: bool = False
-) -> ObservedState:
-    """16 shards with lag; ``replicas`` of the StatefulSet, None: it is gone."""
-    step = next(
-        one for one in steps(FOLDER / "first-start.yaml") if isinstance(one.observed.service, Available)
-    )
-    revision = step.observed.worker_spec.revision
-    workers = tuple(
-        WorkerObserved(
-            name=f"access-{ordinal}",
-            ordinal=ordinal,
-            phase=WorkerPhase.LEFT if left else WorkerPhase.RUNNING,
-            ready=not left,
-            revision=revision,
-            drain_requested=left,
-            drain_requested_at_unix_s=EPOCH if left else None,
-        )
-        for ordinal in range(pods)
-    )
-    shards = tuple(
-        ShardObserved(
-            shard=number,
-            state="already_alloc" if pods and not left else "not_alloc",
-            holder=f"access-{number % pods}" if pods and not left else "",
-            lag_groups=lag,
-            checkpoint="MA==",
-        )
-        for number in range(16)
-    )
-    consumers = () if left else tuple(worker.name for worker in workers)
-    group = GroupSettings(timeout_s=30, order=False)
-    return dataclasses.replace(
-        step.observed,
-        at_unix_s=EPOCH,
-        service=Available(group=group, shards=shards, consumers=consumers),
-        worker_set=None if replicas is None else ObservedStatefulSet(replicas=replicas, revision=revision),
-        workers=workers,
-        memory=NO_MEMORY,
-    )
 
 
 def _applied(actions: tuple[Action, ...]) -> list[int]:
