@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from loghub.clock import Clock
 from loghub_operator.api import Status, patterns
 from loghub_operator.api.conditions import ConditionType
+from loghub_operator.api.status import Lag
 from loghub_operator.local.snapshot import GroupSnapshot
 from loghub_operator.local.ui.screen import Screen
 
@@ -39,8 +40,14 @@ class WaitFor:
         against += [one for one in conditions if one.type == ConditionType.STALLED and one.status == "True"]
         why = "; ".join(f"{one.type} {one.status} {one.reason}: {one.message}" for one in against)
         lag = snapshot.status.lag if snapshot is not None and self.state == CAUGHT_UP else None
-        behind = f"{lag.logs} logs behind" if lag is not None and lag.logs else ""
-        return f"not {self.state}: {why or behind or 'nothing was observed'}"
+        return f"not {self.state}: {why or _behind(lag) or 'nothing was observed'}"
+
+
+def _behind(lag: Lag | None) -> str:
+    """The real SLS does not count the logs."""
+    if lag is None or not (lag.logs or lag.seconds):
+        return ""
+    return f"{lag.logs} logs behind" if lag.logs else f"{lag.seconds} s behind"
 
 
 def _is_true(status: Status, kind: ConditionType) -> bool:

@@ -323,6 +323,7 @@ def _shard_without_state(
         checkpoint_unix_s=_seconds(saved.updated_unix_us) if saved else None,
         checkpoint_consumer=seen.checkpoint_consumer,
         lag_s=lag.seconds,
+        lag_logs=lag.logs,  # known where nothing is left
         lag_groups=lag.groups,
         end_cursor="" if seen.end_cursor is None else wire_cursor.encode(seen.end_cursor),
         read_only=seen.read_only,

@@ -61,6 +61,9 @@ def test_what_is_not_reached_is_said_in_the_words_of_the_conditions() -> None:
     assert (
         WaitFor(CAUGHT_UP, BEGIN).not_reached(snapshot(ready=True, lag=3)) == "not caught-up: 3 logs behind"
     )
+    of_sls = Status(phase=Phase.RUNNING, lag=Lag(seconds=7))
+    late = GroupSnapshot(at_unix_s=BEGIN, status=of_sls, workers=())
+    assert WaitFor(CAUGHT_UP, BEGIN).not_reached(late) == "not caught-up: 7 s behind"
     assert WaitFor(READY, BEGIN).not_reached(None) == "not ready: nothing was observed"
 
 
