@@ -1,11 +1,12 @@
 """With how many workers mode Auto goes on after all were stopped, or after the StatefulSet was deleted."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 
 from loghub_operator.api.status import ScalingStatus, ScalingStep, Status
-from loghub_operator.model.actions import Action, ApplyWorkers, DrainWorker
+from loghub_operator.model.actions import Action, ApplyWorkers, DrainWorker, RestartWorker
 from loghub_operator.plan.planner import plan
 from tests.loghub_operator.plan.group_of_sixteen import observed
 from tests.loghub_operator.support.examples import resource
@@ -69,6 +70,25 @@ def test_after_a_suspension_auto_begins_with_the_number_of_before(
 ) -> None:
     found = resource(AUTO).model_copy(update={"status": after(*history)})
     assert _applied(plan(found, observed(replicas=0), EPOCH).actions) == [begins]
+
+
+@pytest.mark.parametrize("pods", [1, 2, 8])
+@pytest.mark.parametrize("asked", ["all", "all but the highest", "the lowest", "none"])
+def test_a_suspension_that_ends_while_workers_drain_leaves_their_number(pods: int, asked: str) -> None:
+    """So does a checkpoint reset that is removed, and a drain that a user asked for; `replicas` says 1."""
+    drained = {"all": range(pods), "all but the highest": range(pods - 1), "the lowest": [0], "none": []}
+    found = observed(pods=pods, replicas=pods)
+    workers = tuple(
+        dataclasses.replace(one, drain_requested=True, drain_requested_at_unix_s=EPOCH)
+        if one.ordinal in drained[asked]
+        else one
+        for one in found.workers
+    )
+    planned = plan(resource(AUTO), dataclasses.replace(found, workers=workers), EPOCH)
+    asked_again = [one for one in planned.actions if isinstance(one, RestartWorker)]
+    assert asked_again == [RestartWorker(f"access-{ordinal}") for ordinal in drained[asked]]
+    assert (_applied(planned.actions), planned.status.workers) == ([], f"{pods}/{pods}")
+    assert not any(isinstance(one, DrainWorker) for one in planned.actions)
 
 
 @pytest.mark.parametrize(("lag", "begins"), [(1000, [7]), (0, [])])
