@@ -5,6 +5,7 @@ import click
 from loghub.client.port import LogHub, LogstoreInfo
 from loghub.wire.errors import Code, LogHubError
 from loghub_operator.cli.connection import Connection
+from loghub_operator.cli.kafka_groups import kafka_groups
 from loghub_operator.cli.options import LOGSTORE, Show, confirm, confirmed, connected, formatted
 from loghub_operator.cli.output import Record, utc
 from loghub_operator.cli.shard import shard_record
@@ -79,7 +80,8 @@ def delete(logstore: str, yes: bool, place: Connection, show: Show) -> None:
 
 
 def _question(client: LogHub, logstore: str) -> str:
-    shards, groups = client.list_shards(logstore), client.list_groups(logstore)
+    shards = client.list_shards(logstore)
+    groups = [*client.list_groups(logstore), *kafka_groups(client, logstore)]
     counts = f"shards: {len(shards)}, consumer groups: {len(groups)}"
     return f"Delete logstore {logstore} of project {client.project} with all its logs ({counts})?"
 

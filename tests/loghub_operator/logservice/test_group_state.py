@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from loghub.client.port import GroupInfo, LogHub
+from loghub.client.port import GroupInfo, GroupStatus, KafkaGroupStatus, LogHub
 from loghub.domain.state_inference import WorkerReport
 from loghub.wire import cursor as wire_cursor
 from loghub.wire import loggroup
-from loghub.wire.errors import EndpointUnreachable, LogHubError
+from loghub.wire.errors import EndpointUnreachable, ExtensionMissing, LogHubError
 from loghub.wire.loggroup import Log, LogGroup
 from loghub_operator.api import Phase
 from loghub_operator.local.snapshot import GroupSnapshot
@@ -191,6 +191,36 @@ def test_other_groups_are_counted_if_shards_may_be_merged(
             assert observed.other_groups == expected
         if expected == 0:
             create_group(client, GroupKey(logstore="access", group="other"), CREATE)
+
+
+@pytest.mark.parametrize(("merges", "expected"), [({"autoMerge": True}, 2), ({}, 0)])
+def test_groups_of_kafka_clients_count_as_other_groups(
+    client: LogHub, clock: HandClock, merges: dict[str, bool], expected: int
+) -> None:
+    """A merge would take partitions from them."""
+
+    class WithKafka(WithoutExtensions):
+        def has_extensions(self) -> bool:
+            return True
+
+        def group_status(self, logstore: str, group: str) -> GroupStatus:  # type: ignore[override]
+            return client.group_status(logstore, group)
+
+        def list_kafka_groups(self, logstore: str) -> tuple[KafkaGroupStatus, ...]:
+            assert logstore == "access"
+            empty = KafkaGroupStatus(
+                name="readers", state="Empty", generation=1, assignor="", members=(), offsets=()
+            )
+            return (empty, replace(empty, name="others", state="Stable"))
+
+    class Older(WithKafka):
+        def list_kafka_groups(self, logstore: str) -> tuple[KafkaGroupStatus, ...]:
+            raise ExtensionMissing("groups of Kafka clients are listed by the embedded service only")
+
+    create_group(client, KEY, CREATE)
+    spec = resource({"scaling": {"shards": merges}})
+    assert service_observed(WithKafka(client), spec, clock=clock).other_groups == expected
+    assert service_observed(Older(client), spec, clock=clock).other_groups == 0
 
 
 def test_a_rejected_split_is_reported_with_the_services_message(client: LogHub) -> None:
