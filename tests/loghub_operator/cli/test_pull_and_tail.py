@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -49,6 +50,14 @@ def test_the_logs_of_a_shard_are_printed_in_each_format(either: Cli) -> None:
     assert either("pull", STORE, 0, "--from", "end").out == ""
     assert either("pull", STORE, 0, "--from", "1h", "--field", "line").out == "one\ntwo\n"
     assert either("pull", STORE, 0, "--to", "1h").out == ""
+
+
+def test_a_field_that_occurs_twice_is_printed_twice_in_every_format(cli: Cli) -> None:
+    contents = (("a", "one"), ("b", "two"), ("a", "three"))
+    cli.client.put_logs(STORE, encode(LogGroup(logs=(Log(time=1, contents=contents),))), hash_key=LOW)
+    for form in ("table", "json", "yaml"):
+        words = re.findall("one|two|three", cli("pull", STORE, 0, "-o", form).out)
+        assert words == ["one", "two", "three"], form
 
 
 def test_what_is_stored_cannot_control_the_terminal(cli: Cli) -> None:
