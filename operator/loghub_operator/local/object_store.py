@@ -60,6 +60,7 @@ class Record:
         parsed = parse_resource(document, old=None if old is None else old.resource())
         document["metadata"] = metadata = _of_the_user(document["metadata"])
         if old is None:
+            folder.remove_states()
             metadata.update(uid=str(uuid.uuid4()), generation=1)
         else:
             before = old.document["metadata"]
@@ -106,7 +107,10 @@ class Record:
         self.document = document
 
     def forget(self) -> None:
-        """Removes the object."""
+        """Removes the object and the states of its workers: another one of its name begins without, as in a
+        cluster, and would skip what they have read.
+        """
+        self.folder.remove_states()
         self.folder.object.unlink(missing_ok=True)
 
 

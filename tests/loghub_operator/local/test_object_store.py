@@ -70,3 +70,21 @@ def test_of_a_file_that_kubectl_wrote_only_what_a_user_sets_counts(tmp_path: Pat
     assert accepted.document["metadata"]["labels"] == {"team": "logs"}
     accepted.document["metadata"]["annotations"] = annotations
     assert accepted.group_record == (record if is_known else None)
+
+
+@pytest.mark.parametrize(("ended_by", "stays"), [("Ctrl-C", True), ("down", False), ("by hand", False)])
+def test_the_state_of_workers_is_that_of_one_object(tmp_path: Path, ended_by: str, stays: bool) -> None:
+    """Another object of the name would begin where the state ends, and not at its start position."""
+    folder = GroupFolder(tmp_path)
+    record = Record.accept(folder, document())
+    ledger = folder.worker("access-0").state / "stateful" / "ledger.json"
+    ledger.parent.mkdir(parents=True)
+    ledger.write_text("{}")
+    folder.worker("access-0").log.write_text("what happened")
+    if ended_by == "down":
+        record.forget()
+        assert not ledger.exists()
+    elif ended_by == "by hand":
+        folder.object.unlink()
+    Record.accept(folder, document({"replicas": 2}))
+    assert (ledger.exists(), folder.worker("access-0").log.exists()) == (stays, True)
