@@ -75,7 +75,7 @@ def test_after_a_suspension_auto_begins_with_the_number_of_before(
 @pytest.mark.parametrize("pods", [1, 2, 8])
 @pytest.mark.parametrize("asked", ["all", "all but the highest", "the lowest", "none"])
 def test_a_suspension_that_ends_while_workers_drain_leaves_their_number(pods: int, asked: str) -> None:
-    """So does a checkpoint reset that is removed, and a drain that a user asked for; `replicas` says 1."""
+    """So does a checkpoint reset that is removed, and a drain that a user requested; `replicas` says 1."""
     drained = {"all": range(pods), "all but the highest": range(pods - 1), "the lowest": [0], "none": []}
     found = observed(pods=pods, replicas=pods)
     workers = tuple(
