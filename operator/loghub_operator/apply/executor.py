@@ -246,6 +246,23 @@ class Executor:
             await self._kube.delete(CONFIG_MAP, namespace, old)
 
     async def _apply_workers(self, resource: LogHubConsumerGroup, action: actions.ApplyWorkers) -> None:
+        """If no worker should run, they stop also where what they would run with is refused."""
+        try:
+            await self._apply_worker_objects(resource, action)
+        except (KubeError, ActionRefused):
+            if action.replicas == 0:
+                await self._stop_all(resource)
+            raise
+
+    async def _stop_all(self, resource: LogHubConsumerGroup) -> None:
+        namespace, name = resource.metadata.namespace, resource.metadata.name
+        existing = await self._kube.get(STATEFUL_SET, namespace, name)
+        if existing is not None and is_ours(resource, existing) and existing["spec"].get("replicas"):
+            await self._kube.patch(STATEFUL_SET, namespace, name, {"spec": {"replicas": 0}})
+
+    async def _apply_worker_objects(
+        self, resource: LogHubConsumerGroup, action: actions.ApplyWorkers
+    ) -> None:
         """Applies the pods' dependencies before the StatefulSet."""
         spec, makes_pods = action.spec, resource.spec.spark.makes_pods
         if makes_pods and self._settings.worker_defaults.executor_role is None:

@@ -1,6 +1,6 @@
 """Where a command sends its requests: endpoint, project and key, each from the first source that has it.
 
-1. an option;
+1. an option, of which ``--state-dir`` names the service of 4;
 2. the environment (`LOGHUB_ENDPOINT`, `LOGHUB_PROJECT`, `LOGHUB_ACCESS_KEY_ID` and so on);
 3. the profile, of `--profile`, `LOGHUB_PROFILE` or the file's ``default``;
 4. the embedded service that `loghub up` or `loghub serve` runs on this machine, with its own key.
@@ -122,6 +122,10 @@ def connection(options: Options, environment: Mapping[str, str] | None = None) -
     )
     project = options.project or environment.get("LOGHUB_PROJECT") or profile.project
     endpoint = options.endpoint or environment.get("LOGHUB_ENDPOINT") or profile.endpoint
+    if options.state_dir is not None:
+        if options.endpoint:
+            raise Misconfigured("--endpoint and --state-dir each name a log service: leave one of them out")
+        endpoint = None  # an option comes before the environment and a profile, which may name a cloud
     if not endpoint:
         return replace(_of_this_machine(options, environment), project=project or None)
     _, host, _ = target.split_endpoint(endpoint)

@@ -30,7 +30,9 @@ from loghub_operator.cli.options import (
     of_kafka,
 )
 from loghub_operator.cli.output import Format, Record, on_one_line, render, utc
+from loghub_operator.cli.patience import Patience
 
+RETRY_FOR_S = 60.0  # as `tail` by default
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -57,11 +59,16 @@ def lag(  # noqa: PLR0913 - each is an option
     """
     form = Format(output)
     with place.open() as client, interruption() as stop:
-        while True:
+
+        def look() -> list[Record]:
             if group is None:
-                records = _every(client, logstore, kafka=kafka)
-            else:
-                records = [_one(client, logstore, group, kafka=kafka)]
+                return _every(client, logstore, kafka=kafka)
+            return [_one(client, logstore, group, kafka=kafka)]
+
+        # Like `tail`, a watch outlives a restart of the service.
+        patience = Patience(SystemClock(), seconds=RETRY_FOR_S if watch else 0.0, stop=stop)
+        while True:
+            records = patience.call(look, repeats_unsure=True)
             click.echo(_text(records, form, one=group is not None, watch=watch))
             if not watch or stop.wait(interval):
                 return

@@ -7,6 +7,7 @@ from loghub.wire.errors import Code, LogHubError
 from loghub_operator.cli.commands import Group
 from loghub_operator.cli.connection import Connection
 from loghub_operator.cli.creation import create_or_keep, if_not_exists
+from loghub_operator.cli.kafka_groups import kafka_groups
 from loghub_operator.cli.options import LOGSTORE, Show, confirm, confirmed, connected, formatted
 from loghub_operator.cli.output import Record, utc
 from loghub_operator.cli.shard import shard_records
@@ -103,7 +104,8 @@ def delete(logstore: str, yes: bool, place: Connection, show: Show) -> None:
 
 
 def _question(client: LogHub, logstore: str) -> str:
-    shards, groups = client.list_shards(logstore), client.list_groups(logstore)
+    shards = client.list_shards(logstore)
+    groups = [*client.list_groups(logstore), *kafka_groups(client, logstore)]
     counts = f"shards: {len(shards)}, consumer groups: {len(groups)}"
     return f"Delete logstore {logstore} of project {client.project} with all its logs ({counts})?"
 

@@ -62,7 +62,9 @@ class LogPrinter:
         members = as_members(log, group, place)
         if self.form is Format.JSON:
             return as_json(members)
-        return f"---\n{as_yaml(dict(members))}".rstrip("\n")
+        once = dict(members)
+        parts = [once] if len(once) == len(members) else [{name: value} for name, value in members]
+        return f"---\n{''.join(map(as_yaml, parts))}".rstrip("\n")
 
 
 def prints_logs(function: F) -> F:

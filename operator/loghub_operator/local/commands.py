@@ -196,6 +196,7 @@ async def _take_down(options: DownOptions, folder: GroupFolder) -> bool:
         record = Record.load(folder)
         if record is None:
             return True
+        _reject_another_policy(options, record.resource())
         clock = SystemClock()
         with _recorded(folder):
             record.set_deleted(clock.unix_s())
@@ -333,6 +334,21 @@ def _reject_another_endpoint(given: str | None, resource: LogHubConsumerGroup) -
     if given is not None and hosts.log_service(given) != hosts.log_service(known):
         where = "the embedded service on this machine" if known == EMBEDDED else known
         raise StartFailed(f"{resource.metadata.name} is up at {where}, not at {given}; leave out --endpoint")
+
+
+def _reject_another_policy(options: DownOptions, resource: LogHubConsumerGroup) -> None:
+    """`up` applies what is saved while it runs. What was saved since then is not applied, and by this field
+    the checkpoints may be lost."""
+    if options.file is None:
+        return
+    given = parse_resource(CrFile(options.file, options.name).read()).spec.deletion_policy
+    known, name = resource.spec.deletion_policy, resource.metadata.name
+    if given != known:
+        raise StartFailed(
+            f"{options.file} has deletionPolicy {given}, but {name} was last up with {known}, and nothing has"
+            f" applied the change: run `loghub up` with the file, or take it down by its last settings with"
+            f" --name {name} and without -f"
+        )
 
 
 def _remove_forgotten_keys(root: Root) -> None:

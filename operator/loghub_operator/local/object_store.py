@@ -25,6 +25,7 @@ from loghub_operator.local.folder_identity import Ownership
 from loghub_operator.local.paths import GroupFolder
 
 Document = dict[str, Any]
+_USERS = ("name", "namespace", "labels", "annotations")  # of the metadata
 _RENAMED = Problem(
     "metadata.name",
     "cannot be changed: it would be another group, which reads from its start; end this one, and start that",
@@ -56,13 +57,14 @@ class Record:
         """Stores the user's object, new or changed. If it raises `InvalidResourceError`, nothing changes."""
         old = cls.load(folder)
         document = copy.deepcopy({key: value for key, value in written.items() if key != "status"})
-        metadata = document.setdefault("metadata", {})
+        parsed = parse_resource(document, old=None if old is None else old.resource())
+        document["metadata"] = metadata = _of_the_user(document["metadata"])
         if old is None:
-            parse_resource(document)
+            folder.remove_states()
             metadata.update(uid=str(uuid.uuid4()), generation=1)
         else:
             before = old.document["metadata"]
-            if parse_resource(document, old=old.resource()).metadata.name != before["name"]:
+            if parsed.metadata.name != before["name"]:
                 raise InvalidResourceError((_RENAMED,))
             changed = document.get("spec") != old.document.get("spec")
             metadata.update(uid=before["uid"], generation=before["generation"] + changed)
@@ -105,8 +107,22 @@ class Record:
         self.document = document
 
     def forget(self) -> None:
-        """Removes the object."""
+        """Removes the object and the states of its workers: another one of its name begins without, as in a
+        cluster, and would skip what they have read.
+        """
+        self.folder.remove_states()
         self.folder.object.unlink(missing_ok=True)
+
+
+def _of_the_user(metadata: Document) -> Document:
+    """Without what an API server sets itself and would ignore here. A file that `kubectl get -o yaml` wrote
+    has it, about an object of a cluster: its deletion, for example, and who created its group.
+    """
+    given = {key: value for key, value in metadata.items() if key in _USERS}
+    if given.get("annotations"):
+        annotations = given["annotations"].items()
+        given["annotations"] = {key: value for key, value in annotations if key not in ANNOTATIONS}
+    return given
 
 
 def _preserve_group_record(metadata: Document, before: Document) -> None:

@@ -11,6 +11,7 @@
 """
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,6 +96,11 @@ class GroupFolder:
 
     def worker(self, name: str) -> WorkerFolder:
         return WorkerFolder(self.workers / name)
+
+    def remove_states(self) -> None:
+        """Of all workers, as a cluster removes their volumes with the object."""
+        for path in self.workers.glob("*"):
+            shutil.rmtree(self.worker(path.name).state, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from loghub.clock import Clock
 from loghub_operator.api import Status, patterns
-from loghub_operator.api.conditions import ConditionType
+from loghub_operator.api.conditions import ConditionType, SuspendedReason
+from loghub_operator.api.status import Condition, Lag
 from loghub_operator.local.snapshot import GroupSnapshot
 from loghub_operator.local.ui.screen import Screen
 
@@ -24,7 +25,11 @@ class WaitFor:
         return ready or (self.state == CAUGHT_UP and snapshot.caught_up)
 
     def is_hopeless(self, snapshot: GroupSnapshot) -> bool:
-        """Whether the group got stuck since. That it was stuck before may be what was corrected."""
+        """Whether the group got stuck since; that it was stuck before may be what was corrected. A group that
+        its spec suspends does not catch up either.
+        """
+        if self.state == CAUGHT_UP and _suspended(snapshot.status) and not self.is_reached(snapshot):
+            return True
         return self.state is not None and any(
             one.type == ConditionType.STALLED
             and one.status == "True"
@@ -37,10 +42,24 @@ class WaitFor:
         conditions = snapshot.status.conditions if snapshot is not None else ()
         against = [one for one in conditions if one.type == ConditionType.READY and one.status != "True"]
         against += [one for one in conditions if one.type == ConditionType.STALLED and one.status == "True"]
+        if self.state == CAUGHT_UP and snapshot is not None:
+            against += _suspended(snapshot.status)
         why = "; ".join(f"{one.type} {one.status} {one.reason}: {one.message}" for one in against)
         lag = snapshot.status.lag if snapshot is not None and self.state == CAUGHT_UP else None
-        behind = f"{lag.logs} logs behind" if lag is not None and lag.logs else ""
-        return f"not {self.state}: {why or behind or 'nothing was observed'}"
+        return f"not {self.state}: {why or _behind(lag) or 'nothing was observed'}"
+
+
+def _behind(lag: Lag | None) -> str:
+    """The real SLS does not count the logs."""
+    if lag is None or not (lag.logs or lag.seconds):
+        return ""
+    return f"{lag.logs} logs behind" if lag.logs else f"{lag.seconds} s behind"
+
+
+def _suspended(status: Status) -> list[Condition]:
+    """By its spec, and not for a while, as by a checkpoint reset."""
+    kind = (ConditionType.SUSPENDED, "True", SuspendedReason.SUSPENDED)
+    return [one for one in status.conditions if (one.type, one.status, one.reason) == kind]
 
 
 def _is_true(status: Status, kind: ConditionType) -> bool:

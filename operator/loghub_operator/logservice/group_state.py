@@ -19,7 +19,7 @@ from loghub.domain.shards import Shard, infer_parents
 from loghub.domain.state_inference import Inferred, SeenShard, WorkerReport, infer_state
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.error_codes import Code
-from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException
+from loghub.wire.errors import EndpointUnreachable, ExtensionMissing, LogHubError, LogHubException
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.logservice.group_key import GroupKey
 from loghub_operator.logservice.plausibility import ImplausibleAnswer, check_numbers, check_shards
@@ -207,12 +207,20 @@ def _reshards(resource: LogHubConsumerGroup) -> bool:
 
 
 def _to_reshard(client: LogHub, key: GroupKey, observed: Available) -> Available:
-    others = _others(key, client.list_groups(key.logstore))
+    others = _others(key, client.list_groups(key.logstore)) + _of_kafka(client, key)
     return replace(_with_keys(observed, client.list_shards(key.logstore)), other_groups=others)
 
 
 def _others(key: GroupKey, groups: Iterable[GroupInfo]) -> int:
     return sum(one.name != key.group for one in groups)
+
+
+def _of_kafka(client: LogHub, key: GroupKey) -> int:
+    """The groups of Kafka clients, to which a shard is a partition; an older embedded service lists none."""
+    try:
+        return len(client.list_kafka_groups(key.logstore))
+    except ExtensionMissing:
+        return 0
 
 
 def _with_keys(observed: Available, shards: Iterable[ShardInfo]) -> Available:
@@ -323,6 +331,7 @@ def _shard_without_state(
         checkpoint_unix_s=_seconds(saved.updated_unix_us) if saved else None,
         checkpoint_consumer=seen.checkpoint_consumer,
         lag_s=lag.seconds,
+        lag_logs=lag.logs,  # known where nothing is left
         lag_groups=lag.groups,
         end_cursor="" if seen.end_cursor is None else wire_cursor.encode(seen.end_cursor),
         read_only=seen.read_only,

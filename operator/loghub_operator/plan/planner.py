@@ -6,7 +6,8 @@ reset is, and what the status says (`loghub_operator.plan.status.builder`). Once
 `loghub_operator.plan.deletion` plans instead.
 
 The order of the actions follows one rule: what a later step needs, and what must be remembered after a crash
-in between, comes first. While the log service is unavailable, neither the number nor the settings of the
+in between, comes first. Workers that leave or stop need nothing, so they come before everything that may be
+refused again and again. While the log service is unavailable, neither the number nor the settings of the
 workers change, and running workers continue.
 """
 
@@ -90,7 +91,9 @@ def _plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) ->
     )
     # A reset that commits has no workers, so it does not wait for their objects.
     before_workers = (*_prerequisites(observed, group_actions), *group_actions, *reset.actions)
-    actions = (*before_workers, *_workers(decisions))
+    asked, applied = _workers(decisions)
+    stopped, started = (applied, []) if _only_stops(decisions) else ([], applied)
+    actions = (*asked, *stopped, *before_workers, *started)
     if any(isinstance(action, ApplyWorkers) for action in actions):
         history = drift.history
     return Plan(
@@ -182,27 +185,38 @@ def _drift(resource: LogHubConsumerGroup, observed: ObservedState, desired: Desi
     return (FieldPath(object=name, path=FieldPath.ANNOTATIONS),)
 
 
-def _workers(decisions: Decisions) -> list[Action]:
-    """Without their code, workers are not touched, except that all of them may stop. Nor are they touched
-    while another controller keeps setting their number, or the annotations that show what was applied.
+def _workers(decisions: Decisions) -> tuple[list[Action], list[ApplyWorkers]]:
+    """What single workers must do, and how many must run with which settings. Without their code,
+    workers are not touched, except that all of them may stop. Nor are they touched while another controller
+    keeps setting their number, or the annotations that show what was applied.
     """
     observed, desired, replicas = decisions.observed, decisions.desired, decisions.replicas
     if isinstance(observed.service, Unavailable) and desired.suspension is None:
-        return []
+        return [], []
     no_code = bool(observed.placement.code.error)
     if (no_code and replicas.target > 0) or _must_not_be_applied(decisions.drift):
-        return []
-    actions: list[Action] = [
+        return [], []
+    asked: list[Action] = [
         RestartWorker(worker.name)
         for worker in observed.workers
         if worker.drain_requested
         and worker.ordinal < replicas.target
         and worker.phase is not WorkerPhase.STOPPING
     ]
-    actions += [DrainWorker(consumer) for consumer in replicas.drain]
+    asked += [DrainWorker(consumer) for consumer in replicas.drain]
     if _must_apply(decisions) and not (no_code and replicas.run > 0):
-        actions.append(ApplyWorkers(replicas=replicas.run, spec=desired.workers))
-    return actions
+        return asked, [ApplyWorkers(replicas=replicas.run, spec=desired.workers)]
+    return asked, []
+
+
+def _only_stops(decisions: Decisions) -> bool:
+    """Whether applying the workers now stops some, and neither starts one nor gives one other settings. Then
+    nothing that is refused may keep them: neither a change of the group nor the Service of a project.
+    """
+    existing, run = decisions.observed.worker_set, decisions.replicas.run
+    if existing is None or existing.replicas <= run:
+        return False
+    return run == 0 or existing.revision.same_workers(decisions.desired.revision)
 
 
 def _must_not_be_applied(drift: DriftBackoff) -> bool:

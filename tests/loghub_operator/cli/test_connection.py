@@ -102,12 +102,36 @@ def test_a_region_is_that_of_the_option_the_environment_the_profile_or_the_key(h
     assert resolved(home, Options(region="option"), LOGHUB_REGION="env").credentials.region == "option"
 
 
-def test_the_service_of_this_machine_is_found_with_its_own_key(tmp_path: Path) -> None:
-    service = tmp_path / "state" / "loghub" / "service"
+def local_service(home: Path) -> Path:
+    """What a service leaves in its state directory."""
+    service = home / "state" / "loghub" / "service"
     (service / "data" / "credentials").mkdir(parents=True)
     (service / "data" / "credentials" / "accessKeyId").write_text("localId")
     (service / "data" / "credentials" / "accessKeySecret").write_text("localSecret")
     (service / "address").write_text("0.0.0.0:4711\n")
+    return service
+
+
+CLOUD = "https://cn-hangzhou.log.aliyuncs.com"
+
+
+@pytest.mark.parametrize("has_profile", [False, True])
+@pytest.mark.parametrize("environment", [{}, {"LOGHUB_ENDPOINT": CLOUD}, {"LOGHUB_PROFILE": "cloud"}])
+def test_a_state_directory_that_an_option_names_comes_before_environment_and_profile(
+    tmp_path: Path, has_profile: bool, environment: dict[str, str]
+) -> None:
+    """Otherwise a `logstore delete` that is meant for it goes to the cloud."""
+    named = Options(state_dir=local_service(tmp_path).parent)
+    if has_profile or "LOGHUB_PROFILE" in environment:
+        write(tmp_path, PROFILES)
+    result = resolved(tmp_path, named, **ENVIRONMENT, **environment)
+    assert (result.endpoint, result.credentials.access_key_id) == ("http://127.0.0.1:4711", "localId")
+    with pytest.raises(Misconfigured, match="leave one of them out"):
+        resolved(tmp_path, Options(state_dir=named.state_dir, endpoint=CLOUD), **ENVIRONMENT)
+
+
+def test_the_service_of_this_machine_is_found_with_its_own_key(tmp_path: Path) -> None:
+    service = local_service(tmp_path)
     result = resolved(tmp_path, LOGHUB_PROJECT="demo", **ENVIRONMENT)
     assert (result.endpoint, result.project) == ("http://127.0.0.1:4711", "demo")
     assert result.credentials.access_key_id == "localId", "the key for a cloud is not sent to it"

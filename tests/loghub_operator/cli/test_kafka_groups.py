@@ -120,6 +120,7 @@ def test_groups_of_both_kinds_may_have_one_name(cli: Cli, settings: Settings) ->
     assert [one["kind"] for one in cli.json("lag", STORE)] == ["sls", "kafka"]
     for command in (("group", "list"), ("lag",)):
         assert [one["kind"] for one in cli.json(*command, STORE, "--kafka")] == ["kafka"]
+    assert "consumer groups: 2)" in cli("logstore", "delete", STORE).err, "both would be without logs"
 
 
 def test_a_name_that_sls_does_not_allow_is_found_and_a_missing_one_is_an_error(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -49,6 +50,14 @@ def test_the_logs_of_a_shard_are_printed_in_each_format(either: Cli) -> None:
     assert either("pull", STORE, 0, "--from", "end").out == ""
     assert either("pull", STORE, 0, "--from", "1h", "--field", "line").out == "one\ntwo\n"
     assert either("pull", STORE, 0, "--to", "1h").out == ""
+
+
+def test_a_field_that_occurs_twice_is_printed_twice_in_every_format(cli: Cli) -> None:
+    contents = (("a", "one"), ("b", "two"), ("a", "three"))
+    cli.client.put_logs(STORE, encode(LogGroup(logs=(Log(time=1, contents=contents),))), hash_key=LOW)
+    for form in ("table", "json", "yaml"):
+        words = re.findall("one|two|three", cli("pull", STORE, 0, "-o", form).out)
+        assert words == ["one", "two", "three"], form
 
 
 def test_what_is_stored_cannot_control_the_terminal(cli: Cli) -> None:
@@ -140,21 +149,29 @@ def test_a_tail_of_everything_has_the_parents_first(cli: Cli) -> None:
 
 
 @pytest.mark.long
-def test_a_tail_outlives_a_restart_of_the_service(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tail_and_watch_outlive_a_restart_of_the_service(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with running_service(tmp_path / "service") as service:
         cli = Cli(service, "demo", "http", tmp_path, capsys)
         cli.client.create_project()
         cli.client.create_logstore(STORE, shards=2)
         put(cli, "before")
-        with cli.started("tail", STORE, "--from", "begin", "-o", "json") as running:
+        tail = ("tail", STORE, "--from", "begin", "-o", "json")
+        watch = ("lag", STORE, "--watch", "--interval", "0.2", "-o", "json")
+        with cli.started(*tail) as running, cli.started(*watch) as watching:
             wait_until(lambda: printed(running) == ["before"], f"a log; {running.err}", guard_s=GUARD_S)
+            wait_until(lambda: "[]" in watching.out, f"a look; {watching.err}", guard_s=GUARD_S)
             service.terminate()
-            wait_until(lambda: "it is tried again" in running.err, "the outage", guard_s=GUARD_S)
+            for one in (running, watching):
+                wait_until(lambda one=one: "it is tried again" in one.err, "the outage", guard_s=GUARD_S)
             service.start()
             put(cli, "after")
             wait_until(lambda: len(printed(running)) == 2, f"the next log; {running.err}", guard_s=GUARD_S)
             assert printed(running) == ["before", "after"]
-            assert running.interrupt(signal.SIGTERM) == 0
+            looks = watching.out.count("[]")
+            wait_until(lambda: watching.out.count("[]") > looks, f"{watching.err}", guard_s=GUARD_S)
+            assert (running.interrupt(signal.SIGTERM), watching.interrupt(signal.SIGINT)) == (0, 0)
         cli.client.close()
 
 

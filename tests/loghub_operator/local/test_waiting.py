@@ -3,11 +3,12 @@
 import asyncio
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 
 from loghub_operator.api import Phase, Status
-from loghub_operator.api.conditions import rfc3339
+from loghub_operator.api.conditions import ConditionType, SuspendedReason, rfc3339
 from loghub_operator.api.status import Condition, Lag
 from loghub_operator.local.snapshot import GroupSnapshot
 from loghub_operator.local.stopping import Interrupted, stopped_by_signals
@@ -53,6 +54,23 @@ def test_a_state_is_reached_or_hopeless(
     assert (wait.is_reached(seen), wait.is_hopeless(seen)) == (reached, hopeless)
 
 
+@pytest.mark.parametrize("state", [READY, CAUGHT_UP, None])
+@pytest.mark.parametrize("why", list(SuspendedReason))
+def test_a_group_that_its_spec_suspends_does_not_catch_up(state: str | None, why: SuspendedReason) -> None:
+    """Nobody would end the wait for it. Any other suspension ends by itself, or is no ready group."""
+    ready = snapshot(ready=True, lag=3)
+    suspended = ready.status.conditions[0].model_copy(
+        update={"type": ConditionType.SUSPENDED, "reason": why, "message": "because"}
+    )
+    status = ready.status.model_copy(
+        update={"phase": Phase.SUSPENDED, "conditions": (*ready.status.conditions, suspended)}
+    )
+    wait, seen = WaitFor(state, BEGIN), replace(ready, status=status)
+    by_spec = state == CAUGHT_UP and why is SuspendedReason.SUSPENDED
+    assert (wait.is_reached(seen), wait.is_hopeless(seen)) == (state == READY, by_spec)
+    assert ("Suspended True Suspended: because" in wait.not_reached(seen)) == by_spec
+
+
 def test_what_is_not_reached_is_said_in_the_words_of_the_conditions() -> None:
     stuck = snapshot(ready=False, stalled_s=BEGIN)
     assert WaitFor(READY, BEGIN).not_reached(stuck) == (
@@ -61,6 +79,9 @@ def test_what_is_not_reached_is_said_in_the_words_of_the_conditions() -> None:
     assert (
         WaitFor(CAUGHT_UP, BEGIN).not_reached(snapshot(ready=True, lag=3)) == "not caught-up: 3 logs behind"
     )
+    of_sls = Status(phase=Phase.RUNNING, lag=Lag(seconds=7))
+    late = GroupSnapshot(at_unix_s=BEGIN, status=of_sls, workers=())
+    assert WaitFor(CAUGHT_UP, BEGIN).not_reached(late) == "not caught-up: 7 s behind"
     assert WaitFor(READY, BEGIN).not_reached(None) == "not ready: nothing was observed"
 
 

@@ -5,24 +5,30 @@ from typing import Any
 
 import pytest
 
-from loghub.client.port import GroupInfo, LogHub
+from loghub.client.port import GroupInfo, GroupStatus, KafkaGroupStatus, LogHub
 from loghub.domain.state_inference import WorkerReport
 from loghub.wire import cursor as wire_cursor
 from loghub.wire import loggroup
-from loghub.wire.errors import EndpointUnreachable, LogHubError
+from loghub.wire.errors import EndpointUnreachable, ExtensionMissing, LogHubError
 from loghub.wire.loggroup import Log, LogGroup
+from loghub_operator.api import Phase
+from loghub_operator.local.snapshot import GroupSnapshot
 from loghub_operator.logservice.group_changes import GroupExists, change_group, change_shards, create_group
 from loghub_operator.logservice.group_key import GroupKey
 from loghub_operator.logservice.group_state import unavailable
 from loghub_operator.model.actions import CreateGroup, DeleteGroup, MergeShards, ReshardRefused, SplitShard
 from loghub_operator.model.observed import (
+    Available,
     GroupSettings,
     LogServiceObserved,
     ServiceErrorReason,
     Unavailable,
 )
+from loghub_operator.plan.planner import plan
 from tests.fakes.fake_log_service import MemoryServer
+from tests.loghub_operator.plan.group_of_sixteen import observed as running
 from tests.loghub_operator.support.examples import resource
+from tests.loghub_operator.support.golden import EPOCH
 from tests.loghub_operator.support.observing import service_observed
 from tests.support import HandClock
 
@@ -112,7 +118,30 @@ def test_an_empty_shard_has_no_lag_whatever_the_start_position(
 ) -> None:
     create_group(client, KEY, CREATE)
     observed = observe(client if extensions else WithoutExtensions(client), clock)
-    assert {(shard.lag_s, shard.lag_groups) for shard in observed.shards} == {(0.0, 0)}
+    assert {(one.lag_s, one.lag_groups, one.lag_logs) for one in observed.shards} == {(0.0, 0, 0)}
+
+
+@pytest.mark.parametrize("extensions", [True, False])
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_group_is_caught_up_wherever_nothing_is_left(
+    client: LogHub, clock: HandClock, *, extensions: bool, left: int
+) -> None:
+    """The real SLS does not count logs; that none is left is known there as well."""
+    create_group(client, KEY, CREATE)
+    for _ in range(2):
+        client.put_logs("access", ONE)
+    for shard in (0, 1):
+        end = client.get_cursor("access", shard, "end")
+        client.update_checkpoint("access", "access", shard=shard, cursor=end, consumer="", force=True)
+    for _ in range(left):
+        client.put_logs("access", ONE)
+    seen = observe(client if extensions else WithoutExtensions(client), clock)
+    assert isinstance(seen, Available)
+    shards = tuple(replace(one, state="already_alloc", holder="access-0") for one in seen.shards)
+    state = replace(running(pods=1, replicas=1), service=replace(seen, shards=shards))
+    status = plan(resource({}, {"observedGeneration": 1}), state, EPOCH).status
+    assert status.phase is Phase.RUNNING
+    assert GroupSnapshot(at_unix_s=EPOCH, status=status, workers=()).caught_up == (not left)
 
 
 @pytest.mark.parametrize("extensions", [True, False])
@@ -162,6 +191,36 @@ def test_other_groups_are_counted_if_shards_may_be_merged(
             assert observed.other_groups == expected
         if expected == 0:
             create_group(client, GroupKey(logstore="access", group="other"), CREATE)
+
+
+@pytest.mark.parametrize(("merges", "expected"), [({"autoMerge": True}, 2), ({}, 0)])
+def test_groups_of_kafka_clients_count_as_other_groups(
+    client: LogHub, clock: HandClock, merges: dict[str, bool], expected: int
+) -> None:
+    """A merge would take partitions from them."""
+
+    class WithKafka(WithoutExtensions):
+        def has_extensions(self) -> bool:
+            return True
+
+        def group_status(self, logstore: str, group: str) -> GroupStatus:  # type: ignore[override]
+            return client.group_status(logstore, group)
+
+        def list_kafka_groups(self, logstore: str) -> tuple[KafkaGroupStatus, ...]:
+            assert logstore == "access"
+            empty = KafkaGroupStatus(
+                name="readers", state="Empty", generation=1, assignor="", members=(), offsets=()
+            )
+            return (empty, replace(empty, name="others", state="Stable"))
+
+    class Older(WithKafka):
+        def list_kafka_groups(self, logstore: str) -> tuple[KafkaGroupStatus, ...]:
+            raise ExtensionMissing("groups of Kafka clients are listed by the embedded service only")
+
+    create_group(client, KEY, CREATE)
+    spec = resource({"scaling": {"shards": merges}})
+    assert service_observed(WithKafka(client), spec, clock=clock).other_groups == expected
+    assert service_observed(Older(client), spec, clock=clock).other_groups == 0
 
 
 def test_a_rejected_split_is_reported_with_the_services_message(client: LogHub) -> None:

@@ -30,7 +30,14 @@ def checked_rows(transform: Transform, spark: SparkSession, settings: QuerySetti
 
 def state_identity(config: WorkerConfig) -> StateIdentity:
     """What the state of these settings belongs to. The text of a query or function counts, and not what it
-    reads from a volume or an image."""
-    parts = (config.endpoint, config.project, config.logstore, config.consumer_group, config.pipeline)
-    digest = hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
-    return StateIdentity(pipeline=digest, reset=config.reset)
+    reads from a volume or an image. Nor does the endpoint: a log service may get another name, a port or TLS,
+    and its shards are known by when they were created.
+    """
+    parts = (config.project, config.logstore, config.consumer_group, config.pipeline)
+    return StateIdentity(
+        pipeline=_digest(parts), former=_digest((config.endpoint, *parts)), reset=config.reset
+    )
+
+
+def _digest(parts: tuple[object, ...]) -> str:
+    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()

@@ -35,11 +35,12 @@ class Why(StrEnum):
     UNUSABLE = "Unusable"  # Spark cannot read the state, or it is damaged
 
 
-class StateIdentity(msgspec.Struct, frozen=True, kw_only=True):
+class StateIdentity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a state belongs to."""
 
     pipeline: str  # a digest of the group, and of the query or the function
     reset: str  # the last reset of the group's checkpoints
+    former: str = ""  # the same digest as earlier releases made it; not stored
 
 
 class ShardState(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,14 +95,17 @@ class StateLedger:
         found = _read(self._file)
         why = _misfit(found, identity, self.checkpoint)
         folder.mkdir(parents=True, exist_ok=True)
+        stored = msgspec.structs.replace(identity, former="")
         if found is not None and why is Why.COMPLETE:
-            self._ledger = found
+            self._ledger = msgspec.structs.replace(found, identity=stored)
+            if found.identity != stored:
+                self._write(self._ledger)
             return
         if why is not Why.ELSEWHERE:
             log.warning("the state does not fit and is removed", why=why)
         shutil.rmtree(self.checkpoint, ignore_errors=True)
         late = StateFigures() if found is None else _of_late_rows(found.figures)
-        self._ledger = _Ledger(identity=identity, why=why, figures=late)
+        self._ledger = _Ledger(identity=stored, why=why, figures=late)
         self._write(self._ledger)
 
     # -- the shard manager's thread
@@ -254,7 +258,7 @@ def _misfit(found: _Ledger | None, identity: StateIdentity, checkpoint: Path) ->
     its last batches."""
     if found is None:
         return Why.UNUSABLE if checkpoint.exists() else Why.ELSEWHERE
-    if found.identity.pipeline != identity.pipeline:
+    if found.identity.pipeline not in (identity.pipeline, identity.former):
         return Why.CHANGED
     if found.identity.reset != identity.reset:
         return Why.RESET

@@ -119,21 +119,26 @@ def decide(resource: LogHubConsumerGroup, observed: ObservedState, *, suspended:
     )
 
 
-def effective(observed: ObservedState) -> int:
-    """Workers that run and were not asked to drain: a drain that has begun counts as done."""
-    draining = [one.ordinal for one in observed.workers if one.drain_requested]
-    return min([observed.replicas, *draining])
+def effective(observed: ObservedState, *, least: int) -> int:
+    """Workers that run: the drain of the highest, with which a step down begins, counts as done. Where it
+    would be a step below the ``least`` number, or others were asked too, it is no step: a suspension or a
+    checkpoint reset has ended before they left, or a user asked, and they stay.
+    """
+    highest = observed.replicas - 1
+    draining = {one.ordinal for one in observed.workers if one.drain_requested and one.ordinal <= highest}
+    return highest if draining == {highest} and highest >= least else observed.replicas
 
 
 def _case(resource: LogHubConsumerGroup, observed: ObservedState, measured: Measurements) -> _Case:
     scaling = resource.spec.scaling
+    least = _lower_bound(resource, measured, observed.at_unix_s)
     return _Case(
         resource=resource,
         observed=observed,
         measured=measured,
-        current=effective(observed),
+        current=effective(observed, least=least),
         bounds=ReplicaBounds(
-            least=_lower_bound(resource, measured, observed.at_unix_s),
+            least=least,
             most=scaling.max_replicas,
             shards=measured.inputs.assignable,
         ),

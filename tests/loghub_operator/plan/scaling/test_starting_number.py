@@ -6,64 +6,13 @@ from typing import Any
 import pytest
 
 from loghub_operator.api.status import ScalingStatus, ScalingStep, Status
-from loghub_operator.model.actions import Action, ApplyWorkers, DrainWorker
-from loghub_operator.model.memory import NO_MEMORY
-from loghub_operator.model.observed import (
-    Available,
-    GroupSettings,
-    ObservedState,
-    ObservedStatefulSet,
-    ShardObserved,
-    WorkerObserved,
-    WorkerPhase,
-)
+from loghub_operator.model.actions import Action, ApplyWorkers, DrainWorker, RestartWorker
 from loghub_operator.plan.planner import plan
+from tests.loghub_operator.plan.group_of_sixteen import observed
 from tests.loghub_operator.support.examples import resource
-from tests.loghub_operator.support.golden import EPOCH, FOLDER, steps
+from tests.loghub_operator.support.golden import EPOCH
 
 AUTO = {"scaling": {"mode": "Auto"}, "replicas": 1}
-
-
-def observed(
-    *, pods: int = 0, replicas: int | None = None, lag: int = 1000, left: bool = False
-) -> ObservedState:
-    """16 shards with lag; ``replicas`` of the StatefulSet, None: it is gone."""
-    step = next(
-        one for one in steps(FOLDER / "first-start.yaml") if isinstance(one.observed.service, Available)
-    )
-    revision = step.observed.worker_spec.revision
-    workers = tuple(
-        WorkerObserved(
-            name=f"access-{ordinal}",
-            ordinal=ordinal,
-            phase=WorkerPhase.LEFT if left else WorkerPhase.RUNNING,
-            ready=not left,
-            revision=revision,
-            drain_requested=left,
-            drain_requested_at_unix_s=EPOCH if left else None,
-        )
-        for ordinal in range(pods)
-    )
-    shards = tuple(
-        ShardObserved(
-            shard=number,
-            state="already_alloc" if pods and not left else "not_alloc",
-            holder=f"access-{number % pods}" if pods and not left else "",
-            lag_groups=lag,
-            checkpoint="MA==",
-        )
-        for number in range(16)
-    )
-    consumers = () if left else tuple(worker.name for worker in workers)
-    group = GroupSettings(timeout_s=30, order=False)
-    return dataclasses.replace(
-        step.observed,
-        at_unix_s=EPOCH,
-        service=Available(group=group, shards=shards, consumers=consumers),
-        worker_set=None if replicas is None else ObservedStatefulSet(replicas=replicas, revision=revision),
-        workers=workers,
-        memory=NO_MEMORY,
-    )
 
 
 def _applied(actions: tuple[Action, ...]) -> list[int]:
@@ -121,6 +70,25 @@ def test_after_a_suspension_auto_begins_with_the_number_of_before(
 ) -> None:
     found = resource(AUTO).model_copy(update={"status": after(*history)})
     assert _applied(plan(found, observed(replicas=0), EPOCH).actions) == [begins]
+
+
+@pytest.mark.parametrize("pods", [1, 2, 8])
+@pytest.mark.parametrize("asked", ["all", "all but the highest", "the lowest", "none"])
+def test_a_suspension_that_ends_while_workers_drain_leaves_their_number(pods: int, asked: str) -> None:
+    """So does a checkpoint reset that is removed, and a drain that a user requested; `replicas` says 1."""
+    drained = {"all": range(pods), "all but the highest": range(pods - 1), "the lowest": [0], "none": []}
+    found = observed(pods=pods, replicas=pods)
+    workers = tuple(
+        dataclasses.replace(one, drain_requested=True, drain_requested_at_unix_s=EPOCH)
+        if one.ordinal in drained[asked]
+        else one
+        for one in found.workers
+    )
+    planned = plan(resource(AUTO), dataclasses.replace(found, workers=workers), EPOCH)
+    asked_again = [one for one in planned.actions if isinstance(one, RestartWorker)]
+    assert asked_again == [RestartWorker(f"access-{ordinal}") for ordinal in drained[asked]]
+    assert (_applied(planned.actions), planned.status.workers) == ([], f"{pods}/{pods}")
+    assert not any(isinstance(one, DrainWorker) for one in planned.actions)
 
 
 @pytest.mark.parametrize(("lag", "begins"), [(1000, [7]), (0, [])])
