@@ -23,7 +23,6 @@ from deltalake import DeltaTable, write_deltalake
 from loghub.client.http import HttpLogHub
 from loghub.sink_settings import LogstoreSink
 from loghub_worker.query import streaming_query
-from loghub_worker.query.streaming_query import MAX_FAILURES
 from loghub_worker.sink import bucket as bucket_module
 from loghub_worker.worker import WorkerRuntime
 from tests.cluster.s3_server import S3Server, running_s3_server
@@ -54,6 +53,7 @@ from tests.support import ServiceProcess, running_service, wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 DISK_BYTES = 4 << 20
+FAILURES = 3  # after which a query that cannot run ends its worker here; each is a start of Spark's query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,6 +301,7 @@ def test_a_target_that_cannot_be_used_for_a_while_costs_no_log(
             assert target.ids() == producer.sent
             if case.outlasts:
                 monkeypatch.setattr(streaming_query, "MAX_PAUSE_S", 0.01)
+                monkeypatch.setattr(streaming_query, "MAX_FAILURES", FAILURES)
             with case.spoil(spot):
                 producer.put(groups=10)
                 wait_until(lambda: worker.status().reason == case.reason, "the reason", guard_s=GUARD_S)
@@ -311,7 +312,7 @@ def test_a_target_that_cannot_be_used_for_a_while_costs_no_log(
                 assert [shard.shard for shard in status.shards] == [0], "it keeps its shards"
                 assert not all_saved(client)
                 if case.outlasts:
-                    wait_until(lambda: failures(worker) > MAX_FAILURES, "more failures", guard_s=GUARD_S)
+                    wait_until(lambda: failures(worker) > FAILURES, "more failures", guard_s=GUARD_S)
             wait_until(lambda: all_saved(client), "the rest", guard_s=GUARD_S)
             wait_until(lambda: worker.status().reason == "", "the reason to be cleared", guard_s=GUARD_S)
             skipped = worker.status().skipped
