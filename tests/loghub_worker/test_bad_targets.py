@@ -2,8 +2,8 @@
 again, and delivers everything once the target is back.
 
 The worker's threads run in this process, on a real Spark and a real service. `make test` has one case of each
-reason and of each kind of target that fails in its own way; `make check-deep` has all. `sink/postgresql` has
-more of PostgreSQL, and `sink/test_kafka_worker` has Kafka.
+kind of answer: the worker waits for its target, also at its start, or says what to change; `make check-deep`
+has all. `sink/postgresql` has more of PostgreSQL, and `sink/test_kafka_worker` has Kafka.
 """
 
 import errno
@@ -215,12 +215,12 @@ STANDS_ALONE = {
         reason="InvalidSink",
         message="'id' is string in the query and long in the table",
     ),
+}
+OTHERS = {
     "spark, not mounted": Case(
         make=files_of_spark, spoil=a_file_instead_of("lines"), reason="PipelineFailed", message="lines"
     ),
     "logstore, deleted": Case(make=logstore, spoil=deleted, reason="LogstoreNotFound", message=COPY),
-}
-OTHERS = {
     "folder, not mounted": Case(make=folder, spoil=a_file_instead_of("sink"), message="Not a directory"),
     "folder, full once Spark has written": Case(make=folder, spoil=full, message="No space left on device"),
     "folder, no rights": Case(make=lines_in_a_folder, spoil=no_rights, message="Permission denied"),
