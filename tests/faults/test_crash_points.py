@@ -127,6 +127,7 @@ def test_each_checkpoint_reset_is_executed_once_despite_kills(server: Apiserver,
     assert "log service delete_group" not in {site for site, _ in doom.struck}
 
 
+@pytest.mark.deep
 def test_an_adopted_group_is_never_treated_as_created_despite_kills(
     server: Apiserver, tmp_path: Path
 ) -> None:

@@ -2,8 +2,8 @@
 again, and delivers everything once the target is back.
 
 The worker's threads run in this process, on a real Spark and a real service. `make test` has one case of each
-reason and of each kind of target that fails in its own way; `make check-deep` has all. `sink/postgresql` has
-more of PostgreSQL, and `sink/test_kafka_worker` has Kafka.
+kind of answer: the worker waits for its target, also at its start, or says what to change; `make check-deep`
+has all. `sink/postgresql` has more of PostgreSQL, and `sink/test_kafka_worker` has Kafka.
 """
 
 import errno
@@ -23,7 +23,6 @@ from deltalake import DeltaTable, write_deltalake
 from loghub.client.http import HttpLogHub
 from loghub.sink_settings import LogstoreSink
 from loghub_worker.query import streaming_query
-from loghub_worker.query.streaming_query import MAX_FAILURES
 from loghub_worker.sink import bucket as bucket_module
 from loghub_worker.worker import WorkerRuntime
 from tests.cluster.s3_server import S3Server, running_s3_server
@@ -54,6 +53,7 @@ from tests.support import ServiceProcess, running_service, wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 DISK_BYTES = 4 << 20
+FAILURES = 3  # after which a query that cannot run ends its worker here; each is a start of Spark's query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,12 +215,12 @@ STANDS_ALONE = {
         reason="InvalidSink",
         message="'id' is string in the query and long in the table",
     ),
+}
+OTHERS = {
     "spark, not mounted": Case(
         make=files_of_spark, spoil=a_file_instead_of("lines"), reason="PipelineFailed", message="lines"
     ),
     "logstore, deleted": Case(make=logstore, spoil=deleted, reason="LogstoreNotFound", message=COPY),
-}
-OTHERS = {
     "folder, not mounted": Case(make=folder, spoil=a_file_instead_of("sink"), message="Not a directory"),
     "folder, full once Spark has written": Case(make=folder, spoil=full, message="No space left on device"),
     "folder, no rights": Case(make=lines_in_a_folder, spoil=no_rights, message="Permission denied"),
@@ -301,6 +301,7 @@ def test_a_target_that_cannot_be_used_for_a_while_costs_no_log(
             assert target.ids() == producer.sent
             if case.outlasts:
                 monkeypatch.setattr(streaming_query, "MAX_PAUSE_S", 0.01)
+                monkeypatch.setattr(streaming_query, "MAX_FAILURES", FAILURES)
             with case.spoil(spot):
                 producer.put(groups=10)
                 wait_until(lambda: worker.status().reason == case.reason, "the reason", guard_s=GUARD_S)
@@ -311,7 +312,7 @@ def test_a_target_that_cannot_be_used_for_a_while_costs_no_log(
                 assert [shard.shard for shard in status.shards] == [0], "it keeps its shards"
                 assert not all_saved(client)
                 if case.outlasts:
-                    wait_until(lambda: failures(worker) > MAX_FAILURES, "more failures", guard_s=GUARD_S)
+                    wait_until(lambda: failures(worker) > FAILURES, "more failures", guard_s=GUARD_S)
             wait_until(lambda: all_saved(client), "the rest", guard_s=GUARD_S)
             wait_until(lambda: worker.status().reason == "", "the reason to be cleared", guard_s=GUARD_S)
             skipped = worker.status().skipped

@@ -2,10 +2,9 @@
 have started, or stopped with SIGSTOP for longer than their session. Another worker takes over each time, and
 producers write all the time. At the end the input and the output are compared line by line.
 
-`make test` has files and a table of PostgreSQL for the sinks that deliver exactly once, and rows in a
-logstore for the others; `make check-deep` has all of them, at every moment and again and again.
+`make test` has files; `make check-deep` has all sinks, at every moment and again and again.
 `tests/loghub_worker/sink` has a kill and a pause at each single step of a sink, and writers that race,
-without Spark.
+without Spark; `tests/simulator` has workers that die between any two steps.
 """
 
 from collections import Counter
@@ -26,7 +25,6 @@ from tests.loghub_worker.sink_targets import (
     Place,
     Target,
     folder,
-    postgresql,
 )
 from tests.loghub_worker.sink_views import COPY, Copied, LogstoreView
 from tests.loghub_worker.support import (
@@ -108,19 +106,8 @@ def test_files_have_every_line_once_after_a_kill_and_a_pause(tmp_path: Path, req
         assert rows == sent
 
 
-@pytest.mark.parametrize(
-    ("make", "kills"),
-    [
-        pytest.param(postgresql, [Moment.SINK], id="postgresql-1"),
-        *(
-            pytest.param(
-                *make.values, *kills.values, id=f"{make.id}-{kills.id}", marks=[*make.marks, *kills.marks]
-            )
-            for make in EXACTLY_ONCE
-            for kills in ALL_KILLS
-        ),
-    ],
-)
+@pytest.mark.parametrize("make", EXACTLY_ONCE)
+@pytest.mark.parametrize("kills", ALL_KILLS)
 def test_every_line_is_there_once_after_kills(
     tmp_path: Path, request: Any, make: MakeTarget, kills: Sequence[Moment]
 ) -> None:
@@ -176,7 +163,7 @@ def assert_repeats_what_was_not_saved(what: str, target: Target, outcome: Outcom
     assert repeated <= outcome.unsaved * LOGS
 
 
-@pytest.mark.parametrize("kills", [pytest.param([Moment.SINK], id="1"), *ALL_KILLS])
+@pytest.mark.parametrize("kills", ALL_KILLS)
 def test_a_logstore_has_every_line_and_repeats_at_most_one_batch_for_each_kill(
     tmp_path: Path, kills: Sequence[Moment]
 ) -> None:

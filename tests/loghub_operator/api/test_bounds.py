@@ -1,7 +1,8 @@
 """Every bound in the CRD's schema is enforced by the apiserver, and in the spec by `parse_resource`.
 
 The cases are generated from the CRD (`crd_cases`): for each bound of spec and status a value that breaks this
-bound and no other, and the outermost values that are valid.
+bound and no other, and the outermost values that are valid. `make test` has as many of these in one object as
+go together, `make check-deep` each in one of its own.
 """
 
 import asyncio
@@ -23,9 +24,10 @@ from tests.loghub_operator.api.crd_cases import (
     place,
     root,
 )
+from tests.loghub_operator.api.joined_cases import changes, joined_values
 from tests.loghub_operator.api.problems import in_kubernetes
 from tests.loghub_operator.support.apiserver import Apiserver
-from tests.loghub_operator.support.examples import Document
+from tests.loghub_operator.support.examples import Document, document
 
 # Around a group: Kubernetes holds these itself, whatever a CRD says.
 KUBERNETES_OWN = {("apiVersion", "type"), ("kind", "type"), ("metadata", "type"), ("", "type")}
@@ -69,13 +71,26 @@ def test_each_value_within_its_bound_is_accepted() -> None:
 
 def test_the_apiserver_rejects_each_value_beyond_its_bound_with_the_same_message(server: Apiserver) -> None:
     cases = broken()
-    answers = apiserver_messages(server, cases)
+    answers = apiserver_messages(server, {name: case.document for name, case in cases.items()})
     assert {name: message for name, message in answers.items() if not _only(cases[name], message)} == {}
 
 
-def test_the_apiserver_accepts_each_value_within_its_bound(server: Apiserver) -> None:
-    answers = apiserver_messages(server, accepted_values())
+@pytest.mark.parametrize(
+    "alone", [pytest.param(False, id="together"), pytest.param(True, id="alone", marks=pytest.mark.deep)]
+)
+def test_the_apiserver_accepts_each_value_within_its_bound(server: Apiserver, alone: bool) -> None:
+    cases = accepted_values()
+    documents = {name: case.document for name, case in cases.items()} if alone else joined_values()
+    answers = apiserver_messages(server, documents)
     assert {name: message for name, message in answers.items() if message} == {}
+
+
+def test_of_values_in_one_object_none_replaces_another() -> None:
+    cases = accepted_values()
+    for names, value in joined_values().items():
+        there = changes(value, document())
+        for name in names.split(", "):
+            assert changes(cases[name].document, document()).items() <= there.items(), name
 
 
 def _only(case: Case, message: str) -> bool:
@@ -85,12 +100,13 @@ def _only(case: Case, message: str) -> bool:
     return alone and f"{case.place}: " in message and case.message in message
 
 
-def apiserver_messages(server: Apiserver, cases: dict[str, Case]) -> dict[str, str]:
-    """The apiserver's message for each case, "" if accepted. One connection: a kubectl each takes minutes."""
+def apiserver_messages(server: Apiserver, documents: dict[str, Document]) -> dict[str, str]:
+    """The apiserver's message for each object, "" if accepted. One connection: a kubectl each would take
+    minutes."""
 
     async def ask() -> dict[str, str]:
         async with AioKube(await configured(str(server.kubeconfig)), manager="a-user") as kube:
-            return {name: await _refusal(kube, case.document) for name, case in cases.items()}
+            return {name: await _refusal(kube, value) for name, value in documents.items()}
 
     return asyncio.run(ask())
 

@@ -279,7 +279,7 @@ def test_two_operators_without_a_lease_agree_under_load(server: Apiserver, tmp_p
                 await on.until_phase("Running", "1/1")
                 on.put(12_000)
                 await on.until_phase("Running", "4/4")
-                await on.until_rounds(60)
+                await on.until_rounds(20)
                 assert (await on.status())["workers"] == "4/4"
                 assert on.player.stopped_without_leaving == []
                 steps = (await on.status())["scaling"]["history"]
