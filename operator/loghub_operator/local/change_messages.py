@@ -25,7 +25,7 @@ def changes(before: Status, after: Status, was: Workers, now: Workers) -> Iterat
 def _trials(was: Workers, now: Workers) -> Iterator[str]:
     """Once for all workers that wait to be replaced."""
     before = {view.trial for view in was}
-    yield from sorted({" ".join(view.trial.split()) for view in now if view.trial not in before})
+    yield from sorted({" ".join(view.trial.split()) for view in now if view.trial not in {"", *before}})
 
 
 def _workers(was: Workers, now: Workers) -> Iterator[str]:

@@ -164,7 +164,7 @@ class LocalGroup:
             self._observer.say(f"{rejected}: {apiserver_message(self._record.document, error)}")
             return
         if self.current().metadata.generation != before.generation or self._code != was:
-            self._observer.say("the file was changed and is applied")
+            self._observer.say("the file was changed, and the change is accepted")
             self.rounds.wake()
 
     def _backend(self) -> LocalBackend:

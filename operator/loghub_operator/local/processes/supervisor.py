@@ -311,6 +311,11 @@ class Supervisor:
     def _is_outdated(self, worker: _ManagedWorker) -> bool:
         return worker.alive and self._desired is not None and worker.revision != self._desired.revision
 
+    def _comes_next(self, worker: _ManagedWorker) -> bool:
+        """Whether it is the one that is replaced first: what it says is said once."""
+        outdated = [one.ordinal for one in self._workers.values() if self._is_outdated(one)]
+        return worker.ordinal == max(outdated, default=None)
+
     def _trial_of(self, worker: _ManagedWorker) -> str:
         if self._trial.state is None or not self._is_outdated(worker):
             return ""
@@ -338,7 +343,7 @@ class Supervisor:
             stopping=worker.stopping,
             drain_requested_at_unix_s=worker.drain_requested_at_unix_s,
             failure=worker.failure,
-            rejected=self._trial.failure if self._is_outdated(worker) else None,
+            rejected=self._trial.failure if self._comes_next(worker) else None,
         )
         return WorkerView(
             observed=worker_of(state, status, silent_s=silent_s),

@@ -28,7 +28,8 @@ class LiveView:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         width = options.max_width
         top = [
-            line for text in self._sentences() for line in _wrapped(text, console, width, most=PROBLEM_LINES)
+            *(line for text in self._notes() for line in text.wrap(console, width)),
+            *(line for text in self._problems() for line in _cut(text, console, width)),
         ]
         yield from top
         events = self.frame.events[-FEW_EVENTS:] if console.height < _LOW else self.frame.events
@@ -45,23 +46,26 @@ class LiveView:
                 yield Text(event, style="dim", no_wrap=True, overflow="ellipsis")
         yield from _table("shard", SHARD_HEADS, self.frame.shards, rows[2], width)
 
-    def _sentences(self) -> Iterator[Text]:
+    def _notes(self) -> Iterator[Text]:
+        """Whole, however long: one of them is how to log in."""
         yield Text(self.frame.title, style="bold")
         yield from map(Text, self.frame.notes)
+
+    def _problems(self) -> Iterator[Text]:
         problems = self.frame.problems
         yield from (Text(problem, style="red") for problem in problems[:MOST_PROBLEMS])
         if len(problems) > MOST_PROBLEMS:
             yield Text(f"and {len(problems) - MOST_PROBLEMS} more problems", style="red")
 
 
-def _wrapped(text: Text, console: Console, width: int, *, most: int) -> list[Text]:
+def _cut(text: Text, console: Console, width: int) -> list[Text]:
     lines = list(text.wrap(console, width))
-    if len(lines) > most:
-        last = lines[most - 1]
+    if len(lines) > PROBLEM_LINES:
+        last = lines[PROBLEM_LINES - 1]
         last.truncate(width - 1)
         last.rstrip()
-        lines[most - 1] = last.append("…")
-    return lines[:most]
+        last.append("…")
+    return lines[:PROBLEM_LINES]
 
 
 def _table(
