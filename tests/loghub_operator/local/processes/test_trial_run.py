@@ -28,7 +28,7 @@ def shown(on: Theatre) -> list[tuple[str, str]]:
     return [(one.reason, one.message) for one in workers if one.reason]
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.deep)])
 def test_a_broken_change_leaves_the_workers_running_and_a_corrected_one_replaces_them(
     tmp_path: Path, replicas: int
 ) -> None:
