@@ -43,7 +43,7 @@ _GROUP_FAMILIES: tuple[tuple[str, str, Value], ...] = (
     ),
     (
         "dead_letter_log_groups",
-        "Number of log groups in the logstore of the dead letter, whoever wrote them.",
+        "Number of log groups in the logstore of the dead letter, of all writers.",
         lambda of: of.dead_letter_groups,
     ),
     (
