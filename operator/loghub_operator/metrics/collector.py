@@ -119,7 +119,7 @@ def _elsewhere(operators: Iterable[str]) -> GaugeMetricFamily:
     documentation = (
         "Number of consumer groups that this operator watches and another one manages, by operator."
     )
-    family = GaugeMetricFamily("loghub_operator_groups_elsewhere", documentation, labels=["operator"])
+    family = GaugeMetricFamily("loghub_operator_kept_off_groups", documentation, labels=["operator"])
     for operator, groups in sorted(Counter(operators).items()):
         family.add_metric([operator], groups)
     return family
