@@ -3,9 +3,12 @@
 Its rules for what may change between releases hold here too.
 """
 
+import hashlib
 from typing import Literal
 
 import msgspec
+
+from loghub.wire import names
 
 
 class RetryLogstore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -14,6 +17,19 @@ class RetryLogstore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     logstore: str
     delays_s: tuple[float, ...] = (10.0, 60.0, 600.0)
+
+
+def retry_group(consumer_group: str, logstore: str) -> str:
+    """The consumer group that reads a retry logstore for the group of this logstore. Groups of two logstores
+    may have one name, and one retry logstore: neither may pass over what the other one has to read.
+
+    A logstore's name has no capital letters, so two groups never have the same one.
+    """
+    name = f"{consumer_group}-FROM-{logstore}"
+    if names.CONSUMER_GROUP.allows(name):
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    return f"{consumer_group[:32]}-FROM-{digest}"
 
 
 class ProcessorPipeline(

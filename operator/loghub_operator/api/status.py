@@ -344,7 +344,7 @@ class Status(ApiModel):
     dead_letter_log_groups: Count | None = Field(
         default=None,
         description=(
-            "Log groups that the logstore of the dead letter holds, whoever wrote them. Absent without one, "
+            "Log groups that the logstore of the dead letter holds, of all writers. Absent without one, "
             "and while unknown."
         ),
     )

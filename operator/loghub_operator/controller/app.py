@@ -80,20 +80,19 @@ class Operator:
         timings: LeaseTimings,
         exporters: Exporters,
     ) -> None:
-        kube, connect = connections.kube, connections.connect
+        kube = connections.kube
         self._settings = settings
         self._clock = clock
         self._kube = kube
         self._login = connections.login
         self._exporters = exporters
         self._instance = settings.pod_name or socket.gethostname()
-        self._leading = settings.lease is None
-        self._listed = False
+        self._leading, self._listed = settings.lease is None, False
         fence = unfenced(clock) if settings.lease is None else WriteFence(clock)
         self._leader = self._candidate(kube, fence, timings)
         self._writer = writer = FencedKube(kube, fence)
         self._log_services = LogServicePool(
-            fenced_connect(metered_connect(connect, exporters.operator_metrics), fence)
+            fenced_connect(metered_connect(connections.connect, exporters.operator_metrics), fence)
         )
         self._group_index = GroupIndex(settings)
         exporters.store.follow(self._existing_groups)
@@ -117,14 +116,8 @@ class Operator:
         executor = Executor(
             kube=writer, log_service=log_service, wrote=wrote, events=events, settings=settings, clock=clock
         )
-        claims = NamespaceClaims(
-            writer,
-            clock,
-            identity=self._identity,
-            duration_s=claim_duration_s(liveness.bound_s(settings.resync_s)),
-        )
         self._reconciler = Reconciler(
-            kube=ClaimedObjects(writer, claims),
+            kube=self._claimed_objects(),
             observer=observer,
             executor=executor,
             clock=clock,
@@ -151,11 +144,13 @@ class Operator:
             endpoint=self._settings.embedded_endpoint,
         )
 
-    @property
-    def _identity(self) -> str:
-        """The name of this operator for others; the same for all processes of a release."""
-        lease = self._settings.lease
-        return self._instance if lease is None else f"{lease.namespace}/{lease.name}"
+    def _claimed_objects(self) -> ClaimedObjects:
+        """To other operators, this one is its Lease: the same for all processes of a release."""
+        lease, bound_s = self._settings.lease, liveness.bound_s(self._settings.resync_s)
+        identity = self._instance if lease is None else f"{lease.namespace}/{lease.name}"
+        duration_s = claim_duration_s(bound_s)
+        claims = NamespaceClaims(self._writer, self._clock, identity=identity, duration_s=duration_s)
+        return ClaimedObjects(self._writer, claims)
 
     def _candidate(self, kube: Kube, fence: WriteFence, timings: LeaseTimings) -> LeaderElector | None:
         if self._settings.lease is None:

@@ -1,8 +1,8 @@
 """Which operator manages the objects of a namespace, where several watch it.
 
 Two operators of one object undo each other's changes: two releases whose `watchNamespaces` overlap, or one
-that runs on a laptop beside that of the cluster. The scope of an operator is a set of namespaces, so each one
-claims every namespace in which it finds an object, by the Lease `CLAIM` there, and keeps off those that
+that runs on a laptop next to that of the cluster. The scope of an operator is a set of namespaces, so each
+one claims every namespace in which it finds an object, by the Lease `CLAIM` there, and keeps off those that
 another one holds. Who may manage objects in a namespace can see its Lease, whatever else it may see.
 
 The holder is the release, not its pod, so a change of the leader within a release changes nothing. The rules

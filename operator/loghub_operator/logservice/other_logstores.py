@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from loghub.client.port import LogHub
 from loghub.clock import Clock
-from loghub.retry_group import retry_group
+from loghub.processor_settings import retry_group
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.errors import LogHubError, LogHubException
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
@@ -56,7 +56,7 @@ def read_retries(
 def read_dead_letter(
     client: LogHub, place: Name, *, cache: CursorCache, run_all: RunAll, clock: Clock
 ) -> OtherLogstore:
-    """The log groups that the logstore holds, whoever wrote them. Never raises for a response."""
+    """The log groups that the logstore holds, of all writers. Never raises for a response."""
     query = CursorQuery(client, place, clock=clock, cache=cache, run_all=run_all, bound_s=BOUND_S)
     try:
         return _left(client, place, query, {})
@@ -89,7 +89,7 @@ def _between(cursors: ShardCursors, saved: int | None) -> int | None:
 
 
 def _checkpoints(client: LogHub, logstore: str, group: str) -> dict[int, int | None]:
-    """Without the group, whoever creates it begins at the oldest log group."""
+    """Without the group, the one that will be created begins at the oldest log group."""
     try:
         saved = client.get_checkpoints(logstore, group)
     except LogHubError as error:

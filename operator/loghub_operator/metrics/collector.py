@@ -43,7 +43,7 @@ _GROUP_FAMILIES: tuple[tuple[str, str, Value], ...] = (
     ),
     (
         "dead_letter_log_groups",
-        "Number of log groups in the logstore of the dead letter, whoever wrote them.",
+        "Number of log groups in the logstore of the dead letter, of all writers.",
         lambda of: of.dead_letter_groups,
     ),
     (
@@ -119,7 +119,7 @@ def _elsewhere(operators: Iterable[str]) -> GaugeMetricFamily:
     documentation = (
         "Number of consumer groups that this operator watches and another one manages, by operator."
     )
-    family = GaugeMetricFamily("loghub_operator_groups_elsewhere", documentation, labels=["operator"])
+    family = GaugeMetricFamily("loghub_operator_kept_off_groups", documentation, labels=["operator"])
     for operator, groups in sorted(Counter(operators).items()):
         family.add_metric([operator], groups)
     return family

@@ -81,7 +81,7 @@ def test_it_does_nothing_but_name_the_other_one_until_that_is_gone() -> None:
     async def elsewhere() -> list[tuple[dict[str, str], float]]:
         body = (await exporters.metrics()).body
         assert isinstance(body, bytes)
-        return samples(body.decode()).get("loghub_operator_groups_elsewhere", [])
+        return samples(body.decode()).get("loghub_operator_kept_off_groups", [])
 
     async def story() -> None:
         for _ in range(3):

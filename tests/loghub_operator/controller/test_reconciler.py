@@ -18,7 +18,7 @@ from loghub_operator.api.conditions import ConditionType
 from loghub_operator.api.status import NUMBERS_EVERY_S
 from loghub_operator.clients.kube import KubeError
 from loghub_operator.controller import workqueue
-from loghub_operator.controller.reconciler import FORBIDDEN_AFTER, Intervals, Reconciler, _GroupState
+from loghub_operator.controller.reconciler import FORBIDDEN_AFTER, Intervals, Reconciler
 from loghub_operator.controller.workqueue import Key
 from loghub_operator.metrics.operator_metrics import OperatorMetrics
 from loghub_operator.metrics.reporter import MetricsReporter
@@ -284,31 +284,6 @@ def test_a_changing_message_alone_is_written_at_a_bounded_rate() -> None:
     assert not worth_writing(first, second, since_last_s=NUMBERS_EVERY_S - 0.1)
     assert worth_writing(first, second, since_last_s=NUMBERS_EVERY_S)
     assert worth_writing(status, first, since_last_s=0.0)
-
-
-def test_the_administrator_chooses_how_often_numbers_alone_are_written() -> None:
-    """The step writes once; what it would write a moment later differs in a message."""
-    step = _first(CreateGroup)
-    planned = Status.model_validate_json(_json(step.status))
-    stored = with_failure(planned, "refused", 0.0, before=planned, deadline_s=600)
-    again = with_failure(planned, "refused again", 0.0, before=planned, deadline_s=600)
-
-    async def writes(every_s: float) -> int:
-        stage = Stage(step)
-        parts: Any = stage
-        reconciler = Reconciler(
-            kube=parts,
-            observer=parts,
-            executor=parts,
-            clock=parts,
-            intervals=Intervals(resync_s=1.0, numbers_every_s=every_s),
-        )
-        state = _GroupState(written_monotonic_s=parts.monotonic_s())
-        resource = step.resource.model_copy(update={"status": stored})
-        assert await reconciler._report(resource, again, state) == bool(stage.written)
-        return len(stage.written)
-
-    assert [asyncio.run(writes(every_s)) for every_s in (0.0, 60.0)] == [1, 0]
 
 
 @pytest.mark.parametrize("refuse", [None, ApplyWorkers], ids=["carried out", "refused"])

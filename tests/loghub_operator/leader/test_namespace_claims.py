@@ -1,4 +1,4 @@
-"""Several operators that watch one namespace: at most one manages its objects, and it is not for ever."""
+"""Several operators that watch one namespace: at most one manages its objects at a time."""
 
 import random
 from collections.abc import Mapping

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from loghub.client.port import Credentials, GroupInfo
-from loghub.retry_group import retry_group
+from loghub.processor_settings import retry_group
 from loghub.wire import cursor as wire_cursor
 from loghub.wire import loggroup
 from loghub.wire.loggroup import Log, LogGroup

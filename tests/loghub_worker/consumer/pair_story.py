@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from loghub.retry_group import retry_group
+from loghub.processor_settings import retry_group
 from loghub.wire.cursor import decode
 from loghub_worker.api import (
     Consumer,

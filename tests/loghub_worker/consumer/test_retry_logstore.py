@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loghub.retry_group import retry_group
+from loghub.processor_settings import retry_group
 from loghub.wire import loggroup, names
 from loghub.wire.cursor import decode
 from loghub.wire.cursor import encode as encode_cursor

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loghub.processor_settings import RetryLogstore
-from loghub.retry_group import retry_group
+from loghub.processor_settings import RetryLogstore, retry_group
 from loghub.wire import loggroup
 from loghub.worker_contract import DeadLetterFolder, DeadLetterLogstore
 from loghub_worker.api import Consumer

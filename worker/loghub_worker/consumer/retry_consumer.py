@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
-from loghub.retry_group import retry_group
+from loghub.processor_settings import retry_group
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.failure.failure_report import FailureReport
 from loghub_worker.log_context import inherited

@@ -1,4 +1,4 @@
-"""Whether workers run for nothing but what waits in the retry logstore: it is to be handed over when due."""
+"""Whether workers run for nothing but what waits in the retry logstore: it must be handed over when due."""
 
 from dataclasses import replace
 from typing import Any
