@@ -1,8 +1,15 @@
-"""Which packages an extra of ours installs, as the metadata of the installed packages says."""
+"""Our wheel, and which packages an extra of it installs, as the metadata of the installed packages says."""
 
+import subprocess
+import sys
 from importlib.metadata import Distribution, distribution
+from pathlib import Path
 
 from packaging.requirements import Requirement
+
+from tests.support import ROOT
+
+GUARD_S = 600
 
 
 def packages(
@@ -20,3 +27,11 @@ def packages(
             for inner in ("", *needed.extras):
                 packages(known[name], inner, known)
     return known
+
+
+def build_wheel(folder: Path) -> Path:
+    """Our own, of this checkout."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=GUARD_S, stdout=subprocess.DEVNULL)
+    (built,) = folder.glob("*.whl")
+    return built

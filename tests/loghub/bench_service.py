@@ -22,12 +22,12 @@ from loghub.service.disk import OsDisk
 from loghub.service.storage.commits import Append, commit_logs
 from loghub.service.storage.record import SegmentHeader
 from loghub.service.storage.segment import NewGroup
-from loghub.service.storage.shardlog import open_log
 from loghub.wire.loggroup import Log, LogGroup
 from loghub.wire.loggroup import encode as encoded
 from tests import kafka as broker_of_tests
 from tests.loghub.load import LOGSTORE, Connection, put_request, run, serialized
 from tests.loghub.service.rawclient import RawClient
+from tests.loghub.service.storage.opened_log import open_log
 from tests.support import ServiceProcess, running_service
 
 ROUNDS = 3

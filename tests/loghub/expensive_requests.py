@@ -15,13 +15,14 @@ from msgspec import Struct
 from loghub.kafka.wire import fetch, group_admin, groups, metadata, offsets, produce, topics
 from loghub.kafka.wire.apis import APIS, ApiKey
 from loghub.kafka.wire.batch_compression import BatchCompression
-from loghub.kafka.wire.frames import RequestHeader, encode_request
+from loghub.kafka.wire.frames import RequestHeader
 from loghub.kafka.wire.record_batch import MAX_RECORDS, Record
 from loghub.kafka.wire.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from loghub.wire import cursor
 from loghub.wire.loggroup import Log, LogGroup, encode
 from tests.loghub import load
 from tests.loghub.kafka.broker.batches import packed
+from tests.loghub.kafka.client_frames import encode_request
 from tests.loghub.service.rawclient import RawClient
 from tests.support import ServiceProcess
 

@@ -15,7 +15,7 @@ import pytest
 from loghub.worker_contract import ENV_CLASS_ARCHIVE
 from loghub_spark.options import ENV_KEY_ID, ENV_KEY_SECRET
 from tests.loghub_spark.support import Writes, client_of
-from tests.requirements import packages
+from tests.requirements import build_wheel, packages
 from tests.support import ROOT, running_service
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
@@ -38,11 +38,7 @@ spark.stop()
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=GUARD_S, stdout=subprocess.DEVNULL)
-    (built,) = folder.glob("*.whl")
-    return built
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 # For each package of the wheel, lines that use it, and what a type checker knows then.

@@ -50,8 +50,23 @@ def test_a_time_is_seconds_and_the_nanoseconds_below() -> None:
         "__time__": [1_700_000_000, 1_700_000_000, 1_699_999_999, None],
         "__time_ns__": [None, 1000, 999_999_000, None],
     }
-    before_1970 = pa.array([datetime.datetime(1969, 12, 31, 23, 59, 59, 500_000, UTC)], times.type)
-    assert wire(__time__=before_1970) == {"__time__": [-1], "__time_ns__": [500_000_000]}
+
+
+@pytest.mark.parametrize(
+    ("outside", "seconds"),
+    [
+        (datetime.datetime(1969, 12, 31, 23, 59, 59, 500_000, UTC), -1),
+        (datetime.datetime(2106, 2, 7, 6, 28, 16, tzinfo=UTC), 2**32),
+    ],
+)
+def test_a_time_that_no_log_can_have_is_named_with_its_row(outside: datetime.datetime, seconds: int) -> None:
+    kind = pa.timestamp("us", tz="UTC")
+    message = f"column __time__ has {seconds} in row 2 of a batch of 3: .* from 1970-01-01 to 2106-02-07"
+    with pytest.raises(ValueError, match=message):
+        wire(__time__=pa.array([SECOND, None, outside], kind))
+    last = datetime.datetime(2106, 2, 7, 6, 28, 15, 999_999, UTC)
+    assert wire(__time__=pa.array([last], kind))["__time__"] == [2**32 - 1]
+    assert wire(__time__=pa.array([0, 2**32 - 1, None]))["__time__"] == [0, 2**32 - 1, None]
 
 
 def test_given_nanoseconds_are_kept() -> None:

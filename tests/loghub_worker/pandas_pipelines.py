@@ -10,9 +10,9 @@ from pathlib import Path
 
 from loghub.sink_settings import ParquetSink
 from loghub.worker_contract import PythonPipeline
-from loghub_worker.query.per_batch import per_batch_operations
 from loghub_worker.query.spark_session import start_spark
 from loghub_worker.query.transform import empty_logs, make_transform
+from tests.loghub_worker.plan_operations import per_batch_operations
 from tests.loghub_worker.support import worker_config
 
 LOGS = "SELECT map('line', 'a line') AS contents, 3 AS __shard__"

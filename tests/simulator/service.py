@@ -24,10 +24,11 @@ from loghub.service.messages import Head, Request, ServiceResponse, error_respon
 from loghub.service.ports import Platform
 from loghub.service.settings import ServiceSettings
 from loghub.service.start import open_engine
-from loghub.service.storage.batches import Commit, InlineBatches, StorageFailed
+from loghub.service.storage.batches import Commit, StorageFailed
 from loghub.service.storage.data_folder import DATABASE_NAME
 from loghub.service.storage.database import Database
 from loghub.wire.errors import LogHubError
+from tests.loghub.service.inline_batches import InlineBatches
 from tests.loghub.service.simdisk import SimDisk
 from tests.simulator.damage import Copy, Damage, flip_a_bit, log_data, lose_a_tail
 from tests.simulator.faults import Dice, Fault, ServiceCrashed

@@ -13,7 +13,7 @@ from pathlib import Path
 from loghub.client.credentials_dir import read_key
 from loghub.client.http import HttpLogHub
 from loghub.client.port import Credentials, LogHub
-from loghub.wire.errors import Code, LogHubError, LogHubException
+from loghub.wire.errors import Code, EndpointUnreachable, LogHubError, LogHubException
 from loghub_spark.errors import LogstoreError
 from loghub_spark.options import ENV_KEY_ID, ENV_KEY_SECRET, ENV_TOKEN, Connection
 
@@ -55,8 +55,10 @@ def explained(connection: Connection) -> Iterator[None]:
 
 
 def _advice(error: LogHubException) -> str:
-    if not isinstance(error, LogHubError):
+    if isinstance(error, EndpointUnreachable):
         return ". Check the option endpoint, and that this machine reaches it"
+    if not isinstance(error, LogHubError):
+        return ""
     if error.code == Code.PROJECT_NOT_EXIST:
         return ". Check the options project and endpoint"
     if error.code == Code.LOG_STORE_NOT_EXIST:

@@ -19,6 +19,7 @@ from loghub_worker.sink.log_groups import CONTENTS, HASH_KEY, SHARD, SOURCE, TAG
 POSITION = frozenset({SHARD, "__cursor__", "__index__"})
 TEXTS = pa.map_(pa.string(), pa.string())
 _MICROSECONDS = 1_000_000
+_LAST_SECOND = 2**32 - 1  # of 32 bits
 
 
 def check(schema: pa.Schema) -> None:
@@ -51,6 +52,7 @@ def to_wire(batch: pa.RecordBatch) -> pa.RecordBatch:
             continue
         if name == TIME:
             columns[TIME], below = _time(column)
+            _require_times(columns[TIME])
         elif name == TIME_NS:
             columns[TIME_NS] = column.cast(pa.int32())
         elif name in (TAGS, CONTENTS) and pa.types.is_map(column.type):
@@ -75,6 +77,19 @@ def _time(column: pa.Array) -> tuple[pa.Array, pa.Array | None]:
     seconds = pc.subtract(truncated, is_less.cast(pa.int64()))
     nanoseconds = pc.multiply(pc.subtract(micros, pc.multiply(seconds, _MICROSECONDS)), 1_000)
     return seconds, pc.if_else(pc.equal(nanoseconds, 0), None, nanoseconds).cast(pa.int32())
+
+
+def _require_times(seconds: pa.Array) -> None:
+    """Raises `ValueError` for a time that no log can have."""
+    outside = pc.or_(pc.less(seconds, 0), pc.greater(seconds, _LAST_SECOND))
+    row = pc.index(outside, True).as_py()
+    if row >= 0:
+        value = seconds[row].as_py()
+        raise ValueError(
+            f"the column {TIME} has {value} in row {row} of a batch of {len(seconds)}: the time of a log is"
+            " in whole seconds from 1970-01-01 to 2106-02-07T06:28:15Z; change it in the query, for example"
+            " to null, which is the present, or filter such rows"
+        )
 
 
 def _texts_of_map(column: pa.Array) -> pa.Array:

@@ -99,7 +99,7 @@ APIS: Mapping[int, Api] = {api.key: api for api in _TABLE}
 def api_versions_response(requested_version: int) -> metadata.ApiVersionsResponse:
     """The answer to ApiVersions: every API with its versions, also if the requested version is not offered.
 
-    The error is then UNSUPPORTED_VERSION, and `frames.encode_response` writes the format of version 0, from
+    The error is then UNSUPPORTED_VERSION, and `frames.response_buffers` writes the format of version 0, from
     which a newer client learns what to fall back to (KIP-35).
     """
     offered = APIS[ApiKey.API_VERSIONS].offers(requested_version)

@@ -1,4 +1,4 @@
-"""What members of a consumer group write for each other: subscriptions and assignments.
+"""What the leader of a consumer group writes for its members: assignments.
 
 A coordinator passes both on unread. It reads a copy only where an answer depends on it: OffsetDelete refuses
 topics that the group is subscribed to, and a status shows who has which partition. The first two bytes are
@@ -19,14 +19,6 @@ from loghub.kafka.wire.reader import MAX_REQUEST_ELEMENTS, Buffer, Reader
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
-class ConsumerSubscription(Struct, frozen=True, kw_only=True):
-    """The fields of version 0: the topics that a member is subscribed to, and bytes of its assignor."""
-
-    version: Int16 = 0
-    topics: tuple[String, ...]
-    user_data: Records = None
-
-
 class AssignedTopic(Struct, frozen=True, kw_only=True):
     """The partitions of one topic."""
 
@@ -40,12 +32,6 @@ class ConsumerAssignment(Struct, frozen=True, kw_only=True):
     version: Int16 = 0
     assigned_partitions: tuple[AssignedTopic, ...]
     user_data: Records = None
-
-
-def decode_subscription(metadata: Buffer) -> ConsumerSubscription:
-    """The subscription in the metadata of a member. Raises MalformedFrame."""
-    subscription: ConsumerSubscription = _decode(ConsumerSubscription, metadata)
-    return subscription
 
 
 def decode_assignment(assignment: Buffer) -> ConsumerAssignment:

@@ -1,4 +1,4 @@
-"""Requests and responses as frames: a length of four bytes, a header, and a message.
+"""Requests and responses as frames, the broker's half: a length of four bytes, a header, and a message.
 
 A frame is passed in without its length, and comes out with it, ready to be sent. Headers are those of the
 versions without flexible encoding (https://kafka.apache.org/protocol.html#protocol_messages). All pure: a
@@ -9,7 +9,7 @@ import struct
 
 from msgspec import Struct
 
-from loghub.kafka.wire.apis import APIS, Api, ApiKey
+from loghub.kafka.wire.apis import APIS, ApiKey
 from loghub.kafka.wire.codec import coder_of
 from loghub.kafka.wire.errors import MalformedFrame, UnencodableValue, UnsupportedRequest
 from loghub.kafka.wire.fields import Int16, Int32, NullableString
@@ -41,9 +41,6 @@ def frame_size(prefix: Buffer, *, max_bytes: int = MAX_FRAME_BYTES) -> int:
     return size
 
 
-# --- the broker's side -----------------------------------------------------------------------
-
-
 def decode_request(frame: Buffer) -> tuple[RequestHeader, Struct]:
     """Header and body of a request, from a frame without its length.
 
@@ -64,56 +61,18 @@ def decode_request(frame: Buffer) -> tuple[RequestHeader, Struct]:
     return header, body
 
 
-def encode_response(header: RequestHeader, body: Struct) -> bytes:
-    """The frame, with its length, that answers the request with ``header``. Raises UnencodableValue.
+def response_buffers(header: RequestHeader, body: Struct) -> list[Buffer]:
+    """The frame, with its length, that answers the request with ``header``: several buffers for a socket, so
+    that record batches are not copied. Raises UnencodableValue.
 
     An answer to ApiVersions in a version that is not offered is written as version 0.
     """
-    return b"".join(response_buffers(header, body))
-
-
-def response_buffers(header: RequestHeader, body: Struct) -> list[Buffer]:
-    """The same as a list of buffers, for a socket that takes several: record batches are not copied."""
     api = APIS[header.api_key]
     version = header.api_version
     if api.key is ApiKey.API_VERSIONS and not api.offers(version):
         version = 0
     _expect(body, api.response)
     return _framed(_CORRELATION.pack(header.correlation_id), body, version)
-
-
-# --- the client's side -----------------------------------------------------------------------
-
-
-def encode_request(header: RequestHeader, body: Struct) -> bytes:
-    """The frame, with its length, of a request. Raises UnencodableValue, and UnsupportedRequest."""
-    api = _offered(header)
-    _expect(body, api.request)
-    prefix: list[Buffer] = []
-    coder_of(RequestHeader, 0).encode(header, prefix)
-    return b"".join(_framed(b"".join(prefix), body, header.api_version))
-
-
-def decode_response(header: RequestHeader, frame: Buffer) -> Struct:
-    """The body of the answer to the request with ``header``, from a frame without its length.
-
-    Raises MalformedFrame, also if the frame answers another request, and UnsupportedRequest.
-    """
-    api = _offered(header)
-    reader = Reader(frame)
-    (correlation_id,) = _CORRELATION.unpack_from(reader.view, reader.take(_CORRELATION.size))
-    if correlation_id != header.correlation_id:
-        raise MalformedFrame(f"an answer to request {correlation_id}, not to {header.correlation_id}")
-    body: Struct = coder_of(api.response, header.api_version).decode(reader)
-    reader.finish()
-    return body
-
-
-def _offered(header: RequestHeader) -> Api:
-    api = APIS.get(header.api_key)
-    if api is None or not api.offers(header.api_version):
-        raise UnsupportedRequest(header.api_key, header.api_version)
-    return api
 
 
 def _expect(body: Struct, expected: type[Struct]) -> None:

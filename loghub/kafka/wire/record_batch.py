@@ -7,7 +7,7 @@ number of records less one, so that offsets may leave gaps between batches and n
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import google_crc32c
@@ -16,12 +16,12 @@ from msgspec import Struct
 from loghub.kafka.wire.batch_compression import BatchCompression
 from loghub.kafka.wire.errors import UnencodableValue
 from loghub.kafka.wire.reader import Buffer
-from loghub.kafka.wire.varint import TABLE_SIZE, zigzag, zigzag_table
+from loghub.kafka.wire.varint import TABLE_SIZE
 
 MAGIC = 2
 # Base offset, length, leader epoch, magic, checksum; then, covered by the checksum: attributes, last offset
 # delta, base and maximum timestamp, producer id and epoch, base sequence, number of records.
-_PREFIX, _COVERED, _BASE_OFFSET = struct.Struct(">qiibI"), struct.Struct(">hiqqqhii"), struct.Struct(">q")
+_PREFIX, _COVERED = struct.Struct(">qiibI"), struct.Struct(">hiqqqhii")
 HEADER_BYTES = _PREFIX.size + _COVERED.size
 # The length counts what follows it.
 LENGTH_END = 12
@@ -107,51 +107,6 @@ def read_header(batch: Buffer) -> BatchHeader:
     )
 
 
-def build_batch(records: Iterable[Record], *, base_offset: int = 0) -> bytes:
-    """An uncompressed batch of at least one record, without a producer.
-
-    Raises UnencodableValue for no records, more than MAX_RECORDS, or a time that is not of 64 bits.
-    """
-    parts: list[bytes] = [b""]
-    table = zigzag_table()
-    append = parts.append
-    base = top = count = 0
-    for count, (key, value, headers, timestamp) in enumerate(records, 1):
-        if count == 1:
-            base = top = timestamp
-        elif timestamp > top:
-            top = timestamp
-        if count > MAX_RECORDS:
-            raise UnencodableValue(f"more than {MAX_RECORDS} records in one batch")
-        delta = timestamp - base
-        body = b"".join(
-            (
-                b"\0",
-                table[delta] if 0 <= delta < TABLE_SIZE else zigzag(delta),
-                table[count - 1],
-                b"\1" if key is None else _prefixed(key),
-                b"\1" if value is None else _prefixed(value),
-                _headers(headers) if headers else b"\0",
-            )
-        )
-        size = len(body)
-        append(table[size] if size < TABLE_SIZE else zigzag(size))
-        append(body)
-    return finish_batch(parts, base_offset=base_offset, times=(base, top), count=count)
-
-
-def _prefixed(content: bytes) -> bytes:
-    size = len(content)
-    return (zigzag_table()[size] if size < TABLE_SIZE else zigzag(size)) + content
-
-
-def _headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    parts = [zigzag(len(headers))]
-    for name, value in headers:
-        parts += (_prefixed(name.encode()), b"\1" if value is None else _prefixed(value))
-    return b"".join(parts)
-
-
 def finish_batch(parts: list[bytes], *, base_offset: int, times: tuple[int, int], count: int) -> bytes:
     """A batch of ``count`` encoded records, ``parts[1:]``; the first part is empty, for the header.
 
@@ -170,13 +125,3 @@ def finish_batch(parts: list[bytes], *, base_offset: int, times: tuple[int, int]
     length = CHECKSUM_END - LENGTH_END + len(body)
     prefix = _PREFIX.pack(base_offset, length, NO_EPOCH, MAGIC, google_crc32c.value(body))
     return prefix + body
-
-
-def with_base_offset(batch: Buffer, base_offset: int) -> bytes:
-    """The same batch at another offset; copied once, its checksum still right."""
-    return b"".join((_BASE_OFFSET.pack(base_offset), memoryview(batch)[_BASE_OFFSET.size :]))
-
-
-def set_base_offset(batch: bytearray | memoryview, base_offset: int) -> None:
-    """The same in place."""
-    _BASE_OFFSET.pack_into(batch, 0, base_offset)

@@ -2,7 +2,7 @@
 
 One fdatasync, or one SQLite transaction, covers every request that waits. The event loop never waits for
 the disk, so heartbeats continue while the disk is slow. `commits` contains the commit function for log data,
-`database` that for metadata. A simulator uses `InlineBatches` instead of a thread.
+`database` that for metadata. Simulators have others, without a thread.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Batches(Protocol[Item]):
 
 
 class StartBatches(Protocol):
-    """How the engine creates `ThreadedBatches` or `InlineBatches`."""
+    """How the engine creates `ThreadedBatches`, or a simulator others."""
 
     def __call__(
         self,
@@ -174,37 +174,6 @@ class ThreadedBatches(Generic[T]):
             _settle_one(entry.future, outcome)
         if self._unsettled:
             self._loop.call_soon(self._settle_some)
-
-
-class InlineBatches(Generic[T]):
-    """Commits each item immediately, in the caller's thread, for simulators and tests."""
-
-    def __init__(
-        self,
-        *,
-        name: str,
-        commit: Commit[T],
-        on_failed: Callable[[BaseException], None],
-        clock: Clock,
-        **_: object,  # the bound of a batch, which has one item here
-    ) -> None:
-        self.monitor = CommitMonitor(clock)
-        self.name = name
-        self._commit = commit
-        self._on_failed = on_failed
-
-    def submit(self, item: T) -> "asyncio.Future[object]":
-        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        try:
-            outcomes = self._commit([item])
-        except Exception as error:  # noqa: BLE001 - reported to the waiter and to the owner
-            self._on_failed(error)
-            outcomes = [StorageFailed(f"storage failed: {error}")]
-        _settle_one(future, outcomes[0])
-        return future
-
-    def close(self) -> None:
-        """Do nothing: no item ever waits."""
 
 
 def _settle_one(future: "asyncio.Future[object]", outcome: object) -> None:

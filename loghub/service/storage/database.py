@@ -317,10 +317,6 @@ class Database:
         """Where the logs have batches of producers besides."""
         return producer_rows.read_marks(self._connection)
 
-    def durability(self) -> tuple[str, int]:
-        """The current values of SQLite's (journal mode, synchronous)."""
-        return (self._connection.pragma("journal_mode"), self._connection.pragma("synchronous"))
-
     def close(self) -> None:
         with suppress(apsw.Error):
             self._connection.close()

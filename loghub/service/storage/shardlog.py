@@ -19,7 +19,7 @@ from loghub.service.storage import record
 from loghub.service.storage.allocation import Room, check_free, new_size
 from loghub.service.storage.extent import Extent, Newest, Place, Read
 from loghub.service.storage.footer import Marks, footer_room, pack_footer
-from loghub.service.storage.log_inspection import FoundSegment, LogInspection, inspect_log
+from loghub.service.storage.log_inspection import FoundSegment, LogInspection
 from loghub.service.storage.receive_times import first_received_since, plausible_time
 from loghub.service.storage.record import SEGMENT_HEADER_BYTES, SegmentHeader, stored_bytes
 from loghub.service.storage.recovery import Tail
@@ -58,7 +58,7 @@ class _Published:
 
 
 class ShardLog:
-    """The log of one shard. Open it with `open_log`, or `restore` it from an inspection."""
+    """The log of one shard. `restore` it from an inspection."""
 
     def __init__(
         self,
@@ -361,19 +361,6 @@ class ShardLog:
             except FileNotFoundError as error:
                 if self.extent.oldest_cursor == seen.extent.oldest_cursor:
                     raise LogDamaged(f"{error.filename}: the segment is missing") from error
-
-
-def open_log(
-    disk: Disk, *, folder: str, birth: SegmentHeader, segment_bytes: int, files: LoadedSegments | None = None
-) -> tuple[ShardLog, int]:
-    """The shard's log after recovery, and the bytes of a torn tail that were cut. Raises LogDamaged."""
-    found = inspect_log(disk, folder)
-    if found.problems:
-        raise LogDamaged(str(found.problems[0]))
-    files = LoadedSegments(disk) if files is None else files
-    log = ShardLog(disk, folder=folder, birth=birth, room=Room(segment_bytes=segment_bytes), files=files)
-    log.restore(found)
-    return log, found.torn_bytes
 
 
 def _has_records(segment: Segment) -> bool:

@@ -82,11 +82,6 @@ def _key(logstore: Name, shard: ShardInfo, what: Hashable) -> Hashable:
     return (logstore, shard.shard, shard.created_unix_s, shard.read_only, what)
 
 
-def one_by_one(task: Callable[[], None], _: int) -> None:
-    """A `RunAll` without threads."""
-    task()
-
-
 class CursorQuery:
     """The requests of one observation of one logstore, none of which begins after ``bound_s``."""
 

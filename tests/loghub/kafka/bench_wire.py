@@ -14,11 +14,13 @@ from loghub.kafka.records.to_batch import batch_in_python, batch_of
 from loghub.kafka.records.to_log_group import logs_of
 from loghub.kafka.wire.apis import ApiKey
 from loghub.kafka.wire.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from loghub.kafka.wire.frames import RequestHeader, encode_response, response_buffers
-from loghub.kafka.wire.record_batch import Record, build_batch
+from loghub.kafka.wire.frames import RequestHeader, response_buffers
+from loghub.kafka.wire.record_batch import Record
 from loghub.kafka.wire.record_batch_reader import read_produced
 from loghub.wire import native
 from loghub.wire.loggroup import Log, LogGroup, encode
+from tests.loghub.kafka.client_batches import build_batch
+from tests.loghub.kafka.client_frames import encode_response
 
 RUNS, LOGS, CONTENT_BYTES = 100, 200, 200
 FIELDS = (1, 2, 4, 6, 10)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from loghub.service.disk import OsDisk
-from loghub.service.storage.batches import Commit, InlineBatches, T
+from loghub.service.storage.batches import Commit, T
+from tests.loghub.service.inline_batches import InlineBatches
 
 
 class Camera:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loghub.service.storage.batches import InlineBatches
 from loghub.wire import client_quirks
 from loghub.wire.errors import REGISTRY
+from tests.loghub.service.inline_batches import InlineBatches
 from tests.loghub.service.inprocess import in_process
 from tests.loghub.service.rawclient import Reply
 from tests.loghub.service.request_strategies import LIMITS, AnyRequest, requests

@@ -18,8 +18,8 @@ from loghub.service.facts import LogstoreDeleted
 from loghub.service.kafka.log_service import EngineLogService
 from loghub.service.retention import MOST_SEGMENTS, Retention
 from loghub.service.steady_clock import SteadyClock
-from loghub.service.storage.batches import InlineBatches
 from tests.loghub.service.engines import STORE_ID, create_group_of_one_shard, live, request
+from tests.loghub.service.inline_batches import InlineBatches
 
 MINUTE_S, DAY_S = 60.0, 86_400.0
 MONTH_S = 30 * DAY_S

@@ -9,9 +9,9 @@ from loghub.domain.group import Heartbeat, SaveCheckpoint, ShardsChanged
 from loghub.service.engine import Engine
 from loghub.service.retention import Retention
 from loghub.service.settings import KEEP_FOREVER_DAYS
-from loghub.service.storage.batches import InlineBatches
 from loghub.service.storage.shardlog import ShardLog
 from tests.loghub.service.engines import STORE_ID, ManualClock, create_group_of_one_shard, live
+from tests.loghub.service.inline_batches import InlineBatches
 from tests.loghub.service.simdisk import SimDisk
 
 DAY_S = 86_400

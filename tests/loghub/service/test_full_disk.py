@@ -11,8 +11,8 @@ from loghub.service.disk import OsDice
 from loghub.service.ports import Platform
 from loghub.service.settings import MIB, KafkaLimits, KafkaSettings, ServiceSettings
 from loghub.service.start import open_engine
-from loghub.service.storage.batches import InlineBatches
 from tests.loghub.service.engines import STORE_ID, ManualClock, create_group_of_one_shard
+from tests.loghub.service.inline_batches import InlineBatches
 from tests.loghub.service.inprocess import in_process
 from tests.loghub.service.simdisk import SimDisk
 

@@ -12,9 +12,9 @@ from loghub.service.faults import ServiceFault
 from loghub.service.known_ends import KnownEnds
 from loghub.service.storage.database import Database
 from loghub.service.storage.record import SegmentHeader
-from loghub.service.storage.shardlog import open_log
 from tests.loghub.service.engines import STORE_ID, ManualClock, create_group_of_one_shard, live
 from tests.loghub.service.simdisk import SimDisk
+from tests.loghub.service.storage.opened_log import open_log
 
 FIRST = 1000
 

@@ -13,10 +13,10 @@ from loghub_operator.api.labels import FINALIZER
 from loghub_operator.clients.kube import CONSUMER_GROUP, KINDS, SECRET, STATEFUL_SET, Kind
 from loghub_operator.controller.reconciler import Intervals, Reconciler
 from loghub_operator.controller.workqueue import Key
-from loghub_operator.logservice.shard_cursors import one_by_one
 from loghub_operator.settings import Settings
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.examples import Document, document, merge
+from tests.loghub_operator.support.observing import one_by_one
 from tests.loghub_operator.support.wiring import observer_and_executor
 
 KEY = Key("default", "access")

@@ -2,17 +2,22 @@
 processes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from loghub.clock import Clock
 from loghub.domain.state_inference import WorkerReport
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.logservice.group_state import Unresolved, observe_service
-from loghub_operator.logservice.shard_cursors import CursorCache, RunAll, one_by_one
+from loghub_operator.logservice.shard_cursors import CursorCache, RunAll
 from loghub_operator.model.observed import LogServiceObserved
 
 NO_REPORTS: Mapping[str, WorkerReport | None] = {}
+
+
+def one_by_one(task: Callable[[], None], _: int) -> None:
+    """A `RunAll` without threads."""
+    task()
 
 
 def service_observed(

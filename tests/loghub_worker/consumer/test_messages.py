@@ -48,7 +48,7 @@ def test_every_message_names_project_logstore_and_group(
     def failed() -> list[str]:
         return [one.getMessage() for one in messages.records if "processor failed" in one.getMessage()]
 
-    with running(MultiLogstoreConsumer(settings, lambda _: lambda _: Raising(), logstores)):
+    with running(MultiLogstoreConsumer(settings, lambda _: Raising, logstores)):
         wait_for(
             lambda: all(any(f"logstore={name} " in one for one in failed()) for name in logstores),
             "each logstore's processor has failed",

@@ -84,11 +84,6 @@ def refuse_stateful(result: DataFrame) -> None:
         )
 
 
-def per_batch_operations(result: DataFrame) -> list[str]:
-    """The operations over logs whose result depends on which logs share a micro-batch, in words."""
-    return sorted(PlanWalk.of(result).found)
-
-
 class PlanWalk:
     """One walk through an analyzed plan, which is an object of Spark's JVM."""
 

@@ -10,7 +10,8 @@ import lz4.frame
 import zstandard
 
 from loghub.kafka.wire.batch_compression import BatchCompression
-from loghub.kafka.wire.record_batch import HEADER_BYTES, Record, build_batch
+from loghub.kafka.wire.record_batch import HEADER_BYTES, Record
+from tests.loghub.kafka.client_batches import build_batch
 
 _SIZE_AT, _CHECKSUM_AT, _ATTRIBUTES_AT = 8, 17, 21
 _PACK: dict[BatchCompression, Callable[[bytes], bytes]] = {

@@ -30,14 +30,14 @@ from loghub.kafka.wire.fetch import (
     ListOffsetsTopic,
     PartitionData,
 )
-from loghub.kafka.wire.frames import RequestHeader, decode_response, encode_request
+from loghub.kafka.wire.frames import RequestHeader
 from loghub.kafka.wire.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
 )
-from loghub.kafka.wire.record_batch import HEADER_BYTES, Record, build_batch, read_header
+from loghub.kafka.wire.record_batch import HEADER_BYTES, Record, read_header
 from loghub.kafka.wire.record_batch_reader import read_records
 from loghub.kafka.wire.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from loghub.service.access import AccessKey, Right
@@ -51,6 +51,8 @@ from loghub.service.memory import MemoryBudget
 from loghub.service.ports import Platform
 from loghub.service.settings import KafkaLimits, KafkaSettings, ServiceSettings
 from loghub.service.start import open_engine
+from tests.loghub.kafka.client_batches import build_batch
+from tests.loghub.kafka.client_frames import decode_response, encode_request
 
 GUARD_S = 120.0  # against a hang
 PROJECT, TOPIC = "demo", "access"

@@ -14,8 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loghub.kafka.wire.apis import Api
-from loghub.kafka.wire.frames import RequestHeader, encode_request
+from loghub.kafka.wire.frames import RequestHeader
 from tests.loghub.kafka.broker.broker_place import KEY, PROJECT, TOPIC, batch_of
+from tests.loghub.kafka.client_frames import encode_request
 from tests.loghub.kafka.wire.messages import a_message, fields_of
 
 TOKEN = f"\0{PROJECT}\0{KEY.key_id}#{KEY.secret}".encode()

@@ -13,7 +13,7 @@ from loghub.kafka.broker.session import ClientSession
 from loghub.kafka.broker.stalled import RequestMemory, StalledClients
 from loghub.kafka.wire.apis import ApiKey
 from loghub.kafka.wire.fetch import ForgottenTopic
-from loghub.kafka.wire.frames import RequestHeader, encode_request
+from loghub.kafka.wire.frames import RequestHeader
 from loghub.kafka.wire.group_admin import ListedGroup, ListGroupsResponse
 from loghub.kafka.wire.metadata import MetadataRequest, MetadataRequestTopic
 from loghub.service.http.connections import Connection
@@ -26,6 +26,7 @@ from tests.loghub.kafka.broker.broker_place import (
     run,
     values_of,
 )
+from tests.loghub.kafka.client_frames import encode_request
 
 ALL_TOPICS = MetadataRequest(topics=None)
 

@@ -18,10 +18,11 @@ from loghub.kafka.broker.limits import BrokerLimits
 from loghub.kafka.records.record_form import RecordForm
 from loghub.kafka.wire.batch_compression import BatchCompression
 from loghub.kafka.wire.errors import BadBatch
-from loghub.kafka.wire.record_batch import Record, build_batch
+from loghub.kafka.wire.record_batch import Record
 from loghub.service.memory import MemoryBudget
 from loghub.service.turns import in_turn
 from tests.loghub.kafka.broker.batches import packed
+from tests.loghub.kafka.client_batches import build_batch
 
 LIMITS = BrokerLimits()
 SLACK = 1 << 20  # of tables, and of a library's state

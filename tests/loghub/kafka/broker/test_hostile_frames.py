@@ -22,7 +22,7 @@ from loghub.kafka.broker.limits import BrokerLimits
 from loghub.kafka.coordinator.group import Limits as GroupLimits
 from loghub.kafka.wire.apis import APIS, Api, ApiKey
 from loghub.kafka.wire.error_codes import ErrorCode
-from loghub.kafka.wire.frames import RequestHeader, decode_response
+from loghub.kafka.wire.frames import RequestHeader
 from loghub.kafka.wire.groups import JoinGroupRequest, JoinGroupRequestProtocol, SyncGroupRequest
 from loghub.kafka.wire.offsets import (
     OffsetCommitRequest,
@@ -33,6 +33,7 @@ from loghub.service.api.logstores import NewLogstore, create, delete
 from tests.loghub.kafka.broker.broker_place import PROJECT, TOPIC, Client, Closed, Place, a_broker, values_of
 from tests.loghub.kafka.broker.conversation import Answer, conversation
 from tests.loghub.kafka.broker.likely_requests import TOKENS, Known, damaged, framed, requests
+from tests.loghub.kafka.client_frames import decode_response
 from tests.loghub.kafka.wire.messages import every_version, ids
 
 REQUESTS = 30  # of each API, with every version in each example

@@ -2,9 +2,9 @@
 
 import kafka.errors
 import pytest
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
-from loghub.kafka.wire.consumer_protocol import decode_assignment, decode_subscription
+from loghub.kafka.wire.consumer_protocol import decode_assignment
 from loghub.kafka.wire.error_codes import ErrorCode
 
 THEIRS = {
@@ -40,11 +40,8 @@ def test_a_code_is_a_number() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_subscriptions_and_assignments_of_members_are_read(version: int) -> None:
+def test_assignments_of_members_are_read(version: int) -> None:
     """Newer versions append fields, which are ignored."""
-    subscription = ConsumerProtocolSubscription(topics=["a", "b"], user_data=b"x", version=version)
-    found = decode_subscription(subscription.encode(header=True))
-    assert (found.version, found.topics, bytes(found.user_data or b"")) == (version, ("a", "b"), b"x")
     topic = ConsumerProtocolAssignment.TopicPartition
     assignment = ConsumerProtocolAssignment(
         assigned_partitions=[topic(topic="a", partitions=[3, 4])], user_data=None, version=version

@@ -28,14 +28,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loghub.kafka.wire.apis import Api
-from loghub.kafka.wire.frames import (
-    RequestHeader,
-    decode_request,
-    decode_response,
-    encode_request,
-    encode_response,
-)
+from loghub.kafka.wire.frames import RequestHeader, decode_request
 from loghub.kafka.wire.metadata import ApiVersionsResponse
+from tests.loghub.kafka.client_frames import decode_response, encode_request, encode_response
 from tests.loghub.kafka.wire.messages import EXAMPLES, as_dict, every_version, flat, ids, some_messages
 
 KAFKA_PYTHON = [

@@ -25,7 +25,8 @@ from loghub.service.storage.record import (
     SegmentHeader,
 )
 from loghub.service.storage.segment import NewGroup
-from loghub.service.storage.shardlog import ShardLog, open_log
+from loghub.service.storage.shardlog import ShardLog
+from tests.loghub.service.storage.opened_log import open_log
 
 BIRTH = SegmentHeader(first_cursor=1000, logs_before=0, received_us=50, salt=7)
 MEMORY = "16m"

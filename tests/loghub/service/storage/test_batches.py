@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from loghub.service.storage.batches import InlineBatches, StorageFailed, ThreadedBatches
+from loghub.service.storage.batches import StorageFailed, ThreadedBatches
 from loghub.service.storage.commit_monitor import Latencies
+from tests.loghub.service.inline_batches import InlineBatches
 from tests.support import HandClock
 
 

@@ -9,8 +9,9 @@ from loghub.service.faults import WriteFailed
 from loghub.service.storage.commits import Append, commit_logs, run_tasks
 from loghub.service.storage.record import SegmentHeader
 from loghub.service.storage.segment import NewGroup
-from loghub.service.storage.shardlog import ShardLog, open_log
+from loghub.service.storage.shardlog import ShardLog
 from tests.loghub.service.simdisk import SimDisk
+from tests.loghub.service.storage.opened_log import open_log
 
 SEGMENT_BYTES = 1024
 GUARD_S = 120.0

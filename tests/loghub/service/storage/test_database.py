@@ -127,7 +127,8 @@ def test_a_failing_fact_rolls_back_the_whole_batch(tmp_path: Path) -> None:
 
 def test_durable_settings(tmp_path: Path) -> None:
     database = Database(str(tmp_path / "m.sqlite"))
-    assert database.durability() == ("wal", 2)  # 2: FULL
+    pragma = database._connection.pragma
+    assert (pragma("journal_mode"), pragma("synchronous")) == ("wal", 2)  # 2: FULL
     database.close()
 
 

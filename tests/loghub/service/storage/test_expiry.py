@@ -7,8 +7,9 @@ import pytest
 from loghub.service.storage.log_inspection import inspect_log
 from loghub.service.storage.record import SEGMENT_HEADER_BYTES, SegmentHeader
 from loghub.service.storage.segment import NewGroup, create_segment
-from loghub.service.storage.shardlog import NoRoom, ShardLog, open_log
+from loghub.service.storage.shardlog import NoRoom, ShardLog
 from tests.loghub.service.simdisk import SimDisk
+from tests.loghub.service.storage.opened_log import open_log
 
 FOLDER = "/data/logs/1/0"
 FIRST = 1000

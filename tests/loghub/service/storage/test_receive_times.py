@@ -9,8 +9,9 @@ from loghub.service.storage import footer, segment
 from loghub.service.storage.footer import Marks, Totals
 from loghub.service.storage.record import SegmentHeader
 from loghub.service.storage.segment import NewGroup
-from loghub.service.storage.shardlog import ShardLog, open_log
+from loghub.service.storage.shardlog import ShardLog
 from tests.loghub.service.simdisk import SimDisk
+from tests.loghub.service.storage.opened_log import open_log
 
 SECOND, MINUTE, DAY = 1_000_000, 60_000_000, 86_400_000_000
 FIRST = 1000

@@ -10,9 +10,10 @@ from loghub.service.storage.log_inspection import inspect_log
 from loghub.service.storage.record import SegmentHeader
 from loghub.service.storage.segment import NewGroup, create_segment
 from loghub.service.storage.segment_files import LoadedSegments
-from loghub.service.storage.shardlog import ShardLog, open_log
+from loghub.service.storage.shardlog import ShardLog
 from tests.loghub.service.simdisk import SimDisk
 from tests.loghub.service.storage import old_format
+from tests.loghub.service.storage.opened_log import open_log
 
 FOLDER = "/data/logs/1/0"
 FIRST = 1000

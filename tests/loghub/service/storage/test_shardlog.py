@@ -12,8 +12,9 @@ from loghub.service.storage.log_inspection import ProblemKind, inspect_log
 from loghub.service.storage.record import SegmentHeader
 from loghub.service.storage.segment import LogDamaged, NewGroup
 from loghub.service.storage.segment_files import LoadedSegments
-from loghub.service.storage.shardlog import NoRoom, ShardLog, open_log
+from loghub.service.storage.shardlog import NoRoom, ShardLog
 from tests.loghub.service.simdisk import SimDisk
+from tests.loghub.service.storage.opened_log import open_log
 
 FOLDER = "/data/logs/1/0"
 FIRST = 1000

@@ -9,10 +9,11 @@ from loghub.kafka.producers import Origin
 from loghub.service.storage import record, stored_group
 from loghub.service.storage.record import SegmentHeader
 from loghub.service.storage.segment import LogDamaged, NewGroup
-from loghub.service.storage.shardlog import ShardLog, open_log
+from loghub.service.storage.shardlog import ShardLog
 from loghub.wire import loggroup
 from loghub.wire.compression import Compression, compress
 from tests.loghub.service.simdisk import SimDisk
+from tests.loghub.service.storage.opened_log import open_log
 
 TEXT = b"\n" + b"".join(b"%d bottles of %d, " % (n, n * n) for n in range(300))
 

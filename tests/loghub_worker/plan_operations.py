@@ -1,0 +1,10 @@
+"""What `loghub_worker.query.per_batch` finds in a plan."""
+
+from pyspark.sql import DataFrame
+
+from loghub_worker.query.per_batch import PlanWalk
+
+
+def per_batch_operations(result: DataFrame) -> list[str]:
+    """The operations over logs whose result depends on which logs share a micro-batch, in words."""
+    return sorted(PlanWalk.of(result).found)
