@@ -186,16 +186,20 @@ class _Start:
         time, since a sync mostly waits."""
         engine = self._engine
         engine.ends.restore(self._survey.catalog.ends.values())
-        restored = await asyncio.gather(
-            *(self._together.submit(partial(self._restore_log, shard)) for shard in self._shards),
-            return_exceptions=True,
-        )
+        futures = [self._submit(partial(self._restore_log, shard)) for shard in self._shards]
+        restored = await asyncio.gather(*futures, return_exceptions=True)
         for shard, log in zip(self._shards, restored, strict=True):
             if isinstance(log, ShardLog):
                 engine.put_log(shard, log)
         for failure in restored:
             if isinstance(failure, BaseException):
                 raise failure
+
+    def _submit(self, task: Task) -> "asyncio.Future[object]":
+        future = self._together.submit(task)
+        if future.done():  # without a thread; its error is known here, also if the next one ends the process
+            future.exception()
+        return future
 
     def _restore_log(self, shard: ShardSaved) -> ShardLog:
         self._progress.check()
