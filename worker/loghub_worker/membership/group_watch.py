@@ -5,8 +5,8 @@ A heartbeat learns of a change only when it is sent, up to an interval later. A 
 change concerns this consumer. The watch itself is no heartbeat: it neither extends the session nor assigns
 anything.
 
-Where the consumer has its session's timeout from the group, that is read again now and then: somebody may
-change it, and a consumer that does not know would send heartbeats too rarely, or trust its session too long.
+Where the consumer has its session's timeout from the group, that is read again now and then: it may be
+changed, and a consumer that does not know would send heartbeats too rarely, or trust its session too long.
 """
 
 import secrets
