@@ -8,7 +8,7 @@ from loghub_worker.consumer.settings import ConsumerSettings
 
 def group_timeout_s(client: LogHub, settings: ConsumerSettings) -> int:
     """The timeout of the group, which is created if the settings say so. Raises `LogHubException`."""
-    timeout_s = _timeout_s(client, settings)
+    timeout_s = present_timeout_s(client, settings)
     if timeout_s is None and settings.create_group:
         timeout_s = _create(client, settings)
     if timeout_s is None:
@@ -35,7 +35,8 @@ def stored_shard(client: LogHub, settings: ConsumerSettings, shard: int) -> Stor
     )
 
 
-def _timeout_s(client: LogHub, settings: ConsumerSettings) -> int | None:
+def present_timeout_s(client: LogHub, settings: ConsumerSettings) -> int | None:
+    """The timeout of the group; None if it does not exist. Raises `LogHubException`."""
     groups = client.list_groups(settings.logstore)
     return next((group.timeout_s for group in groups if group.name == settings.consumer_group), None)
 
@@ -47,5 +48,5 @@ def _create(client: LogHub, settings: ConsumerSettings) -> int | None:
     except LogHubError as error:
         if error.code != Code.CONSUMER_GROUP_ALREADY_EXIST:
             raise
-        return _timeout_s(client, settings)  # another consumer has just created it
+        return present_timeout_s(client, settings)  # another consumer has just created it
     return group.timeout_s

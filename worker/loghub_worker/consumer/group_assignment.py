@@ -12,7 +12,7 @@ from loghub.client.port import LogHub
 from loghub.clock import Clock
 from loghub.wire.errors import LogHubError
 from loghub_worker.consumer.connection import connect
-from loghub_worker.consumer.group import group_timeout_s
+from loghub_worker.consumer.group import group_timeout_s, present_timeout_s
 from loghub_worker.consumer.processor import ShardLostError
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.consumer.static_assignment import StaticAssignment
@@ -78,7 +78,7 @@ class GroupAssignment:
         random: Callable[[], float],
         timeout_s: int | None,
     ) -> None:
-        """`timeout_s` is the group's; None: it is read from the group at the start."""
+        """`timeout_s` is the group's; None: it is read from the group, at the start and now and then."""
         self._settings = settings
         self._client = client
         self._exchange = exchange
@@ -91,8 +91,7 @@ class GroupAssignment:
     def start(self) -> None:
         settings, random = self._settings, self._random
         timeout_s = self._timeout_s or group_timeout_s(self._client, settings)
-        interval_s = min(settings.heartbeat_interval_s, timeout_s / HEARTBEATS_PER_TIMEOUT)
-        timings = MembershipTimings.of(interval_s=interval_s, timeout_s=timeout_s)
+        timings = self._timings_of(timeout_s)
         shared_state = SharedState(
             Membership(timings, random=random), self._exchange, self._clock, random=random
         )
@@ -100,7 +99,7 @@ class GroupAssignment:
             logstore=settings.logstore, group=settings.consumer_group, consumer=settings.consumer
         )
         # A heartbeat that takes longer than an interval counts as failed: the next one is due.
-        heartbeat_client = connect(settings, timeout_s=max(2.0, interval_s))
+        heartbeat_client = connect(settings, timeout_s=max(2.0, timings.interval_s))
         # Nobody else knows of the group in a retry logstore. Sessions have the timeout that is known.
         again = replace(settings, timeout_s=timeout_s)
         create_group = partial(group_timeout_s, heartbeat_client, again) if settings.is_of_retries else None
@@ -116,10 +115,19 @@ class GroupAssignment:
         with shared_state.use() as (membership, _):
             membership.source_started()
         self.checkpoints = GroupCheckpoints(shared_state, shard_manager)
-        group_watch = GroupWatch(shared_state, self._client, identity)
+        follows = None if self._timeout_s else self._present_timings
+        group_watch = GroupWatch(shared_state, self._client, identity, timings=follows)
         self._parts = (shared_state, shard_manager, heartbeat, group_watch)
         for part in self._parts[1:]:
             part.start()
+
+    def _timings_of(self, timeout_s: int) -> MembershipTimings:
+        interval_s = min(self._settings.heartbeat_interval_s, timeout_s / HEARTBEATS_PER_TIMEOUT)
+        return MembershipTimings.of(interval_s=interval_s, timeout_s=timeout_s)
+
+    def _present_timings(self) -> MembershipTimings | None:
+        timeout_s = present_timeout_s(self._client, self._settings)
+        return None if timeout_s is None else self._timings_of(timeout_s)
 
     @property
     def _shared_state(self) -> SharedState:

@@ -4,10 +4,14 @@ A heartbeat learns of a change only when it is sent, up to an interval later. A 
 (docs/sls-protocol.md 8) is answered at once, and the membership then sends the next heartbeat early if the
 change concerns this consumer. The watch itself is no heartbeat: it neither extends the session nor assigns
 anything.
+
+Where the consumer has its session's timeout from the group, that is read again now and then: it may be
+changed, and a consumer that does not know would send heartbeats too rarely, or trust its session too long.
 """
 
 import secrets
 import threading
+from collections.abc import Callable
 
 import structlog
 
@@ -16,7 +20,7 @@ from loghub.wire.errors import LogHubException
 from loghub_worker.backoff import Backoff
 from loghub_worker.log_context import inherited
 from loghub_worker.log_service import ConsumerIdentity, to_reported_error
-from loghub_worker.membership.membership import MemberState
+from loghub_worker.membership.membership import MembershipTimings, MemberState
 from loghub_worker.membership.shared_membership import SharedState
 
 log = structlog.get_logger()
@@ -25,13 +29,21 @@ POLL_S = 20.0  # less than a client waits for the first byte of an answer
 LEAST_PAUSE_S = 0.05  # between two answers: a rebalance of many consumers has many changes
 FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 10.0
 ABSENT_S = 60.0  # how often a service without the call is asked whether it has it
+TIMINGS_S = 20.0  # how often the timeout of the group is read
 
 
 class GroupWatch:
-    """One thread. `wait_s` is how long a watch waits for a change."""
+    """One thread. `wait_s` is how long a watch waits for a change. `timings` asks the log service, and may
+    raise `LogHubException`; None: those of the membership stay, as for a group that does not exist."""
 
     def __init__(
-        self, shared_state: SharedState, client: LogHub, identity: ConsumerIdentity, *, wait_s: float = POLL_S
+        self,
+        shared_state: SharedState,
+        client: LogHub,
+        identity: ConsumerIdentity,
+        *,
+        wait_s: float = POLL_S,
+        timings: Callable[[], MembershipTimings | None] | None = None,
     ) -> None:
         self._shared_state = shared_state
         self._client = client
@@ -40,6 +52,8 @@ class GroupWatch:
         self._retries = Backoff(first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S, random=shared_state.random)
         self._failures = 0  # consecutive
         self._revision = 0  # as last answered
+        self._timings = timings
+        self._timings_due_s = float("-inf")
         self._stop = threading.Event()
         self._thread = threading.Thread(target=inherited(self._run), name="group-watch", daemon=True)
         self.failure: BaseException | None = None  # an unexpected error of the thread itself
@@ -70,8 +84,9 @@ class GroupWatch:
             self._shared_state.wait(since, ABSENT_S)
             return 0.0
         try:
+            self._follow_timings()
             if not self._client.has_polls():
-                return ABSENT_S
+                return ABSENT_S if self._timings is None else TIMINGS_S
             found = self._client.await_group(
                 self._identity.logstore,
                 self._identity.group,
@@ -88,3 +103,12 @@ class GroupWatch:
         with self._shared_state.use() as (membership, now):
             membership.assignment_seen(found.assigned, now=now)
         return LEAST_PAUSE_S
+
+    def _follow_timings(self) -> None:
+        now = self._shared_state.clock.monotonic_s()
+        if self._timings is None or now < self._timings_due_s:
+            return
+        timings, self._timings_due_s = self._timings(), now + TIMINGS_S
+        if timings is not None:
+            with self._shared_state.use() as (membership, _):
+                membership.retimed(timings)

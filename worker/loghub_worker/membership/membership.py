@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from loghub_worker.backoff import Backoff, without_jitter
+from loghub_worker.backoff import without_jitter
 from loghub_worker.batch_plan import GroupSize, Range, smoothed
 from loghub_worker.membership.pace import LEAST_CHANGING_S, Pace
 from loghub_worker.membership.requests import HeartbeatRequest, LeaveRequest
@@ -22,7 +22,6 @@ from loghub_worker.membership.requests import HeartbeatRequest, LeaveRequest
 # The worker's session ends earlier than the service's by this part of the timeout, and at most by this many
 # seconds.
 MARGIN_FRACTION, MAX_MARGIN_S = 0.2, 5.0
-FIRST_RETRY_S = 1.0  # after a failed heartbeat; further pauses are longer, up to an interval
 
 RELEASED = -1  # `HeldShard.revoked_version` once the source no longer reads the shard
 
@@ -90,8 +89,6 @@ class Membership:
 
     def __init__(self, timings: MembershipTimings, *, random: Callable[[], float] = without_jitter) -> None:
         self.timings = timings
-        self._retries = Backoff(first_s=FIRST_RETRY_S, longest_s=timings.interval_s, random=random)
-        self._failures = 0  # consecutive
         self.state = MemberState.JOINING
         self.shutdown_mode = ShutdownMode.SERVE
         self.version = 0  # increases with each change of `positions`
@@ -99,7 +96,7 @@ class Membership:
         self._shards: dict[int, HeldShard] = {}
         self._last_epoch = 0
         self._next_send_s: float | None = None  # None: immediately
-        self._pace = Pace(timings.interval_s)
+        self._pace = Pace(timings.interval_s, random=random)
         self._has_unreported_change = False  # something changed that the request in flight does not report
         self._sent: tuple[int, float] | None = None  # number and time of the request in flight
         self._last_number = 0
@@ -148,9 +145,8 @@ class Membership:
     def poll(self, now: float) -> HeartbeatRequest | LeaveRequest | None:
         """The request to send now, if any; it is in flight until `answered`, `left` or `failed`."""
         self._fence_if_due(now)
-        if self._sent is not None or self.state is MemberState.LEFT:
-            return None
-        if self._next_send_s is not None and now < self._next_send_s:
+        is_early = self._next_send_s is not None and now < self._next_send_s
+        if is_early or self._sent is not None or self.state is MemberState.LEFT:
             return None
         self._last_number += 1
         self._sent = (self._last_number, now)
@@ -179,7 +175,6 @@ class Membership:
             self._next_send_s = None
             return
         self.last_good_s = sent_s
-        self._failures = 0
         next_s = self._pace.answered(assigned, sent_s=sent_s)
         self._next_send_s = None if self._has_unreported_change else next_s
         if self.state is not MemberState.LEFT:
@@ -189,8 +184,7 @@ class Membership:
     def failed(self, number: int, *, now: float) -> None:
         """Handle the failure of a request. Held shards stay held while the session lasts."""
         if self._close_request(number) is not None:
-            self._failures += 1
-            self._next_send_s = now + self._retries.pause_s(self._failures)
+            self._next_send_s = self._pace.failed(now=now)
 
     def forgotten(self, number: int) -> None:
         """Handle the answer that the group does not know this consumer: it was silent for too long, or the
@@ -201,7 +195,7 @@ class Membership:
     def assignment_seen(self, assigned: tuple[int, ...], *, now: float) -> None:
         """These shards are assigned to this consumer now. If they are others, a heartbeat is sent early; they
         are no answer, and change neither the shards nor the session."""
-        if self.state is MemberState.MEMBER and not self._failures and not self._pace.is_last(assigned):
+        if self.state is MemberState.MEMBER and self._pace.is_news(assigned):
             self._has_unreported_change = True  # for a heartbeat in flight, whose answer may be older
             if self._next_send_s is not None and self.last_good_s is not None:
                 self._next_send_s = min(self._next_send_s, max(now, self.last_good_s + LEAST_CHANGING_S))
@@ -281,6 +275,13 @@ class Membership:
         self.version += 1
         self._send_immediately()
 
+    def retimed(self, timings: MembershipTimings) -> None:
+        """The group has another timeout. It counts from now on, and a heartbeat is sent at once."""
+        if timings != self.timings:
+            self.timings = timings
+            self._pace.retimed(timings.interval_s)
+            self._send_immediately()
+
     # -- changes of the held shards
 
     def opened(self, shard: int, *, epoch: int, position: int, saved: int | None) -> None:
@@ -294,11 +295,9 @@ class Membership:
         """The service reports that the shard is not assigned to this consumer, so no further checkpoint of it
         can be saved."""
         held = self._find(shard, epoch)
-        if held is None:
-            return
-        if held.phase in (ShardPhase.OPENING, ShardPhase.OPEN):
+        if held is not None and held.phase in (ShardPhase.OPENING, ShardPhase.OPEN):
             self._revoke(held)
-        held = self._find(shard, epoch)
+            held = self._find(shard, epoch)
         if held is not None:
             self._put(replace(held, saved=held.position, refused=True))
             self._finish_drains()
