@@ -166,10 +166,12 @@ class FolderStarted:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiryReached:
     """Retention has dropped what expired before ``unix_us``, when the wall clock showed ``wall_us``; both in
-    unix microseconds. They differ while a jump of the wall clock is not believed."""
+    unix microseconds. They differ while a jump of the wall clock is not believed. ``behind_us`` is what it
+    showed when it was found to be behind ``unix_us``; 0: it is not."""
 
     unix_us: int
     wall_us: int
+    behind_us: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,8 +34,8 @@ class Retention:
         begin_s = goes_on_from(_last_expiry(engine), wall_s=wall_s)
         self._steady = SteadyClock(self._clock, settle_s=BELIEVED_S, begin_s=begin_s)
         self._seen = (wall_s, self._clock.monotonic_s())
-        self._saved_us = 0
-        self._is_behind = False  # the wall clock, of the time that is believed: then nothing new expires
+        self._saved = engine.history.expiry
+        self._steady_us = int(begin_s * 1_000_000)
 
     async def look(self) -> None:
         """Drop what has expired. Read-only shards that become empty are ``over`` in every group."""
@@ -47,18 +47,26 @@ class Retention:
         for logstore in list(self._engine.catalog.logstores_by_id.values()):
             if logstore.saved.ttl_days < KEEP_FOREVER_DAYS:
                 await self._drop_expired(logstore, now_us)
-        if abs(now_us - self._saved_us) >= _SAVE_EVERY_US and not self._is_behind:
-            self._saved_us = now_us
-            wall_us = int(self._seen[0] * 1_000_000)
-            await self._engine.submit(ExpiryReached(unix_us=now_us, wall_us=wall_us))
+        await self._save(wall_us=int(self._seen[0] * 1_000_000))
         self._engine.kafka_groups.cleanup(now_us // 1000)
+
+    async def _save(self, *, wall_us: int) -> None:
+        last = self._saved
+        reached = expiry_reached(last, steady_us=self._steady_us, wall_us=wall_us)
+        if (
+            last is None
+            or reached.behind_us != last.behind_us
+            or abs(reached.unix_us - last.unix_us) >= _SAVE_EVERY_US
+        ):
+            self._saved = reached
+            await self._engine.submit(reached)
 
     def _now_us(self) -> int | None:
         """The time by which logs expire; None if the clocks do not agree since the last look."""
         wall_s, monotonic_s = self._clock.unix_s(), self._clock.monotonic_s()
         (wall_before_s, monotonic_before_s), self._seen = self._seen, (wall_s, monotonic_s)
         steady_s = self._steady.unix_s()
-        self._is_behind = steady_s > wall_s + TOLERANCE_S
+        self._steady_us = int(steady_s * 1_000_000)
         jump_s = (wall_s - wall_before_s) - (monotonic_s - monotonic_before_s)
         if abs(jump_s) > TOLERANCE_S:
             _log.warning("the wall clock jumped, so nothing expires for now", seconds=round(jump_s))
@@ -97,6 +105,19 @@ class Retention:
         named = engine.catalog.named(logstore)
         _log.info("expired log groups removed", **named, shard=shard, log_groups=dropped)
         return dropped
+
+
+def expiry_reached(last: ExpiryReached | None, *, steady_us: int, wall_us: int) -> ExpiryReached:
+    """What to save when the clocks show this. While the wall clock is behind what is believed, nothing new
+    expires; then it counts since when, and for the time that passes, what it showed before."""
+    if steady_us <= wall_us + int(TOLERANCE_S * 1_000_000):
+        return ExpiryReached(unix_us=min(steady_us, wall_us), wall_us=wall_us)
+    before = last or ExpiryReached(unix_us=steady_us, wall_us=steady_us)
+    return ExpiryReached(
+        unix_us=steady_us,
+        wall_us=before.wall_us + steady_us - before.unix_us,
+        behind_us=before.behind_us if 0 < before.behind_us <= wall_us else wall_us,
+    )
 
 
 def _last_expiry(engine: Engine) -> ExpiryReached | None:

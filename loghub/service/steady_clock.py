@@ -40,9 +40,13 @@ class SteadyClock:
 
 def goes_on_from(last: ExpiryReached | None, *, wall_s: float) -> float:
     """The time at which a run of the service begins, in unix seconds, if what deletes came to ``last`` before
-    it: by at most a day later, and not later than the wall clock unless that has gone back."""
+    it: by at most a day later, and not later than the wall clock. One that has gone back is believed a day
+    after it was found to be behind, also if the service starts again meanwhile."""
     if last is None:
         return wall_s
     last_s = last.unix_us / 1_000_000
+    if wall_s < last_s - TOLERANCE_S:
+        is_believed = last.behind_us and wall_s - last.behind_us / 1_000_000 >= BELIEVED_S
+        return wall_s if is_believed else last_s
     passed_s = min(max(wall_s - last.wall_us / 1_000_000, 0.0), BELIEVED_S)
-    return max(min(last_s + passed_s, wall_s), last_s)
+    return min(last_s + passed_s, wall_s)

@@ -49,6 +49,7 @@ async def delete_shard(engine: Engine, request: Request, *, ls: str, shard: str)
         store = lookup.logstore(engine, request, ls)
         saved = lookup.shard(store, shard)
         rules.delete(store.shard_map(), shard=saved.shard)
+        await engine.producers.save()  # the next start would read from the log what they have sent
         bounds = await shard_bounds(engine.logs[saved.logstore, saved.shard])
         deleted = ShardDeleted(logstore=saved.logstore, shard=saved.shard, final_offset=bounds.end)
         await engine.persist_deletion(deleted)

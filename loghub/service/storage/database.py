@@ -280,8 +280,9 @@ class Database:
         expiry: ExpiryReached | None = None
         if "expiry_us" in values:
             unix_us = values["expiry_us"]
-            # An earlier release has not saved the time of the wall clock.
-            expiry = ExpiryReached(unix_us=unix_us, wall_us=values.get("expiry_wall_us", unix_us))
+            # Earlier releases have not saved the times of the wall clock.
+            wall_us, behind_us = values.get("expiry_wall_us", unix_us), values.get("expiry_behind_us", 0)
+            expiry = ExpiryReached(unix_us=unix_us, wall_us=wall_us, behind_us=behind_us)
         return FolderHistory(
             folder=values.get("folder", ""),
             starts=values.get("starts", 0),

@@ -87,6 +87,7 @@ def statements(fact: ServiceFact) -> Iterator[Statement]:
         case ExpiryReached():
             yield _value("expiry_us", fact.unix_us)
             yield _value("expiry_wall_us", fact.wall_us)
+            yield _value("expiry_behind_us", fact.behind_us)
         case FolderStarted():
             yield _value("folder", fact.folder)
             yield _value("starts", fact.starts)

@@ -270,6 +270,27 @@ def test_a_logstore_that_is_created_again_after_the_clock_was_set_back_gives_no_
     live(tmp_path / "d", clock, after)
 
 
+def test_a_clock_that_was_ahead_for_days_is_believed_at_a_start_that_is_a_day_after_its_correction(
+    tmp_path: Path,
+) -> None:
+    clock, ahead_s = TwoClocks(), []
+
+    async def run(engine: Engine) -> None:
+        retention = Retention(engine)
+        for _ in range(10):
+            clock.run(3600)
+            await retention.look()
+        ahead_s.append(engine.now_us() / 1_000_000 - clock.unix_s())
+
+    clock.wall_s += MONTH_S
+    for _ in range(4):
+        live(tmp_path / "d", clock, run, start_batches=InlineBatches)
+    clock.wall_s -= MONTH_S
+    for _ in range(4):
+        live(tmp_path / "d", clock, run, start_batches=InlineBatches)
+    assert [round(one / MONTH_S) for one in ahead_s] == [0, 0, 0, 0, 1, 1, 1, 0]
+
+
 Step = tuple[Callable[[Engine, Retention], Awaitable[None]], float]  # and the jump of the clock before it
 
 

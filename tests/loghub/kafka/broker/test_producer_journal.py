@@ -1,14 +1,17 @@
 """Where a start reads the batches of producers: not more of the logs than it has to."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
 
 from loghub.kafka.producers import LaterBatches
 from loghub.kafka.wire.error_codes import ErrorCode
+from loghub.service.api import shards
 from loghub.service.producer_journal import ProducerJournal, read_later
-from tests.loghub.kafka.broker.broker_place import Place, run
+from tests.loghub.kafka.broker.broker_place import TOPIC, Place, run
+from tests.loghub.kafka.broker.test_offsets import of_demo
 from tests.loghub.kafka.broker.test_produce import numbered
 
 
@@ -74,6 +77,28 @@ def test_many_batches_are_saved_at_once_so_that_a_start_reads_few(tmp_path: Path
         saving.cancel()
 
     run(scenario, tmp_path / "d", producers=20)
+
+
+def test_what_producers_have_sent_is_known_after_its_shard_is_deleted_and_the_service_killed(
+    tmp_path: Path,
+) -> None:
+    sent: list[tuple[int, int]] = []
+
+    async def before(place: Place) -> None:
+        client = await place.client()
+        sent.extend([await numbered(client, number, "a") for number in range(3)])
+        split = of_demo("POST", {"action": "split"})
+        await shards.change_shard(place.engine, split, ls=TOPIC, shard="0")
+        await shards.delete_shard(place.engine, of_demo("DELETE"), ls=TOPIC, shard="0")
+        shutil.copytree(tmp_path / "d", tmp_path / "killed")
+
+    async def after(place: Place) -> None:
+        client = await place.client()
+        assert await numbered(client, 2, "a") == sent[2]
+        assert (await numbered(client, 3, "a"))[0] == ErrorCode.NONE
+
+    run(before, tmp_path / "d")
+    run(after, tmp_path / "killed")
 
 
 def test_where_a_log_is_damaged_producers_may_begin_anywhere(
