@@ -346,8 +346,7 @@ def _reject_another_policy(options: DownOptions, resource: LogHubConsumerGroup) 
     if given != known:
         raise StartFailed(
             f"{options.file} has deletionPolicy {given}, but {name} was last up with {known}, and nothing has"
-            f" applied the change: run `loghub up` with the file, or take it down by its last settings with"
-            f" --name {name} and without -f"
+            f" applied the change: run `loghub up` with it, or `loghub down --name {name}`, for {known}"
         )
 
 

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -108,14 +109,17 @@ def test_a_tail_follows_all_shards_and_their_splits_and_merges(either: Cli) -> N
                 guard_s=GUARD_S,
             )
 
-        # The tail begins at the end, which it has fixed once it prints something.
-        number = 0
-        while not printed(running):
+        numbers = count()
+
+        def put_until_one_is_printed() -> bool:
             assert running.process.poll() is None, running.err
-            put(either, f"first {number}")
-            number += 1
-            assert number < 1000
-        wait_until(lambda: f"first {number - 1}" in running.out, "the last of them", guard_s=GUARD_S)
+            put(either, f"first {next(numbers)}")
+            return bool(printed(running))
+
+        # The tail begins at the end, which it has fixed once it prints something.
+        wait_until(put_until_one_is_printed, f"a log; {running.err}", guard_s=GUARD_S)
+        last = f"first {next(numbers) - 1}"
+        wait_until(lambda: last in printed(running), "the last of them", guard_s=GUARD_S)
         expected += printed(running)
         assert "before" not in expected
         put(either, "high", key=HIGH)
