@@ -49,8 +49,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.tools]
 
 WITHOUT_CREDENTIALS = {ConsoleSink, LogstoreSink, NoSink}
 SAME_AS_PARQUET = {JsonSink}  # but for the format of the files
-KEYS = {"accessKeyId": "nobody", "secretAccessKey": "hush-key", "sessionToken": "hush-token"}
-LOGIN = {"username": "somebody", "password": '"hush\\password'}
+KEYS = {"accessKeyId": "alice", "secretAccessKey": "hush-key", "sessionToken": "hush-token"}
+LOGIN = {"username": "alice", "password": '"hush\\password'}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,8 @@ CASES: Mapping[type, tuple[Callable[[Place], Sink], Mapping[str, str]]] = {
     DeltaSink: (lambda place: place.in_bucket(DeltaSink), KEYS),
     KafkaSink: (Place.kafka, LOGIN),
     PostgresqlSink: (Place.postgresql, LOGIN),
-    SparkSink: (Place.hive, {"user": "somebody", "password": "hush-password"}),
+    # Spark itself hides what is called a password, and not what is called a user.
+    SparkSink: (Place.hive, {"user": "hush-user", "password": "hush-password"}),
 }
 
 
