@@ -2,13 +2,14 @@
 
 import sys
 
-from loghub.extras import MissingExtraError
+from loghub.extras import MissingExtraError, needs
 
 
 def main() -> int:
     """The exit status."""
     try:
-        from loghub_operator.cli.main import main as run
+        with needs("cli", "loghub"):
+            from loghub_operator.cli.main import main as run
     except MissingExtraError as error:
         sys.stderr.write(f"{error}\n")
         return 1
