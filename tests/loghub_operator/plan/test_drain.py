@@ -93,5 +93,5 @@ def test_a_worker_is_asked_again_if_the_clock_was_ahead(story: str, after_s: flo
 @pytest.mark.parametrize("story", STORIES)
 def test_a_worker_that_a_person_asked_is_asked_again(story: str) -> None:
     """On a lost node it would be waited for without an end: nobody knows since when."""
-    planned = _planned(_step(story), WorkerPhase.RUNNING, reports=False, after_s=7 * 86_400.0, by_hand=True)
+    planned = _planned(_step(story), WorkerPhase.RUNNING, reports=False, by_hand=True)
     assert any(isinstance(one, DrainWorker) for one in planned.actions)
