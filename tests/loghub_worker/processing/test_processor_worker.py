@@ -24,13 +24,12 @@ def pss_mib(pid: int) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
-@pytest.mark.deep(minutes=6)
-def test_kills_of_the_worker_and_of_its_processes_lose_nothing(tmp_path: Path) -> None:
-    """`test_worker_refusals` has fewer of them, with logs that are refused."""
+@pytest.mark.parametrize("rounds", [2, pytest.param(30, marks=pytest.mark.deep(minutes=6))])
+def test_kills_of_the_worker_and_of_its_processes_lose_nothing(tmp_path: Path, rounds: int) -> None:
     with site(tmp_path) as on:
         kills = 0
         worker = on.start(processes=2)
-        for round_ in range(30):
+        for round_ in range(rounds):
             seen = on.processed().total()
             on.producer.put(groups=60, logs=5)
             wait_until(lambda seen=seen: on.processed().total() > seen, "a batch after the last kill")  # type: ignore[misc]
@@ -46,6 +45,7 @@ def test_kills_of_the_worker_and_of_its_processes_lose_nothing(tmp_path: Path) -
         repeated = processed.total() - on.producer.sent.total()
         print(f"\n{kills} kills: {on.producer.sent.total()} logs sent, {repeated} of them seen again")
         assert on.producer.sent.total() > repeated
+        assert {line[1] for line in on.lines()} == {"-"}, "no process of processors has Spark"
         assert worker.end(signal.SIGTERM) == 0
 
 
@@ -59,7 +59,6 @@ def test_the_logs_of_a_shard_stay_in_order_and_its_children_end_with_the_worker(
             numbers = [number for of, number in order if of == shard]
             assert numbers == sorted(numbers)
         assert on.processed() == on.producer.sent
-        assert {line[1] for line in on.lines()} == {"-"}, "no process of processors has Spark"
         started = processes_of(worker)
         assert len(started) == 4, started
         assert not [command for command, _ in started.values() if "java" in command]
