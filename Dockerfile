@@ -117,7 +117,7 @@ FROM base AS operator
 COPY --from=operator-packages /opt/loghub /opt/loghub
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub_operator"]
 COPY loghub/__init__.py loghub/clock.py loghub/listening.py loghub/worker_contract.py /app/loghub/
-COPY loghub/error_class.py loghub/executor_settings.py loghub/incomplete_state.py loghub/log_settings.py loghub/near_names.py loghub/processor_settings.py loghub/retry_group.py loghub/sink_settings.py /app/loghub/
+COPY loghub/error_class.py loghub/executor_settings.py loghub/incomplete_state.py loghub/log_settings.py loghub/near_names.py loghub/processor_settings.py loghub/sink_settings.py /app/loghub/
 COPY loghub/client /app/loghub/client
 COPY loghub/domain /app/loghub/domain
 COPY loghub/wire /app/loghub/wire
@@ -150,7 +150,7 @@ RUN python /opt/loghub/cds_archive.py /opt/loghub/spark.jsa
 ENV LOGHUB_CLASS_ARCHIVE=/opt/loghub/spark.jsa
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub_worker"]
 COPY loghub/__init__.py loghub/atomic_file.py loghub/clock.py loghub/extras.py loghub/freed_memory.py loghub/listening.py loghub/worker_contract.py /app/loghub/
-COPY loghub/error_class.py loghub/executor_settings.py loghub/incomplete_state.py loghub/log_settings.py loghub/processor_settings.py loghub/retry_group.py loghub/sink_settings.py /app/loghub/
+COPY loghub/error_class.py loghub/executor_settings.py loghub/incomplete_state.py loghub/log_settings.py loghub/processor_settings.py loghub/sink_settings.py /app/loghub/
 COPY loghub/client /app/loghub/client
 COPY loghub/domain /app/loghub/domain
 COPY loghub/wire /app/loghub/wire
