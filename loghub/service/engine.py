@@ -78,9 +78,7 @@ class Engine:
         on_failed: Callable[[BaseException], None],
     ) -> None:
         self.settings = settings
-        self.clock = platform.clock
-        self.dice = platform.dice
-        self.disk = platform.disk
+        self.clock, self.dice, self.disk = platform.clock, platform.dice, platform.disk
         self.history: FolderHistory = database.history()
         self.state: FolderState | None = None  # None until the start is recorded
         self.catalog = Catalog()
@@ -95,9 +93,8 @@ class Engine:
         self._steady = SteadyClock(platform.clock, settle_s=_SETTLE_S)
         self._believed = _believed_clock(platform, self.history)
         self._least_cursor = self.history.least_cursor
-        self._database = database
+        self._database, self._report_failed = database, on_failed
         self._loaded = LoadedSegments(platform.disk)
-        self._report_failed = on_failed
         self._log_batches: Batches[LogItem] = start_batches(
             name="log-commit",
             commit=commit_logs,

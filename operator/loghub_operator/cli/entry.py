@@ -2,14 +2,13 @@
 
 import sys
 
-from loghub.extras import MissingExtraError, needs
+from loghub.extras import MissingExtraError
 
 
 def main() -> int:
     """The exit status."""
     try:
-        with needs("cli", "loghub"):
-            from loghub_operator.cli.main import main as run
+        from loghub_operator.cli.main import main as run
     except MissingExtraError as error:
         sys.stderr.write(f"{error}\n")
         return 1

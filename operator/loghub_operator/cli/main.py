@@ -11,12 +11,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import click
-
 from loghub.client.target import BadEndpoint
 from loghub.extras import MissingExtraError, needs
 from loghub.wire.errors import LogHubException
-from loghub_operator.cli.commands import Group
+
+with needs("cli", "loghub"):
+    import click
+
+    from loghub_operator.cli.commands import Group
 
 DONE, FAILED, MISUSED = 0, 1, 2
 PROGRAM = "loghub"
