@@ -1,7 +1,7 @@
 """A running consumer whose topic is deleted and made again reads all of the new one (docs/kafka.md 2).
 
-The broker runs in this process. Libraries that keep their positions of the old topic are tried; kafka-python and
-aiokafka notice that the topic was away, and join their group again.
+The broker runs in this process. Libraries that keep their positions of the old topic are tried; kafka-python
+and aiokafka notice that the topic was away, and join their group again.
 """
 
 import asyncio
