@@ -214,7 +214,7 @@ class Engine:
         logs = [log for (logstore, _), log in self.logs.items() if logstore == fact.id]
         ends = [ordinal_of(log, log.extent.end_cursor) for log in logs]
         ends += [position(offset)[0] + 1 for offset in store.final_offsets.values()]
-        # What is being written may still be read by who has asked for it.
+        # What is being written may still be read by those who have requested it.
         on_the_way = self._log_batches.monitor.waiting
         used = max(ends, default=store.saved.first_ordinal) + on_the_way
         return LogstoreDeleted(id=fact.id, project=fact.project, name=fact.name, next_ordinal=used)

@@ -39,7 +39,7 @@ def test_what_fan_out_makes_needs_acknowledgements_by_log_and_no_time_out() -> N
         load_factory(f"{MODULE}:fanned", None, by_log=True, times_out=True)
 
 
-def test_a_program_is_told_the_settings_that_it_has() -> None:
+def test_a_program_reads_of_the_settings_that_it_has() -> None:
     fanned_name = f"{MODULE}:fanned"
     with pytest.raises(FatalError, match=r"set ConsumerSettings\.acknowledge to 'log'"):
         load_factory(fanned_name, None, OF_PROGRAM)
