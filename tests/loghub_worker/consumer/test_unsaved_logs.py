@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from loghub.retry_group import retry_group
 
 from loghub_worker.api import Consumer, LogBatch, OnFailure, Processor, RetryLogstore, Tracker
 from loghub_worker.consumer.processor import ProcessorFactory
-from loghub_worker.failure.retry_logstore import retry_group
 from tests.loghub_worker.consumer.virtual import GROUP, world
 from tests.loghub_worker.consumer.virtual_worker import DirectPool, in_worker
 

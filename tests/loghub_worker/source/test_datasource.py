@@ -269,29 +269,6 @@ def test_a_range_that_failed_does_not_wait_for_a_file(client: MemoryLogHub, tmp_
     assert paced.next() == (pytest.approx(0.5, abs=0.1), 4)
 
 
-def test_a_range_that_failed_and_logs_that_wait_for_a_file_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    client = MemoryServer().client("proj")
-    client.create_project()
-    client.create_logstore(LOGSTORE, shards=2)
-    paced = Paced(client, tmp_path, max_log_groups=5000, roll_bytes=1000, roll_delay_s=30.0)
-    positions = {0: paced.at, 1: decode(client.get_cursor(LOGSTORE, 1, "end"))}
-    paced.exchange.write_positions(Positions(version=9, shards=positions))
-    assert paced.reader.latestOffset(paced.offset, ReadAllAvailable()) == paced.offset
-    for shard in client.list_shards(LOGSTORE):
-        client.put_logs(LOGSTORE, group(1), hash_key=shard.begin_key)
-    ranges = []
-    for waits_s in (0.0, 0.0, 60.0):
-        retry = RangeRetry(begin=paced.at, log_groups=1, not_before_s=paced.clock.now + waits_s)
-        paced.exchange.write_retries(Retries(shards={0: retry}))
-        since_s, after = paced.clock.now, paced.offset
-        while after == paced.offset:
-            after = paced.reader.latestOffset(paced.offset, ReadAllAvailable())
-        ranges.append((round(paced.clock.now - since_s), BatchPlan.from_json(after).ranges))
-        paced.offset = after
-    failed, other = ((Range(shard, at, at + 1),) for shard, at in positions.items())
-    assert ranges == [(0, failed), (0, failed), (pytest.approx(30, abs=1), other)]
-
-
 def test_at_rest_spark_is_kept_waiting_and_the_shards_are_looked_at(
     client: MemoryLogHub, tmp_path: Path
 ) -> None:

@@ -260,10 +260,8 @@ class ShardTable:
         again = Again(due_s=slot.unacknowledged.due_s, is_full=self._room(slot) == 0)
         full = is_full(slot.flow, share_bytes=share)
         step = next_step(slot.flow, slot.buffer.summary, self._limits, is_full=full, now=now, again=again)
-        retry = self._retry(slot)
-        if step.step is not Step.PROCESS or retry is None or not self._awaits_retry(slot, now):
-            return step
-        return NextStep(Step.WAIT, retry.not_before_s)
+        retry = self._retry(slot) if step.step is Step.PROCESS and self._awaits_retry(slot, now) else None
+        return step if retry is None else NextStep(Step.WAIT, retry.not_before_s)
 
     def _awaits_retry(self, slot: ShardSlot, now: float) -> bool:
         """Whether the next batch of the shard begins with logs that failed and must wait. That is what an
