@@ -112,15 +112,7 @@ class Engine:
             tick_interval_s=settings.tick_interval_s,
             named=self.catalog.named,
         )
-        self.kafka_groups = KafkaGroups(
-            clock=platform.clock,
-            persist=self._persist_kafka_group,
-            new_id=partial(platform.dice.hex, _MEMBER_ID_DIGITS),
-            limits=settings.kafka_groups,
-            max_groups=settings.kafka_limits.groups,
-            max_bytes=settings.kafka_limits.group_bytes,
-        )
-        self.kafka_groups.has_project = self.catalog.projects.__contains__
+        self.kafka_groups = self._new_kafka_groups()
         self.producers = ProducerJournal(settings.kafka_limits.producers, self.submit, self.logs)
         self._file_batches: Batches[Task] = start_batches(
             name="files", commit=run_tasks, on_failed=self._failed, clock=platform.clock
@@ -128,6 +120,19 @@ class Engine:
         self.ends = KnownEnds(self.submit)
         self.removals = Removals(self.disk, self._file_batches, self._loaded, persist=self.submit)
         self._actions: set[asyncio.Task[object]] = set()  # that go on without their requests
+
+    def _new_kafka_groups(self) -> KafkaGroups:
+        limits = self.settings.kafka_limits
+        groups = KafkaGroups(
+            clock=self.clock,
+            persist=self._persist_kafka_group,
+            new_id=partial(self.dice.hex, _MEMBER_ID_DIGITS),
+            limits=self.settings.kafka_groups,
+            max_groups=limits.groups,
+            max_bytes=limits.group_bytes,
+        )
+        groups.has_project = self.catalog.projects.__contains__
+        return groups
 
     @property
     def commits(self) -> dict[str, CommitMonitor]:
