@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from loghub.retry_group import retry_group
 
+from loghub.processor_settings import retry_group
 from loghub_worker.api import Consumer, LogBatch, OnFailure, Processor, RetryLogstore, Tracker
 from loghub_worker.consumer.processor import ProcessorFactory
 from tests.loghub_worker.consumer.virtual import GROUP, world
