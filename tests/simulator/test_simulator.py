@@ -167,7 +167,7 @@ def test_a_log_that_gives_cursors_again_after_its_last_record_was_damaged_is_fou
     assert is_found("worker", "ends before cursors that were given already", seeds)
 
 
-@found_by(88)
+@found_by(124)
 def test_a_start_that_takes_the_cache_for_the_disk_is_found(
     seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +176,7 @@ def test_a_start_that_takes_the_cache_for_the_disk_is_found(
     assert is_found("worker", "ends before cursors that were given already", seeds)
 
 
-@found_by(7)
+@found_by(13)
 def test_a_service_that_counts_its_pauses_as_silence_is_found(
     seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
