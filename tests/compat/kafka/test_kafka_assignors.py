@@ -85,13 +85,11 @@ def records_arrive(producer: ClientProgram, members: list[ClientProgram]) -> Ite
 )
 def test_sticky_members_keep_what_they_can(place: KafkaPlace, library: str, assignor: str) -> None:
     place.create(shards=4)
-    # Who misses a session has to join again, without what it had: on a busy machine six seconds pass quickly.
-    patient: dict[str, Any] = {"assignor": assignor, "sessionS": 30}
-    first, second = (place.consumer(library, **patient) for _ in range(2))
+    first, second = (place.consumer(library, assignor=assignor) for _ in range(2))
     place.wait_shared(first, second, total=4)
     assert {len(first.partitions), len(second.partitions)} == {2}
     before = {first.name: set(first.partitions), second.name: set(second.partitions)}
-    third = place.consumer(library, **patient)
+    third = place.consumer(library, assignor=assignor)
     place.wait_shared(first, second, third, total=4)
     assert sorted(map(len, held(first, second, third))) == [1, 1, 2]
     # franz-go 1.20.6 as the leader moves more than it must, at a real Kafka broker too.
@@ -129,7 +127,7 @@ def test_the_assignor_changes_to_a_cooperative_one_in_two_rounds(place: KafkaPla
     """In the first round each member can do both, and in the second it forgets the eager one. librdkafka and
     kafka-python do not take both kinds, and aiokafka has no cooperative one."""
     place.create(shards=4)
-    options: dict[str, Any] = {"sessionS": 30, "autoCommit": True}
+    options: dict[str, Any] = {"autoCommit": True}
     members = [place.consumer(library, assignor="range", **options) for _ in range(2)]
     place.wait_shared(*members, total=4)
     with records_arrive(place.producer("confluent"), members) as wait_read:
@@ -183,14 +181,15 @@ def test_members_of_all_libraries_share_by_range_and_join_leave_and_split_while_
     place: KafkaPlace, joining: Sequence[str]
 ) -> None:
     """Each commits by itself what it has read, also before its partitions go to another one."""
+    options: dict[str, Any] = {"assignor": "range", "autoCommit": True}
     place.create(shards=10)
-    members = [place.consumer(library, assignor="range", autoCommit=True) for library in LIBRARIES]
+    members = [place.consumer(library, **options) for library in LIBRARIES]
     place.wait_shared(*members, total=10)
     assert held(*members) == [{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}]
     with records_arrive(place.producer("franz-go"), members) as wait_read:
         wait_read()
         for library in joining:
-            joined = place.consumer(library, assignor="range", autoCommit=True)
+            joined = place.consumer(library, **options)
             place.wait_shared(*members, joined, total=10)
             wait_read()
             members.append(joined)

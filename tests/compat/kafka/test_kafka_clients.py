@@ -97,7 +97,7 @@ def test_members_share_the_partitions_and_take_over_from_who_leaves_or_dies(
     producer.produce(numbered(200, 400))
     place.wait_for(set(numbered(0, 400)))
     first.ask("commit")
-    third = place.consumer(library)
+    third = place.consumer(library, sessionS=SESSION_S)
     place.wait_shared(first, third, total=4)
     third.kill()  # its session has to end
     place.wait_shared(first, total=4)
@@ -169,7 +169,7 @@ def test_members_of_all_libraries_share_one_group_also_while_they_process_for_lo
     place: KafkaPlace,
 ) -> None:
     place.create(shards=6)
-    members = [place.consumer(library, assignor="roundrobin") for library in LIBRARIES]
+    members = [place.consumer(one, assignor="roundrobin", sessionS=SESSION_S) for one in LIBRARIES]
     place.wait_shared(*members, total=6)
     producer = place.producer("confluent")
     producer.produce(numbered(0, 600))
@@ -235,7 +235,7 @@ def test_the_service_dies_under_load_and_nothing_is_lost_or_stored_twice(
 def test_a_consumer_that_is_killed_leaves_nothing_unread(place: KafkaPlace, library: str) -> None:
     place.create(shards=3)
     producer = place.producer(library)
-    doomed = place.consumer(library, autoCommit=True)
+    doomed = place.consumer(library, autoCommit=True, sessionS=SESSION_S)
     other = place.consumer(library, autoCommit=True)
     place.wait_shared(doomed, other, total=3)
     producer.produce(numbered(0, 3000))

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupState
@@ -22,7 +21,6 @@ from tests.support import wait_until
 pytestmark = pytest.mark.long
 PARTITIONS = 6
 # Longer than a member is stopped while the service starts. Each library has this assignor.
-OPTIONS: dict[str, Any] = {"assignor": "roundrobin", "sessionS": 60}
 PREPARING, COMPLETING = (
     ConsumerGroupState.PREPARING_REBALANCING,
     ConsumerGroupState.COMPLETING_REBALANCING,
@@ -36,7 +34,7 @@ class Story:
         self.place = place
         self._hold = hold
         place.create(shards=PARTITIONS)
-        self.members = [place.consumer(library, **OPTIONS) for library in LIBRARIES]
+        self.members = [place.consumer(library, assignor="roundrobin") for library in LIBRARIES]
         self.producer = place.producer("confluent")
         self._chunks = count()
 
@@ -52,7 +50,7 @@ class Story:
             one.answer("commit")
 
     def join(self) -> None:
-        self.members.append(self.place.consumer("confluent", **OPTIONS))
+        self.members.append(self.place.consumer("confluent", assignor="roundrobin"))
 
     def leave(self) -> None:
         self.members.pop().leave()

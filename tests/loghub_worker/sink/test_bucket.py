@@ -171,12 +171,40 @@ def test_an_absent_bucket_is_not_an_absent_record(tmp_path: Path, s3: S3Server) 
 class NoBackend(BaseHTTPRequestHandler):
     """What an ingress answers while it has no backend."""
 
+    status = 404
+
     def do_GET(self) -> None:
-        self.send_error(404, "default backend")
+        self.send_error(self.status, "default backend")
 
     do_PUT = do_DELETE = do_GET  # noqa: N815 - names of the library
 
     def log_message(self, *_: object) -> None: ...
+
+
+class Busy(NoBackend):
+    """What a storage answers if two requests mean one object."""
+
+    status = 409
+
+
+def test_a_conflict_of_two_requests_is_an_outage(tmp_path: Path, s3: S3Server) -> None:
+    """It is not that of an object which exists: only `create` requests that there be none."""
+    (tmp_path / "file").write_bytes(b"1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        settings = S3Settings(endpoint=f"http://127.0.0.1:{server.server_port}", allow_http=True)
+        bucket = Bucket("s3://b", settings, SinkCredentials(s3.credentials(tmp_path / "keys")))
+        requests: list[Callable[[str], object]] = [
+            bucket.read, lambda key: bucket.copy(key, "b"), lambda key: bucket.remove([key]),
+            lambda key: bucket.upload(key, tmp_path / "file"),
+        ]  # fmt: skip
+        try:
+            assert not bucket.create("a", b"1")
+            for request in requests:
+                with pytest.raises(ObjectStorageError, match="the storage answered 409"):
+                    request("a")
+        finally:
+            server.shutdown()
 
 
 def test_a_404_that_is_not_the_storages_is_not_an_absent_record(tmp_path: Path, s3: S3Server) -> None:

@@ -88,11 +88,15 @@ class Bucket:
 
     def create(self, key: str, content: bytes) -> bool:
         """Create an object unless it exists; returns whether the storage says that this call did."""
-        try:
-            self._ask(lambda store: obstore.put(store, key, content, mode="create", use_multipart=False), key)
-        except AlreadyExistsError:
-            return False
-        return True
+
+        def put(store: S3Store) -> bool:
+            try:
+                obstore.put(store, key, content, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return False
+            return True
+
+        return self._ask(put, key)
 
     def read(self, key: str) -> bytes | None:
         """The content of an object; None if the storage says that the key does not exist."""
@@ -161,8 +165,6 @@ class Bucket:
     def _ask(self, request: Callable[[S3Store], T], key: str) -> T:
         try:
             return request(self._connect())
-        except AlreadyExistsError:
-            raise
         except (BaseError, FileNotFoundError) as error:
             text = str(error)
             code = _CODE.search(text)
