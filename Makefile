@@ -36,7 +36,8 @@ $(READY): $(LOCKS) pyproject.toml locks/native.txt $(NATIVE)
 	@# Without them Spark's Python processes import the compiled pyspark (see the Dockerfile).
 	@rm -f $(VENV)/lib/python3*/site-packages/pyspark/python/lib/*.zip
 	@rm -f $(ARCHIVE)
-	@$(if $(CARGO),{ $(BUILD_NATIVE); } >/dev/null 2>&1 || echo "the native part was not built (make native says more); Python does the same")
+	@$(if $(CARGO),{ $(BUILD_NATIVE); } >$(VENV)/native.log 2>&1 || { tail -n 5 $(VENV)/native.log; \
+		echo "the native part was not built ($(VENV)/native.log has all of it); Python does the same"; })
 	@touch $@
 
 # What cargo compiles of other crates is kept for every checkout.
