@@ -28,7 +28,7 @@ from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub_worker.batch_plan import BatchPlan, GroupSize
 from loghub_worker.exchange_files import ExchangeFiles, Positions
 from loghub_worker.log_service import ConsumerIdentity
-from loghub_worker.membership.heartbeat import HeartbeatThread
+from loghub_worker.membership.heartbeat import Heartbeats
 from loghub_worker.membership.membership import Membership, MembershipTimings
 from loghub_worker.membership.parallel_tasks import PARALLEL, ParallelTasks
 from loghub_worker.membership.shard_manager import ShardManager
@@ -125,7 +125,7 @@ def opening_and_saving(
             config=config,
             tasks=ParallelTasks(limit),
         )
-        HeartbeatThread(shared_state, client, identity).step()
+        Heartbeats(shared_state, client, identity).step()
         since = time.perf_counter()
         manager.start()
         _wait(shared_state, lambda membership: membership.positions.keys() == ends.keys())

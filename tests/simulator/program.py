@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from loghub.client.transport import Answer, Call
 from loghub_worker.api import Consumer, ConsumerSettings
-from loghub_worker.consumer import consumer, group_assignment, shard_runs
+from loghub_worker.consumer import consumer, program_parts, shard_runs
 from loghub_worker.consumer.group_assignment import GroupAssignment
 from loghub_worker.membership.membership import Membership, MemberState
 from tests.simulator.faults import Fault, WorkerCrashed
@@ -115,8 +115,7 @@ def replaced(network: ThreadedNetwork) -> Iterator[None]:
         for name, module in sorted(sys.modules.items()):
             if name.startswith("loghub_worker.") and vars(module).get("threading") is threading:
                 stack.enter_context(patch.object(module, "threading", own_threads))
-        for module in (consumer, group_assignment):
-            stack.enter_context(patch.object(module, "connect", connect_as))
+        stack.enter_context(patch.object(program_parts, "connect", connect_as))
         for module in (consumer, shard_runs):
             stack.enter_context(patch.object(module, "ThreadPoolExecutor", InlinePool))
         stack.enter_context(patch.object(consumer, "random", own_random))

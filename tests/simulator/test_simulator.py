@@ -212,7 +212,7 @@ def test_a_checkpoint_saved_before_the_sink_has_the_batch_is_found(
     assert is_found("worker", "beyond the sink", seeds)
 
 
-@found_by(10)
+@found_by(20)
 def test_a_shard_that_is_taken_before_it_began_and_never_released_is_found(
     seeds: range,
     monkeypatch: pytest.MonkeyPatch,
@@ -226,7 +226,7 @@ def test_a_shard_that_is_taken_before_it_began_and_never_released_is_found(
     assert is_found("consumer", "stored and never processed", seeds)
 
 
-@found_by(0)
+@found_by(15)
 def test_a_shard_that_is_released_while_it_is_processed_is_found(
     seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from loghub_worker.exchange_files import Positions, Report, Retries
 from loghub_worker.failure.attempt_journal import AttemptJournal, Journal
 from loghub_worker.log_service import ConsumerIdentity, decode_cursor, encode_cursor
 from loghub_worker.membership.group_watch import GroupWatch
-from loghub_worker.membership.heartbeat import HeartbeatThread
+from loghub_worker.membership.heartbeat import Heartbeats
 from loghub_worker.membership.membership import Membership, MembershipTimings
 from loghub_worker.membership.shard_manager import ShardManager
 from loghub_worker.membership.shard_opening import ShardOpening
@@ -188,7 +188,7 @@ class SimWorker:
         commit_log = CommitLog(storage, at_step=at_step)
         commit_log.prune(owner=name)
         sink = SimFilesSink(commit_log, JSON)
-        self.heartbeat = HeartbeatThread(self.shared_state, client, identity)
+        self.heartbeat = Heartbeats(self.shared_state, client, identity)
         self.watch = GroupWatch(self.shared_state, client, identity, wait_s=0.0)
         self._tasks = SimTasks()
         self.manager = ShardManager(

@@ -8,11 +8,12 @@ this open. structlog's context variables carry it: a thread gets those of the th
 import contextvars
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import ParamSpec
+from typing import ParamSpec, TypeVar
 
 from structlog.contextvars import bound_contextvars
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def about(*, project: str, logstore: str, group: str) -> AbstractContextManager[None]:
@@ -21,11 +22,12 @@ def about(*, project: str, logstore: str, group: str) -> AbstractContextManager[
     return bound_contextvars(**{name: value for name, value in named.items() if value})
 
 
-def inherited(target: Callable[P, None]) -> Callable[P, None]:
-    """The same function, for one thread: its messages name what those of the calling thread name."""
+def inherited(target: Callable[P, R]) -> Callable[P, R]:
+    """The same function, for one thread at a time: its messages name what those of the calling thread
+    name."""
     context = contextvars.copy_context()
 
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        context.run(target, *args, **kwargs)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        return context.run(target, *args, **kwargs)
 
     return run

@@ -25,7 +25,7 @@ from loghub_worker.failure.dead_letter import checked_dead_letters
 from loghub_worker.fatal_error import FatalError
 from loghub_worker.log_service import Address, ConsumerIdentity, ReportedError, connect
 from loghub_worker.membership.group_watch import GroupWatch
-from loghub_worker.membership.heartbeat import HeartbeatThread
+from loghub_worker.membership.heartbeat import Heartbeats
 from loghub_worker.membership.membership import Membership, MembershipTimings, MemberState, ShutdownMode
 from loghub_worker.membership.parallel_tasks import ParallelTasks
 from loghub_worker.membership.shard_manager import ShardManager
@@ -83,7 +83,7 @@ class WorkerRuntime:
         self._shared_state = SharedState(
             Membership(timings, random=chance), self._exchange, clock, random=chance
         )
-        self._heartbeat: HeartbeatThread | None = None
+        self._heartbeat: Heartbeats | None = None
         self._group_watch: GroupWatch | None = None
         self._shard_manager: ShardManager | None = None
         self._query_runner: QueryRunner | None = None
@@ -157,7 +157,7 @@ class WorkerRuntime:
         heartbeat_client = connect(
             self._address, agent=self._agent(), timeout_s=max(2.0, self._config.heartbeat_interval_s)
         )
-        self._heartbeat = HeartbeatThread(self._shared_state, heartbeat_client, self._identity)
+        self._heartbeat = Heartbeats(self._shared_state, heartbeat_client, self._identity)
         client = connect(self._address, agent=self._agent())
         self._group_watch = GroupWatch(self._shared_state, client, self._identity)
         self._shard_manager = self._make_shard_manager(sink, client)

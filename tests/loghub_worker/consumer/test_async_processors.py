@@ -2,8 +2,12 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 
-from loghub_worker.api import Consumer, LogBatch, Processor, Tracker
+import pytest
+
+from loghub_worker.api import Consumer, LogBatch, MultiLogstoreConsumer, Processor, Tracker
 from tests.loghub_worker.consumer.support import Site, ids_of, running, wait_for
 
 
@@ -59,11 +63,20 @@ class Ticking(AsyncProcessor):
         self.ticked.set()
 
 
-def test_tasks_of_an_async_processor_go_on_between_its_calls(site: Site) -> None:
+def consumer_of(
+    site: Site, factory: Callable[[], Processor], *, is_alone: bool
+) -> Consumer | MultiLogstoreConsumer:
+    if is_alone:
+        return Consumer(site.settings(), factory)
+    return MultiLogstoreConsumer(replace(site.settings(), logstore=""), lambda _: factory, [site.logstore])
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_tasks_of_an_async_processor_go_on_between_its_calls(site: Site, is_alone: bool) -> None:
     site.prepare()
     site.put()
     processor = Ticking()
-    with running(Consumer(site.settings(), lambda: processor)):
+    with running(consumer_of(site, lambda: processor, is_alone=is_alone)):
         wait_for(processor.ticked.is_set, "the task, without another batch")
         more = site.put()
         wait_for(lambda: site.saved() == site.ends(), "the end")
@@ -87,3 +100,26 @@ def test_a_task_that_is_cancelled_is_an_error_as_others_and_ends_no_consumer(sit
     with running(Consumer(site.settings(), lambda: processor)):
         wait_for(lambda: site.saved() == site.ends(), "the end")
     assert processor.ids == ["cancelled", *ids]
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_task_may_shut_down_the_consumer_between_two_calls(site: Site, is_alone: bool) -> None:
+    """`shutdown` does not wait for the thread that it is called in."""
+    returned = threading.Event()
+
+    class Leaving(AsyncProcessor):
+        async def process(self, logs: LogBatch, tracker: Tracker) -> str | None:
+            self.task = asyncio.create_task(self.leave())
+            return await super().process(logs, tracker)
+
+        async def leave(self) -> None:
+            await asyncio.sleep(0.1)
+            assert not consumer.shutdown()
+            returned.set()
+
+    site.prepare()
+    site.put()
+    consumer = consumer_of(site, Leaving, is_alone=is_alone)
+    with running(consumer):
+        wait_for(returned.is_set, "shutdown to return")
+    assert site.saved() == site.ends()

@@ -1,21 +1,28 @@
 """The timeout of the group is changed while consumers run, which they have from the group."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from loghub.client.port import GroupInfo
-from loghub_worker.api import Consumer, LogBatch, Processor, Tracker
+from loghub_worker.api import Consumer, LogBatch, MultiLogstoreConsumer, Processor, Tracker
 from tests.loghub_worker.consumer.virtual import GROUP, world
 
 
 @pytest.mark.parametrize(
-    ("before_s", "after_s"),
+    ("before_s", "after_s", "is_alone"),
     [
-        (60, 4),  # less than the pause between two heartbeats: until it knew, it would be timed out each time
-        (60, 12),  # it would take its shards for its own long after others have them
-        (4, 60),
+        # Less than the pause between two heartbeats: until it knew, it would be timed out each time.
+        (60, 4, True),
+        (60, 4, False),
+        (60, 12, True),  # it would take its shards for its own long after others have them
+        (4, 60, True),
     ],
 )
-def test_sessions_and_heartbeats_follow_the_timeout_of_the_group(before_s: int, after_s: int) -> None:
+def test_sessions_and_heartbeats_follow_the_timeout_of_the_group(
+    before_s: int, after_s: int, is_alone: bool
+) -> None:
     assigned: list[float] = []
 
     class Noting(Processor):
@@ -29,11 +36,21 @@ def test_sessions_and_heartbeats_follow_the_timeout_of_the_group(before_s: int, 
         one.make_logstore("access", has_group=False)
         one.client.create_group("access", GroupInfo(name=GROUP, timeout_s=before_s, order=False))
         settings = one.settings("access", heartbeat_interval_s=5.0)
-        program = one.start(lambda: Consumer(settings, Noting))
+
+        def make() -> Any:
+            if is_alone:
+                return Consumer(settings, Noting)
+            return MultiLogstoreConsumer(replace(settings, logstore=""), lambda _: Noting, ["access"])
+
+        program = one.start(make)
         one.until(lambda: len(assigned) == 1, "the shard")
         one.client.update_group("access", GroupInfo(name=GROUP, timeout_s=after_s, order=False))
         one.pass_time(60.0)
-        found = program.call(lambda consumer: consumer.inspect(lambda membership, *_: membership.timings))
+        found = program.call(
+            lambda found: (found if is_alone else found.consumers()["access"]).inspect(
+                lambda membership, *_: membership.timings
+            )
+        )
         assert (found.timeout_s, found.interval_s) == (after_s, min(5.0, after_s / 3))
         before = len(assigned)
         one.pass_time(600.0)

@@ -1,4 +1,4 @@
-"""The threads that pull."""
+"""Pulls that are in flight."""
 
 import itertools
 import threading
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from loghub.client.port import Credentials, PackedPull, Pulled
+from loghub_worker.consumer.program_parts import own_parts
 from loghub_worker.consumer.puller import Puller
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.consumer.shard_flow import Pull
@@ -21,7 +22,9 @@ class DueTable:
         self._shards = itertools.count()
         self._stopped = threading.Event()
 
-    def await_pull(self) -> tuple[None, Pull] | None:
+    def call_on_pull(self, on_pull: object) -> None: ...
+
+    def begin_pull(self) -> tuple[None, Pull] | None:
         if self._stopped.is_set():
             return None
         return None, Pull(shard=next(self._shards), generation=0, cursor=0, count=1, bytes=1)
@@ -61,11 +64,10 @@ def test_as_many_pulls_as_the_settings_say_are_in_flight(pulls: int) -> None:
     )
     table: Any = DueTable()
     client: Any = SlowClient()
-    puller = Puller(table, client, settings)
+    puller = Puller(table, client, settings, own_parts(settings.max_buffered_bytes))
     puller.start()
     try:
         wait_until(lambda: len(client.in_flight) >= pulls, "the pulls")
-        assert sum(one in puller._threads for one in threading.enumerate()) == pulls, "of one pull each"
         assert len(client.in_flight) == pulls
     finally:
         puller.stop()

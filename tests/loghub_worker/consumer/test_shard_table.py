@@ -26,8 +26,8 @@ GROUP = encode(LogGroup(logs=(Log(time=1, contents=(("k", "v"),)),)))
 
 def receive(table: ShardTable, *, first: int, after: int) -> ShardSlot:
     """Answer the pull that is due."""
-    due = table.await_pull()
-    assert due is not None
+    due = table.begin_pull()
+    assert isinstance(due, tuple)
     slot, pull = due
     body = Packed.plain(wrap([GROUP] * (after - first)))
     result = PullResult(groups=after - first, bytes=body.size, after=after, is_end=False)
@@ -45,6 +45,6 @@ def test_log_groups_that_expired_do_not_make_room_for_others_behind_the_end() ->
     table.apply(slot, lambda flow, _: sf.bounded(flow, end=120))
     receive(table, first=60, after=70)
     receive(table, first=100, after=130)
-    assert table.await_step(slot) is Step.PROCESS
+    assert table.next_step(slot) == (Step.PROCESS, 0.0)
     assert slot.kept is not None
     assert [(one.first, one.after) for one in slot.kept.batch.slices] == [(60, 70), (100, 120)]

@@ -15,7 +15,7 @@ from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub_worker.batch_plan import Range
 from loghub_worker.exchange_files import ExchangeFiles
 from loghub_worker.log_service import ConsumerIdentity
-from loghub_worker.membership.heartbeat import HeartbeatThread
+from loghub_worker.membership.heartbeat import Heartbeats
 from loghub_worker.membership.membership import (
     Membership,
     MembershipTimings,
@@ -118,7 +118,7 @@ class OneShardWorker:
         self.shared_state = SharedState(Membership(MembershipTimings(**settings)), self.exchange, self.clock)
         self.sink = RecordingSink()
         self.tasks = tasks or TasksInOrder()
-        self.heartbeat = HeartbeatThread(self.shared_state, self.client, IDENTITY)
+        self.heartbeat = Heartbeats(self.shared_state, self.client, IDENTITY)
         self.shard_manager = self.make_shard_manager(self.client)
         if is_started:
             self.step()

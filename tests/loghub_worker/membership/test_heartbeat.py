@@ -14,7 +14,7 @@ from loghub.client.port import GroupInfo, LogHub
 from loghub_worker.batch_plan import Range
 from loghub_worker.exchange_files import ExchangeFiles
 from loghub_worker.log_service import ConsumerIdentity, ReportedError, decode_cursor
-from loghub_worker.membership.heartbeat import HeartbeatThread
+from loghub_worker.membership.heartbeat import Heartbeats
 from loghub_worker.membership.membership import Membership, MembershipTimings, ShutdownMode
 from loghub_worker.membership.shared_membership import SharedState
 from loghub_worker.metrics import answer
@@ -63,7 +63,7 @@ class SteppedWorker:
         self.shared_state = SharedState(Membership(timings), ExchangeFiles(folder), self.clock)
         client: Any = self.sls
         identity = ConsumerIdentity(logstore="access", group="readers", consumer="readers-1")
-        self.heartbeat = HeartbeatThread(self.shared_state, client, identity)
+        self.heartbeat = Heartbeats(self.shared_state, client, identity)
 
     def step(self, later_s: float = 5.0) -> None:
         self.clock.now += later_s

@@ -13,7 +13,7 @@ from loghub.wire.cursor import decode
 from loghub.wire.cursor import encode as encode_cursor
 from loghub_worker.batch_plan import Range
 from loghub_worker.exchange_files import ExchangeFiles, Report
-from loghub_worker.membership.heartbeat import HeartbeatThread
+from loghub_worker.membership.heartbeat import Heartbeats
 from loghub_worker.membership.membership import (
     Membership,
     MemberState,
@@ -48,7 +48,7 @@ def test_start_at_the_end_is_saved_as_a_checkpoint_for_the_next_holder(tmp_path:
     successor.shared_state = SharedState(
         Membership(worker.shared_state._membership.timings), ExchangeFiles(tmp_path), worker.clock
     )
-    successor.heartbeat = HeartbeatThread(successor.shared_state, worker.client, IDENTITY)
+    successor.heartbeat = Heartbeats(successor.shared_state, worker.client, IDENTITY)
     successor.shard_manager = successor.make_shard_manager(worker.client)
     successor.step()
     assert worker.exchange.positions().shards == {0: worker.begin + 5}

@@ -4,15 +4,12 @@ contains."""
 import threading
 from pathlib import Path
 
-import pytest
-
 from loghub.clock import SystemClock
 from loghub.worker_contract import WorkerReason
 from loghub_worker.exchange_files import ExchangeFiles
 from loghub_worker.membership.membership import Membership, MembershipTimings, ShutdownMode
 from loghub_worker.membership.requests import HeartbeatRequest
 from loghub_worker.membership.shared_membership import SharedState
-from tests.loghub_worker.membership.one_shard_worker import OneShardWorker
 
 
 def shared_state(folder: Path) -> SharedState:
@@ -72,17 +69,3 @@ def test_a_state_directory_that_cannot_be_written_ends_no_thread_and_is_reported
         version = membership.version
     assert ExchangeFiles(folder).positions().version == version
     assert shared.error.reason == ""
-
-
-def test_a_stop_just_before_the_thread_would_wait_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its wake-up is counted already, so that nothing would end the wait."""
-    worker, waits = OneShardWorker(tmp_path), list[float]()
-    for _ in range(3):  # then no heartbeat is due
-        worker.step()
-    monkeypatch.setattr(worker.shared_state, "wait", lambda _, timeout_s: waits.append(timeout_s))
-    worker.heartbeat.step()
-    worker.heartbeat._stop.set()
-    worker.heartbeat.step()
-    assert len(waits) == 1

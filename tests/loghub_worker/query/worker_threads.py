@@ -11,7 +11,7 @@ from loghub_worker.exchange_files import ExchangeFiles
 from loghub_worker.failure.dead_letter import make_dead_letters
 from loghub_worker.failure.origin import Origin
 from loghub_worker.log_service import Address, ConsumerIdentity, connect
-from loghub_worker.membership.heartbeat import HeartbeatThread
+from loghub_worker.membership.heartbeat import Heartbeats
 from loghub_worker.membership.membership import Membership, MembershipTimings
 from loghub_worker.membership.parallel_tasks import ParallelTasks
 from loghub_worker.membership.shard_manager import ShardManager
@@ -53,7 +53,7 @@ class WorkerThreads:
         self.shared_state = SharedState(Membership(timings), exchange, clock)
         with self.shared_state.use():
             pass
-        self.heartbeat = HeartbeatThread(self.shared_state, connect(address), identity)
+        self.heartbeat = Heartbeats(self.shared_state, connect(address), identity)
         client = connect(address)
         self.shard_manager = ShardManager(
             self.shared_state,

@@ -318,7 +318,7 @@ class Acknowledgement:
         self._table.apply_locked(
             self._slot, lambda flow, _: shard_flow.retained(flow, size=self._slot.unacknowledged.bytes)
         )
-        self._slot.changed.notify_all()  # the next redelivery may be earlier
+        self._slot.wake()  # the next redelivery may be earlier
 
 
 def _has(running: Kept | None, one: Unsettled) -> bool:

@@ -4,6 +4,7 @@
 `loghub_worker.consumer.static_assignment` is a list of shards, without any group.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from loghub_worker.log_service import ReportedError
@@ -83,6 +84,9 @@ class Assignment(Protocol):
 
     def wait(self, since: int, timeout_s: float) -> None:
         """Until a change follows the change `since`, but at most so long."""
+
+    def call_on_change(self, on_change: Callable[[], None]) -> None:
+        """Call this after each change. It must not wait. Before `start`."""
 
     def wake(self) -> None:
         """End every `wait`."""

@@ -1,14 +1,15 @@
 """A consumer in a program of its own: puts the parts together, hands out shards and takes them back.
 
 `Consumer.run` blocks; its thread calls the listener. Membership, heartbeats, the opening of shards and the
-saving of checkpoints are those of the worker on Spark (`loghub_worker.membership`). Each shard has a thread
-for its processor, and a few threads pull for all shards.
+saving of checkpoints are those of the worker on Spark (`loghub_worker.membership`). Its threads are its own,
+or those of all consumers of a program (`loghub_worker.consumer.program_parts`).
 """
 
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal, TypeVar
 
@@ -17,8 +18,8 @@ import structlog
 from loghub.clock import SystemClock
 from loghub.wire.errors import Code
 from loghub_worker.consumer.arrivals import ArrivalWatch
-from loghub_worker.consumer.connection import connect
-from loghub_worker.consumer.consumer_error import ConsumerError
+from loghub_worker.consumer.consumer_error import ConsumerError, errors_of
+from loghub_worker.consumer.drain import Drain, run_to_end
 from loghub_worker.consumer.end_time import EndTime
 from loghub_worker.consumer.failure_sink import make_failure_sink
 from loghub_worker.consumer.fan_out import FanOutFactory, check_fan_out
@@ -26,17 +27,17 @@ from loghub_worker.consumer.group_assignment import GroupAssignment, make_assign
 from loghub_worker.consumer.log_setup import about_consumer, log_to_logging, logs_as_consumer
 from loghub_worker.consumer.processes.program import ProgramProcesses
 from loghub_worker.consumer.processor import Listener, ProcessorFactory
+from loghub_worker.consumer.program_parts import ProgramParts, own_parts
 from loghub_worker.consumer.puller import Puller
 from loghub_worker.consumer.retry_consumer import RetryConsumer, retry_settings
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.consumer.shard_lag import ShardLag, lag_of
 from loghub_worker.consumer.shard_runs import RunParts, ShardRuns
 from loghub_worker.consumer.shard_table import ShardTable
-from loghub_worker.consumer.shared_buffers import SharedBuffers
 from loghub_worker.consumer.slot_control import SlotControl
 from loghub_worker.consumer.worker_options import WorkerOptions
 from loghub_worker.failure.failure_report import FailureReport
-from loghub_worker.log_service import ReportedError, encode_cursor, reason_of_code
+from loghub_worker.log_service import encode_cursor, reason_of_code
 from loghub_worker.membership.membership import Membership
 from loghub_worker.membership.shard_manager import ShardManager
 
@@ -44,7 +45,6 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 STEP_S = 0.2  # how often `wakeup`, which takes no lock, is noticed
-MAX_LEAVE_S = 10.0  # for leaving the group once every shard is given up
 
 
 class Consumer:
@@ -58,7 +58,7 @@ class Consumer:
         factory: ProcessorFactory | str,
         listener: Listener | None = None,
         *,
-        shared: SharedBuffers | None = None,
+        shared: ProgramParts | None = None,
         worker: WorkerOptions | None = None,
     ) -> None:
         """`factory` may be a text ``module:name`` with `ConsumerSettings.processes`. `shared` is given by a
@@ -74,41 +74,44 @@ class Consumer:
         self._settings = settings
         self._clock = SystemClock()
         self._random = random.SystemRandom().random
-        self._client = connect(settings)
-        self._table = ShardTable(
+        self._parts = shared or own_parts(settings.max_buffered_bytes)
+        self._client = self._parts.connections.open(settings)
+        self._table = table = ShardTable(
             settings.limits,
             settings.redelivery,
             self._clock,
-            shared or SharedBuffers(settings.max_buffered_bytes),
+            self._parts.buffers,
             priority=settings.priority,
             random=self._random,
         )
         self._processes: ProgramProcesses | None = None
         factory, worker = self._in_processes(factory, worker)
         self._failure_sink = make_failure_sink(settings, worker, self._clock, random=self._random)
-        self._table.failures = self._failure_sink.policy if self._failure_sink is not None else None
+        table.failures = self._failure_sink.policy if self._failure_sink is not None else None
         self._retries = self._make_retries(factory, worker)
-        self._puller = Puller(self._table, self._client, settings)
-        self._arrivals = ArrivalWatch(
-            self._table, self._client, logstore=settings.logstore, random=self._random
-        )
+        self._puller = Puller(table, self._client, settings, self._parts)
+        self._arrivals = ArrivalWatch(table, self._client, logstore=settings.logstore, random=self._random)
         timeout_s = None if worker is None else worker.timeout_s
         self._assignment = make_assignment(
-            settings, self._client, self._table, self._clock, random=self._random, timeout_s=timeout_s
+            settings, self._client, table, parts=self._parts, random=self._random, timeout_s=timeout_s
         )
         self._end_time: EndTime | None = None
         if settings.end_time_s is not None:
             self._end_time = EndTime(
-                self._table, self._client, self._assignment, settings, self._clock, self.wakeup
+                table, self._client, self._assignment, settings, self._clock, self.wakeup
             )
         parts = RunParts(
-            settings=settings, client=self._client, factory=factory, failure_sink=self._failure_sink
+            settings=settings,
+            client=self._client,
+            factory=factory,
+            failure_sink=self._failure_sink,
+            processors=self._parts.processors,
         )
-        self._runs = ShardRuns(self._table, self._assignment, parts, listener or Listener())
+        self._runs = ShardRuns(table, self._assignment, parts, listener or Listener())
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="commit")
-        self._stop = False
+        self._stop = self._has_begun = False
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: threading.Thread | None = None  # that calls the listener, if it calls it
 
     def _in_processes(
         self, factory: ProcessorFactory | str, worker: WorkerOptions | None
@@ -140,18 +143,45 @@ class Consumer:
         `OSError` if the dead letter is a folder that cannot be written to, and what the listener, or a
         processor that ends its thread, raised. With processes, `RuntimeError` if the factory cannot be
         imported there."""
-        if self._thread is not None:
+        with self._in_turn():  # also between the steps: a signal handler may call `shutdown`
+            run_to_end(self.life(), lambda since: self._assignment.wait(since, STEP_S))
+
+    def life(self) -> Generator[int, None, None]:
+        """`run` without waits: a step yields the change after which the next is due, or `STEP_S` later."""
+        if self._has_begun:
             raise RuntimeError("a consumer runs only once; make another one")
-        self._thread = threading.current_thread()
-        with about_consumer(self._settings):
-            try:
-                if not self._stop:
+        self._has_begun = True
+        return self._steps()
+
+    def _steps(self) -> Generator[int, None, None]:
+        is_left = False
+        try:
+            if not self._stop:
+                with self._in_turn():
                     self._start()
-                    self._serve()
-            finally:
-                self._end()
+                yield from self._serve()
+        except GeneratorExit:  # the program has ended in between
+            is_left = True
+            raise
+        finally:
+            if not is_left:
+                with self._in_turn():
+                    self._end()
         if self._table.failure is not None:
             raise self._table.failure
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        before, self._thread = self._thread, threading.current_thread()
+        try:
+            with about_consumer(self._settings):
+                yield
+        finally:
+            self._thread = before
+
+    def call_on_change(self, on_change: Callable[[], None]) -> None:
+        """Call this when the next step of `life` may do more. It must not wait. Before the first step."""
+        self._assignment.call_on_change(on_change)
 
     def wakeup(self) -> None:
         """Let `run` return once running batches have ended. Returns at once and takes no lock, so that a
@@ -177,7 +207,7 @@ class Consumer:
         """As `wakeup`, and wait until `run` has returned; False after `timeout_s`. A processor or the
         listener does not wait for itself."""
         self._stop = True
-        if self._thread is None or self.is_own_thread():
+        if not self._has_begun or self.is_own_thread():
             return self._ended.is_set()
         return self._ended.wait(timeout_s)
 
@@ -269,18 +299,13 @@ class Consumer:
 
     def errors(self) -> tuple[ConsumerError, ...]:
         """What does not work at the moment, with the shards of the retry logstore as None."""
-        found: list[tuple[int | None, ReportedError]] = []
         of_retries = () if self._retries is None else self._retries.errors()
-        found += [(None, error) for error in self._assignment.errors()]
-        if self._end_time is not None:
-            found.append((None, self._end_time.error))
-        for shard, slot in self._table.working().items():
-            found += [(shard, slot.pull_error), (shard, slot.user_error), (shard, slot.failure_error)]
-        return tuple(
-            ConsumerError(shard=shard, reason=error.reason, message=error.message)
-            for shard, error in found
-            if error.reason
-        ) + tuple(replace(error, shard=None) for error in of_retries)
+        of_end = () if self._end_time is None else (self._end_time.error,)
+        return (
+            *errors_of(None, (*self._assignment.errors(), *of_end)),
+            *(one for shard, slot in self._table.working().items() for one in errors_of(shard, slot.errors)),
+            *(replace(error, shard=None) for error in of_retries),
+        )
 
     def failure_report(self) -> FailureReport:
         """The shards that wait at logs that fail, and what was settled."""
@@ -296,8 +321,6 @@ class Consumer:
             return None
         return self._assignment.inspect(view)
 
-    # -- start
-
     def check(self) -> None:
         """Raises `OSError` if the dead letter is a folder that cannot be written to."""
         if self._failure_sink is not None:
@@ -312,22 +335,24 @@ class Consumer:
         if self._end_time is not None:
             self._end_time.start()
         self._puller.start()
-        self._arrivals.start()
+        if self._parts.polls:
+            self._arrivals.start()
         self.has_started = True
         if self._retries is not None:
             self._retries.start()
 
-    # -- serve
-
-    def _serve(self) -> None:
+    def _serve(self) -> Iterator[int]:
         try:
             while not self._stop and not self._failed():
                 since = self._assignment.changes
-                self._runs.step()
-                self._assignment.wait(since, STEP_S)
-        except BaseException as failure:  # noqa: BLE001 - such as Ctrl-C: raised again after the drain
+                with self._in_turn():
+                    self._runs.step()
+                yield since
+        except GeneratorExit:
+            raise
+        except BaseException as failure:  # noqa: BLE001 - raised again after the drain
             self._table.fail(failure)
-        self._drain()
+        yield from self._drain()
 
     def _failed(self) -> bool:
         processes = None if self._processes is None else self._processes.failure
@@ -336,42 +361,22 @@ class Consumer:
             self._table.fail(failure)
         return self._table.failure is not None
 
-    # -- end
-
-    def _drain(self) -> None:
-        """Let the running batches end, save what was noted, and leave. The drain timeout bounds the wait;
-        then the shards are abandoned, so that other consumers continue with them."""
+    def _drain(self) -> Iterator[int]:
         if self._retries is not None:
             self._retries.stop(leaves=self._leaves)
         if self._abandons:
-            self._assignment.abandon()
-            self._runs.step()
+            with self._in_turn():
+                self._assignment.abandon()
+                self._runs.step()
             return
-        leaves = self._leaves
-        self._assignment.give_up(leaves=leaves)
-        if self._await(self._is_drained, self._settings.drain_timeout_s):
-            if not leaves:
+        drain = Drain(self._assignment, self._runs, self._clock)
+        steps = drain.run(leaves=self._leaves, timeout_s=self._settings.drain_timeout_s)
+        while True:
+            with self._in_turn():
+                since = next(steps, None)
+            if since is None:
                 return
-        else:
-            log.warning("drain timeout: other consumers continue with the shards", shards=self._runs.shards)
-            self._assignment.abandon()
-            self._runs.step()
-        # Until the service knows, or for a while: the membership ends by itself later.
-        self._await(lambda: self._assignment.has_left, MAX_LEAVE_S)
-
-    def _is_drained(self) -> bool:
-        self._runs.step()
-        return self._assignment.is_drained and not self._runs.shards
-
-    def _await(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        """Whether it came true in time."""
-        deadline_s = self._clock.monotonic_s() + timeout_s
-        while self._clock.monotonic_s() < deadline_s:
-            since = self._assignment.changes
-            if condition():
-                return True
-            self._assignment.wait(since, STEP_S)
-        return False
+            yield since
 
     def _end(self) -> None:
         if self._retries is not None:
@@ -388,5 +393,5 @@ class Consumer:
             if self._table.failure is None:
                 self._failure_sink.forget()
             self._failure_sink.close()
-        self._client.close()
+        self._parts.connections.give_back(self._client)
         self._ended.set()

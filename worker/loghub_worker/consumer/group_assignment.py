@@ -9,16 +9,16 @@ from functools import partial
 from typing import TypeVar
 
 from loghub.client.port import LogHub
-from loghub.clock import Clock
 from loghub.wire.errors import LogHubError
-from loghub_worker.consumer.connection import connect
 from loghub_worker.consumer.group import group_timeout_s, present_timeout_s
 from loghub_worker.consumer.processor import ShardLostError
+from loghub_worker.consumer.program_parts import ProgramParts
 from loghub_worker.consumer.settings import ConsumerSettings
+from loghub_worker.consumer.shard_table import ShardTable
 from loghub_worker.consumer.static_assignment import StaticAssignment
 from loghub_worker.log_service import ConsumerIdentity, ReportedError
 from loghub_worker.membership.group_watch import GroupWatch
-from loghub_worker.membership.heartbeat import HeartbeatThread
+from loghub_worker.membership.heartbeat import Heartbeats
 from loghub_worker.membership.membership import (
     HeldShard,
     Membership,
@@ -26,8 +26,6 @@ from loghub_worker.membership.membership import (
     MemberState,
     ShutdownMode,
 )
-from loghub_worker.membership.parallel_tasks import ParallelTasks
-from loghub_worker.membership.ports import Exchange
 from loghub_worker.membership.shard_manager import NOT_HELD, ShardManager
 from loghub_worker.membership.shard_opening import ShardOpening
 from loghub_worker.membership.shared_membership import SharedState
@@ -72,20 +70,22 @@ class GroupAssignment:
         self,
         settings: ConsumerSettings,
         client: LogHub,
-        exchange: Exchange,
-        clock: Clock,
+        table: ShardTable,
         *,
+        parts: ProgramParts,
         random: Callable[[], float],
         timeout_s: int | None,
     ) -> None:
         """`timeout_s` is the group's; None: it is read from the group, at the start and now and then."""
+        self._program = parts
         self._settings = settings
         self._client = client
-        self._exchange = exchange
-        self._clock = clock
+        self._table = table
         self._random = random
         self._timeout_s = timeout_s
-        self._parts: tuple[SharedState, ShardManager, HeartbeatThread, GroupWatch] | None = None
+        self._heartbeat_client: LogHub | None = None
+        self._parts: tuple[SharedState, ShardManager, Heartbeats, GroupWatch] | None = None
+        self._on_change: Callable[[], None] = lambda: None
         self.checkpoints: GroupCheckpoints
 
     def start(self) -> None:
@@ -93,33 +93,40 @@ class GroupAssignment:
         timeout_s = self._timeout_s or group_timeout_s(self._client, settings)
         timings = self._timings_of(timeout_s)
         shared_state = SharedState(
-            Membership(timings, random=random), self._exchange, self._clock, random=random
+            Membership(timings, random=random), self._table, self._table.clock, random=random
         )
         identity = ConsumerIdentity(
             logstore=settings.logstore, group=settings.consumer_group, consumer=settings.consumer
         )
         # A heartbeat that takes longer than an interval counts as failed: the next one is due.
-        heartbeat_client = connect(settings, timeout_s=max(2.0, timings.interval_s))
+        program = self._program
+        heartbeat_client = program.connections.open(settings, timeout_s=max(2.0, timings.interval_s))
+        self._heartbeat_client = heartbeat_client
         # Nobody else knows of the group in a retry logstore. Sessions have the timeout that is known.
         again = replace(settings, timeout_s=timeout_s)
         create_group = partial(group_timeout_s, heartbeat_client, again) if settings.is_of_retries else None
-        heartbeat = HeartbeatThread(shared_state, heartbeat_client, identity, create_group=create_group)
+        heartbeats = Heartbeats(shared_state, heartbeat_client, identity, create_group=create_group)
         shard_manager = ShardManager(
             shared_state,
             self._client,
             ShardOpening(self._client, NoRecord(), identity, config=settings),
             identity,
             config=settings,
-            tasks=ParallelTasks(),
+            tasks=program.tasks,
         )
         with shared_state.use() as (membership, _):
             membership.source_started()
         self.checkpoints = GroupCheckpoints(shared_state, shard_manager)
         follows = None if self._timeout_s else self._present_timings
-        group_watch = GroupWatch(shared_state, self._client, identity, timings=follows)
-        self._parts = (shared_state, shard_manager, heartbeat, group_watch)
-        for part in self._parts[1:]:
-            part.start()
+        group_watch = GroupWatch(shared_state, self._client, identity, timings=follows, polls=program.polls)
+        self._parts = (shared_state, shard_manager, heartbeats, group_watch)
+        shared_state.call_on_change(self._on_change)
+        shard_manager.start(program.control, step_s=program.step_s)
+        heartbeats.start(program.heartbeats)
+        group_watch.start(program.requests)
+
+    def call_on_change(self, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
 
     def _timings_of(self, timeout_s: int) -> MembershipTimings:
         interval_s = min(self._settings.heartbeat_interval_s, timeout_s / HEARTBEATS_PER_TIMEOUT)
@@ -185,15 +192,17 @@ class GroupAssignment:
     def errors(self) -> tuple[ReportedError, ...]:
         if self._parts is None:
             return ()
-        _, shard_manager, heartbeat, _ = self._parts
-        return heartbeat.error, shard_manager.error
+        _, shard_manager, heartbeats, _ = self._parts
+        return heartbeats.error, shard_manager.error
 
     def stop(self) -> None:
         if self._parts is not None:
-            _, shard_manager, heartbeat, group_watch = self._parts
+            _, shard_manager, heartbeats, group_watch = self._parts
             group_watch.stop()
-            heartbeat.stop()
+            heartbeats.stop()
             shard_manager.stop()
+        if self._heartbeat_client is not None:
+            self._program.connections.give_back(self._heartbeat_client)
 
     @property
     def changes(self) -> int:
@@ -210,13 +219,13 @@ class GroupAssignment:
 def make_assignment(
     settings: ConsumerSettings,
     client: LogHub,
-    exchange: Exchange,
-    clock: Clock,
+    table: ShardTable,
     *,
+    parts: ProgramParts,
     random: Callable[[], float],
     timeout_s: int | None,
 ) -> GroupAssignment | StaticAssignment:
     """The shards that the settings name, without any group; otherwise those of the group."""
     if settings.shards is not None:
         return StaticAssignment(settings, client)
-    return GroupAssignment(settings, client, exchange, clock, random=random, timeout_s=timeout_s)
+    return GroupAssignment(settings, client, table, parts=parts, random=random, timeout_s=timeout_s)

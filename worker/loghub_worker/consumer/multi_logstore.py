@@ -1,12 +1,14 @@
-"""Consumers of several logstores of a project in one program: one `Consumer` for each, in a thread.
+"""Consumers of several logstores of a project in one program: one `Consumer` for each.
 
-They share a bound on memory, the listener and the end. The logstores of the project are looked up regularly.
+They share a bound on memory, threads, connections, the listener and the end. The logstores of the project are
+looked up regularly.
 """
 
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeAlias
 
 import structlog
@@ -19,14 +21,15 @@ from loghub_worker.consumer.consumer import Consumer
 from loghub_worker.consumer.consumer_error import ConsumerError
 from loghub_worker.consumer.log_setup import about_consumer, log_to_logging
 from loghub_worker.consumer.processor import Listener, ProcessorFactory
+from loghub_worker.consumer.program_parts import SharedParts
 from loghub_worker.consumer.settings import ConsumerSettings
-from loghub_worker.consumer.shared_buffers import SharedBuffers
-from loghub_worker.log_context import inherited
 from loghub_worker.log_service import to_reported_error
+from loghub_worker.membership.turns import Turn
 
 log = structlog.get_logger()
 
 STEP_S = 0.2  # how often `wakeup`, which takes no lock, is noticed
+LIFE_STEP_S = 1.0  # how often a consumer looks what is due, unless it is woken
 Change: TypeAlias = Callable[[ConsumerSettings], ConsumerSettings]
 
 
@@ -88,10 +91,16 @@ def _check_targets(settings: ConsumerSettings, logstores: Collection[str] | re.P
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Run:
     consumer: Consumer
-    thread: threading.Thread
+    ended: threading.Event = field(default_factory=lambda: threading.Event())
+    turn: Turn | None = None
+
+    def wakeup(self) -> None:
+        self.consumer.wakeup()
+        if self.turn is not None:
+            self.turn.wake()
 
 
 class MultiLogstoreConsumer:
@@ -133,7 +142,7 @@ class MultiLogstoreConsumer:
         self._change = change
         self._look_up_interval_s = look_up_interval_s
         self._clock = SystemClock()
-        self._shared = SharedBuffers(settings.max_buffered_bytes)
+        self._shared = SharedParts(settings.max_buffered_bytes, self._clock)
         self._lock = threading.Lock()  # of all that follows
         self._calling = threading.RLock()  # while the listener runs
         self._runs: dict[str, _Run] = {}
@@ -257,13 +266,13 @@ class MultiLogstoreConsumer:
     def _forget_errors(self) -> None:
         """A consumer that has started has those of its own."""
         for logstore, run in self._runs.items():
-            if run.consumer.has_started and run.thread.is_alive():
+            if run.consumer.has_started and not run.ended.is_set():
                 self._errors.pop(logstore, None)
 
     def _drop_ended(self) -> dict[str, _Run]:
         with self._lock:
             self._forget_errors()
-            self._runs = {name: run for name, run in self._runs.items() if run.thread.is_alive()}
+            self._runs = {name: run for name, run in self._runs.items() if not run.ended.is_set()}
             return dict(self._runs)
 
     def _begin(self, logstore: str) -> None:
@@ -273,24 +282,30 @@ class MultiLogstoreConsumer:
             raise ValueError("change must keep logstore, and set neither retry nor end_time_s nor processes")
         _check_targets(settings, self._logstores)
         listener = _LogstoreListener(logstore, self._listener, self._calling, self._fail)
-        consumer = Consumer(settings, self._factory(logstore), listener, shared=self._shared)
-        thread = threading.Thread(
-            target=inherited(self._run), args=(logstore, consumer), name=f"consumer-{logstore}", daemon=True
-        )
+        parts = self._shared.of(logstore)
+        run = _Run(Consumer(settings, self._factory(logstore), listener, shared=parts))
         with self._lock:
-            self._runs[logstore] = _Run(consumer, thread)
+            self._runs[logstore] = run
             is_paused = logstore in self._paused
         if is_paused:
-            consumer.pause()
-        thread.start()
+            run.consumer.pause()
+        run.consumer.call_on_change(lambda: self._wake(run))
+        run.turn = self._shared.lives.start(logstore, partial(self._step, logstore, run, run.consumer.life()))
 
-    def _run(self, logstore: str, consumer: Consumer) -> None:
+    def _wake(self, run: _Run) -> None:
+        if run.turn is not None:
+            run.turn.wake()
+
+    def _step(self, logstore: str, run: _Run, life: Iterator[int]) -> float | None:
         try:
-            consumer.run()
+            if next(life, None) is not None:
+                return LIFE_STEP_S
         except (LogHubException, OSError) as error:  # it could not start
             self._note(logstore, error)
         except BaseException as failure:  # noqa: BLE001 - `run` raises it
             self._fail(failure)
+        run.ended.set()
+        return None
 
     def _note(self, logstore: str | None, error: Exception) -> None:
         reported = to_reported_error(error)
@@ -313,7 +328,8 @@ class MultiLogstoreConsumer:
         with self._lock:
             runs = tuple(self._runs.values())
         for run in runs:
-            run.consumer.wakeup()
+            run.wakeup()
         for run in runs:
-            run.thread.join()
+            run.ended.wait()
+        self._shared.close()
         self._ended.set()

@@ -1,6 +1,8 @@
-"""The threads that pull: at most so many requests in flight, for whichever shard is due."""
+"""Pulls: at most so many requests in flight, for whichever shard is due."""
 
+import math
 import threading
+from functools import partial
 
 import structlog
 
@@ -8,12 +10,13 @@ from loghub.client.port import LogHub, PackedPull
 from loghub.wire.errors import Code, LogHubError, LogHubException
 from loghub_worker.consumer import shard_flow
 from loghub_worker.consumer.batch import PulledBody
+from loghub_worker.consumer.program_parts import ProgramParts
 from loghub_worker.consumer.settings import ConsumerSettings
 from loghub_worker.consumer.shard_flow import Pull, PullResult
 from loghub_worker.consumer.shard_slot import ShardSlot
 from loghub_worker.consumer.shard_table import ShardTable
-from loghub_worker.log_context import inherited
 from loghub_worker.log_service import ReportedError, decode_cursor, encode_cursor, to_reported_error
+from loghub_worker.membership.turns import Turn
 from loghub_worker.source.end_cursors import POSITION_BEYOND_END
 from loghub_worker.source.shard_reader import ShortReadError
 
@@ -21,38 +24,76 @@ log = structlog.get_logger()
 
 
 class Puller:
-    """Pulls for every shard of the table."""
+    """Pulls for every shard of the table. Of its turns one is on duty: it waits for the time of the next
+    pull, and lets another one wait once it has one."""
 
-    def __init__(self, table: ShardTable, client: LogHub, settings: ConsumerSettings) -> None:
+    def __init__(
+        self, table: ShardTable, client: LogHub, settings: ConsumerSettings, parts: ProgramParts
+    ) -> None:
         self._table = table
         self._client = client
         self._logstore = settings.logstore
         self._query = settings.query or None
-        self._interval_s = settings.fetch_interval_s
+        self._fetch_interval_s = settings.fetch_interval_s
+        self._least_interval_s = parts.least_interval_s
         self._max_bytes = settings.max_bytes
         self._counts_logs = settings.max_logs is not None
         # Their log groups are kept one by one.
         self._divides = settings.acknowledge == "log" or settings.is_of_retries
-        self._threads = [
-            threading.Thread(target=inherited(self._run), name=f"pull-{number}", daemon=True)
-            for number in range(settings.max_pulls)
-        ]
+        self._threads = parts.requests
+        self._max_pulls = settings.max_pulls
+        self._lock = threading.Lock()  # of all that follows; nothing else is done under it
+        self._turns: dict[int, Turn] = {}
+        self._on_duty: int | None = None
+        self._off_duty: set[int] = set()
+        self._stopped = False
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        self._table.call_on_pull(self._wake)
+        for number in range(self._max_pulls):
+            turn = self._threads.start(f"pull-{number}", partial(self._take_turn, number))
+            with self._lock:
+                self._turns[number] = turn
+        self._wake()
 
     def stop(self) -> None:
         """No further pull begins; those in flight end by themselves."""
         self._table.stop_pulls()
+        with self._lock:
+            self._stopped = True
+            turns = tuple(self._turns.values())
+        for turn in turns:
+            turn.wake()
 
-    def _run(self) -> None:
+    def _wake(self) -> None:
+        """Let the one on duty look again, or another one if there is none."""
+        with self._lock:
+            number = self._on_duty if self._on_duty is not None else next(iter(self._off_duty), None)
+            turn = None if number is None else self._turns.get(number)
+        if turn is not None:
+            turn.wake()
+
+    def _take_turn(self, number: int) -> float | None:
+        with self._lock:
+            if self._stopped:
+                return None
+            if self._on_duty not in (None, number):
+                self._off_duty.add(number)
+                return math.inf
+            self._on_duty = number
+            self._off_duty.discard(number)
         try:
-            while (due := self._table.await_pull()) is not None:
-                self._pull(*due)
+            due = self._table.begin_pull()
+            if not isinstance(due, tuple):
+                return due
+            with self._lock:
+                self._on_duty = None
+            self._wake()
+            self._pull(*due)
         except BaseException as failure:
             self._table.fail(failure)
             raise
+        return 0.0
 
     def _pull(self, slot: ShardSlot, pull: Pull) -> None:
         try:
@@ -100,7 +141,8 @@ class Puller:
         )
         if is_expired:
             self._log_expired(pull, oldest=first)
-        self._table.receive(slot, pull, result, body, interval_s=self._interval_s)
+        interval_s = max(self._fetch_interval_s, self._least_interval_s())
+        self._table.receive(slot, pull, result, body, interval_s=interval_s)
 
     def _log_expired(self, pull: Pull, *, oldest: int) -> None:
         log.warning(

@@ -1,4 +1,4 @@
-"""The thread of one shard: calls its processor, step by step."""
+"""The turns of one shard: calls its processor, step by step."""
 
 import threading
 from collections.abc import Callable
@@ -27,8 +27,8 @@ from loghub_worker.consumer.tracker import ShardTracker
 from loghub_worker.consumer.user_code import RemoteError, UserCode
 from loghub_worker.failure.outage import description, is_outage
 from loghub_worker.failure.skip_limits import Cause, Failure
-from loghub_worker.log_context import inherited
 from loghub_worker.log_service import ReportedError, decode_cursor
+from loghub_worker.membership.turns import OwnThreads, Turns
 from loghub_worker.source.shard_reader import ShortReadError
 
 log = structlog.get_logger()
@@ -55,6 +55,7 @@ class ShardRunner:
         slot: ShardSlot,
         parts: AssignmentParts,
         factory: ProcessorFactory,
+        turns: Turns,
     ) -> None:
         self._table = table
         self._slot = slot
@@ -65,26 +66,49 @@ class ShardRunner:
         self._factory = factory
         self._processor: Processor | None = None
         self._code = UserCode()
-        # A processor that never returns must not keep the program from ending.
-        self.thread = threading.Thread(
-            target=inherited(self._run), name=f"shard-{parts.tracker.shard}", daemon=True
-        )
+        self._turns = turns
+        self._thread: threading.Thread | None = None  # that may be in the user's code
 
     def start(self) -> None:
-        self.thread.start()
+        turn = self._turns.start(f"shard-{self._tracker.shard}", self._take_turn, wait=self._wait)
+        self._slot.wake = turn.wake
+        turn.wake()  # for what has changed meanwhile
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
-        """All threads that call the user's code; any thread may ask."""
-        processor = self._processor
-        return (self.thread, *(processor.threads if isinstance(processor, ThreadedProcessor) else ()))
+        """All threads that call the user's code now; any thread may ask."""
+        processor, thread = self._processor, self._thread
+        own = () if thread is None else (thread,)
+        return (*own, *(processor.threads if isinstance(processor, ThreadedProcessor) else ()))
 
     @property
     def failure(self) -> BaseException | None:
         """What must end the consumer; any thread may ask."""
         return self._processor.failure if isinstance(self._processor, ThreadedProcessor) else None
 
-    def _run(self) -> None:
+    def _wait(self, wait: Callable[[], object]) -> object:
+        """In a thread of its own, in which tasks of `async` code go on meanwhile."""
+        self._thread = threading.current_thread()
+        try:
+            return self._code.wait(wait)
+        finally:
+            self._thread = None
+
+    def _take_turn(self) -> float | None:
+        """The processor may have its turns in different threads, one after the other."""
+        self._thread = threading.current_thread()
+        try:
+            pause_s = self._step()
+        finally:
+            self._thread = None
+        if pause_s is None or not self._code.has_loop or isinstance(self._turns, OwnThreads):
+            return pause_s
+        self._turns = OwnThreads()  # tasks that `async` code has started go on between its calls, in `_wait`
+        self.start()
+        return None
+
+    def _step(self) -> float | None:
+        """What is due, and how long nothing is then; None: the shard has ended."""
         steps: dict[Step, Callable[[], None]] = {
             Step.INITIALIZE: self._initialize,
             Step.PROCESS: self._process,
@@ -92,18 +116,19 @@ class ShardRunner:
             Step.SHUT_DOWN: self._shut_down,
         }
         try:
-            while (step := self._code.wait(self._await_step)) is not Step.END:
+            step, wait_s = self._table.next_step(self._slot)
+            if step is Step.WAIT:
+                return wait_s
+            if step is not Step.END:
                 steps[step]()
+                return 0.0
         except BaseException as failure:  # noqa: BLE001 - such as SystemExit of user code: ends the consumer
             self._table.fail(failure)
             self._table.apply(self._slot, lambda flow, _: shard_flow.shut_down(flow))
-        finally:
-            if isinstance(self._processor, TrackedProcessor):
-                self._processor.close()
-            self._code.close()
-
-    def _await_step(self) -> Step:
-        return self._table.await_step(self._slot)
+        if isinstance(self._processor, TrackedProcessor):
+            self._processor.close()
+        self._code.close()
+        return None
 
     def _initialize(self) -> None:
         try:

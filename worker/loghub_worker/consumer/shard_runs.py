@@ -30,6 +30,7 @@ from loghub_worker.consumer.stored_position import StoredPosition
 from loghub_worker.consumer.tracker import ShardTracker
 from loghub_worker.membership.membership import HeldShard
 from loghub_worker.membership.parallel_tasks import PARALLEL
+from loghub_worker.membership.turns import Turns
 
 log = structlog.get_logger()
 
@@ -49,6 +50,7 @@ class RunParts:
     client: LogHub
     factory: ProcessorFactory
     failure_sink: FailureSink | None
+    processors: Turns
 
 
 def _commit(run: _Run) -> Exception | None:
@@ -161,7 +163,7 @@ class ShardRuns:
         own = AssignmentParts(
             tracker=tracker, acknowledgement=acknowledgement, settlement=settlement, stored=stored
         )
-        return _Run(slot, tracker, ShardRunner(table, slot, own, parts.factory))
+        return _Run(slot, tracker, ShardRunner(table, slot, own, parts.factory, parts.processors))
 
     def _stored_position(self, slot: ShardSlot) -> StoredPosition | None:
         settings, client = self._parts.settings, self._parts.client

@@ -1,7 +1,6 @@
 """What a consumer keeps of one assignment of a shard. `loghub_worker.consumer.shard_table` has the lock."""
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from loghub_worker.consumer.batch import KeptGroup, LogBatch, batch_again
@@ -36,7 +35,6 @@ class ShardSlot:
     flow: ShardFlow
     buffer: ShardBuffer
     unacknowledged: Unacknowledged
-    changed: threading.Condition
     priority: int = 0
     has_backlog: bool = False
     kept: Kept | None = None
@@ -45,6 +43,11 @@ class ShardSlot:
     user_error: ReportedError = field(default_factory=ReportedError)
     failure_error: ReportedError = field(default_factory=ReportedError)  # while logs cannot be settled
     waiting: Waiting | None = None  # the last that were found
+    wake: Callable[[], None] = lambda: None  # there may be a step for its processor
+
+    @property
+    def errors(self) -> tuple[ReportedError, ...]:
+        return self.pull_error, self.user_error, self.failure_error
 
     @property
     def next_cursor(self) -> int:

@@ -4,7 +4,7 @@ User code, the pulls and the caller of `Consumer.run` run in different threads. 
 to a `ShardFlow` under this lock. Nothing that blocks is done under it, nor anything of the membership.
 """
 
-import threading
+import math
 from collections.abc import Callable, Sequence
 
 from loghub.clock import Clock
@@ -34,7 +34,6 @@ from loghub_worker.failure.failure_policy import FailurePolicy
 from loghub_worker.log_service import ReportedError
 
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.2, 10.0
-LONGEST_WAIT_S = 86_400.0  # a time that the user gave may be further away than a lock can wait
 Event = Callable[[ShardFlow, float], ShardFlow]
 
 
@@ -67,10 +66,7 @@ class ShardTable:
         self.is_short = False
         self._slots: dict[int, ShardSlot] = {}
         self._used_bytes = 0  # by all flows; summing them up at each event would cost more than the events
-        # Of the threads that pull, one waits for the time of the next pull, and the others until it has one.
-        self._pull_changed = threading.Condition(self.lock)
-        self._leader_left = threading.Condition(self.lock)
-        self._has_leader = False
+        self._on_pull: Callable[[], None] = lambda: None
         self._on_parked: Callable[[], None] | None = None  # None: no shard is parked
         self._stopped = False
         self._on_change: Callable[[], None] = lambda: None
@@ -102,7 +98,6 @@ class ShardTable:
                 flow=shard_flow.paused(flow) if self._pauses_all else flow,
                 buffer=ShardBuffer(shard, self._limits),
                 unacknowledged=Unacknowledged(count_logs),
-                changed=threading.Condition(self.lock),
                 priority=self._priority,
             )
             self._slots[shard] = slot
@@ -114,7 +109,7 @@ class ShardTable:
             slot = self._slots.pop(shard)
             self._used_bytes -= slot.flow.used_bytes
             self._shared.members_changed()
-            self._pull_changed.notify()  # the others have larger shares
+            self._on_pull()  # the others have larger shares
             self._shared.freed()
             self._shared.backlog_ended(slot.priority)
 
@@ -150,9 +145,9 @@ class ShardTable:
             slot.unacknowledged.discard(slot.flow.position)  # it is read again
             slot.flow = shard_flow.retained(slot.flow, size=slot.unacknowledged.bytes)
         if slot.flow != before:
-            slot.changed.notify_all()
+            slot.wake()
             if not slot.flow.is_pulling:
-                self._pull_changed.notify()
+                self._on_pull()
             self._count_used(slot, before)
             if slot.flow.used_bytes < before.used_bytes:
                 self._shared.freed()
@@ -191,12 +186,12 @@ class ShardTable:
         return max((slot.priority for slot in self._slots.values() if slot.has_backlog), default=None)
 
     def notify_pulls(self) -> None:
-        self._pull_changed.notify()
+        self._on_pull()
 
     def notify_below(self, priority: int) -> None:
         for slot in self._slots.values():
             if slot.priority < priority:
-                slot.changed.notify_all()
+                slot.wake()
 
     # -- pauses and priorities
 
@@ -215,7 +210,7 @@ class ShardTable:
             for slot in slots:
                 before, slot.priority = slot.priority, priority
                 self._shared.members_changed()
-                slot.changed.notify_all()
+                slot.wake()
                 self._shared.backlog_ended(before)
 
     def _has_backlog(self, slot: ShardSlot) -> bool:
@@ -231,27 +226,24 @@ class ShardTable:
             self.failure = self.failure or failure
         self._on_change()
 
-    # -- the thread of a shard
+    # -- the turns of a shard
 
-    def await_step(self, slot: ShardSlot) -> Step:
-        """Wait until there is something to do for a shard. A batch to process is then in `slot.kept`."""
+    def next_step(self, slot: ShardSlot) -> tuple[Step, float]:
+        """What is due in a shard, and how long nothing is. A batch to process is then in `slot.kept`."""
         with self.lock:
-            while True:
-                now = self.clock.monotonic_s()
-                self.apply_locked(slot, lambda flow, now: shard_flow.roll_back_ended(flow, now=now))
-                step = self._next_step(slot, now)
-                if step.step is not Step.WAIT:
-                    self._begin(slot, step.step)
-                    return step.step
-                slot.changed.wait(
-                    None if step.at_s is None else min(LONGEST_WAIT_S, max(0.0, step.at_s - now))
-                )
+            now = self.clock.monotonic_s()
+            self.apply_locked(slot, lambda flow, now: shard_flow.roll_back_ended(flow, now=now))
+            step = self._next_step(slot, now)
+            if step.step is not Step.WAIT:
+                self._begin(slot, step.step)
+                return step.step, 0.0
+            return Step.WAIT, math.inf if step.at_s is None else max(0.0, step.at_s - now)
 
     def _next_step(self, slot: ShardSlot, now: float) -> NextStep:
         step = self._ready_step(slot, now)
         may_wait = step.step in (Step.PROCESS, Step.REDELIVER)
         if may_wait and self._shared.must_wait(slot.priority):
-            return NextStep(Step.WAIT)  # `SharedBuffers.backlog_ended` wakes the thread
+            return NextStep(Step.WAIT)  # `SharedBuffers.backlog_ended` wakes the shard
         return step
 
     def _ready_step(self, slot: ShardSlot, now: float) -> NextStep:
@@ -320,20 +312,18 @@ class ShardTable:
 
     # -- pulls
 
-    def await_pull(self) -> tuple[ShardSlot, Pull] | None:
-        """Wait until a pull is due and begin it; None once the table is stopped."""
+    def call_on_pull(self, on_pull: Callable[[], None]) -> None:
+        """Call this when `begin_pull` may have something earlier. It must not wait."""
+        self._on_pull = on_pull
+
+    def begin_pull(self) -> tuple[ShardSlot, Pull] | float | None:
+        """A pull that is due, or how long none is; None once the table is stopped."""
         with self.lock:
             while not self._stopped:
-                if self._has_leader:
-                    self._leader_left.wait()
-                    continue
                 due = self._next_due()
                 now = self.clock.monotonic_s()
                 if due is None or due[0] > now:
-                    self._has_leader = True
-                    self._pull_changed.wait(None if due is None else due[0] - now)
-                    self._has_leader = False
-                    continue
+                    return math.inf if due is None else due[0] - now
                 slot = self._slots[due[1]]
                 if self._on_parked is not None and slot.flow.is_at_end:
                     slot.flow = shard_flow.parked(slot.flow)
@@ -343,7 +333,6 @@ class ShardTable:
                 pull = next_pull(slot.flow, share_bytes=share, batch_bytes=self._limits.max_bytes)
                 before, slot.flow = slot.flow, shard_flow.pull_began(slot.flow, pull)
                 self._count_used(slot, before)
-                self._leader_left.notify()
                 return slot, pull
             return None
 
@@ -381,8 +370,7 @@ class ShardTable:
         with self.lock:
             self._stopped = True
             self._shared.leave(self)
-            self._pull_changed.notify_all()
-            self._leader_left.notify_all()
+            self._on_pull()
 
     def receive(
         self, slot: ShardSlot, pull: Pull, result: PullResult, body: PulledBody, *, interval_s: float

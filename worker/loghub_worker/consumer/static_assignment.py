@@ -4,6 +4,7 @@ Where a shard continues is in the checkpoint store of the user; without one it b
 """
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -50,6 +51,7 @@ class StaticAssignment:
         self._client = client
         self._changed = threading.Condition()
         self._changes = 0
+        self._on_change: Callable[[], None] = lambda: None
         self._held: dict[int, HeldShard] = {}
         self.checkpoints = StaticCheckpoints(self)
 
@@ -133,7 +135,11 @@ class StaticAssignment:
         with self._changed:
             self._changed.wait_for(lambda: self._changes != since, timeout_s)
 
+    def call_on_change(self, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
+
     def wake(self) -> None:
         with self._changed:
             self._changes += 1
             self._changed.notify_all()
+        self._on_change()

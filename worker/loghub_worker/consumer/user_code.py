@@ -25,10 +25,15 @@ class RemoteError(Exception):
 
 
 class UserCode:
-    """Used by one thread."""
+    """Used by one thread at a time."""
 
     def __init__(self) -> None:
         self._loop: asyncio.Runner | None = None
+
+    @property
+    def has_loop(self) -> bool:
+        """Whether some of the code is `async`: tasks of it may go on between its calls."""
+        return self._loop is not None
 
     def call(self, method: Callable[..., Any], *arguments: object) -> Any:
         """What the method returns, or what it returns when awaited."""

@@ -10,7 +10,6 @@ changed, and a consumer that does not know would send heartbeats too rarely, or 
 """
 
 import secrets
-import threading
 from collections.abc import Callable
 
 import structlog
@@ -18,10 +17,10 @@ import structlog
 from loghub.client.port import LogHub, Poll
 from loghub.wire.errors import LogHubException
 from loghub_worker.backoff import Backoff
-from loghub_worker.log_context import inherited
 from loghub_worker.log_service import ConsumerIdentity, to_reported_error
 from loghub_worker.membership.membership import MembershipTimings, MemberState
 from loghub_worker.membership.shared_membership import SharedState
+from loghub_worker.membership.turns import OwnThreads, Turn, Turns
 
 log = structlog.get_logger()
 
@@ -33,8 +32,9 @@ TIMINGS_S = 20.0  # how often the timeout of the group is read
 
 
 class GroupWatch:
-    """One thread. `wait_s` is how long a watch waits for a change. `timings` asks the log service, and may
-    raise `LogHubException`; None: those of the membership stay, as for a group that does not exist."""
+    """`wait_s` is how long a watch waits for a change. `timings` asks the log service, and may raise
+    `LogHubException`; None: those of the membership stay, as for a group that does not exist. Without `polls`
+    nothing is watched but these: a watch holds a thread for as long as it waits."""
 
     def __init__(
         self,
@@ -44,6 +44,7 @@ class GroupWatch:
         *,
         wait_s: float = POLL_S,
         timings: Callable[[], MembershipTimings | None] | None = None,
+        polls: bool = True,
     ) -> None:
         self._shared_state = shared_state
         self._client = client
@@ -54,38 +55,44 @@ class GroupWatch:
         self._revision = 0  # as last answered
         self._timings = timings
         self._timings_due_s = float("-inf")
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=inherited(self._run), name="group-watch", daemon=True)
+        self._polls = polls
+        self._awaits_member = False
+        self._turn: Turn | None = None
         self.failure: BaseException | None = None  # an unexpected error of the thread itself
 
-    def start(self) -> None:
-        self._thread.start()
+    def start(self, turns: Turns | None = None) -> None:
+        """In these threads; None: in one of its own."""
+        self._turn = (turns or OwnThreads()).start("group-watch", self._take_turn)
+        self._shared_state.call_on_change(self._changed)
+        self._turn.wake()  # for what has changed meanwhile
 
     def stop(self) -> None:
         """Watch no longer. A request that is under way ends by itself."""
-        self._stop.set()
-        self._shared_state.wake()
+        if self._turn is not None:
+            self._turn.stop(0.0)
 
-    def _run(self) -> None:
+    def _changed(self) -> None:
+        if self._awaits_member and self._turn is not None:
+            self._turn.wake()
+
+    def _take_turn(self) -> float:
         try:
-            while not self._stop.is_set():
-                self._stop.wait(self.step())
+            return self.step()
         except BaseException as failure:
             self.failure = failure
             raise
 
     def step(self) -> float:
-        """One iteration of the thread's loop; the seconds to wait before the next one."""
+        """Ask what has changed; the seconds to wait before the next time."""
+        self._awaits_member = True  # before the look: a change that follows it ends the wait
         with self._shared_state.use() as (membership, _):
-            is_member, since = membership.state is MemberState.MEMBER, self._shared_state.changes
-        if self._stop.is_set():  # and its change may already be counted in ``since``
-            return 0.0
+            is_member = membership.state is MemberState.MEMBER
         if not is_member:
-            self._shared_state.wait(since, ABSENT_S)
-            return 0.0
+            return ABSENT_S
+        self._awaits_member = False
         try:
             self._follow_timings()
-            if not self._client.has_polls():
+            if not self._polls or not self._client.has_polls():
                 return ABSENT_S if self._timings is None else TIMINGS_S
             found = self._client.await_group(
                 self._identity.logstore,

@@ -1,27 +1,26 @@
-"""The heartbeat thread: sends the requests that `loghub_worker.membership.membership.Membership` decides on.
+"""Heartbeats: sends the requests that `loghub_worker.membership.membership.Membership` decides on.
 
-The thread has its own connection and does nothing else, so that heartbeats are sent on time whatever a batch,
-a sink or the slow opening of a shard does. `loghub_worker.membership.shard_manager` sends the slower requests
-for the held shards.
+They have a connection, and in a worker a thread, that do nothing else, so that they are sent on time whatever
+a batch, a sink or the slow opening of a shard does. `loghub_worker.membership.shard_manager` sends the slower
+requests for the held shards.
 """
 
-import threading
 from collections.abc import Callable
 
 import structlog
 
 from loghub.client.port import LogHub
 from loghub.wire.errors import Code, LogHubError, LogHubException
-from loghub_worker.log_context import inherited
 from loghub_worker.log_service import ConsumerIdentity, ReportedError, to_reported_error
 from loghub_worker.membership.requests import HeartbeatRequest, LeaveRequest
 from loghub_worker.membership.shared_membership import SharedState
+from loghub_worker.membership.turns import OwnThreads, Turn, Turns
 
 log = structlog.get_logger()
 
 
-class HeartbeatThread:
-    """One thread with a connection of its own, which carries only requests about the membership."""
+class Heartbeats:
+    """Has a connection of its own, which carries only requests about the membership."""
 
     def __init__(
         self,
@@ -39,38 +38,35 @@ class HeartbeatThread:
         self._logstore = identity.logstore
         self._group = identity.group
         self._consumer = identity.consumer
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=inherited(self._run), name="heartbeat", daemon=True)
+        self._turn: Turn | None = None
         self.error = ReportedError()
         self.failure: BaseException | None = None  # an unexpected error of the thread itself
 
-    def start(self) -> None:
-        self._thread.start()
+    def start(self, turns: Turns | None = None) -> None:
+        """In these threads; None: in one of its own."""
+        self._turn = (turns or OwnThreads()).start("heartbeat", self._take_turn)
+        self._shared_state.call_on_change(self._turn.wake)
+        self._turn.wake()  # for what has changed meanwhile
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """Stop sending heartbeats. The consumer stays a member until the service times it out."""
-        self._stop.set()
-        self._shared_state.wake()
-        self._thread.join(timeout_s)
+        if self._turn is not None:
+            self._turn.stop(timeout_s)
 
-    def _run(self) -> None:
+    def _take_turn(self) -> float:
         try:
-            while not self._stop.is_set():
-                self.step()
+            return self.step()
         except BaseException as failure:
             self.failure = failure
             raise
 
-    def step(self) -> None:
-        """One iteration of the thread's loop."""
+    def step(self) -> float:
+        """Send what is due. Returns how long nothing is, unless the shared state changes."""
         with self._shared_state.use() as (membership, now):
             request = membership.poll(now)
             wait_s = membership.wake_in_s(now)
-            since = self._shared_state.changes
         if request is None:
-            if not self._stop.is_set():  # its change may already be counted in ``since``
-                self._shared_state.wait(since, wait_s)
-            return
+            return wait_s
         try:
             self._send(request)
         except LogHubException as error:
@@ -84,6 +80,7 @@ class HeartbeatThread:
                     membership.failed(request.number, now=now)
             if code == Code.CONSUMER_GROUP_NOT_EXIST and self._create_group is not None:
                 self._create(self._create_group)
+        return 0.0
 
     def _create(self, create_group: Callable[[], object]) -> None:
         try:

@@ -4,8 +4,8 @@ its steps overtakes another, and those of different shards at the same time.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterator, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Set
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from loghub_worker.log_context import inherited
@@ -63,10 +63,20 @@ class ParallelTasks:
     def stop(self, timeout_s: float) -> None:
         with self._changed:
             self._stopped = True
-            self._busy.difference_update(*(keys for keys, _ in self._waiting))
-            self._waiting.clear()
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._busy, timeout_s)
+        self.cancel(lambda _: True, timeout_s)
+
+    def cancel(self, concerns: Callable[[Hashable], bool], timeout_s: float) -> None:
+        """Forget the tasks of these keys that have not begun, and wait for the others, but at most so
+        long."""
+        with self._changed:
+            kept = deque(entry for entry in self._waiting if not any(map(concerns, entry[0])))
+            for keys, _ in self._waiting:
+                if any(map(concerns, keys)):
+                    self._busy -= keys
+            self._waiting = kept
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not any(map(concerns, self._busy)), timeout_s)
 
     def _run(self) -> None:
         while (following := self._next()) is not None:
@@ -87,3 +97,41 @@ class ParallelTasks:
         with self._changed:
             self._busy -= keys
             self._changed.notify_all()
+
+
+class TasksOfOne:
+    """The part of one logstore, as a `loghub_worker.membership.ports.ShardTasks`, in the threads of all."""
+
+    def __init__(self, tasks: ParallelTasks, owner: Hashable) -> None:
+        self._tasks = tasks
+        self._owner = owner
+        self._stopped = False
+
+    def start(self, key: Hashable, task: Callable[[], None]) -> bool:
+        return bool(self.start_together((key,), lambda _: task()))
+
+    def start_together(
+        self, keys: Collection[Hashable], task: Callable[[frozenset[Hashable]], None]
+    ) -> frozenset[Hashable]:
+        if self._stopped:
+            return frozenset()
+        run = inherited(task)  # the threads are those of no logstore
+        started = self._tasks.start_together(self._owned(keys), lambda free: run(_keys_of(free)))
+        return _keys_of(started)
+
+    def alone(self, key: Hashable) -> AbstractContextManager[None]:
+        return self._tasks.alone((self._owner, key))
+
+    def wait_for(self, keys: Set[Hashable]) -> None:
+        self._tasks.wait_for(self._owned(keys))
+
+    def stop(self, timeout_s: float) -> None:
+        self._stopped = True
+        self._tasks.cancel(lambda key: isinstance(key, tuple) and key[0] == self._owner, timeout_s)
+
+    def _owned(self, keys: Iterable[Hashable]) -> frozenset[Hashable]:
+        return frozenset((self._owner, key) for key in keys)
+
+
+def _keys_of(owned: Iterable[Hashable]) -> frozenset[Hashable]:
+    return frozenset(key[1] for key in owned if isinstance(key, tuple))

@@ -9,7 +9,6 @@ continues.
 """
 
 import contextlib
-import threading
 from collections.abc import Callable, Collection, Hashable, Sequence
 from functools import partial
 from typing import Any
@@ -20,7 +19,6 @@ from loghub.client.port import LogHub
 from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException
 from loghub_worker.backoff import Backoff
 from loghub_worker.exchange_files import Report
-from loghub_worker.log_context import inherited
 from loghub_worker.log_service import (
     ConsumerIdentity,
     ReportedError,
@@ -38,6 +36,7 @@ from loghub_worker.membership.shard_attempts import (
 )
 from loghub_worker.membership.shard_opening import ShardOpening
 from loghub_worker.membership.shared_membership import SharedState
+from loghub_worker.membership.turns import OwnThreads, Turn, Turns
 
 log = structlog.get_logger()
 
@@ -85,8 +84,8 @@ class ShardManager:
         self._retries = Backoff(first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S, random=shared_state.random)
         self._next_check_s = 0.0
         self._has_polls = False  # the service can save several checkpoints at once, as last asked
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=inherited(self._run), name="shard-manager", daemon=True)
+        self._turn: Turn | None = None
+        self._step_s = STEP_S
         self.source_error = ReportedError()
         self.failure: BaseException | None = None
         self._lag_requested_s: dict[int, float] = {}
@@ -94,12 +93,14 @@ class ShardManager:
         self.oldest_unix_s: dict[int, float | None] = {}
         self.beyond_end: dict[int, int] = {}  # as last reported
 
-    def start(self) -> None:
-        self._thread.start()
+    def start(self, turns: Turns | None = None, *, step_s: float = STEP_S) -> None:
+        """In these threads; None: in one of its own. `step_s`: how often something may be due."""
+        self._step_s = step_s
+        self._turn = (turns or OwnThreads()).start("shard-manager", self._take_turn)
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        self._stop.set()
-        self._thread.join(timeout_s)
+        if self._turn is not None:
+            self._turn.stop(timeout_s)
         self._tasks.stop(timeout_s)
 
     @property
@@ -107,19 +108,18 @@ class ShardManager:
         """Why a shard cannot be opened or saved now."""
         return min(tuple(self._errors.items()), default=(0, ReportedError()), key=lambda pair: pair[0])[1]
 
-    def _run(self) -> None:
+    def _take_turn(self) -> float:
         try:
-            while not self._stop.is_set():
-                self.step()
-                # This does not wait for changes of the shared state: this thread's step wakes the heartbeat
-                # thread, whose step would wake this one, and the two would never be idle.
-                self._stop.wait(STEP_S)
+            self.step()
         except BaseException as failure:
             self.failure = failure
             raise
+        # Changes of the shared state do not wake it: its step wakes the heartbeats, whose step would wake it,
+        # and the two would never be idle.
+        return self._step_s
 
     def step(self) -> None:
-        """One iteration of the thread's loop."""
+        """Begin what is due, and wait for nothing."""
         report = self._exchange.report()
         self._note_source_error(report)
         self._ends = report.ends

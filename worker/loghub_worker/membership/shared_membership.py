@@ -40,6 +40,7 @@ class SharedState:
         self.random = random
         self._changed = threading.Condition()
         self._changes = 0
+        self._on_change: list[Callable[[], None]] = []
         self._writing = threading.Lock()
         self._written_version = -1
         self.error = ReportedError()  # while the positions cannot be written
@@ -71,11 +72,17 @@ class SharedState:
             opening=[s.shard for s in membership.shards if s.phase is ShardPhase.OPENING],
         )
 
+    def call_on_change(self, on_change: Callable[[], None]) -> None:
+        """Call this after each change. It must not wait."""
+        self._on_change.append(on_change)
+
     def wake(self) -> None:
         """End every `wait`."""
         with self._changed:
             self._changes += 1
             self._changed.notify_all()
+            for on_change in self._on_change:
+                on_change()
 
     def _write(self, positions: Positions) -> None:
         # Outside the first lock, since a slow disk must not delay a heartbeat. If a newer version was
