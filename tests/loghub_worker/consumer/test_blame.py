@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from loghub.wire.loggroup import LogGroup, encode
 from loghub_worker.api import (
     Consumer,
     DeadLetterFolder,
@@ -101,6 +102,38 @@ def test_of_several_logs_only_those_that_fail_alone_are_settled(
     assert set(handled) == {f"log-{number:02}" for number in range(12)} - bad
     totals = program.call(lambda consumer: consumer.failure_report().totals)
     assert totals[0].skipped == 2
+    program.end()
+
+
+def test_a_log_group_without_logs_holds_up_neither_the_checkpoint_nor_the_search_for_a_bad_log(
+    virtual: World,
+) -> None:
+    """By log nothing could acknowledge it. SLS may send one; PutLogs of our service stores none."""
+    store, empty = virtual.client._store(LOGSTORE), encode(LogGroup(logs=(), topic="empty"))
+    store.append(empty, logs=0, hash_key=None)
+    virtual.put(LOGSTORE, ["bad"])
+    virtual.put(LOGSTORE, ["good"])
+    store.append(empty, logs=0, hash_key=None)
+    handled = Counter[str]()
+
+    class Late(Processor):
+        """Raises once all others are acknowledged."""
+
+        def process(self, logs: LogBatch, tracker: Tracker) -> None:
+            ids = {id_of(log): log for group in logs.groups for log in group.logs}
+            for name in ids.keys() - {"bad"}:
+                tracker.ack(ids[name])
+            handled.update(list(ids))
+            if "bad" in ids:
+                raise ValueError("bad")
+
+    program = virtual.start(
+        lambda: Consumer(virtual.settings(LOGSTORE, on_failure=SKIP, **BY_LOG), lambda: Late())
+    )
+    virtual.until(lambda: virtual.is_saved(LOGSTORE), "the end")
+    assert handled["good"] == 1
+    totals = program.call(lambda consumer: consumer.failure_report().totals)
+    assert totals[0].skipped == 1
     program.end()
 
 

@@ -24,6 +24,7 @@ from loghub_worker.consumer.shard_step import (
 from loghub_worker.consumer.unacknowledged import (
     ENTRY_BYTES,
     GRID_S,
+    TIMED_OUT,
     Redelivery,
     Unacknowledged,
     Unsettled,
@@ -142,6 +143,14 @@ def test_what_is_done_takes_no_memory_though_it_would_come_again_later_than_one_
     assert unacknowledged.bytes == 1000 + ENTRY_BYTES
     assert sum(len(one.raw) for one in groups) == 1000
     assert len(unacknowledged._due) < 100, "nor does what holds no longer"
+
+
+def test_a_log_group_without_logs_is_not_divided_though_the_batch_with_it_failed() -> None:
+    unacknowledged = Unacknowledged(lambda raw: 0)
+    one = Unsettled(5, b"12345", None, 1, True)
+    unacknowledged.add(one)
+    unacknowledged.suspect_out([one], due_s=3.0, failure=TIMED_OUT, divisor=8)
+    assert (list(unacknowledged), one.is_out, unacknowledged.due_s) == ([one], False, 3.0)
 
 
 def test_parts_of_a_log_group_have_its_bytes_once() -> None:

@@ -13,7 +13,7 @@ from itertools import chain
 import structlog
 
 from loghub_worker.consumer import shard_flow
-from loghub_worker.consumer.batch import Logs, count_logs, places_of
+from loghub_worker.consumer.batch import Logs, count_logs, has_logs, places_of
 from loghub_worker.consumer.received_log import LogPlace
 from loghub_worker.consumer.shard_slot import Kept, ShardSlot
 from loghub_worker.consumer.shard_table import ShardTable
@@ -47,12 +47,15 @@ class Acknowledgement:
         """`process` is called with this batch. Raises `ShortReadError`."""
         is_kept = self._rules.by_log and kept.again is None
         groups = list(kept.batch.raw_groups()) if is_kept else []
+        # A log group without logs, which SLS may send, has none that a processor could acknowledge.
+        kept_groups = [one for one in groups if has_logs(one[1])]
         with self._table.lock:
             self._running, self._saved_to = kept, NO_SAVE
+            self._has_news |= len(kept_groups) < len(groups)
             if kept.generation == self._slot.flow.generation:
                 again = self._rules.again(self._table.clock.monotonic_s())
                 due_s = None if again is None else again(1)
-                for cursor, raw, _ in groups:
+                for cursor, raw, _ in kept_groups:
                     self._slot.unacknowledged.add(Unsettled(cursor, raw, None, 1, True, due_s))
             self._changed()
 

@@ -24,6 +24,8 @@ from loghub_worker.source.arrow_decoder import SCHEMA, Body, Decoded, decode
 from loghub_worker.source.list_descriptor import list_descriptor
 from loghub_worker.source.shard_reader import ShortReadError, require_count
 
+_FIRST_LOG = b"\x0a"  # the tag of a LogGroup's field 1, with its length behind it
+
 
 class PulledBody:
     """The log groups of one answer: the first has the cursor `first`, and the others follow. `after` is the
@@ -343,6 +345,11 @@ def without_last_tags(raw: bytes, *, first: str, prefix: str) -> bytes:
         if names[index].startswith(prefix):
             del group.LogTags[index]
     return bytes(group.SerializeToString())
+
+
+def has_logs(raw: bytes) -> bool:
+    """Whether a log group has a log. Serializers write field 1, the logs, first: then nothing is decoded."""
+    return raw.startswith(_FIRST_LOG) or count_logs(raw) > 0
 
 
 def count_logs(raw: bytes) -> int:

@@ -225,7 +225,7 @@ class Unacknowledged:
 
     def _divided(self, one: Unsettled, divisor: int) -> list[Unsettled]:
         logs = sorted(self._logs_of(one))
-        size = -(-len(logs) // divisor)
+        size = max(1, -(-len(logs) // divisor))  # a log group that SLS sends may have no log
         one.only = set(logs[:size])
         parts = [one]
         for begin in range(size, len(logs), size):
