@@ -17,7 +17,7 @@ from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, parse
 from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.api.conditions import UnseenReason
 from loghub_operator.api.parse import parse_for_deletion
-from loghub_operator.api.status import NUMBERS_EVERY_S, Status
+from loghub_operator.api.status import Status
 from loghub_operator.apply.executor import Executor
 from loghub_operator.clients.kube import CONSUMER_GROUP, FORBIDDEN, Document, Kind, KubeError
 from loghub_operator.controller.claimed_objects import ManagedElsewhere
@@ -64,7 +64,7 @@ class Intervals:
     """The longest time between two reconciles, and the least between two statuses that differ in numbers."""
 
     resync_s: float
-    numbers_every_s: float = NUMBERS_EVERY_S
+    numbers_every_s: float
 
 
 class Objects(Protocol):

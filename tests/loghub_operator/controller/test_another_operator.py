@@ -18,7 +18,7 @@ from loghub_operator.leader import namespace_claims
 from loghub_operator.metrics.store import UnknownValueError
 from loghub_operator.model.actions import Action, EmitEvent
 from loghub_operator.model.observed import ObservedState
-from loghub_operator.settings import Settings
+from loghub_operator.settings import STATUS_INTERVAL_S, Settings
 from tests.loghub_operator.metrics.test_collector import samples
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.golden import FOLDER, steps
@@ -74,7 +74,7 @@ def test_it_does_nothing_but_name_the_other_one_until_that_is_gone() -> None:
         observer=parts,
         executor=parts,
         clock=parts,
-        intervals=Intervals(resync_s=30.0),
+        intervals=Intervals(resync_s=30.0, numbers_every_s=STATUS_INTERVAL_S),
         listener=exporters,
     )
 

@@ -13,7 +13,7 @@ from loghub_operator.api.labels import FINALIZER
 from loghub_operator.clients.kube import CONSUMER_GROUP, KINDS, SECRET, STATEFUL_SET, Kind
 from loghub_operator.controller.reconciler import Intervals, Reconciler
 from loghub_operator.controller.workqueue import Key
-from loghub_operator.settings import Settings
+from loghub_operator.settings import STATUS_INTERVAL_S, Settings
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.examples import Document, document, merge
 from tests.loghub_operator.support.observing import one_by_one
@@ -113,7 +113,11 @@ def begin() -> tuple[Turns, list[Document]]:
     api: Any = kube
     observer, executor = observer_and_executor(api, clients, settings=settings, clock=clock)
     reconciler = Reconciler(
-        kube=api, observer=observer, executor=executor, clock=clock, intervals=Intervals(resync_s=3600.0)
+        kube=api,
+        observer=observer,
+        executor=executor,
+        clock=clock,
+        intervals=Intervals(resync_s=3600.0, numbers_every_s=STATUS_INTERVAL_S),
     )
 
     async def run() -> None:

@@ -13,7 +13,7 @@ from loghub_operator.controller.reconciler import FORBIDDEN_AFTER, Intervals, Re
 from loghub_operator.controller.workqueue import Key
 from loghub_operator.model.actions import Action
 from loghub_operator.model.observed import ObservedState
-from loghub_operator.settings import Settings
+from loghub_operator.settings import STATUS_INTERVAL_S, Settings
 from tests.loghub_operator.metrics.test_collector import samples
 from tests.loghub_operator.support.examples import Document
 from tests.loghub_operator.support.golden import FOLDER, Step, steps
@@ -62,7 +62,7 @@ class Stage:
             observer=parts,
             executor=parts,
             clock=parts,
-            intervals=Intervals(resync_s=0.01),
+            intervals=Intervals(resync_s=0.01, numbers_every_s=STATUS_INTERVAL_S),
             listener=self.exporters,
         )
         reconciler.enqueue(KEY)

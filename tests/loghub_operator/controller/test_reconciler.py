@@ -39,6 +39,7 @@ from loghub_operator.model.scaling_state import NOTHING
 from loghub_operator.plan.planner import plan
 from loghub_operator.plan.status.failure import with_failure
 from loghub_operator.plan.status.write_policy import worth_writing
+from loghub_operator.settings import STATUS_INTERVAL_S
 from tests.loghub_operator.support.golden import Step, all_steps, of_each_step, recorded, reported
 
 KEY = Key("default", "access")
@@ -96,7 +97,7 @@ class Stage:
             observer=parts,
             executor=parts,
             clock=parts,
-            intervals=Intervals(resync_s=0.01),
+            intervals=Intervals(resync_s=0.01, numbers_every_s=STATUS_INTERVAL_S),
             listener=listener,
         )
         reconciler.enqueue(KEY)

@@ -4,10 +4,15 @@ import asyncio
 import json
 from typing import Any
 
+from loghub.clock import SystemClock
 from loghub_operator.api import Status
+from loghub_operator.controller.app import Connections, Operator
+from loghub_operator.controller.exporters import Exporters
 from loghub_operator.controller.reconciler import Intervals, Reconciler, _GroupState
+from loghub_operator.leader.lease import LeaseTimings
 from loghub_operator.model.actions import CreateGroup
 from loghub_operator.plan.status.failure import with_failure
+from loghub_operator.settings import Settings
 from tests.loghub_operator.controller.test_reconciler import Stage
 from tests.loghub_operator.support.golden import all_steps
 
@@ -37,3 +42,17 @@ def test_the_administrator_chooses_how_often_numbers_alone_are_written() -> None
         return len(stage.written)
 
     assert [asyncio.run(writes(every_s)) for every_s in (0.0, 60.0)] == [1, 0]
+
+
+def test_the_operator_gives_its_reconciler_both_intervals_of_its_environment() -> None:
+    environment = {"LOGHUB_RESYNC_SECONDS": "11", "LOGHUB_STATUS_INTERVAL_SECONDS": "7.5"}
+    settings, clock = Settings.from_environment(environment), SystemClock()
+    unused: Any = None  # nothing is called before the operator runs
+    operator = Operator(
+        settings,
+        connections=Connections(kube=unused, login=unused, connect=unused),
+        clock=clock,
+        timings=LeaseTimings(),
+        exporters=Exporters(settings, clock),
+    )
+    assert operator._reconciler._intervals == Intervals(resync_s=11.0, numbers_every_s=7.5)

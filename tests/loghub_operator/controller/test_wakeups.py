@@ -20,6 +20,7 @@ from loghub_operator.controller.workqueue import (
 )
 from loghub_operator.model.actions import EmitEvent
 from loghub_operator.model.observed import ObservedState, Unavailable
+from loghub_operator.settings import STATUS_INTERVAL_S
 from tests.loghub_operator.support.examples import Document, merge
 from tests.loghub_operator.support.golden import steps, stories
 
@@ -48,7 +49,11 @@ class Echo:
         me: Any = self
         executor = Executor(kube=me, log_service=me, wrote=me, events=me, settings=me, clock=me)
         self.reconciler = Reconciler(
-            kube=me, observer=me, executor=executor, clock=me, intervals=Intervals(resync_s=RESYNC_S)
+            kube=me,
+            observer=me,
+            executor=executor,
+            clock=me,
+            intervals=Intervals(resync_s=RESYNC_S, numbers_every_s=STATUS_INTERVAL_S),
         )
 
     def monotonic_s(self) -> float:
@@ -168,7 +173,11 @@ class Neighbours:
         self.never = asyncio.Event()
         me: Any = self
         self.reconciler = Reconciler(
-            kube=me, observer=me, executor=me, clock=me, intervals=Intervals(resync_s=0.01)
+            kube=me,
+            observer=me,
+            executor=me,
+            clock=me,
+            intervals=Intervals(resync_s=0.01, numbers_every_s=STATUS_INTERVAL_S),
         )
 
     def monotonic_s(self) -> float:
