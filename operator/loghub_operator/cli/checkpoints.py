@@ -58,22 +58,32 @@ def checkpoints(logstore: str, group: str, place: Connection, show: Show) -> Non
 def set_checkpoint(
     logstore: str, group: str, shard: int, cursor: str, place: Connection, show: Show, **holder: str | bool
 ) -> None:
-    """Set the checkpoint of one shard to a cursor."""
+    """Set the checkpoint of one shard to a cursor, and show which it replaces."""
     consumer, force = str(holder["consumer"]), bool(holder["force"])
     if not consumer and not force:
         raise click.UsageError("name the holder of the shard with --consumer, or set it with --force")
     with place.open() as client:
         if force and not holder["live"]:
             _reject_live(client, logstore, group)
+        move = _Move(shard=shard, before=_saved(client, logstore, group).get(shard, ""), cursor=cursor)
         client.update_checkpoint(logstore, group, shard=shard, cursor=cursor, consumer=consumer, force=force)
-        show([one for one in _records(client, logstore, group) if one["shard"] == shard])
+        show([move.record])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Move:
+    """Of one shard; what it replaces is nowhere else afterwards."""
+
     shard: int
     before: str
     cursor: str
+
+    @property
+    def record(self) -> Record:
+        return {"shard": self.shard, "from": self.before or None, "to": self.cursor}
+
+    def __str__(self) -> str:
+        return f"{self.shard} (from {self.before or 'no checkpoint'} to {self.cursor})"
 
 
 @click.command(cls=Command)
@@ -90,8 +100,9 @@ class _Move:
 def reset(
     logstore: str, group: str, position: Position, place: Connection, show: Show, **values: object
 ) -> None:
-    """Set the checkpoints of all shards to a position. Stop the consumers first: one that runs goes on where
-    it is, and saves its own checkpoint again."""
+    """Set the checkpoints of all shards to a position, and show which they replace: with `set-checkpoint`
+    these bring the group back. Stop the consumers first: one that runs goes on where it is, and saves its own
+    checkpoint again."""
     chosen = values["shards"]
     assert isinstance(chosen, tuple)
     with place.open() as client:
@@ -99,7 +110,7 @@ def reset(
         if missing := sorted(set(chosen) - set(known)):
             raise click.UsageError(f"logstore {logstore} has no shard {missing[0]}")
         # The group exists, before anybody is asked.
-        before = {one.shard: one.cursor for one in client.get_checkpoints(logstore, group)}
+        before = _saved(client, logstore, group)
         moves = [
             _Move(
                 shard=shard,
@@ -109,7 +120,7 @@ def reset(
             for shard in list(chosen) or known
         ]
         if values["dry_run"]:
-            show([{"shard": one.shard, "from": one.before or None, "to": one.cursor} for one in moves])
+            show([one.record for one in moves])
             return
         if not values["live"]:
             _reject_live(client, logstore, group)
@@ -118,8 +129,7 @@ def reset(
         )
         confirm(lambda: question, yes=bool(values["yes"]))
         _carry_out(client, logstore, group, moves)
-        moved = {one.shard for one in moves}
-        show([one for one in _records(client, logstore, group) if one["shard"] in moved])
+        show([one.record for one in moves])
 
 
 def _carry_out(client: LogHub, logstore: str, group: str, moves: list[_Move]) -> None:
@@ -129,7 +139,7 @@ def _carry_out(client: LogHub, logstore: str, group: str, moves: list[_Move]) ->
                 logstore, group, shard=move.shard, cursor=move.cursor, consumer="", force=True
             )
         except LogHubException as error:
-            done = ", ".join(str(one.shard) for one in moves[:number]) or "none"
+            done = ", ".join(str(one) for one in moves[:number]) or "none"
             raise Failed(
                 f"loghub: {error}; shard {move.shard} and those after it are not reset; reset are: {done}"
             ) from None
@@ -175,6 +185,10 @@ def _some(names: list[str]) -> str:
 
 def _words(position: Position) -> str:
     return f"the {position}" if isinstance(position, str) else str(utc(position))
+
+
+def _saved(client: LogHub, logstore: str, group: str) -> dict[int, str]:
+    return {one.shard: one.cursor for one in client.get_checkpoints(logstore, group)}
 
 
 def _records(client: LogHub, logstore: str, group: str) -> list[Record]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import yaml
@@ -9,6 +10,7 @@ import yaml
 from loghub.client.http import HttpLogHub
 from loghub.client.port import GroupInfo
 from loghub.wire import cursor as wire_cursor
+from loghub.wire.errors import EndpointUnreachable
 from tests.loghub.client.contract import HIGH, LOW, group_of
 from tests.loghub_operator.cli.command import STORE, Cli
 
@@ -163,7 +165,7 @@ def test_checkpoints_are_shown_set_and_reset(either: Cli) -> None:
     assert (refused.status, saved()) == (2, [None, None])
     assert "--force" in refused.err
     forced = either.json("group", "set-checkpoint", STORE, "readers", 0, end, "--force")
-    assert [(one["shard"], one["checkpoint"]) for one in forced] == [(0, end)]
+    assert forced == [{"shard": 0, "from": None, "to": end}]
     stranger = either("group", "set-checkpoint", STORE, "readers", 1, end, "--consumer", "stranger")
     assert stranger.status == 1
     assert saved() == [end, None]
@@ -172,10 +174,12 @@ def test_checkpoints_are_shown_set_and_reset(either: Cli) -> None:
     planned = either.json("group", "reset", STORE, "readers", "--to", "begin", "--dry-run")
     assert [(one["from"], one["to"]) for one in planned] == [(end, begins[0]), (None, begins[1])]
     assert saved() == [end, None]
-    either.json("group", "reset", STORE, "readers", "--to", "begin", "--yes")
+    assert either.json("group", "reset", STORE, "readers", "--to", "begin", "--yes") == planned
     assert saved() == begins
     one = either.json("group", "reset", STORE, "readers", "--to", "end", "--shard", 1, "--yes")
-    assert [entry["shard"] for entry in one] == [1]
+    assert [(entry["shard"], entry["from"]) for entry in one] == [(1, begins[1])]
+    again = either.json("group", "set-checkpoint", STORE, "readers", 1, one[0]["to"], "--force")
+    assert [entry["from"] for entry in again] == [one[0]["to"]]
     assert saved() == [begins[0], either.client.get_cursor(STORE, 1, "end")]
     # Everything was received within the last hour.
     either.json("group", "reset", STORE, "readers", "--to", "1h", "--yes")
@@ -183,6 +187,26 @@ def test_checkpoints_are_shown_set_and_reset(either: Cli) -> None:
     missing = either("group", "reset", STORE, "readers", "--to", "end", "--shard", 9, "--yes")
     assert missing.status == 2
     assert "ConsumerGroupNotExist" in either("group", "reset", STORE, "none", "--to", "end", "--yes").err
+
+
+def test_a_reset_that_ends_halfway_names_the_checkpoints_that_it_has_replaced(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.client.create_group(STORE, GroupInfo(name="readers", timeout_s=60, order=False))
+    cli.client.put_logs(STORE, group_of("low"), hash_key=LOW)
+    begin, end = (cli.client.get_cursor(STORE, 0, position) for position in ("begin", "end"))
+    assert cli("group", "set-checkpoint", STORE, "readers", 0, end, "--force").status == 0
+    update = HttpLogHub.update_checkpoint
+
+    def of_the_first_alone(client: HttpLogHub, *place: str, shard: int, **rest: Any) -> None:
+        if shard:
+            raise EndpointUnreachable("here", "reset", definite=False)
+        update(client, *place, shard=shard, **rest)
+
+    monkeypatch.setattr(HttpLogHub, "update_checkpoint", of_the_first_alone)
+    ended = cli("group", "reset", STORE, "readers", "--to", "begin", "--yes")
+    assert ended.status == 1
+    assert f"reset are: 0 (from {end} to {begin})" in ended.err
 
 
 @pytest.mark.parametrize(
