@@ -209,3 +209,28 @@ def test_the_notes_say_how_a_kept_crd_is_taken_over(chart: Chart) -> None:
 def test_invalid_values_of_a_platform_are_rejected(chart: Chart, values: Values, place: str) -> None:
     with pytest.raises(RefusedError, match=place.replace("/", "[./]")):
         chart.render(values)
+
+
+@pytest.mark.parametrize(("kind", "name"), PROGRAMS)
+def test_a_volume_and_a_mount_of_the_charts_own_are_not_given_twice(
+    chart: Chart, kind: str, name: str
+) -> None:
+    """Also those that it only has with other values: what is switched on later must not break the release.
+    The API server would refuse the pods, with the rest of the release applied."""
+    certificate = {"enabled": True, "certificateSecret": "c"}
+    all_on: Values = {
+        "externalMetrics": certificate,
+        "keda": certificate,
+        "embeddedService": {"enabled": True, "tls": {"secretName": "s"}},
+    }
+    spec = pod_spec(chart.render(all_on), kind, name)
+    mounts = spec["containers"][0]["volumeMounts"]
+    assert len(mounts) >= 3
+    for mount in mounts:
+        for key, wrong in (
+            ("name", {"extraVolumes": [{"name": mount["name"], "emptyDir": {}}]}),
+            ("mountPath", {"extraVolumeMounts": [{"name": "x", "mountPath": mount["mountPath"]}]}),
+        ):
+            values = wrong if kind == "Deployment" else {"embeddedService": {"enabled": True, **wrong}}
+            with pytest.raises(RefusedError, match=f"{mount[key]} is there twice: the chart sets it"):
+                chart.render(values)

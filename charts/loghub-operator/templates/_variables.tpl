@@ -57,18 +57,39 @@
 {{- end -}}
 
 {{- /*
-Variables of the user behind those of the chart. A name that is there twice would count once, and another tool would
-refuse the list. Takes {own: list, extra: list, value: name of the value}.
+Fails if a name is there twice, since an entry would count once or the API server would refuse the object after the
+rest of the release was applied. Takes {own: names, extra: list, key: field with the name, value: name of the value}.
+*/ -}}
+{{- define "loghub.rejectTwice" -}}
+{{- $seen := dict -}}
+{{- range .own -}}{{- $_ := set $seen . "the chart sets it" -}}{{- end -}}
+{{- range .extra -}}
+{{- $name := get . $.key -}}
+{{- if hasKey $seen $name -}}
+{{- fail (printf "%s: %s is there twice: %s" $.value $name (get $seen $name)) -}}
+{{- end -}}
+{{- $_ := set $seen $name "leave one out" -}}
+{{- end -}}
+{{- end -}}
+
+{{- /*
+Volumes or mounts of the user behind those of the chart, which keeps also the names and paths that it uses under other
+values. Takes what loghub.rejectTwice takes.
+*/ -}}
+{{- define "loghub.withoutTwice" -}}
+{{- include "loghub.rejectTwice" . -}}
+{{- with .extra -}}
+{{- toYaml . -}}
+{{- end -}}
+{{- end -}}
+
+{{- /*
+Variables of the user behind those of the chart. Takes {own: list, extra: list, value: name of the value}.
 */ -}}
 {{- define "loghub.withExtraVariables" -}}
-{{- $seen := dict -}}
-{{- range .own -}}{{- $_ := set $seen .name "the chart sets it" -}}{{- end -}}
-{{- range .extra -}}
-{{- if hasKey $seen .name -}}
-{{- fail (printf "%s: %s is there twice: %s" $.value .name (get $seen .name)) -}}
-{{- end -}}
-{{- $_ := set $seen .name "leave one out" -}}
-{{- end -}}
+{{- $names := list -}}
+{{- range .own -}}{{- $names = append $names .name -}}{{- end -}}
+{{- include "loghub.rejectTwice" (dict "own" $names "extra" .extra "key" "name" "value" .value) -}}
 {{- with concat .own (.extra | default list) -}}
 {{- toYaml . -}}
 {{- end -}}
