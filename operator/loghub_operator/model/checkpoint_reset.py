@@ -40,10 +40,13 @@ class ResetObserved:
 
 
 def needs_observation(resource: LogHubConsumerGroup) -> bool:
-    """Whether a reset is in a phase that needs `ObservedState.reset`."""
+    """Whether a reset is in a phase that needs `ObservedState.reset`. A deletion finishes one that has
+    begun to change checkpoints, and begins none."""
     last = resource.status.checkpoint_reset
     if last is None or last.nonce != resource.spec.reset_nonce:
         return False
+    if resource.metadata.deletion_timestamp is not None:
+        return last.phase == CheckpointResetPhase.COMMITTING
     return last.phase in (CheckpointResetPhase.STOPPING_WORKERS, CheckpointResetPhase.COMMITTING)
 
 

@@ -96,17 +96,13 @@ class Observer:
         recorded = read_record(resource)
         last_initial = last_initial_shard(recorded, service)
         desired = None if ending else self._desired(resource, placement, last_initial)
-        reset = (
-            None
-            if ending
-            else await self._log_service.observe_reset(
-                resource,
-                client,
-                service,
-                lambda: self._stored_checkpoints(resource),
-                has_workers=bool(workers),
-                last_initial_shard=last_initial,
-            )
+        reset = await self._log_service.observe_reset(
+            resource,
+            client,
+            service,
+            lambda: self._stored_checkpoints(resource),
+            has_workers=bool(workers),
+            last_initial_shard=last_initial,
         )
         statuses = await reading
         if not ending:
@@ -185,7 +181,9 @@ class Observer:
         backup = None if existing is None else backup_in(existing)
         if existing is not None and (backup is None or not is_ours(resource, existing)):
             raise ValueError(f"ConfigMap {name} exists and does not belong to this object")
-        return StoredCheckpoints(backup=backup, source=await self._reset_source(resource))
+        # A backup has the targets, so their source is not needed any more.
+        source = await self._reset_source(resource) if backup is None else None
+        return StoredCheckpoints(backup=backup, source=source)
 
     async def _reset_source(self, resource: LogHubConsumerGroup) -> dict[str, str] | None:
         name = resource.spec.reset_source

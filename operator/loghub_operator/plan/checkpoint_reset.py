@@ -29,6 +29,7 @@ from loghub_operator.model.checkpoint_reset import CheckpointBackup, ResetObserv
 from loghub_operator.model.observed import Available, ObservedState
 from loghub_operator.plan.desired import Desired
 from loghub_operator.plan.listing import MOST_LISTED, listed
+from loghub_operator.plan.ownership import owner_of
 from loghub_operator.plan.reset_targets import same_cursor, target_cursors
 from loghub_operator.plan.scaling_steps import CLOCKS_DIFFER_S, ReplicaPlan
 from loghub_operator.resources.worker_config import drain_timeout_s
@@ -41,6 +42,10 @@ IN_FIRST_MANIFEST = (
 )
 USED_BEFORE = "no checkpoint was changed, because a reset with this nonce was executed before; choose another"
 ELSEWHERE = "spec.endpoint changed to another log service, whose cursors are others,"
+HALFWAY = (
+    "the object was deleted before all checkpoints were committed: some are those of the reset, the others as"
+    " before; see `loghub group checkpoints`, and set all with `loghub group reset`"
+)
 OF_OTHERS = "the consumer group ceased to be this object's"
 IN_PROGRESS = (
     CheckpointResetPhase.STOPPING_WORKERS,
@@ -63,6 +68,10 @@ class ResetProgress:
     status: CheckpointResetStatus | None
     actions: tuple[Action, ...] = ()
     events: tuple[EmitEvent, ...] = ()
+
+    @property
+    def is_committing(self) -> bool:
+        return self.status is not None and self.status.phase == CheckpointResetPhase.COMMITTING
 
     @property
     def committed(self) -> int:
@@ -103,6 +112,28 @@ def advance(
         case CheckpointResetPhase.RESUMING:
             return _resuming(reset, replicas)
     return ResetProgress(last)
+
+
+def at_deletion(
+    resource: LogHubConsumerGroup, observed: ObservedState, now: float, *, is_over: bool
+) -> ResetProgress:
+    """The step of a reset that has begun to change checkpoints when the object is deleted: it is finished,
+    since its backup goes with the object. `is_over`: nothing is awaited any more, so it ends where it is."""
+    last, service = resource.status.checkpoint_reset, observed.service
+    if last is None or last.phase != CheckpointResetPhase.COMMITTING:
+        return ResetProgress(last)
+    if is_over or resource.spec.reset_nonce != last.nonce or is_recorded_elsewhere(resource):
+        return _to(CheckpointResetPhase.FAILED, last.nonce, HALFWAY, now, undo=last.backup_config_map)
+    if owner_of(resource, observed.peers) is not None:
+        return _ended(last, OF_OTHERS, now)
+    if not isinstance(service, Available):
+        return ResetProgress(last)
+    progress = _committing(_Reset(resource, observed, service, last, now))
+    reached = progress.status
+    if reached is not None and reached.phase == CheckpointResetPhase.RESUMING:
+        undo = last.backup_config_map
+        return _to(CheckpointResetPhase.SUCCEEDED, last.nonce, reached.message, now, undo=undo)
+    return progress
 
 
 def with_executed(status: Status, reset: CheckpointResetStatus | None) -> tuple[str, ...] | None:

@@ -32,6 +32,7 @@ from loghub_operator.model.observed import (
 )
 from loghub_operator.model.plan import Plan
 from loghub_operator.plan.adoption import RECENT_S, consumers_without_pods, still_since
+from loghub_operator.plan.checkpoint_reset import ResetProgress, at_deletion
 from loghub_operator.plan.listing import listed
 from loghub_operator.plan.ownership import named, remaining_claimants
 from loghub_operator.plan.patience import PATIENCE, looks_after
@@ -60,7 +61,7 @@ def plan_deletion(resource: LogHubConsumerGroup, observed: ObservedState, now: f
     """The next step towards releasing the object."""
     memory = remembered(observed.memory, now)
     over = _bounds(resource, waited_s(resource.metadata, memory, now))
-    stillness = None
+    stillness, reset = None, ResetProgress(resource.status.checkpoint_reset)
     if observed.worker_set is not None:
         actions, waiting_for = _stop_workers(resource, observed, over, now)
     elif observed.workers and not over.ending:
@@ -68,14 +69,30 @@ def plan_deletion(resource: LogHubConsumerGroup, observed: ObservedState, now: f
     else:
         stillness = still_since(observed, now)
         actions, waiting_for = _end(resource, observed, over, _unrest(observed, stillness, now))
+        if any(isinstance(one, RemoveFinalizer) for one in actions) and _is_kept(observed, actions):
+            reset = at_deletion(resource, observed, now, is_over=over.deleting)
+            if reset.is_committing:
+                actions, waiting_for = list(reset.actions), "the checkpoint reset is being finished"
+            actions = [*reset.events, *actions]
     fate = _fate(resource, observed)
     status = deleting_status(resource, observed, waiting_for=waiting_for, fate=fate, now=now)
+    status = status.model_copy(update={"checkpoint_reset": reset.status})
     known = Memory(
         deletion_seen_unix_s=memory.deletion_seen_unix_s,
         stillness=stillness,
+        committed=reset.committed,
         failed_looks=looks_after(observed),
     )
     return Plan(tuple(actions), status, memory=known)
+
+
+def _is_kept(observed: ObservedState, actions: Iterable[Action]) -> bool:
+    """Whether a consumer group stays, whose checkpoints somebody may use. While the log service does not
+    answer, it may."""
+    service = observed.service
+    if isinstance(service, Available):
+        return service.group is not None and not any(isinstance(one, DeleteGroup) for one in actions)
+    return service.reason not in _DELETED_WITH_IT
 
 
 def remembered(memory: Memory | None, now: float) -> Memory:
