@@ -10,6 +10,7 @@ from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.local.checkpoint_backup import CheckpointBackups
 from loghub_operator.local.object_store import Record
+from loghub_operator.local.peers import peers_of
 from loghub_operator.local.processes.supervisor import Supervisor, WorkerView
 from loghub_operator.local.site import local_worker_spec, variables_of
 from loghub_operator.logservice.access import LogServiceAccess
@@ -79,6 +80,7 @@ class LocalBackend:
             workers=workers,
             group_record=recorded,
             last_initial_shard=last_initial,
+            peers=peers_of(resource, self._record().folder),
             reset=reset,
             failures=shard_failures(reported, ready=ready),
             states=state_reports(reported, ready=ready),

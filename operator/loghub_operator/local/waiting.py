@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from loghub.clock import Clock
 from loghub_operator.api import Status, patterns
-from loghub_operator.api.conditions import ConditionType, SuspendedReason
+from loghub_operator.api.conditions import ConditionType, GroupReason, SuspendedReason
 from loghub_operator.api.status import Condition, Lag
 from loghub_operator.local.snapshot import GroupSnapshot
 from loghub_operator.local.ui.screen import Screen
@@ -26,8 +26,10 @@ class WaitFor:
 
     def is_hopeless(self, snapshot: GroupSnapshot) -> bool:
         """Whether the group got stuck since; that it was stuck before may be what was corrected. A group that
-        its spec suspends does not catch up either.
+        its spec suspends does not catch up either, and what another object has is not had by waiting.
         """
+        if self.state is not None and _of_another(snapshot.status):
+            return True
         if self.state == CAUGHT_UP and _suspended(snapshot.status) and not self.is_reached(snapshot):
             return True
         return self.state is not None and any(
@@ -42,6 +44,8 @@ class WaitFor:
         conditions = snapshot.status.conditions if snapshot is not None else ()
         against = [one for one in conditions if one.type == ConditionType.READY and one.status != "True"]
         against += [one for one in conditions if one.type == ConditionType.STALLED and one.status == "True"]
+        if snapshot is not None:
+            against += _of_another(snapshot.status)
         if self.state == CAUGHT_UP and snapshot is not None:
             against += _suspended(snapshot.status)
         why = "; ".join(f"{one.type} {one.status} {one.reason}: {one.message}" for one in against)
@@ -60,6 +64,12 @@ def _suspended(status: Status) -> list[Condition]:
     """By its spec, and not for a while, as by a checkpoint reset."""
     kind = (ConditionType.SUSPENDED, "True", SuspendedReason.SUSPENDED)
     return [one for one in status.conditions if (one.type, one.status, one.reason) == kind]
+
+
+def _of_another(status: Status) -> list[Condition]:
+    """The consumer group is another object's."""
+    kind = (ConditionType.GROUP_SYNCED, GroupReason.OWNERSHIP_CONFLICT)
+    return [one for one in status.conditions if (one.type, one.reason) == kind]
 
 
 def _is_true(status: Status, kind: ConditionType) -> bool:

@@ -1,4 +1,5 @@
-"""One state directory, two log services: what is recorded of a group at one says nothing about the other."""
+"""One state directory, two log services: what is recorded of a group at one says nothing about the other.
+And two objects that name one consumer group."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,3 +70,30 @@ def test_down_deletes_the_group_where_it_was_up(tmp_path: Path, endpoints: tuple
     assert groups(endpoints[0]) == ["shared"]
     assert main(["down", *where]) == 0
     assert groups(endpoints[0]) == []
+
+
+def test_of_two_objects_that_name_one_consumer_group_the_first_has_it_until_it_is_taken_down(
+    tmp_path: Path, endpoints: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def loghub(command: str, name: str, *more: str) -> tuple[int, str]:
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(document(SUSPENDED, name=name)))
+        status = main([command, "-f", str(file), "--state-dir", str(tmp_path / "state"), *more])
+        reported = capsys.readouterr()
+        return status, reported.out + reported.err
+
+    up = ("--create-logstore", "--wait-for", "ready", "--plain", "--endpoint", endpoints[0])
+    assert loghub("up", "first", *up)[0] == 0
+    for _ in range(2):  # also with a record of its own
+        status, reported = loghub("up", "second", *up)
+        assert status == 1
+        assert "OwnershipConflict" in reported
+        assert "LogHubConsumerGroup first" in reported
+    status = main(["status", "second", "--state-dir", str(tmp_path / "state")])
+    assert (status, "OwnershipConflict" in capsys.readouterr().out) == (0, True)
+    assert loghub("down", "second")[0] == 0
+    assert groups(endpoints[0]) == ["shared"], "the first has it still"
+    assert loghub("up", "second", *up)[0] == 1
+    assert loghub("down", "first")[0] == 0
+    assert groups(endpoints[0]) == ["shared"], "the second refers to it too"
+    assert loghub("up", "second", *up)[0] == 0, "and has it now"
