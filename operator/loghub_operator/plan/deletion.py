@@ -87,7 +87,7 @@ def plan_deletion(resource: LogHubConsumerGroup, observed: ObservedState, now: f
 
 
 def _is_kept(observed: ObservedState, actions: Iterable[Action]) -> bool:
-    """Whether a consumer group stays, whose checkpoints somebody may use. While the log service does not
+    """Whether a consumer group stays, whose checkpoints a client may use. While the log service does not
     answer, it may."""
     service = observed.service
     if isinstance(service, Available):

@@ -84,7 +84,7 @@ def test_a_deletion_finishes_a_reset_that_has_changed_a_checkpoint(outage_s: flo
     assert world.now - world.deleted_at < outage_s + 10.0
 
 
-def test_a_reset_that_cannot_be_finished_is_told_of_when_the_object_goes() -> None:
+def test_an_event_says_that_a_reset_could_not_be_finished() -> None:
     world = HalfReset("Retain")
     world.is_away = True
     world.until_released()
