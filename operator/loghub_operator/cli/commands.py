@@ -35,7 +35,7 @@ class Command(click.Command):
                     formatter.write(f"{'':{formatter.current_indent}}{example}\n")
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """Commands, each with a sentence, and a hint at what a misspelt one may mean."""
 
     command_class = Command

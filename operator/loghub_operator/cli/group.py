@@ -10,7 +10,7 @@ from loghub.clock import SystemClock
 from loghub.domain.lag import Lag
 from loghub.wire.errors import Code, LogHubError
 from loghub_operator.cli.checkpoints import checkpoints, reset, set_checkpoint
-from loghub_operator.cli.commands import Group
+from loghub_operator.cli.commands import CommandGroup
 from loghub_operator.cli.connection import Connection
 from loghub_operator.cli.creation import create_or_keep, if_not_exists
 from loghub_operator.cli.group_lag import group_lag, lag_record
@@ -39,7 +39,7 @@ from loghub_operator.cli.output import Record
 _TIMEOUT = click.IntRange(1, 86400)
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def group() -> None:
     """Create, list, show, change and delete consumer groups; show, set and reset their checkpoints."""
 

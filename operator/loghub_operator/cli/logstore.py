@@ -4,7 +4,7 @@ import click
 
 from loghub.client.port import LogHub, LogstoreInfo
 from loghub.wire.errors import Code, LogHubError
-from loghub_operator.cli.commands import Group
+from loghub_operator.cli.commands import CommandGroup
 from loghub_operator.cli.connection import Connection
 from loghub_operator.cli.creation import create_or_keep, if_not_exists
 from loghub_operator.cli.kafka_groups import kafka_groups
@@ -13,7 +13,7 @@ from loghub_operator.cli.output import Record, utc
 from loghub_operator.cli.shard import shard_records
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def logstore() -> None:
     """Create, list, show and delete logstores."""
 

@@ -18,7 +18,7 @@ from loghub.wire.errors import LogHubException
 with needs("cli", "loghub"):
     import click
 
-    from loghub_operator.cli.commands import Group
+    from loghub_operator.cli.commands import CommandGroup
 
 DONE, FAILED, MISUSED = 0, 1, 2
 PROGRAM = "loghub"
@@ -47,7 +47,7 @@ class _ReaderIsGone(Exception):  # noqa: N818 - says what happened
     """What reads our output has ended, as in ``loghub tail | head``."""
 
 
-class Commands(Group):
+class Commands(CommandGroup):
     """The commands, each imported when it is used."""
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -4,7 +4,7 @@ import click
 
 from loghub.client.port import ProjectInfo
 from loghub.wire.errors import Code
-from loghub_operator.cli.commands import Group
+from loghub_operator.cli.commands import CommandGroup
 from loghub_operator.cli.connection import Connection
 from loghub_operator.cli.creation import create_or_keep, if_not_exists
 from loghub_operator.cli.options import (
@@ -18,7 +18,7 @@ from loghub_operator.cli.options import (
 from loghub_operator.cli.output import Record, utc
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def project() -> None:
     """Create, list, show and delete projects."""
 

@@ -8,7 +8,7 @@ from loghub.client.port import LogHub, ShardInfo
 from loghub.domain.shards import infer_parents
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.errors import Code, LogHubError
-from loghub_operator.cli.commands import Group
+from loghub_operator.cli.commands import CommandGroup
 from loghub_operator.cli.connection import Connection
 from loghub_operator.cli.logstore_tail import as_shard
 from loghub_operator.cli.options import (
@@ -26,7 +26,7 @@ from loghub_operator.cli.output import Record, utc
 MAX_PARTS = 256
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def shard() -> None:
     """List, show, split, merge and delete the shards of a logstore."""
 

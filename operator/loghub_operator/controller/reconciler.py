@@ -67,7 +67,7 @@ class Intervals:
     numbers_every_s: float
 
 
-class Objects(Protocol):
+class ReadableObjects(Protocol):
     """Where the objects are read, such as `loghub_operator.controller.claimed_objects.ClaimedObjects`."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Document | None: ...
@@ -79,7 +79,7 @@ class Reconciler:
     def __init__(
         self,
         *,
-        kube: Objects,
+        kube: ReadableObjects,
         observer: Observer,
         executor: Executor,
         clock: Clock,

@@ -30,7 +30,7 @@ SHARED_STEP_S = 0.5  # hundreds of groups, at 0.1 s each, would cost a quarter o
 PULLS_EACH_S = 50  # of all shards together that are at their ends, each of which takes a millisecond
 
 
-class Connections(Protocol):
+class ConsumerConnections(Protocol):
     """Connections to the log service."""
 
     def open(self, settings: ConsumerSettings, *, timeout_s: float | None = None) -> LogHub:
@@ -79,7 +79,7 @@ class ProgramParts:
     thread. `least_interval_s` is the least pause between two pulls of a shard at its end."""
 
     buffers: SharedBuffers
-    connections: Connections
+    connections: ConsumerConnections
     heartbeats: Turns
     control: Turns
     requests: Turns  # some of which the service may answer late

@@ -14,9 +14,12 @@ from enum import Enum, auto
 from itertools import count
 from typing import Protocol
 
+import structlog
+
 from loghub.clock import Clock
 from loghub_worker.log_context import inherited
 
+log = structlog.get_logger()
 LEAST_TIMES = 1_024  # below it a crew does not look for times that hold no longer
 LONGEST_WAIT_S = 86_400.0  # a time that a user gave may be further away than a lock can wait
 
@@ -187,8 +190,8 @@ class Crew:
         pause_s: float | None = None
         try:
             pause_s = part.take()
-        except Exception:  # noqa: BLE001, S110 - the part has kept it
-            pass
+        except Exception:  # the part has kept it, and what runs the parts acts on that
+            log.exception("a part has ended")
         finally:
             with self._lock:
                 self._end_turn(part, pause_s)
