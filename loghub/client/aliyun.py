@@ -51,7 +51,7 @@ from loghub.client.schemas import (
 )
 from loghub.client.split_key import split_query
 from loghub.client.transport import Timeouts
-from loghub.client.validation import check_count, check_group, check_logstore, exists
+from loghub.client.validation import check_count, check_group, check_logstore, check_project, exists
 from loghub.clock import Clock, SystemClock
 from loghub.wire.errors import Code, ExtensionMissing, LogHubError
 
@@ -77,7 +77,7 @@ class AliyunLogHub:
         clock: Clock | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
-        self.project = project
+        self.project = project = check_project(project)
         limits = timeouts or Timeouts()
         self._retries = Retries(clock=clock or SystemClock(), total_s=limits.total_s)
         get_credentials = credentials if callable(credentials) else lambda: credentials

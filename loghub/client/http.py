@@ -48,7 +48,7 @@ from loghub.client.schemas import (
 )
 from loghub.client.split_key import split_query
 from loghub.client.transport import JSON, PROTOBUF, Answer, Call, Timeouts, Transport
-from loghub.client.validation import check_count, check_group, check_logstore, exists
+from loghub.client.validation import check_count, check_group, check_logstore, check_project, exists
 from loghub.clock import Clock, SystemClock
 from loghub.wire.compression import Compression, Packed, compress
 from loghub.wire.errors import Code, ExtensionMissing, LogHubError, MalformedInput
@@ -64,7 +64,7 @@ class HttpLogHub:
 
     ``credentials`` is a value, or a callable that is called before every request, so that keys can
     rotate. ``agent`` names the caller, usually ``<group>/<consumer>``, and is part of the User-Agent.
-    Raises target.BadEndpoint for an invalid endpoint.
+    Raises target.BadEndpoint for an invalid endpoint, LogHubError ParameterInvalid for an invalid project.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class HttpLogHub:
         clock: Clock | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
-        self.project = project
+        self.project = project = check_project(project)
 
         def transport(to: target.Target) -> Transport:
             return Transport(

@@ -12,6 +12,12 @@ from loghub.wire.errors import Code, LogHubError, MalformedName
 MAX_PULL_COUNT = 1000
 
 
+def check_project(project: str) -> str:
+    """The name in lower case. Raises LogHubError ParameterInvalid: as a part of the host name, another text
+    would lead to another host."""
+    return _check(names.PROJECT, project)
+
+
 def check_logstore(logstore: str) -> str:
     """The name itself. Raises LogHubError ParameterInvalid."""
     return _check(names.LOGSTORE, logstore)

@@ -59,8 +59,7 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     def key(self) -> AccessKey:
         """Raises MalformedName for something that is neither the name of a project nor ``*``."""
         projects = frozenset(
-            project if project == EVERY_PROJECT else names.PROJECT.check(project.lower())
-            for project in self.projects
+            project if project == EVERY_PROJECT else names.PROJECT.check(project) for project in self.projects
         )
         return AccessKey(
             key_id=self.access_key_id,

@@ -1,7 +1,10 @@
 """The rules for the names of projects, logstores, consumer groups and consumers (docs/sls-protocol.md 2.5).
 
-The service, the clients and the operator's schema share these rules. A project name is also a DNS
-label, see `hosts`.
+One rule for each kind: the service, the clients, the command line and the schema of the operator's resource
+take theirs from here. What SLS documents is narrower. The rules are what the vendor's clients let through,
+since the embedded service has to answer those, and what it once created is consumed by an object like any
+other: a logstore of 70 characters, for example, that is a topic of Kafka clients. A name that SLS does not
+take is refused by SLS. A project name is also a DNS label, see `hosts`.
 """
 
 import re
@@ -12,42 +15,63 @@ from loghub.wire.errors import MalformedName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameRule:
-    """``pattern`` matches the whole name; ``description`` explains the rule to the user."""
+    """``pattern`` matches the whole name, of any length, in the syntax that Python, Rust and RE2 share;
+    ``characters`` explains it to the user."""
 
     kind: str
+    shortest: int
+    longest: int
     pattern: str
-    description: str
+    characters: str
+    has_case: bool = True  # without, capitals are small letters
+
+    @property
+    def description(self) -> str:
+        return f"{self.shortest} to {self.longest} {self.characters}"
 
     def check(self, name: str) -> str:
-        """The name itself. Raises MalformedName with the description of the rule."""
-        if re.fullmatch(self.pattern, name, re.ASCII) is None:
+        """The name as it is kept. Raises MalformedName with the description of the rule."""
+        if not self.allows(name):
             raise MalformedName(f"{name[:200]!r} is not a valid {self.kind} name: {self.description}")
-        return name
+        return self._kept(name)
 
     def allows(self, name: str) -> bool:
-        return re.fullmatch(self.pattern, name, re.ASCII) is not None
+        right_length = self.shortest <= len(name) <= self.longest
+        return right_length and re.fullmatch(self.pattern, self._kept(name), re.ASCII) is not None
+
+    def _kept(self, name: str) -> str:
+        return name if self.has_case or not name.isascii() else name.lower()
 
 
 PROJECT = NameRule(
     kind="project",
-    pattern=r"[A-Za-z0-9]([A-Za-z0-9_-]{0,126}[A-Za-z0-9])?",
-    description="1 to 128 letters and digits, with - and _ inside",
+    shortest=1,
+    longest=128,
+    pattern=r"[a-z0-9]([a-z0-9_-]*[a-z0-9])?",
+    characters="letters and digits, with - and _ inside",
+    has_case=False,  # as in a Host; an object compares names as they are written, so it takes the small ones
 )
 LOGSTORE = NameRule(
     kind="logstore",
     # Java refuses names of one character and of more than 80.
-    pattern=r"[a-z0-9][a-z0-9_-]{0,78}[a-z0-9]",
-    description="2 to 80 lower-case letters and digits, with - and _ inside",
+    shortest=2,
+    longest=80,
+    pattern=r"[a-z0-9]([a-z0-9_-]*[a-z0-9])?",
+    characters="lower-case letters and digits, with - and _ inside",
 )
 CONSUMER_GROUP = NameRule(
     kind="consumer group",
-    pattern=r"[A-Za-z0-9_-]{1,128}",
-    description="1 to 128 letters, digits, - and _",
+    shortest=1,
+    longest=128,
+    pattern=r"[A-Za-z0-9_-]+",
+    characters="letters, digits, - and _",
 )
 CONSUMER = NameRule(
     kind="consumer",
     # No client checks it, and users put host names, addresses and times in it; the rule refuses only
     # what would break a log line or a header.
-    pattern=r"[\x21-\x7e]([\x20-\x7e]{0,254}[\x21-\x7e])?",
-    description="1 to 256 printable ASCII characters, no space at either end",
+    shortest=1,
+    longest=256,
+    pattern=r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?",
+    characters="printable ASCII characters, no space at either end",
 )

@@ -27,7 +27,7 @@ from loghub.client.port import (
     ShardStatus,
 )
 from loghub.client.split_key import split_query
-from loghub.client.validation import check_count, check_group, check_logstore
+from loghub.client.validation import check_count, check_group, check_logstore, check_project
 from loghub.clock import Clock, SystemClock
 from loghub.domain.group import GroupState, Heartbeat, Leave, SaveCheckpoint, ShardEntry
 from loghub.wire import cursor as wire_cursor
@@ -65,7 +65,7 @@ class MemoryLogHub(MemoryPolls):
     """One project of a `MemoryServer`; safe to use from several threads."""
 
     def __init__(self, server: MemoryServer, project: str) -> None:
-        self.project = project
+        self.project = check_project(project)
         self._server = server
 
     def close(self) -> None:

@@ -91,6 +91,8 @@ def test_the_end_of_a_time_range_is_rounded_up() -> None:
         ({"zzz": "x"}, "no option 'zzz'. It knows endpoint, project"),
         ({"path": "access"}, "no path here: name the option logstore"),
         ({"project": " "}, "option project is missing"),
+        ({"project": "demo.example"}, "option project: 'demo.example' is not a valid project name: 1 to"),
+        ({"logstore": "Access"}, "option logstore: 'Access' is not a valid logstore name: 2 to 80"),
         ({"endingOffsets": "latest"}, "option endingOffsets is not for a stream"),
         ({"endpoint": "ftp://x"}, "option endpoint: 'ftp://x' is not of the form"),
         ({"endpoint": "http://cn-hangzhou.log.aliyuncs.com"}, "public internet"),

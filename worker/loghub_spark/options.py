@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 from loghub.client.port import Credentials
 from loghub.client.target import BadEndpoint, split_endpoint
 from loghub.near_names import did_you_mean
-from loghub.wire import hosts
+from loghub.wire import hosts, names
 from loghub.wire.cursor import decode as decode_cursor
-from loghub.wire.errors import MalformedInput
+from loghub.wire.errors import MalformedInput, MalformedName
+from loghub.wire.names import NameRule
 from loghub_spark.errors import OptionError
 
 T = TypeVar("T")
@@ -151,7 +152,8 @@ def connection(
 ) -> Connection:
     """Which logstore, with which key. Raises `OptionError`, also if no key is given in any of the ways."""
     given = _Given(options, use)
-    endpoint, project, logstore = (given.required(name) for name in ("endpoint", "project", "logstore"))
+    endpoint = given.required("endpoint")
+    project, logstore = given.name("project", names.PROJECT), given.name("logstore", names.LOGSTORE)
     try:
         split_endpoint(endpoint)
     except BadEndpoint as error:
@@ -201,6 +203,12 @@ class _Given:
         if not self.text(name):
             raise OptionError(f"the option {name} is missing")
         return self.text(name)
+
+    def name(self, name: str, rule: NameRule) -> str:
+        try:
+            return rule.check(self.required(name))
+        except MalformedName as error:
+            raise OptionError(f"option {name}: {error}") from None
 
     def value(self, name: str, parse: Callable[[str], T], default: T) -> T:
         """The value of an option. Raises `OptionError` with the name and the value that cannot be parsed."""

@@ -6,17 +6,25 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
+from loghub.wire import names
+from loghub.wire.names import NameRule
 from loghub_operator.api import patterns
 
 MAX_REPLICAS = 1000
+
+
+def _name(rule: NameRule) -> Any:
+    """A field with a name of the log service."""
+    return Field(min_length=rule.shortest, max_length=rule.longest, pattern=f"^{rule.pattern}$")
+
 
 Seconds = Annotated[int, Field(ge=1, le=86_400)]
 Replicas = Annotated[int, Field(ge=0, le=MAX_REPLICAS)]
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=patterns.OBJECT_NAME)]
-ProjectName = Annotated[str, Field(min_length=3, max_length=63, pattern=patterns.PROJECT)]
-LogstoreName = Annotated[str, Field(min_length=2, max_length=63, pattern=patterns.LOGSTORE)]
-GroupName = Annotated[str, Field(min_length=2, max_length=63, pattern=patterns.CONSUMER_GROUP)]
+ProjectName = Annotated[str, _name(names.PROJECT)]
+LogstoreName = Annotated[str, _name(names.LOGSTORE)]
+GroupName = Annotated[str, _name(names.CONSUMER_GROUP)]
 RelativePath = Annotated[str, Field(min_length=1, max_length=512, pattern=patterns.RELATIVE_PATH)]
 Quantity = Annotated[int, Field(ge=0)] | Annotated[str, Field(max_length=32, pattern=patterns.QUANTITY)]
 

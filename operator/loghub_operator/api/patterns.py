@@ -11,10 +11,6 @@ from loghub.worker_contract import KUBERNETES
 
 OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 NAME = r"^[a-z][-a-z0-9]{0,50}[a-z0-9]$"
-# Names of SLS: docs/sls-protocol.md 2.5.
-PROJECT = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-LOGSTORE = r"^[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
-CONSUMER_GROUP = r"^[a-zA-Z0-9]([-_a-zA-Z0-9]*[a-zA-Z0-9])?$"
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
 STORAGE = r"^[1-9][0-9]{0,8}(Mi|Gi|Ti)$"  # as the API server spells it, which compares what was written
 _SUFFIXES = {

@@ -57,6 +57,7 @@ from loghub_operator.resources import (
     is_settings,
     project_of,
     project_service,
+    rule_of_services,
     with_replicas,
     workers_name,
 )
@@ -206,12 +207,7 @@ class Executor:
             if error.status != INVALID:
                 raise
             message = f"project {project} cannot have a Service of that name on this cluster"
-            if project[0].isdigit():
-                message += (
-                    "; use a project whose name begins with a letter, or Kubernetes 1.36 or newer, where the"
-                    " name of a Service may begin with a digit"
-                )
-            raise ActionRefused(f"{message}: {error}") from error
+            raise ActionRefused(f"{message}{rule_of_services(project)}: {error}") from error
 
     async def _check_number_of_projects(self, project: str, namespace: str) -> None:
         """The cluster's addresses are for everybody. Groups that are reconciled at the same time may exceed

@@ -16,7 +16,7 @@ from loghub.clock import SystemClock
 from loghub.domain.hashrange import BadHashKey, parse_key
 from loghub.wire import cursor as wire_cursor
 from loghub.wire import hosts, names
-from loghub.wire.errors import LogHubError, MalformedCursor
+from loghub.wire.errors import LogHubError, MalformedCursor, MalformedName
 from loghub.wire.names import NameRule
 from loghub_operator.cli import completed_names
 from loghub_operator.cli.commands import ConnectionOption
@@ -44,12 +44,10 @@ class Name(_Type):
         self._existing = existing
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value)
-        if not self._rule.allows(text):
-            self.fail(
-                f"{text[:200]!r} is not a valid {self._rule.kind} name: {self._rule.description}", param, ctx
-            )
-        return text
+        try:
+            return self._rule.check(str(value))
+        except MalformedName as error:
+            self.fail(str(error), param, ctx)
 
     def shell_complete(
         self,

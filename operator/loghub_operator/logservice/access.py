@@ -218,8 +218,8 @@ class LogServiceAccess:
     async def _exists(self, endpoint: str, project: str, keys: Iterable[Credentials]) -> bool | None:
         """None: no key has rights in the project. Raises BadEndpoint and EndpointUnreachable."""
         for key in keys:
-            client = self._pool.client(endpoint, project, key)
             try:
+                client = self._pool.client(endpoint, project, key)
                 return await self._pool.call(client.project_exists)
             except LogHubError:
                 continue

@@ -12,6 +12,7 @@ from loghub_operator.resources.services import (
     leads_to_the_service,
     project_of,
     project_service,
+    rule_of_services,
 )
 from loghub_operator.resources.statefulset import is_observed, with_replicas, worker_spec
 from loghub_operator.resources.support_objects import disruption_budget, service_account
@@ -29,6 +30,7 @@ __all__ = [
     "leads_to_the_service",
     "project_of",
     "project_service",
+    "rule_of_services",
     "service_account",
     "with_replicas",
     "worker_spec",

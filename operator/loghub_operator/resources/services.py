@@ -6,6 +6,8 @@ of that project: it has a label instead of an owner, and stays as long as the pr
 (docs/decisions/ownership.md).
 """
 
+import re
+
 from loghub_operator.api.labels import (
     LABEL_MANAGED_BY,
     LABEL_NAME,
@@ -54,6 +56,18 @@ def project_service(project: str, namespace: str, *, port: int = 80, ip_family_p
             "ports": [{"name": "http", "port": port, "targetPort": "http", "protocol": "TCP"}],
         },
     }
+
+
+def rule_of_services(project: str) -> str:
+    """What the name of a project breaks that a cluster takes for no Service; "" if that is not known."""
+    if re.fullmatch("[a-z0-9-]{1,63}", project) is None:
+        return "; use a project whose name has at most 63 letters, digits and hyphens, and nothing else"
+    if project[0].isdigit():
+        return (
+            "; use a project whose name begins with a letter, or Kubernetes 1.36 or newer, where the name of"
+            " a Service may begin with a digit"
+        )
+    return ""
 
 
 def project_of(service: Document) -> str | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ REFUSED = KubeError(422, "Invalid", "a DNS-1035 label must begin with a letter")
 
 
 class Cluster:
-    """Has the Secret and the Services of these projects; refuses a name that begins with a digit."""
+    """Has the Secret and the Services of these projects; refuses what is no DNS label of RFC 1035."""
 
     def __init__(self, *projects: str) -> None:
         self.services = {name: project_service(name, "loghub") for name in projects}
@@ -53,7 +54,7 @@ class Cluster:
 
     async def apply(self, given: Document) -> Document:
         name = given["metadata"]["name"]
-        if name[0].isdigit():
+        if re.fullmatch("[a-z]([a-z0-9-]{0,61}[a-z0-9])?", name) is None:
             raise REFUSED
         self.services[name] = given
         return given
@@ -75,11 +76,17 @@ def test_a_name_that_the_chart_may_need_is_refused(project: str) -> None:
     assert cluster.services == {}
 
 
-def test_a_name_that_no_service_can_have_is_refused_with_the_reason() -> None:
-    with pytest.raises(
-        ActionRefused, match=r"project 1st cannot.*use a project whose name begins with a letter.*1\.36"
-    ):
-        ensure(Cluster(), "1st")
+@pytest.mark.parametrize(
+    ("project", "reason"),
+    [
+        ("1st", r"begins with a letter.*1\.36"),
+        ("my_logs", "at most 63 letters, digits and hyphens"),
+        ("a" * 64, "at most 63 letters, digits and hyphens"),
+    ],
+)
+def test_a_name_that_no_service_can_have_is_refused_with_the_reason(project: str, reason: str) -> None:
+    with pytest.raises(ActionRefused, match=f"project {project} cannot.*use a project whose name.*{reason}"):
+        ensure(Cluster(), project)
 
 
 def test_any_other_project_gets_its_service() -> None:

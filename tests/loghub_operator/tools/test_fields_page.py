@@ -60,8 +60,8 @@ def test_every_link_leads_to_a_section() -> None:
 @pytest.mark.parametrize(
     ("path", "wanted"),
     [
-        ("spec.project", ("string", "required", "3 to 63 characters")),
-        ("spec.consumerGroup", ("string", "the name of this object", "2 to 63 characters")),
+        ("spec.project", ("string", "required", "1 to 128 characters")),
+        ("spec.consumerGroup", ("string", "the name of this object", "1 to 128 characters")),
         ("spec.checkpoint.intervalSeconds", ("integer", "`5`", "0 to 600")),
         ("spec.scaling.workerCapacity", ("integer or string", "measured", "1 to 1000000")),
         ("spec.deletionPolicy", ("enum", "`Retain`", "`Delete`, `Retain`")),
