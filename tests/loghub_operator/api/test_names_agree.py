@@ -164,7 +164,7 @@ def test_each_field_of_an_object_has_the_rule(rule: NameRule, path: tuple[str, .
     assert bounds == (rule.shortest, rule.longest, f"^{rule.pattern}$")
 
 
-def test_a_project_is_kept_in_small_letters_by_whoever_takes_capitals() -> None:
+def test_a_project_with_capitals_is_kept_in_small_letters() -> None:
     assert options.PROJECT.convert(CAPITALS, None, None) == CAPITALS.lower()
     with closing(HttpLogHub("http://127.0.0.1:1", CAPITALS, credentials=KEY)) as client:
         assert client.project == CAPITALS.lower()
