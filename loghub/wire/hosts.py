@@ -18,6 +18,8 @@ _SLS = ".log.aliyuncs.com"
 _FROM_WITHIN = ("-intranet", "-internal")
 # Of Alibaba Cloud (page "View instance metadata"), and of AWS over IPv6. Others are link-local.
 _METADATA = ("100.100.100.200", "fd00:ec2::254")
+# Loopback, and what a service listens at that listens at all of its machine's addresses.
+_THIS_MACHINE = tuple(map(ip_address, ("127.0.0.1", "::1", "0.0.0.0", "::")))  # noqa: S104 - compared only
 _OF_CLUSTERS = (".svc", ".svc.cluster.local")
 
 
@@ -132,10 +134,12 @@ def host_of(project: str, endpoint_host: str) -> str:
 def log_service(endpoint: str) -> str:
     """A key that is equal for two URLs that surely name the same log service, regardless of spelling.
 
-    The key is scheme, host and port in lower case. For SLS's own hosts it is only the region, which can
-    be reached by ``<region>.log.aliyuncs.com``, from within by ``<region>-intranet`` and, from a VPC
-    only, ``<region>-internal`` (the vendor's pages "Endpoints" and "VPC-specific internal domain
-    names"), each by http and by https. A text that is not a URL equals only itself.
+    The key is scheme, host and port in lower case, an address in its shortest form. What listens at a port
+    of this machine is one service, whichever of its own names a client uses. For SLS's own hosts the key is
+    only the region, which can be reached by ``<region>.log.aliyuncs.com``, from within by
+    ``<region>-intranet`` and, from a VPC only, ``<region>-internal`` (the vendor's pages "Endpoints" and
+    "VPC-specific internal domain names"), each by http and by https. A text that is not a URL equals only
+    itself.
     """
     text = endpoint.strip().lower()
     try:
@@ -145,8 +149,16 @@ def log_service(endpoint: str) -> str:
         return text
     host = (parts.hostname or "").rstrip(".")
     if not host.endswith(_SLS):
-        return f"{parts.scheme}://{host}:{port}"
+        return f"{parts.scheme}://{_one_spelling(host)}:{port}"
     region = host.removesuffix(_SLS)
     for ending in _FROM_WITHIN:
         region = region.removesuffix(ending)
     return region + _SLS
+
+
+def _one_spelling(host: str) -> str:
+    if not is_address(host):
+        return host
+    address = ip_address(host)
+    address = getattr(address, "ipv4_mapped", None) or address
+    return "localhost" if address in _THIS_MACHINE else str(address)

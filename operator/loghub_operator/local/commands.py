@@ -18,7 +18,6 @@ from loghub.client import target
 from loghub.client.target import BadEndpoint
 from loghub.clock import SystemClock
 from loghub.near_names import did_you_mean
-from loghub.wire import hosts
 from loghub.wire.errors import LogHubException
 from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, parse_resource, patterns
 from loghub_operator.api.v1alpha1 import EMBEDDED
@@ -28,6 +27,7 @@ from loghub_operator.local.embedded_service import (
     STARTING,
     EmbeddedService,
     known_endpoint,
+    service_meant,
 )
 from loghub_operator.local.file_lock import InUseError, is_locked, locked, process_that_uses
 from loghub_operator.local.folder_identity import Ownership
@@ -153,7 +153,7 @@ async def down(options: DownOptions) -> int:
     if record is None:
         hint = did_you_mean(folder.folder.name, options.root.group_names())
         raise StartFailed(f"{folder.folder.name} is not up: no state found in {folder.folder}{hint}")
-    _reject_another_endpoint(options.endpoint, record.resource())
+    _reject_another_endpoint(options, record.resource())
     _reject_copy(folder)
     released = await _taken_down_by_its_owner(folder) or await _take_down(options, folder)
     if released:
@@ -329,9 +329,9 @@ def _reject_cluster_references(file: CrFile, document: dict[str, Any]) -> None:
         raise Refused(apiserver_message(document, error)) from None
 
 
-def _reject_another_endpoint(given: str | None, resource: LogHubConsumerGroup) -> None:
-    known = resource.spec.endpoint
-    if given is not None and hosts.log_service(given) != hosts.log_service(known):
+def _reject_another_endpoint(options: DownOptions, resource: LogHubConsumerGroup) -> None:
+    given, known, service = options.endpoint, resource.spec.endpoint, options.root.service
+    if given is not None and service_meant(given, service) != service_meant(known, service):
         where = "the embedded service on this machine" if known == EMBEDDED else known
         raise StartFailed(f"{resource.metadata.name} is up at {where}, not at {given}; leave out --endpoint")
 

@@ -19,7 +19,9 @@ from pathlib import Path
 from loghub.client.credentials_dir import read_key
 from loghub.client.http import HttpLogHub
 from loghub.client.transport import Timeouts
+from loghub.wire import hosts
 from loghub.wire.errors import Code, LogHubError, LogHubException
+from loghub_operator.api.v1alpha1 import EMBEDDED
 from loghub_operator.local.credentials import without_keys
 from loghub_operator.local.file_lock import InUseError, locked, process_that_uses
 from loghub_operator.local.paths import Root
@@ -249,6 +251,12 @@ def known_endpoint(folder: Path) -> str:
     """The URL at which the service of a folder ran last; "" if none has run there."""
     address = known_address(folder)
     return f"{ServiceOptions.read(folder).scheme}://{address}" if address else ""
+
+
+def service_meant(endpoint: str, folder: Path) -> str:
+    """The key of the log service (`hosts.log_service`) that an endpoint means where `folder` is that of the
+    embedded service: no other URL means one that has not run there yet."""
+    return hosts.log_service(known_endpoint(folder) or endpoint if endpoint == EMBEDDED else endpoint)
 
 
 def running_at(folder: Path) -> str:

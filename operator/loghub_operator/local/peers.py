@@ -4,19 +4,21 @@ knows them. One that is stopped counts too: its workers go on with the checkpoin
 
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
-from loghub.wire import hosts
 from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup
+from loghub_operator.local.embedded_service import service_meant
 from loghub_operator.local.object_store import Record
-from loghub_operator.local.paths import GroupFolder
+from loghub_operator.local.paths import GroupFolder, Root
 from loghub_operator.model.observed import Peer
 from loghub_operator.plan.ownership import peer
 
 
 def peers_of(resource: LogHubConsumerGroup, folder: GroupFolder) -> tuple[Peer, ...]:
     """First in rank first, as `loghub_operator.observe.group_index` has them; `folder` is its own."""
-    group = _group(resource)
-    others = (other for other in _beside(folder) if _group(other) == group)
+    service = Root(folder.folder.parents[1]).service
+    group = _group(resource, service)
+    others = (other for other in _beside(folder) if _group(other, service) == group)
     return tuple(sorted((peer(other) for other in others), key=lambda one: one.rank))
 
 
@@ -29,6 +31,6 @@ def _beside(folder: GroupFolder) -> Iterator[LogHubConsumerGroup]:
                 yield record.resource()
 
 
-def _group(resource: LogHubConsumerGroup) -> tuple[str, str, str, str]:
+def _group(resource: LogHubConsumerGroup, service: Path) -> tuple[str, str, str, str]:
     spec = resource.spec
-    return (hosts.log_service(spec.endpoint), spec.project, spec.logstore, resource.group)
+    return (service_meant(spec.endpoint, service), spec.project, spec.logstore, resource.group)

@@ -1,6 +1,7 @@
 """One state directory, two log services: what is recorded of a group at one says nothing about the other.
 And two objects that name one consumer group."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import yaml
 from loghub.client.http import HttpLogHub
 from loghub.client.port import Credentials, GroupInfo
 from loghub_operator.cli.main import main
+from loghub_operator.local.credentials import write_folder
+from loghub_operator.local.embedded_service import KEYS
+from loghub_operator.local.service_options import address_file
 from tests.loghub_operator.support.examples import document
 from tests.support import running_service
 
@@ -82,8 +86,13 @@ def test_of_two_objects_that_name_one_consumer_group_the_first_has_it_until_it_i
         reported = capsys.readouterr()
         return status, reported.out + reported.err
 
-    up = ("--create-logstore", "--wait-for", "ready", "--plain", "--endpoint", endpoints[0])
-    assert loghub("up", "first", *up)[0] == 0
+    address = endpoints[0].removeprefix("http://")
+    service = tmp_path / "state" / "service"  # `endpoint: embedded` is the first of the two
+    write_folder(service / KEYS, os.environ)
+    address_file(service).write_text(address)
+    embedded = ("--create-logstore", "--wait-for", "ready", "--plain")
+    up = (*embedded, "--endpoint", f"http://{address.replace('127.0.0.1', 'LocalHost')}/")
+    assert loghub("up", "first", *embedded)[0] == 0
     for _ in range(2):  # also with a record of its own
         status, reported = loghub("up", "second", *up)
         assert status == 1
@@ -94,6 +103,6 @@ def test_of_two_objects_that_name_one_consumer_group_the_first_has_it_until_it_i
     assert loghub("down", "second")[0] == 0
     assert groups(endpoints[0]) == ["shared"], "the first has it still"
     assert loghub("up", "second", *up)[0] == 1
-    assert loghub("down", "first")[0] == 0
+    assert loghub("down", "first", "--endpoint", endpoints[0])[0] == 0
     assert groups(endpoints[0]) == ["shared"], "the second refers to it too"
     assert loghub("up", "second", *up)[0] == 0, "and has it now"
