@@ -10,7 +10,9 @@ import signal
 import ssl
 import subprocess
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,18 +30,30 @@ STOP_GUARD_S = 120.0
 STARTS_WARM = "pytest" in sys.modules
 ROOT = Path(__file__).parents[1]
 _LOG_TAIL_CHARS = 4000
+_CALLS_SHOWN = 8  # of each thread, the last ones: where it waits, and for whom
 
 
 def wait_until(
     condition: Callable[[], bool], what: str, *, guard_s: float = START_GUARD_S, every_s: float = 0.02
 ) -> None:
-    """Return as soon as the condition holds; fail with ``what`` when it does not for very long. Where asking
-    costs much, ask less often."""
+    """Return as soon as the condition holds; fail with ``what``, and with what all threads do, when it does
+    not for very long. Where asking costs much, ask less often."""
     give_up = time.monotonic() + guard_s
     while not condition():
         if time.monotonic() > give_up:
-            raise AssertionError(f"waited {guard_s:.0f} s for {what}")
+            failure = AssertionError(f"waited {guard_s:.0f} s for {what}")
+            failure.add_note(stacks())
+            raise failure
         time.sleep(every_s)
+
+
+def stacks() -> str:
+    """Where the threads of this process are."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return "\n".join(
+        f"thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame, _CALLS_SHOWN))}"
+        for ident, frame in sys._current_frames().items()
+    )
 
 
 def get(address: str, path: str, *, tls: bool = False) -> tuple[int, bytes]:

@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from loghub.client.http import HttpLogHub
 from loghub.client.port import GroupInfo
@@ -23,7 +23,8 @@ from loghub_worker.api import (
     Processor,
     Tracker,
 )
-from tests.support import ROOT, STOP_GUARD_S, ServiceProcess, wait_until
+from loghub_worker.consumer.group_assignment import GroupAssignment
+from tests.support import ROOT, START_GUARD_S, STOP_GUARD_S, ServiceProcess, wait_until
 
 PROJECT, GROUP = "demo", "readers"
 _NUMBERS = itertools.count()
@@ -161,6 +162,8 @@ class RecordingListener(Listener):
 class Running:
     """`Consumer.run` in a thread, with what it raised."""
 
+    active: ClassVar[list["Running"]] = []  # of `running`
+
     def __init__(self, consumer: Consumer | MultiLogstoreConsumer) -> None:
         self.consumer = consumer
         self.error: BaseException | None = None
@@ -177,14 +180,38 @@ class Running:
         self._thread.join(STOP_GUARD_S)
         assert not self._thread.is_alive(), "the consumer did not end"
 
+    def state(self) -> str:
+        """What it does. Takes no lock: the test may wait in vain for who has it."""
+        one = self.consumer
+        several = [one] if isinstance(one, Consumer) else [run.consumer for run in tuple(one._runs.values())]
+        what = "runs" if self._thread.is_alive() else f"has ended with {self.error!r}"
+        return "\n".join([f"the consumer {what}", *map(_state_of, several)])
+
+
+def _state_of(consumer: Consumer) -> str:
+    table, puller, assignment = consumer._table, consumer._puller, consumer._assignment
+    lines = [f"{consumer._settings.logstore}: failure {table.failure!r}"]
+    for slot in tuple(table._slots.values()):
+        lines += [str(slot.flow), f"  {slot.buffer.summary}", f"  kept {slot.kept}, errors {slot.errors}"]
+    lines.append(f"  pulls: on duty {puller._on_duty}, off duty {puller._off_duty}")
+    if isinstance(assignment, GroupAssignment) and assignment._parts is not None:
+        membership = assignment._parts[0]._membership
+        lines.append(f"  {membership.state}: {membership.shards}")
+    return "\n".join(lines)
+
 
 @contextmanager
 def running(consumer: Consumer | MultiLogstoreConsumer) -> Iterator[Running]:
-    """A consumer that runs; always ended. Its error is raised unless the test took it."""
+    """A consumer that runs; always ended. Its error is raised, and a failure of the test has what it did."""
     run = Running(consumer)
+    Running.active.append(run)
     try:
         yield run
+    except BaseException as failure:
+        failure.add_note(run.state())
+        raise
     finally:
+        Running.active.remove(run)
         consumer.wakeup()
         run.join()
     if run.error is not None:
@@ -253,5 +280,15 @@ def programs() -> Iterator[Callable[..., Program]]:
                 program.end(signal.SIGKILL)
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    wait_until(condition, what)
+def wait_for(condition: Callable[[], bool], what: str, *, guard_s: float = START_GUARD_S) -> None:
+    """As `wait_until`, but not for a consumer of `running` that has ended with an error."""
+
+    def is_met() -> bool:
+        if condition():
+            return True
+        for run in Running.active:
+            if run.error is not None:
+                raise AssertionError(f"a consumer ended while a test waited for {what}") from run.error
+        return False
+
+    wait_until(is_met, what, guard_s=guard_s)

@@ -9,9 +9,8 @@ import pytest
 from loghub_worker.consumer.processes.child_shards import ProcessShards
 from loghub_worker.consumer.processes.load import load_listener
 from loghub_worker.fatal_error import FatalError
-from tests.loghub_worker.consumer.support import Site, running
+from tests.loghub_worker.consumer.support import Site, running, wait_for
 from tests.loghub_worker.processing.support import MODULE, Rig, put, rig
-from tests.support import wait_until
 
 pytestmark = pytest.mark.long
 
@@ -29,7 +28,7 @@ def test_a_listener_in_each_process_learns_of_its_shards_and_may_seek(tmp_path: 
     with rig(tmp_path, processes=2, listener="FromTheBegin") as on:
         with running(on.consumer(site, start_position="end")):
             # Without it they would begin at their ends.
-            wait_until(lambda: (on.ids(0), on.ids(1)) == (["a", "b"], ["c"]), "all logs")
+            wait_for(lambda: (on.ids(0), on.ids(1)) == (["a", "b"], ["c"]), "all logs")
             assert sorted(heard(on)) == [("assigned", "0", "0"), ("assigned", "1", "1")]
         assert sorted(heard(on)[2:]) == [("revoked", "0", "0"), ("revoked", "1", "1")]
         order = [line[2] for line in on.lines() if line[3] == "0"]
@@ -43,11 +42,11 @@ def test_a_listener_learns_that_a_shard_is_lost(tmp_path: Path, site: Site) -> N
     site.prepare()
     with rig(tmp_path, listener="FromTheBegin") as on:
         with running(consumer := on.consumer(site)):
-            wait_until(lambda: heard(on) == [("assigned", "0", "0")], "the shard")
+            wait_for(lambda: heard(on) == [("assigned", "0", "0")], "the shard")
             put(site, "a")
-            wait_until(lambda: site.saved() == site.ends(), "the end")
+            wait_for(lambda: site.saved() == site.ends(), "the end")
             consumer.abandon()
-            wait_until(lambda: len(heard(on)) > 1, "the listener")
+            wait_for(lambda: len(heard(on)) > 1, "the listener")
         assert heard(on) == [("assigned", "0", "0"), ("lost", "0", "0")]
 
 
@@ -57,7 +56,7 @@ def test_a_shard_that_was_never_initialized_is_given_back(tmp_path: Path, site: 
         with running(consumer := on.consumer(site)):
             # On a busy machine the process may miss its time before it has even begun.
             said = "nothing answers for shard 0"
-            wait_until(lambda: any(said in error.message for error in consumer.errors()), said)
+            wait_for(lambda: any(said in error.message for error in consumer.errors()), said)
             assert on.pool.progress()[0].shards == [0]
         assert heard(on) == [("assigned", "0", "0"), ("revoked", "0", "0")]
         assert on.pool.progress()[0].shards == []
@@ -67,13 +66,13 @@ def test_a_process_that_is_replaced_seeks_no_shard_again(tmp_path: Path, site: S
     site.prepare()
     put(site, "a")
     with rig(tmp_path, listener="FromTheBegin") as on, running(on.consumer(site)):
-        wait_until(lambda: site.saved() == site.ends(), "the first log")
+        wait_for(lambda: site.saved() == site.ends(), "the first log")
         (before,) = on.pool.progress()
         assert before.pid is not None
         os.kill(before.pid, signal.SIGKILL)
-        wait_until(lambda: on.pool.progress()[0].starts == 2, "another process")
+        wait_for(lambda: on.pool.progress()[0].starts == 2, "another process")
         put(site, "b")
-        wait_until(lambda: site.saved() == site.ends(), "the second log")
+        wait_for(lambda: site.saved() == site.ends(), "the second log")
         assert on.ids() == ["a", "b"], "the position is that of the worker"
         assert heard(on) == [("assigned", "0", "0")]
 
@@ -82,13 +81,13 @@ def test_a_processor_pauses_its_shard_and_resumes_it(tmp_path: Path, site: Site)
     site.prepare(shards=2)
     with rig(tmp_path, "Pausing") as on, running(consumer := on.consumer(site)):
         put(site, "pause")
-        wait_until(lambda: consumer.paused() == (0,), "the pause")
+        wait_for(lambda: consumer.paused() == (0,), "the pause")
         put(site, "b")
         put(site, "other", shard=1)
-        wait_until(lambda: on.ids(1) == ["other"], "the other shard")
+        wait_for(lambda: on.ids(1) == ["other"], "the other shard")
         assert on.ids(0) == ["pause"]
         (tmp_path / "go").touch()
-        wait_until(lambda: on.ids(0) == ["pause", "b"], "the shard to go on")
+        wait_for(lambda: on.ids(0) == ["pause", "b"], "the shard to go on")
 
 
 def test_a_shard_that_its_process_has_paused_goes_on_when_that_ends(tmp_path: Path, site: Site) -> None:
@@ -96,12 +95,12 @@ def test_a_shard_that_its_process_has_paused_goes_on_when_that_ends(tmp_path: Pa
     site.prepare()
     with rig(tmp_path, "Pausing") as on, running(consumer := on.consumer(site)):
         put(site, "pause")
-        wait_until(lambda: consumer.paused() == (0,), "the pause")
+        wait_for(lambda: consumer.paused() == (0,), "the pause")
         put(site, "b")
         (running_process,) = on.pool.progress()
         assert running_process.pid is not None
         os.kill(running_process.pid, signal.SIGKILL)
-        wait_until(lambda: on.ids()[-1:] == ["b"], "the shard to go on")
+        wait_for(lambda: on.ids()[-1:] == ["b"], "the shard to go on")
         assert consumer.paused() == ()
 
 
@@ -109,7 +108,7 @@ def test_a_processor_seeks_in_its_shard(tmp_path: Path, site: Site) -> None:
     site.prepare()
     put(site, "a", "seek")
     with rig(tmp_path, "Pausing") as on, running(on.consumer(site, max_logs=2, max_wait_s=60.0)):
-        wait_until(lambda: on.ids() == ["a", "seek"] * 2, "the same logs again")
+        wait_for(lambda: on.ids() == ["a", "seek"] * 2, "the same logs again")
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,9 @@ from loghub_worker.batch_plan import Range
 from loghub_worker.failure.attempt_journal import Journal
 from loghub_worker.failure.skip_limits import WaitState
 from loghub_worker.log_service import decode_cursor, encode_cursor
-from tests.loghub_worker.consumer.support import Site, running
+from tests.loghub_worker.consumer.support import Site, running, wait_for
 from tests.loghub_worker.processing.support import put, rig
 from tests.loghub_worker.support import GUARD_S
-from tests.support import wait_until
 
 pytestmark = pytest.mark.long
 
@@ -29,7 +28,7 @@ def test_a_batch_is_processed_in_another_process_and_saved_here(
     put(site, "a", "b")
     with rig(tmp_path, factory) as on:
         with running(on.consumer(site)):
-            wait_until(lambda: site.saved() == site.ends(), "the end")
+            wait_for(lambda: site.saved() == site.ends(), "the end")
         process, imports, *_ = on.lines()[0]
         assert (int(process) != os.getpid(), imports) == (True, "-"), "another process, without Spark"
         events = [line[2:] for line in on.lines()]
@@ -43,7 +42,7 @@ def test_shards_are_spread_over_the_processes_and_stay_there(tmp_path: Path, sit
         for round_ in range(3):
             for shard in range(4):
                 put(site, f"{shard}-{round_}", shard=shard)
-            wait_until(lambda: site.saved() == site.ends(), "the end")
+            wait_for(lambda: site.saved() == site.ends(), "the end")
         places = {(line[3], line[0]) for line in on.lines() if line[2] == "log"}
         assert len(places) == 4, "each shard in one process"
         assert on.ids(1) == ["1-0", "1-1", "1-2"]
@@ -55,11 +54,11 @@ def test_what_a_save_raises_here_is_raised_there(tmp_path: Path, site: Site) -> 
     put(site, "a")
     with rig(tmp_path, "Late") as on:
         with running(consumer := on.consumer(site)):
-            wait_until(lambda: "began" in [line[2] for line in on.lines()], "the batch")
+            wait_for(lambda: "began" in [line[2] for line in on.lines()], "the batch")
             consumer.abandon()
-            wait_until(lambda: consumer.assignment() == (), "the shard to be lost")
+            wait_for(lambda: consumer.assignment() == (), "the shard to be lost")
             (tmp_path / "go").touch()
-            wait_until(lambda: "raised" in [line[2] for line in on.lines()], "the error")
+            wait_for(lambda: "raised" in [line[2] for line in on.lines()], "the error")
         words = next(line[3:] for line in on.lines() if line[2] == "raised")
         assert words[:6] == ["ShardLostError", "shard", "0", "is", "no", "longer"]
 
@@ -69,7 +68,7 @@ def test_one_rejected_log_group_is_skipped_and_all_others_are_processed(tmp_path
     groups = [f"g{n}" for n in range(20)]
     put(site, *groups[:7], "raise-1", *groups[7:])
     with rig(tmp_path) as on, running(on.consumer(site, "Skip")):
-        wait_until(lambda: site.saved() == site.ends(), "the end")
+        wait_for(lambda: site.saved() == site.ends(), "the end")
         assert on.ids() == groups
         assert on.skipped() == {0: 1}
         assert on.failing() == []
@@ -82,9 +81,9 @@ def test_whatever_a_processor_raises_or_returns_its_process_goes_on(tmp_path: Pa
     with rig(tmp_path, "Odd") as on, running(on.consumer(site, "Skip")):
         for number, word in enumerate(odd):
             put(site, f"{word}-1")
-            wait_until(lambda done=number + 1: on.skipped() == {0: done}, word)  # type: ignore[misc]
+            wait_for(lambda done=number + 1: on.skipped() == {0: done}, word)  # type: ignore[misc]
             put(site, f"good-{number}")
-            wait_until(lambda: site.saved() == site.ends(), "the end")
+            wait_for(lambda: site.saved() == site.ends(), "the end")
         assert on.ids() == [f"good-{number}" for number in range(len(odd))]
         assert [one.starts for one in on.pool.progress()] == [1]
 
@@ -99,7 +98,7 @@ def test_a_process_that_loses_the_worker_is_replaced_at_once(
     site.prepare()
     put(site, f"{word}-1", "a")
     with rig(tmp_path, "Unreachable") as on, running(on.consumer(site)):
-        wait_until(lambda: site.saved() == site.ends(), "the end")
+        wait_for(lambda: site.saved() == site.ends(), "the end")
         assert on.ids()[-2:] == [f"{word}-1", "a"]
         assert ([one.starts for one in on.pool.progress()], on.counts.timed_out) == ([starts], 0)
 
@@ -108,10 +107,10 @@ def test_the_limit_of_skips_in_a_row_counts_from_the_last_success(tmp_path: Path
     site.prepare()
     put(site, "raise-1", "a", "raise-2", "b")
     with rig(tmp_path) as on, running(consumer := on.consumer(site, "Skip", max_consecutive=1)):
-        wait_until(lambda: site.saved() == site.ends(), "the end")
+        wait_for(lambda: site.saved() == site.ends(), "the end")
         assert on.ids() == ["a", "b"]
         put(site, "raise-3", "raise-4")
-        wait_until(lambda: [one.state for one in on.failing()] == [WaitState.LIMITED], "the limit")
+        wait_for(lambda: [one.state for one in on.failing()] == [WaitState.LIMITED], "the limit")
         assert (
             "limited after 1 attempts: ValueError: cannot take raise-4"
             in consumer.failure_report().error.message
@@ -125,8 +124,8 @@ def test_a_skipped_log_group_at_the_end_moves_the_checkpoint_only_if_all_before_
     put(site, "a", "raise-1")
     put(site, "unsaved", "raise-2", shard=1)
     with rig(tmp_path) as on, running(on.consumer(site, "Skip")):
-        wait_until(lambda: on.skipped() == {0: 1, 1: 1}, "both to be skipped")
-        wait_until(lambda: site.saved().get(0) == site.ends()[0], "the end of the first shard")
+        wait_for(lambda: on.skipped() == {0: 1, 1: 1}, "both to be skipped")
+        wait_for(lambda: site.saved().get(0) == site.ends()[0], "the end of the first shard")
     assert on.ids(1) == ["unsaved"]
     assert site.saved()[1] in ("", site.begin(1)), "the processor has not saved what came before"
 
@@ -136,7 +135,7 @@ def test_a_dead_letter_gets_the_rejected_log_group(tmp_path: Path, site: Site) -
     put(site, "a", "raise-1", "b")
     folder = DeadLetterFolder(path=str(tmp_path / "rejected"))
     with rig(tmp_path) as on, running(on.consumer(site, "DeadLetter", dead_letter=folder)):
-        wait_until(lambda: site.saved() == site.ends(), "the end")
+        wait_for(lambda: site.saved() == site.ends(), "the end")
         assert on.ids() == ["a", "b"]
         (file,) = (tmp_path / "rejected").rglob("*.json")
         found = json.loads(file.read_text())
@@ -151,14 +150,14 @@ def test_a_stopped_shard_is_reported_and_its_code_is_called_no_more(tmp_path: Pa
     site.prepare()
     put(site, "a", "raise-1", "b")
     with rig(tmp_path) as on, running(consumer := on.consumer(site, "Stop")):
-        wait_until(lambda: consumer.paused() == (0,), "the shard to stop")
+        wait_for(lambda: consumer.paused() == (0,), "the shard to stop")
         (failing,) = on.failing()
         assert (failing.state, failing.attempts) == (WaitState.STOPPED, 1)
         assert failing.begin == decode_cursor(site.begin()) + 1
         assert "ValueError: cannot take raise-1 (processors.py:" in failing.failure.message
         assert on.ids() == ["a"]
         consumer.resume([0])
-        wait_until(lambda: consumer.paused() == (0,) and on.failing()[0].attempts == 2, "one more attempt")
+        wait_for(lambda: consumer.paused() == (0,) and on.failing()[0].attempts == 2, "one more attempt")
 
 
 def test_with_the_policy_retry_everything_before_the_log_group_is_processed(
@@ -168,9 +167,9 @@ def test_with_the_policy_retry_everything_before_the_log_group_is_processed(
     groups = [f"g{n}" for n in range(8)]
     put(site, *groups, "raise-1", "behind")
     with rig(tmp_path) as on, running(on.consumer(site)):
-        wait_until(lambda: [one.state for one in on.failing()] == [WaitState.RETRYING], "the log group")
+        wait_for(lambda: [one.state for one in on.failing()] == [WaitState.RETRYING], "the log group")
         eighth = encode_cursor(decode_cursor(site.begin()) + 8)
-        wait_until(lambda: site.saved().get(0) == eighth, "the others")
+        wait_for(lambda: site.saved().get(0) == eighth, "the others")
         assert on.ids() == groups
 
 
@@ -178,7 +177,7 @@ def test_an_outage_is_never_skipped(tmp_path: Path, site: Site) -> None:
     site.prepare()
     put(site, "outage-1")
     with rig(tmp_path) as on, running(on.consumer(site, "Skip")):
-        wait_until(lambda: [one.attempts for one in on.failing()] == [2], "another attempt")
+        wait_for(lambda: [one.attempts for one in on.failing()] == [2], "another attempt")
         (failing,) = on.failing()
         assert failing.state is WaitState.RETRYING
         assert failing.failure.message.startswith("ConnectionError: the database does not answer")
@@ -188,13 +187,13 @@ def test_a_killed_process_is_replaced_and_its_logs_come_again(tmp_path: Path, si
     site.prepare()
     put(site, "a")
     with rig(tmp_path) as on, running(on.consumer(site)):
-        wait_until(lambda: site.saved() == site.ends(), "the first log")
+        wait_for(lambda: site.saved() == site.ends(), "the first log")
         (before,) = on.pool.progress()
         assert before.pid is not None
         os.kill(before.pid, signal.SIGKILL)
-        wait_until(lambda: on.pool.progress()[0].starts == 2, "another process")
+        wait_for(lambda: on.pool.progress()[0].starts == 2, "another process")
         put(site, "b")
-        wait_until(lambda: site.saved() == site.ends(), "the second log")
+        wait_for(lambda: site.saved() == site.ends(), "the second log")
         assert on.ids() == ["a", "b"]
         assert [line[2] for line in on.lines()] == ["initialize", "log", "initialize", "log"]
         assert on.pool.progress()[0].message == "killed by signal 9, perhaps because memory ran out"
@@ -211,15 +210,15 @@ def test_what_a_processor_has_not_saved_comes_again_when_its_process_was_replace
         def gathered() -> list[str]:
             return [line[4] for line in on.lines() if line[2] == "gathered"]
 
-        wait_until(lambda: site.saved() == site.ends(), "the first part")
+        wait_for(lambda: site.saved() == site.ends(), "the first part")
         put(site, "b", "c")
-        wait_until(lambda: gathered() == ["a", "flush", "b", "c"], "the rest")
+        wait_for(lambda: gathered() == ["a", "flush", "b", "c"], "the rest")
         (process,) = on.pool.progress()
         assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
-        wait_until(lambda: gathered() == ["a", "flush", "b", "c", "b", "c"], "both again")
+        wait_for(lambda: gathered() == ["a", "flush", "b", "c", "b", "c"], "both again")
         put(site, "flush")
-        wait_until(lambda: site.saved() == site.ends(), "the end")
+        wait_for(lambda: site.saved() == site.ends(), "the end")
         assert on.ids() == ["a", "flush", "b", "c", "flush"]
 
 
@@ -234,15 +233,13 @@ def test_a_shard_moves_to_a_process_that_others_have_left_and_loses_nothing(
         with running(on.consumer(site, max_bytes=1)):
             put(site, "a", "b")
             put(site, "x", shard=1)
-            wait_until(
-                lambda: len([line for line in on.lines() if line[2] == "gathered"]) == 3, "all of them"
-            )
+            wait_for(lambda: len([line for line in on.lines() if line[2] == "gathered"]) == 3, "all of them")
             assert [one.shards for one in on.pool.progress()] == [[0, 1], [1, 1]]
             for session in (-1, -3):
                 on.pool.give_back(session)
             put(site, "flush")
             put(site, "flush", shard=1)
-            wait_until(lambda: site.saved() == site.ends(), "the end")
+            wait_for(lambda: site.saved() == site.ends(), "the end")
             assert sorted(one.shards for one in on.pool.progress()) == [[0], [1]]
         assert (on.ids(0), on.ids(1)) == (["a", "b", "flush"], ["x", "flush"])
         assert sum(line[2] == "shutdown" for line in on.lines()) == 3, "one of them for the move"
@@ -271,7 +268,7 @@ def test_a_log_group_that_ends_processes_is_not_blamed_on_another_shard(
         rig(tmp_path, processes=processes, timeout_s=timeout_s) as on,
         running(on.consumer(site, "Skip", max_bytes=1)),
     ):
-        wait_until(lambda: site.saved() == site.ends(), "the end", guard_s=GUARD_S)  # of several processes
+        wait_for(lambda: site.saved() == site.ends(), "the end", guard_s=GUARD_S)  # of several processes
         assert on.ids(0) == ["a", "b"]
         assert on.skipped() == {0: 1}
         assert on.pool.progress()[0].message.startswith(ending)
@@ -290,7 +287,7 @@ def test_attempts_survive_a_worker_that_is_killed(tmp_path: Path, site: Site) ->
     with rig(tmp_path) as on:
         consumer = on.consumer(site, "Skip")
         with running(consumer):
-            wait_until(lambda: site.saved() == site.ends(), "the end", guard_s=GUARD_S)
+            wait_for(lambda: site.saved() == site.ends(), "the end", guard_s=GUARD_S)
         totals = consumer.failure_report().totals[0]
         assert (totals.failed_attempts, totals.skipped) == (3, 1), "one of them in the earlier process"
         assert on.ids() == [*(f"g{n}" for n in range(9)), "b"], "no other batch has failed"
@@ -304,33 +301,33 @@ def test_a_call_that_hangs_ends_with_its_process_and_harms_no_other_process(
     site.prepare(shards=2)
     put(site, "first", shard=1)
     with rig(tmp_path, processes=2, timeout_s=10.0) as on, running(consumer := on.consumer(site, "Stop")):
-        wait_until(lambda: on.ids(1) == ["first"], "the other shard's process")
+        wait_for(lambda: on.ids(1) == ["first"], "the other shard's process")
         put(site, "hang-1")
-        wait_until(lambda: len(on.counts.running_since_s) == 1, "the call")
+        wait_for(lambda: len(on.counts.running_since_s) == 1, "the call")
         (hung,) = (one.pid for one in on.pool.progress() if 0 in one.shards)
         put(site, "a", shard=1)
-        wait_until(lambda: on.ids(1) == ["first", "a"], "the other shard")
+        wait_for(lambda: on.ids(1) == ["first", "a"], "the other shard")
         assert on.counts.timed_out == 0, "it still hangs"
-        wait_until(lambda: consumer.paused() == (0,), "the shard to stop")
+        wait_for(lambda: consumer.paused() == (0,), "the shard to stop")
         message = on.failing()[0].failure.message
         assert message == "process took longer than 10 s, and its process was killed"
         assert on.counts.timed_out == 1
-        wait_until(lambda: hung not in [one.pid for one in on.pool.progress()], "another process")
+        wait_for(lambda: hung not in [one.pid for one in on.pool.progress()], "another process")
 
 
 def test_processes_that_the_code_starts_end_with_its_process(tmp_path: Path, site: Site) -> None:
     site.prepare()
     put(site, "a")
     with rig(tmp_path, "Helped") as on, running(on.consumer(site)):
-        wait_until(lambda: site.saved() == site.ends(), "the first log")
+        wait_for(lambda: site.saved() == site.ends(), "the first log")
         (killed,) = on.pool.progress()
         assert killed.pid is not None
         os.kill(killed.pid, signal.SIGKILL)
         put(site, "b")
-        wait_until(lambda: site.saved() == site.ends(), "the second log")
+        wait_for(lambda: site.saved() == site.ends(), "the second log")
     helpers = [int(line[3]) for line in on.lines() if line[2] == "helper"]
     assert len(helpers) == 2, "of the process that was killed, and of the one that was closed"
-    wait_until(lambda: not any(map(is_alive, helpers)), "the end of all")
+    wait_for(lambda: not any(map(is_alive, helpers)), "the end of all")
 
 
 def is_alive(pid: int) -> bool:
@@ -344,7 +341,7 @@ def is_alive(pid: int) -> bool:
 def test_a_factory_that_returns_something_else_is_an_error_of_initialize(tmp_path: Path, site: Site) -> None:
     site.prepare()
     with rig(tmp_path, "not_a_processor") as on, running(consumer := on.consumer(site)):
-        wait_until(lambda: consumer.errors() != (), "the error")
+        wait_for(lambda: consumer.errors() != (), "the error")
         (error,) = consumer.errors()
         assert error.reason == "ProcessorFailed"
         assert "the factory returned object, not a loghub_worker.api" in error.message
@@ -353,7 +350,7 @@ def test_a_factory_that_returns_something_else_is_an_error_of_initialize(tmp_pat
 def test_what_cannot_be_loaded_is_fatal(tmp_path: Path) -> None:
     with rig(tmp_path, "Missing") as on:
         on.pool.start_first()
-        wait_until(lambda: on.pool.failure is not None, "the failure")
+        wait_for(lambda: on.pool.failure is not None, "the failure")
         assert on.pool.failure is not None
         assert on.pool.failure.reason == "InvalidPipeline"
         assert "has no attribute 'Missing'" in on.pool.failure.message

@@ -14,9 +14,8 @@ from loghub_worker.consumer.processes.child_process import ChildProcess
 from loghub_worker.consumer.processes.messages import Channel, Save, TrackerCall
 from loghub_worker.failure.skip_limits import WaitState
 from loghub_worker.log_service import decode_cursor, encode_cursor
-from tests.loghub_worker.consumer.support import PROJECT, Site, running
+from tests.loghub_worker.consumer.support import PROJECT, Site, running, wait_for
 from tests.loghub_worker.processing.support import Rig, put, rig
-from tests.support import wait_until
 
 pytestmark = pytest.mark.long
 QUICK = {"redelivery_delay_s": 0.05, "max_redelivery_delay_s": 0.2}
@@ -41,7 +40,7 @@ def test_single_logs_are_refused_in_another_process_and_come_again_with_a_count(
     site.prepare()
     with rig(tmp_path, "Refusing") as on, running(on.consumer(site, **QUICK)):
         put(site, "a", "refuse-2-b", "c", "refuse-1-d")
-        wait_until(lambda: is_done(site), "the end")
+        wait_for(lambda: is_done(site), "the end")
         assert deliveries(on) == {"a": [1], "refuse-2-b": [1, 2, 3], "c": [1], "refuse-1-d": [1, 2]}
         assert on.counts.logs == {0: 4}, "what comes again is not counted again"
 
@@ -50,7 +49,7 @@ def test_all_logs_up_to_one_are_refused_in_another_process(tmp_path: Path, site:
     site.prepare()
     with rig(tmp_path, "Refusing") as on, running(on.consumer(site, **together(4), **QUICK)):
         put(site, "a", "b", "upto-c", "d")
-        wait_until(lambda: is_done(site), "the end")
+        wait_for(lambda: is_done(site), "the end")
         assert deliveries(on) == {"a": [1, 2], "b": [1, 2], "upto-c": [1, 2], "d": [1]}
 
 
@@ -65,7 +64,7 @@ def test_what_is_refused_too_often_or_rejected_goes_to_the_dead_letter_alone(
     with rig(tmp_path, "Refusing") as on:
         consumer = on.consumer(site, "DeadLetter", **policy, **QUICK)
         with running(consumer):
-            wait_until(lambda: is_done(site), "the end")
+            wait_for(lambda: is_done(site), "the end")
         totals = consumer.failure_report().totals[0]
         assert (totals.dead_lettered, totals.skipped, totals.postponed) == (2, 0, 0)
         assert deliveries(on) == {"a": [1], "refuse-9-b": [1, 2, 3], "reject-c": [1], "d": [1]}
@@ -83,13 +82,13 @@ def test_a_refused_log_at_which_a_shard_stops_is_reported(tmp_path: Path, site: 
         rig(tmp_path, "Refusing") as on,
         running(consumer := on.consumer(site, "Stop", max_attempts=2, **QUICK)),
     ):
-        wait_until(lambda: consumer.paused() == (0,), "the shard to stop")
+        wait_for(lambda: consumer.paused() == (0,), "the shard to stop")
         (failing,) = on.failing()
         assert (failing.state, failing.attempts) == (WaitState.STOPPED, 2)
         assert failing.begin == decode_cursor(site.begin()) + 1
         assert failing.failure.message == "time 2"
         consumer.resume([0])
-        wait_until(lambda: on.failing()[0].attempts == 3, "one more attempt")
+        wait_for(lambda: on.failing()[0].attempts == 3, "one more attempt")
 
 
 def test_a_refusal_that_comes_too_late_is_an_error_there(tmp_path: Path, site: Site) -> None:
@@ -98,7 +97,7 @@ def test_a_refusal_that_comes_too_late_is_an_error_there(tmp_path: Path, site: S
         with running(on.consumer(site)):
             for name in "ab":
                 put(site, name)
-                wait_until(lambda: is_done(site), "the batch")
+                wait_for(lambda: is_done(site), "the batch")
         raised = [" ".join(line[3:]) for line in on.lines() if line[2] == "raised"]
         assert [one.partition(":")[0].split()[0] for one in raised] == ["ValueError"] * 4
         assert "is acknowledged, since process has returned" in raised[0]
@@ -125,7 +124,7 @@ def test_by_log_any_thread_of_the_process_acknowledges_and_that_moves_the_checkp
     begin = decode_cursor(site.begin())
     put(site, "a", "b", "silent-c", "d")
     with rig(tmp_path, "Acknowledging", by_log=True) as on, running(by_log(on, site, **together(4))):
-        wait_until(lambda: site.saved().get(0) == encode_cursor(begin + 2), "the first two")
+        wait_for(lambda: site.saved().get(0) == encode_cursor(begin + 2), "the first two")
         assert deliveries(on) == {"a": [1], "b": [1], "silent-c": [1], "d": [1]}
 
 
@@ -133,7 +132,7 @@ def test_by_log_what_is_not_acknowledged_in_time_comes_again(tmp_path: Path, sit
     site.prepare()
     put(site, "a", "silent-b")
     with rig(tmp_path, "Acknowledging", by_log=True) as on, running(by_log(on, site, ack_timeout_s=0.2)):
-        wait_until(lambda: is_done(site), "the end")
+        wait_for(lambda: is_done(site), "the end")
         found = deliveries(on)
         assert (found["a"], found["silent-b"][:2]) == ([1], [1, 2])
 
@@ -144,7 +143,7 @@ def test_by_log_what_a_process_had_when_it_ended_comes_again(tmp_path: Path, sit
     put(site, "a", "b", "exit-c")
     with rig(tmp_path, "Acknowledging", by_log=True) as on:
         with running(by_log(on, site, "Skip", **together(3))):
-            wait_until(lambda: is_done(site), "the end")
+            wait_for(lambda: is_done(site), "the end")
         # What is handed over to a process that is being replaced counts, too.
         counts = {name: [min(count, 2) for count in found] for name, found in deliveries(on).items()}
         assert counts == {"a": [2], "b": [2], "exit-c": [1, 2]}, "the last one was acknowledged first"
@@ -158,7 +157,7 @@ def test_a_refused_log_that_ends_the_process_is_not_blamed_on_those_that_come_ag
     put(site, "refuse-1-a", "exit-1", "refuse-1-b")
     with rig(tmp_path, "Refusing") as on:
         with running(on.consumer(site, "Skip", max_attempts=1 + 1, **QUICK)):
-            wait_until(lambda: is_done(site), "the end")
+            wait_for(lambda: is_done(site), "the end")
             assert on.skipped() == {0: 1}
         found = deliveries(on)
         # Its refusal and two ends alone are three attempts; the end with the others is none.
@@ -182,8 +181,8 @@ def test_logs_wait_in_the_retry_logstore_and_are_processed_in_the_same_processes
         site.client.create_group(retry.logstore, replace(group, name=name))
         consumer = on.consumer(site, "DeadLetter", dead_letter=target, max_attempts=2, retry=retry, **QUICK)
         with running(consumer):
-            wait_until(lambda: is_done(site), "the end of the logstore")
-            wait_until(lambda: rejected(site) == [["reject-d"], ["refuse-9-c"]], "the dead letter")
+            wait_for(lambda: is_done(site), "the end of the logstore")
+            wait_for(lambda: rejected(site) == [["reject-d"], ["refuse-9-c"]], "the dead letter")
         four = [1, 2, 3, 4]
         assert deliveries(on) == {"a": [1], "refuse-3-b": four, "refuse-9-c": four, "reject-d": [1]}
         totals = consumer.failure_report().totals[0]
@@ -205,7 +204,7 @@ def test_fan_out_handles_the_logs_of_a_key_in_order_in_the_process_of_the_user(
     ids = [f"{key}-{n}" for n in range(20) for key in "abcdef"]
     put(site, *ids, "raise-1")
     with rig(tmp_path, "fanned", by_log=True) as on, running(by_log(on, site, "Skip")):
-        wait_until(lambda: is_done(site), "the end")
+        wait_for(lambda: is_done(site), "the end")
         assert on.skipped() == {0: 1}, "what is rejected after two attempts is settled"
         handled = [(line[3], line[4]) for line in on.lines() if line[4] in ids]
         assert sorted(name for _, name in handled) == sorted(ids)
@@ -229,17 +228,17 @@ def test_what_is_saved_in_a_thread_is_never_the_batch_that_came_next(
 
         def late(process: ChildProcess, channel: Channel, call: TrackerCall) -> None:
             if isinstance(call, Save):
-                wait_until(lambda: len(began()) == 2, "the next batch")
+                wait_for(lambda: len(began()) == 2, "the next batch")
             carry_out(process, channel, call)
 
         monkeypatch.setattr(ChildProcess, "_carry_out", late)
         with running(on.consumer(site)):
             try:
                 put(site, "first")
-                wait_until(lambda: len(began()) == 1, "the first batch")
+                wait_for(lambda: len(began()) == 1, "the first batch")
                 put(site, "second")
-                wait_until(lambda: len(began()) == 2, "the second batch")
-                wait_until(lambda: site.saved()[0] != site.begin(), "the checkpoint")
+                wait_for(lambda: len(began()) == 2, "the second batch")
+                wait_for(lambda: site.saved()[0] != site.begin(), "the checkpoint")
                 assert site.saved()[0] == began()[0]
             finally:
                 (tmp_path / "go").touch()
