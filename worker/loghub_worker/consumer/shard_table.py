@@ -1,7 +1,8 @@
 """The shards of a consumer and the lock around them: their flows, what was pulled, and who waits for what.
 
 User code, the pulls and the caller of `Consumer.run` run in different threads. Each of them applies its event
-to a `ShardFlow` under this lock. Nothing that blocks is done under it, nor anything of the membership.
+to a `ShardFlow` under this lock. Nothing that blocks is done under it. That of the membership may be taken
+under it, to wake who waits for a change, and never the other way round.
 """
 
 import math
