@@ -1,4 +1,4 @@
-"""Consumers take their locks in one order, so that no two threads wait for each other for ever.
+"""Consumers take their locks in one order, so that no two threads wait for each other.
 
 Two locks that are taken in both orders stop a program only if two threads meet, which a test rarely sees. It
 sees each time that there are two orders.
