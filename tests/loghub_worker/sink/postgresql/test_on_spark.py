@@ -155,6 +155,31 @@ def test_every_column_that_does_not_fit_is_named(
         assert words in str(caught.value)
 
 
+def test_a_table_that_is_changed_while_a_worker_runs_is_compared_again(
+    spark: SparkSession, server: PostgresqlServer, credentials: Path
+) -> None:
+    """PostgreSQL would round what it is given to the new type, or lose it in a crash, without a word."""
+    rows = spark.sql("SELECT 1.23456789012345D AS size, TIMESTAMP'2024-01-02 03:04:05' AS at")
+    sink = sink_of(server, credentials)
+    sink.check(rows.limit(0))
+    assert sink.write(rows, "b") == 1
+    publish(sink, "b", 10)
+    for change, words in (
+        ("ALTER size TYPE real", "'size' is double in the query and float4 in the table"),
+        ("ALTER size TYPE double precision, ALTER at TYPE date", "'at' is timestamp .* and date in the"),
+        ("ALTER at TYPE timestamptz, SET UNLOGGED", "is unlogged"),
+    ):
+        server.execute(f'ALTER TABLE "Rows" {change}')
+        for _ in range(2):
+            with pytest.raises(InvalidSinkError, match=words):
+                sink.write(rows, "c")
+            sink.abort("c")
+    server.execute('ALTER TABLE "Rows" SET LOGGED, ADD note text')
+    assert sink.write(rows, "d") == 1
+    publish(sink, "d", 20)
+    assert server.rows('SELECT count(*) FROM "Rows"') == [(2,)]
+
+
 @pytest.mark.parametrize(
     ("query", "message"),
     [

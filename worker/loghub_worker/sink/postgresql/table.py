@@ -14,7 +14,8 @@ from loghub_worker.sink.postgresql.delivered_ranges import (
     table_identifier,
 )
 
-_ORDINARY, _PARTITIONED = "r", "p"
+_ORDINARY, _PARTITIONED = "r", "p"  # of relkind
+_PERMANENT = "p"  # of relpersistence
 
 
 class Table:
@@ -24,6 +25,7 @@ class Table:
         self._schema = schema
         self._name = name
         self._identifier = sql.Identifier(schema, name)
+        self._fitting: tuple[object, ...] | None = None  # the definition that was compared last
 
     def __str__(self) -> str:
         return f"{self._schema}.{self._name}"
@@ -62,11 +64,12 @@ class Table:
         ).fetchone() or ("", "", False)
         if kind not in (_ORDINARY, _PARTITIONED):
             raise InvalidSinkError(f"{self} is no table: rows can only be copied into a table")
-        if persistence != "p":
+        if persistence != _PERMANENT:
             raise InvalidSinkError(
                 f"the table {self} is unlogged, so a crash of the server would lose its rows:"
                 " ALTER TABLE .. SET LOGGED"
             )
+        self._check_partitions(connection, identifier)
         if has_policies:
             raise InvalidSinkError(
                 f"row-level security applies to this user on the table {self}, and then PostgreSQL refuses"
@@ -75,11 +78,45 @@ class Table:
         if missing_rights(connection, identifier, ("INSERT",)):
             raise InvalidSinkError(f"the user may not INSERT into {self}")
 
+    def _check_partitions(self, connection: Connection, identifier: int) -> None:
+        found = connection.execute(
+            "SELECT c.oid::regclass::text, c.relkind::text, c.relpersistence::text"
+            " FROM pg_partition_tree(%s::oid) JOIN pg_class c ON c.oid = relid WHERE relid <> %s::oid",
+            (identifier, identifier),
+        )
+        for name, kind, persistence in found:
+            if kind not in (_ORDINARY, _PARTITIONED):
+                raise InvalidSinkError(
+                    f"the partition {name} of {self} is a foreign table, whose server commits by itself, so"
+                    " its rows could come twice: detach it, and move rows there yourself"
+                )
+            if persistence != _PERMANENT:
+                raise InvalidSinkError(
+                    f"the partition {name} of {self} is unlogged, so a crash of the server would lose its"
+                    " rows: ALTER TABLE .. SET LOGGED"
+                )
+
     def check_columns(self, connection: Connection, schema: StructType) -> None:
         """Raises `InvalidSinkError` with every column of a query that does not fit."""
         found = columns.problems(schema, self._columns(connection))
         if found:
             raise InvalidSinkError(f"the query does not fit the table {self}: {'; '.join(found)}")
+
+    def check_again(self, connection: Connection, schema: StructType) -> None:
+        """The same as both, if the table is not as it was. After a COPY in the same transaction, whose lock
+        keeps it as it is: another type might have taken the rows and rounded them."""
+        definition = connection.execute(
+            "SELECT c.oid, c.relkind::text, c.relpersistence::text,"
+            " (SELECT array_agg((attname, atttypid, atttypmod)::text ORDER BY attnum) FROM pg_attribute"
+            "  WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped)"
+            " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE (n.nspname, c.relname) = (%s, %s)",
+            (self._schema, self._name),
+        ).fetchone()
+        if definition != self._fitting:
+            self.check(connection)
+            self.check_columns(connection, schema)
+            self._fitting = definition
 
     def copy_statement(self, names: list[str]) -> sql.Composed:
         """Reads CSV, in which a null is empty and an empty text is in quotes."""

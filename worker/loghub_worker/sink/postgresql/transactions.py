@@ -35,6 +35,10 @@ def _ignore_step(_step: str) -> None:
     """The default of `Transactions.at_step`."""
 
 
+def _ignore_connection(_connection: Connection) -> None:
+    """The default of `check` in `Transactions.copy`."""
+
+
 class Transactions:
     """The transactions of one worker."""
 
@@ -105,15 +109,21 @@ class Transactions:
     # -- batches, in the query's thread
 
     def copy(
-        self, batch: str, statement: sql.Composed, batches: Generator[pa.RecordBatch, None, None]
+        self,
+        batch: str,
+        statement: sql.Composed,
+        batches: Generator[pa.RecordBatch, None, None],
+        *,
+        check: Callable[[Connection], None] = _ignore_connection,
     ) -> int:
-        """Copy the rows of a batch by this statement and return their number. Raises `RowsRejectedError`, or
-        `OSError`."""
+        """Copy the rows of a batch by this statement, then check what it was copied to, and return their
+        number. Raises `RowsRejectedError`, `OSError`, and what `check` raises."""
         try:
             with contextlib.closing(batches), self._begin(batch).cursor() as cursor:
                 with cursor.copy(statement) as copy:
                     for one in batches:
                         copy.write(csv_of(one))
+                check(cursor.connection)
                 self._at_step("copied")
                 return max(cursor.rowcount, 0)
         except psycopg.Error as error:
