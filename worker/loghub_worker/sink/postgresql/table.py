@@ -125,19 +125,24 @@ class Table:
         )
 
     def _columns(self, connection: Connection) -> list[TableColumn]:
-        # A domain counts as the type that it is made of; its checks concern single rows.
+        # A domain counts as the type that it is made of, through any number of others; its checks concern
+        # single rows.
+        identifier = table_identifier(connection, self._schema, self._name)
         found = connection.execute(
-            "SELECT a.attname, COALESCE(b.typname, t.typname), information_schema._pg_numeric_precision("
-            "  COALESCE(b.oid, t.oid), CASE WHEN b.oid IS NULL THEN a.atttypmod ELSE t.typtypmod END),"
-            " information_schema._pg_numeric_scale("
-            "  COALESCE(b.oid, t.oid), CASE WHEN b.oid IS NULL THEN a.atttypmod ELSE t.typtypmod END),"
-            " (a.attnotnull OR t.typnotnull) AND NOT a.atthasdef AND a.attidentity = ''"
-            "  AND t.typdefault IS NULL,"
+            "WITH RECURSIVE made_of AS ("
+            "  SELECT attnum, atttypid AS type, atttypmod AS modifier, attnotnull AS required"
+            "  FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
+            " UNION ALL"
+            "  SELECT attnum, typbasetype, typtypmod, required OR typnotnull"
+            "  FROM made_of JOIN pg_type ON oid = type AND typtype = 'd')"
+            " SELECT a.attname, b.typname, information_schema._pg_numeric_precision(b.oid, modifier),"
+            " information_schema._pg_numeric_scale(b.oid, modifier),"
+            " required AND NOT a.atthasdef AND a.attidentity = '' AND t.typdefault IS NULL,"
             " a.attgenerated <> '' OR a.attidentity = 'a'"
-            " FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid"
-            " LEFT JOIN pg_type b ON t.typtype = 'd' AND b.oid = t.typbasetype"
-            " WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
-            (table_identifier(connection, self._schema, self._name),),
+            " FROM made_of m JOIN pg_type b ON b.oid = m.type AND b.typtype <> 'd'"
+            " JOIN pg_attribute a ON a.attrelid = %s AND a.attnum = m.attnum"
+            " JOIN pg_type t ON t.oid = a.atttypid ORDER BY a.attnum",
+            (identifier, identifier),
         )
         return [
             TableColumn(
