@@ -1,7 +1,7 @@
 """Positions in a database of the user's, when another position is sought, or the database has another one.
 
 Each test runs a consumer in virtual time that writes what it reads into SQLite, one log group in each
-transaction, and compares the rows with what must be there: each log once for each time that it was asked for.
+transaction, and compares the rows with what must be there: each log once for each time that it was requested.
 """
 
 import sqlite3
@@ -193,7 +193,7 @@ def test_a_batch_that_ends_where_the_database_is_already_is_written_once(
 def test_what_was_committed_counts_although_the_logs_turn_out_to_be_damaged(
     one: World, database: Database, store: SqlCheckpointStore
 ) -> None:
-    """They are pulled again, which is no other position that somebody seeks."""
+    """They are pulled again, which seeks no other position."""
     for name in IDS:
         one.put("access", [name])
 
@@ -211,7 +211,7 @@ def test_what_was_committed_counts_although_the_logs_turn_out_to_be_damaged(
 
 
 @pytest.mark.parametrize("position", [2, pytest.param(5, marks=pytest.mark.deep), None])
-def test_a_position_that_somebody_else_has_changed_counts(
+def test_a_position_that_another_program_has_changed_counts(
     one: World, database: Database, store: SqlCheckpointStore, position: int | None
 ) -> None:
     """An older copy of the database, or the standby after a failover behind a pooler, lacks rows, and the

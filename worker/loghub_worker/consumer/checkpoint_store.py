@@ -48,8 +48,8 @@ class FencedError(Exception):
 
 
 class PositionMovedError(Exception):
-    """The database has another position than this assignment has left there: somebody has changed it, or has
-    put an older copy in its place."""
+    """The database has another position than this assignment has left there: it was changed by another
+    program, or is of an older copy."""
 
 
 class CheckpointStore(Protocol):
@@ -170,7 +170,8 @@ class SqlCheckpointStore:
         positions = ", ".join(str(position) for position, _ in found) or "none"
         return PositionMovedError(
             f"shard {owned.shard.shard} was left at position {owned.position} in {self._table}, which now has"
-            f" {positions}: somebody has changed it, or has restored the database; the shard continues there"
+            f" {positions}: another program has changed it, or the database was restored; the shard continues"
+            " there"
         )
 
     @contextmanager
@@ -191,7 +192,7 @@ class SqlCheckpointStore:
 
 
 def _values(row: Any) -> tuple[Any, ...]:
-    """A row, which some drivers give as a dictionary if they are told to."""
+    """A row, which some drivers give as a dictionary if they are set to."""
     return tuple(row.values() if isinstance(row, Mapping) else row)
 
 
