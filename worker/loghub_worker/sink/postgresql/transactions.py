@@ -20,15 +20,12 @@ from loghub_worker.batch_plan import Range
 from loghub_worker.sink.batch_sink import SinkUnreachableError
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.postgresql.arrow_csv import csv_of
-from loghub_worker.sink.postgresql.database import Database, close
+from loghub_worker.sink.postgresql.database import OPENING_CONNECTIONS, Database, close
 from loghub_worker.sink.postgresql.delivered_ranges import Connection, DeliveredRanges
 from loghub_worker.sink.range_claims import ShardIncarnation
 from loghub_worker.sink.resumption import CheckpointOrigin, continues_at, delivered_until
 
 log = structlog.get_logger()
-
-
-OPENING_CONNECTIONS = 4  # at the same time; a server has room for few
 
 
 def _ignore_step(_step: str) -> None:
