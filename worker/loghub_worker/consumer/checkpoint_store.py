@@ -2,7 +2,9 @@
 
 The log service only knows which consumer holds a shard now, and a consumer may stand still for minutes and
 then go on. So each assignment takes a new number for its shard, the fence, and a transaction commits only
-under the number that is the shard's at that moment. Two owners of one shard cannot both commit.
+under the number that is the shard's at that moment. Two owners of one shard cannot both commit. Its update
+also names the position that it replaces: an older copy of the database, or the standby after a failover, may
+lack what was committed, the number of an assignment included.
 
 `SqlCheckpointStore` uses any driver with Python's DB-API (PEP 249), for a database with ``ON CONFLICT`` and
 ``RETURNING``, such as PostgreSQL and SQLite since 3.35.
@@ -12,7 +14,7 @@ import contextlib
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -33,7 +35,8 @@ class StoredShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owned:
-    """What an assignment of a shard has got: its number, and the cursor from which it continues."""
+    """What an assignment of a shard has got: its number, and the position that it left in the database, which
+    is at first the cursor from which it continues."""
 
     shard: StoredShard
     fence: int
@@ -44,6 +47,11 @@ class FencedError(Exception):
     """Another assignment of the shard has begun, so that this one can commit nothing any more."""
 
 
+class PositionMovedError(Exception):
+    """The database has another position than this assignment has left there: it was changed by another
+    program, or is of an older copy."""
+
+
 class CheckpointStore(Protocol):
     """Thread-safe; each shard is used by one thread."""
 
@@ -52,7 +60,8 @@ class CheckpointStore(Protocol):
 
     def transaction(self, owned: Owned, *, position: int) -> AbstractContextManager[Any]:
         """A transaction that saves this position as well; the value is what the user writes with. Raises
-        `FencedError` at its end, and then nothing of it is committed."""
+        `FencedError` at its end, and then nothing of it is committed. It may raise any other error if the
+        position is not that of `owned` any more: the shard is then acquired again."""
 
 
 class SqlCheckpointStore:
@@ -89,7 +98,7 @@ class SqlCheckpointStore:
                 f" DO UPDATE SET fence = {name}.fence + 1 RETURNING position, fence",
                 (*_key(shard), position),
             )
-            ((stored, fence),) = cursor.fetchall()
+            ((stored, fence),) = map(_values, cursor.fetchall())
             connection.commit()
         return Owned(shard=shard, fence=int(fence), position=int(stored))
 
@@ -138,15 +147,32 @@ class SqlCheckpointStore:
             yield connection
             # Last, so that a program that stands still in its own writes keeps nobody from taking the shard.
             cursor = connection.cursor()
-            cursor.execute(
-                f"UPDATE {self._table} SET position = {self._mark}"  # noqa: S608 - a plain name
+            where = (
                 f" WHERE project = {self._mark} AND logstore = {self._mark} AND consumer_group = {self._mark}"
-                f" AND shard = {self._mark} AND created = {self._mark} AND fence = {self._mark}",
-                (position, *_key(owned.shard), owned.fence),
+                f" AND shard = {self._mark} AND created = {self._mark}"
+            )
+            cursor.execute(
+                f"UPDATE {self._table} SET position = {self._mark}{where}"  # noqa: S608 - a plain name
+                f" AND fence = {self._mark} AND position = {self._mark}",
+                (position, *_key(owned.shard), owned.fence, owned.position),
             )
             if cursor.rowcount != 1:
-                raise FencedError(f"shard {owned.shard.shard} has another owner in {self._table}")
+                cursor.execute(
+                    f"SELECT position, fence FROM {self._table}{where}",  # noqa: S608 - a plain name
+                    _key(owned.shard),
+                )
+                raise self._refusal(owned, [_values(row) for row in cursor.fetchall()])
             connection.commit()
+
+    def _refusal(self, owned: Owned, found: list[tuple[Any, ...]]) -> Exception:
+        if any(int(fence) != owned.fence for _, fence in found):
+            return FencedError(f"shard {owned.shard.shard} has another owner in {self._table}")
+        positions = ", ".join(str(position) for position, _ in found) or "none"
+        return PositionMovedError(
+            f"shard {owned.shard.shard} was left at position {owned.position} in {self._table}, which now has"
+            f" {positions}: another program has changed it, or the database was restored; the shard continues"
+            " there"
+        )
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:
@@ -163,6 +189,11 @@ class SqlCheckpointStore:
             with contextlib.suppress(Exception):
                 connection.close()
             raise
+
+
+def _values(row: Any) -> tuple[Any, ...]:
+    """A row, which some drivers give as a dictionary if they are set to."""
+    return tuple(row.values() if isinstance(row, Mapping) else row)
 
 
 def _key(shard: StoredShard) -> tuple[str, str, str, int, int]:

@@ -289,6 +289,8 @@ class ShardRunner:
         )
 
     def _roll_back(self, kept: Kept, *, to: int) -> None:
+        if self._is_elsewhere(kept):
+            return
         generation, size, retries = kept.generation, _held_bytes(kept), self._table.retries
         self._end_batch(
             lambda flow, now: shard_flow.rolled_back(

@@ -121,7 +121,7 @@ class ShardTracker:
     def transaction(self, logs: LogBatch) -> Iterator[Any]:
         if self._stored is None:
             raise ValueError("there is no database; set ConsumerSettings.checkpoint_store")
-        with self._stored.transaction(logs.end) as connection:
+        with self._stored.transaction(logs.begin, logs.end) as connection:
             yield connection
         with suppress(ShardLostError), self._noting:  # it is committed; the log service need not know
             self._saved(logs.end)

@@ -301,6 +301,18 @@ INVALID = {
     "no table": ("", "there is no table public.lines: create it"),
     "a view": ("CREATE VIEW lines AS SELECT 1 AS line", "public.lines is no table"),
     "an unlogged table": ("CREATE UNLOGGED TABLE lines (line text)", "is unlogged"),
+    # The table itself is neither of these.
+    "an unlogged partition": (
+        f"{CREATE} PARTITION BY LIST (line); CREATE UNLOGGED TABLE part PARTITION OF lines DEFAULT",
+        "the partition part of public.lines is unlogged",
+    ),
+    "a foreign partition of a partition": (
+        f"{CREATE} PARTITION BY LIST (line);"
+        " CREATE TABLE part PARTITION OF lines DEFAULT PARTITION BY LIST (line);"
+        " CREATE FOREIGN DATA WRAPPER w; CREATE SERVER other FOREIGN DATA WRAPPER w;"
+        " CREATE FOREIGN TABLE elsewhere PARTITION OF part DEFAULT SERVER other",
+        "the partition elsewhere of public.lines is a foreign table",
+    ),
     "no right to insert": (
         f"CREATE TABLE lines (line text); GRANT SELECT ON lines TO {USER}",
         "the user may not INSERT into public.lines",

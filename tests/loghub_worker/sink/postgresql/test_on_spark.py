@@ -103,15 +103,16 @@ def test_texts_go_to_columns_of_other_types_and_columns_may_be_left_out(
     spark: SparkSession, server: PostgresqlServer, credentials: Path
 ) -> None:
     server.execute(
-        'CREATE TABLE "Rows" (id bigint GENERATED ALWAYS AS IDENTITY, at timestamptz NOT NULL DEFAULT now(),'
-        " address inet, amount numeric, large bigint, key uuid NOT NULL, twice bigint GENERATED ALWAYS AS"
-        " (large * 2) STORED, doc json) PARTITION BY RANGE (large);"
+        "CREATE DOMAIN size AS integer; CREATE DOMAIN length AS size NOT NULL CHECK (value > 0);"
+        ' CREATE TABLE "Rows" (id bigint GENERATED ALWAYS AS IDENTITY, at timestamptz NOT NULL DEFAULT now(),'
+        " address inet, long length, amount numeric, large bigint, key uuid NOT NULL,"
+        " twice bigint GENERATED ALWAYS AS (large * 2) STORED, doc json) PARTITION BY RANGE (large);"
         ' CREATE TABLE part PARTITION OF "Rows" FOR VALUES FROM (0) TO (100)',
         user=USER,
     )
     rows = spark.sql(
         "SELECT '6ba7b810-9dad-11d1-80b4-00c04fd430c8' AS key, 7 AS large, '10.0.0.1' AS address,"
-        " CAST(1.5 AS DECIMAL(3, 1)) AS amount, map('a', 1) AS doc"
+        " CAST(1.5 AS DECIMAL(3, 1)) AS amount, map('a', 1) AS doc, 12 AS long"
     )
     sink = sink_of(server, credentials)
     sink.check(rows.limit(0))
@@ -127,14 +128,18 @@ def test_every_column_that_does_not_fit_is_named(
     spark: SparkSession, server: PostgresqlServer, credentials: Path
 ) -> None:
     server.execute(
-        'CREATE TABLE "Rows" (small integer, amount numeric(5, 1), flag boolean, needed text NOT NULL,'
+        "CREATE DOMAIN rounded AS numeric(5, 1) NOT NULL; CREATE DOMAIN price AS rounded;"
+        " CREATE DOMAIN short AS name; CREATE DOMAIN shorter AS short;"
+        ' CREATE TABLE "Rows" (paid price, due price, nick shorter,'
+        " small integer, amount numeric(5, 1), flag boolean, needed text NOT NULL,"
         " computed integer GENERATED ALWAYS AS (1) STORED, raw text, at timestamp,"
         " label name)",
         user=USER,
     )
     rows = spark.sql(
         "SELECT 1L AS small, CAST(1 AS DECIMAL(5, 2)) AS amount, 1 AS flag, 1 AS computed, 1 AS `Small`,"
-        " X'00' AS raw, now() AS at, 'x' AS label, INTERVAL '1' DAY AS age"
+        " X'00' AS raw, now() AS at, 'x' AS label, INTERVAL '1' DAY AS age,"
+        " CAST(1 AS DECIMAL(5, 2)) AS paid, 'x' AS nick"
     )
     sink = sink_of(server, credentials)
     with pytest.raises(InvalidSinkError) as caught:
@@ -149,10 +154,38 @@ def test_every_column_that_does_not_fit_is_named(
         "'raw' is binary in the query and text in the table",
         "'at' is timestamp in the query and timestamp in the table",
         "'label' is string in the query and name in the table",
+        "'paid' is decimal(5,2) in the query and numeric(5, 1) in the table",
+        "'nick' is string in the query and name in the table",
+        "no column 'due', which the table requires",
         "'age' is interval day, for which PostgreSQL has no type",
         "no column 'needed', which the table requires",
     ):
         assert words in str(caught.value)
+
+
+def test_a_table_that_is_changed_while_a_worker_runs_is_compared_again(
+    spark: SparkSession, server: PostgresqlServer, credentials: Path
+) -> None:
+    """PostgreSQL would round what it is given to the new type, or lose it in a crash, without a word."""
+    rows = spark.sql("SELECT 1.23456789012345D AS size, TIMESTAMP'2024-01-02 03:04:05' AS at")
+    sink = sink_of(server, credentials)
+    sink.check(rows.limit(0))
+    assert sink.write(rows, "b") == 1
+    publish(sink, "b", 10)
+    for change, words in (
+        ("ALTER size TYPE real", "'size' is double in the query and float4 in the table"),
+        ("ALTER size TYPE double precision, ALTER at TYPE date", "'at' is timestamp .* and date in the"),
+        ("ALTER at TYPE timestamptz, SET UNLOGGED", "is unlogged"),
+    ):
+        server.execute(f'ALTER TABLE "Rows" {change}')
+        for _ in range(2):
+            with pytest.raises(InvalidSinkError, match=words):
+                sink.write(rows, "c")
+            sink.abort("c")
+    server.execute('ALTER TABLE "Rows" SET LOGGED, ADD note text')
+    assert sink.write(rows, "d") == 1
+    publish(sink, "d", 20)
+    assert server.rows('SELECT count(*) FROM "Rows"') == [(2,)]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from loghub_worker.sink.sink_credentials import SinkCredentials
 
 USERNAME, PASSWORD = "username", "password"
 CA, CERTIFICATE, PRIVATE_KEY = "ca.crt", "tls.crt", "tls.key"
+OPENING_CONNECTIONS = 4  # of a worker that opens shards; a server has room for few
 CONNECT_TIMEOUT_S = 10
 # A connection whose other end is gone without a word ends after about this time.
 SILENCE_S = 30
@@ -41,7 +42,8 @@ _ADVICE = {
     "42703": "the table has lost a column of the query: add it again, or change the query",
     "42P01": "create the table again; a worker does so when it starts, if createTable is set",
     "53100": "the disk of the server is full",
-    "53300": "the server has no connection left: each worker needs one, and two while it opens shards",
+    "53300": "the server has no connection left: each worker needs one, and up to"
+    f" {1 + OPENING_CONNECTIONS} while it opens shards",
     "55P03": "another session holds a lock for too long",
     CANCELLED: "the statement took longer than pipeline.batchTimeoutSeconds",
 }

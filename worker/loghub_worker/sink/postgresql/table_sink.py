@@ -64,7 +64,12 @@ class TableSink:
     def write(self, result: DataFrame, batch: str) -> int:
         rows = result.select([copied(field) for field in result.schema.fields])
         statement = self._table.copy_statement(rows.columns)
-        return self._transactions.copy(batch, statement, arrow_batches(rows))
+        return self._transactions.copy(
+            batch,
+            statement,
+            arrow_batches(rows),
+            check=lambda connection: self._table.check_again(connection, result.schema),
+        )
 
     def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
         self._transactions.publish(batch, ranges, may_commit)

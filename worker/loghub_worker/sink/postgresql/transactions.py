@@ -20,7 +20,7 @@ from loghub_worker.batch_plan import Range
 from loghub_worker.sink.batch_sink import SinkUnreachableError
 from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.postgresql.arrow_csv import csv_of
-from loghub_worker.sink.postgresql.database import Database, close
+from loghub_worker.sink.postgresql.database import OPENING_CONNECTIONS, Database, close
 from loghub_worker.sink.postgresql.delivered_ranges import Connection, DeliveredRanges
 from loghub_worker.sink.range_claims import ShardIncarnation
 from loghub_worker.sink.resumption import CheckpointOrigin, continues_at, delivered_until
@@ -28,11 +28,12 @@ from loghub_worker.sink.resumption import CheckpointOrigin, continues_at, delive
 log = structlog.get_logger()
 
 
-OPENING_CONNECTIONS = 4  # at the same time; a server has room for few
-
-
 def _ignore_step(_step: str) -> None:
     """The default of `Transactions.at_step`."""
+
+
+def _ignore_connection(_connection: Connection) -> None:
+    """The default of `check` in `Transactions.copy`."""
 
 
 class Transactions:
@@ -105,15 +106,21 @@ class Transactions:
     # -- batches, in the query's thread
 
     def copy(
-        self, batch: str, statement: sql.Composed, batches: Generator[pa.RecordBatch, None, None]
+        self,
+        batch: str,
+        statement: sql.Composed,
+        batches: Generator[pa.RecordBatch, None, None],
+        *,
+        check: Callable[[Connection], None] = _ignore_connection,
     ) -> int:
-        """Copy the rows of a batch by this statement and return their number. Raises `RowsRejectedError`, or
-        `OSError`."""
+        """Copy the rows of a batch by this statement, then check what it was copied to, and return their
+        number. Raises `RowsRejectedError`, `OSError`, and what `check` raises."""
         try:
             with contextlib.closing(batches), self._begin(batch).cursor() as cursor:
                 with cursor.copy(statement) as copy:
                     for one in batches:
                         copy.write(csv_of(one))
+                check(cursor.connection)
                 self._at_step("copied")
                 return max(cursor.rowcount, 0)
         except psycopg.Error as error:
