@@ -16,6 +16,7 @@ from hypothesis.internal.conjecture import providers
 from tests import java
 from tests.cluster.fixtures import apiserver, apiserver_of_its_own, s3, versitygw  # noqa: F401 - fixtures
 from tests.spark_session import spark, spark_state  # noqa: F401 - fixtures
+from tests.suite.hang_guard import pytest_timeout_set_timer  # noqa: F401 - a hook
 from tests.suite.seed import of_run
 
 # No deadline and no fresh randomness: other work on the machine must not fail a test, and the gate must say

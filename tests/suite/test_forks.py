@@ -131,14 +131,17 @@ def test_a_test_that_hangs_fails_with_the_stacks_of_its_threads(tmp_path: Path) 
     text = """
 import threading
 import pytest
-@pytest.mark.timeout(1, method="thread")
+def test_before(): pass
+@pytest.mark.timeout(1)
 def test_hangs(): threading.Event().wait()
 def test_after(): pass
 """
     inner.write(tmp_path, {"test_a.py": text})
-    status, printed = inner.pytest(tmp_path, "-p", "pytest_timeout", "--forks=2")
+    plugins = ("-p", "pytest_timeout", "-p", "tests.suite.hang_guard")
+    options = ("--timeout=3600", "--timeout-method=thread", "--forks=1")
+    status, printed = inner.pytest(tmp_path, *plugins, *options)
     assert status == 1
-    assert "1 failed, 1 passed" in printed
+    assert "1 failed, 2 passed" in printed
     assert "threading.Event().wait()" in printed
 
 
