@@ -309,9 +309,11 @@ class _Parent:
         self._config = config
         self._lines: IO[str] = link.makefile("rw", encoding="utf-8")
 
-    def say(self, **message: object) -> None:
+    def say(self, *, at_once: bool = True, **message: object) -> None:
+        """What need not be said at once waits for what must: each line that is sent wakes the parent."""
         self._lines.write(json.dumps(message) + "\n")
-        self._lines.flush()
+        if at_once:
+            self._lines.flush()
 
     def next_unit(self) -> list[int]:
         """Empty at the end, also if the parent is gone."""
@@ -321,7 +323,7 @@ class _Parent:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
-        self.say(report=data)
+        self.say(report=data, at_once=not report.passed)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
@@ -334,6 +336,8 @@ class _Parent:
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
         """Skip the end of the interpreter, where libraries crash whose threads stayed in the parent."""
+        with contextlib.suppress(OSError):
+            self._lines.flush()
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -383,7 +387,7 @@ def _serve(session: pytest.Session, link: socket.socket) -> bool:
             parent.say(event="started")
             next_item = elsewhere if following is None else session.items[following]
             config.hook.pytest_runtest_protocol(item=session.items[index], nextitem=next_item)
-            parent.say(event="ended")
+            parent.say(event="ended", at_once=False)
             if session.shouldfail or session.shouldstop:
                 return True
         parent.say(event="idle")
