@@ -346,6 +346,8 @@ class _Parent:
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: object
     ) -> None:
+        if when != "runtest":  # shown by the parent; pytest repeats to a new plugin what it missed
+            return
         said = {"text": str(warning_message.message), "file": warning_message.filename}
         said |= {"line": warning_message.lineno, "when": when, "nodeid": nodeid, "location": location}
         self.say(warning=said)

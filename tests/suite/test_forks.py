@@ -79,6 +79,7 @@ def test_reports_are_those_of_one_process(tmp_path: Path) -> None:
     text = """
 import os, warnings
 import pytest
+warnings.warn("shown once, as the parent collects", DeprecationWarning)
 def test_good(): pass
 def test_bad():
     print("said by python")
@@ -97,7 +98,7 @@ def test_warns(): warnings.warn("take care", DeprecationWarning)
     inner.write(tmp_path, {"test_a.py": text, "test_b.py": text})
     status, printed = inner.pytest(tmp_path, "--forks=2", "-rs")
     assert status == 1
-    assert "2 failed, 6 passed, 2 skipped, 2 xfailed, 2 warnings, 2 errors" in printed
+    assert "2 failed, 6 passed, 2 skipped, 2 xfailed, 4 warnings, 2 errors" in printed
     assert printed.count("\nsaid by python") == printed.count("\nsaid by a program") == 2
     assert printed.count("E       assert 1 == 2") == 2
     assert "no Java" in printed
