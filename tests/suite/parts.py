@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from tests.cluster import ip_family
 
-# Tests wait for processes and timers, the stories for half of their time.
+# Tests wait for processes, threads and disks, the stories for half of their time; long searches compute.
 CORES = os.cpu_count() or 1
-PROCESSES = min(8, CORES + 1)
-STORY_PROCESSES = min(8, 2 * CORES)
+PROCESSES = min(8, 2 * CORES)
+DEEP_PROCESSES = min(8, CORES + 1)
 FORKS = ("-p", "tests.suite.forks")
 # Files that take a minute or more, none of which should be left to one process at the end.
 LONGEST = (
@@ -52,7 +52,7 @@ STORIES = Part(
     name="stories",
     arguments=(
         *FORKS,
-        f"--forks={STORY_PROCESSES}",
+        f"--forks={PROCESSES}",
         *(f"--first={path}" for path in LONGEST),
         "-m",
         "(long or spark or cluster or apiserver or tools) and not (node or deep)",
@@ -76,7 +76,7 @@ IPV6 = Part(
 
 def deep_part(seed: int, minutes: float | None) -> Part:
     """The long tests with the cases of a seed; with ``minutes`` as many as fit, in an order of the seed."""
-    arguments = (*FORKS, f"--forks={PROCESSES}", f"--hypothesis-seed={seed}", "-m", "deep and not node")
+    arguments = (*FORKS, f"--forks={DEEP_PROCESSES}", f"--hypothesis-seed={seed}", "-m", "deep and not node")
     if minutes is not None:
         arguments += ("-p", "tests.suite.slices", f"--minutes={minutes:g}")
     return Part(name="deep", arguments=arguments)
