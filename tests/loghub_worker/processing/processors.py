@@ -101,10 +101,12 @@ def _slow() -> Path:
 
 
 def _processes() -> set[int]:
-    """Those of the worker, this one included."""
+    """Those of the worker, this one included, and none that the tests keep."""
     children = Path(f"/proc/{os.getppid()}/task").glob("*/children")
     pids = {int(pid) for path in children for pid in path.read_text().split()}
-    return {pid for pid in pids if b"processes.child" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    own = os.environ[OUTPUT].encode()
+    pids = {pid for pid in pids if b"processes.child" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    return {pid for pid in pids if own in Path(f"/proc/{pid}/environ").read_bytes()}
 
 
 class TextlessError(Exception):

@@ -3,7 +3,7 @@
 import os
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,15 @@ MODULE = "tests.loghub_worker.processing.processors"
 
 
 class Rig:
-    """Processors in processes, and what they wrote."""
+    """Processors in processes, and what they have written since its own start."""
 
-    def __init__(self, folder: Path, pool: ProcessPool, *, timeout_s: float) -> None:
+    def __init__(
+        self, folder: Path, pool: ProcessPool, *, timeout_s: float, output: Path | None = None
+    ) -> None:
         self._folder = folder
         self.pool = pool
+        self._output = output or folder / "processed"
+        self._earlier = len(self._written())
         self.counts = ProcessorCounts()
         self._consumer: Consumer | None = None
         self._parts = RemoteParts(
@@ -72,8 +76,10 @@ class Rig:
 
     def lines(self) -> list[list[str]]:
         """The words of each line that the processors wrote: process, imports, event, shard and more."""
-        path = self._folder / "processed"
-        return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        return [line.split() for line in self._written()[self._earlier :]]
+
+    def _written(self) -> list[str]:
+        return self._output.read_text().splitlines() if self._output.exists() else []
 
     def ids(self, shard: int = 0) -> list[str]:
         return [line[4] for line in self.lines() if line[2:4] == ["log", str(shard)]]
@@ -104,6 +110,26 @@ def rig(
         yield Rig(folder, pool, timeout_s=timeout_s)
     finally:
         pool.close()
+
+
+class KeptProcesses:
+    """One process of each kind, for the tests that it outlives: its start is most of what they cost."""
+
+    def __init__(self, folder: Path, ends: ExitStack) -> None:
+        self._folder = folder
+        self._ends = ends
+        self._kept: dict[tuple[str, bool], tuple[ProcessPool, Path]] = {}
+
+    def rig(self, folder: Path, factory: str = "Recorder", *, by_log: bool = False) -> Rig:
+        """As the other `rig`, with what a test puts into `folder`."""
+        kind = (factory, by_log)
+        if kind not in self._kept:
+            place = self._folder / f"{factory}-{by_log}"
+            place.mkdir()
+            first = self._ends.enter_context(rig(place, factory, by_log=by_log))
+            self._kept[kind] = first.pool, place / "processed"
+        pool, output = self._kept[kind]
+        return Rig(folder, pool, timeout_s=60.0, output=output)
 
 
 def python_path() -> str:

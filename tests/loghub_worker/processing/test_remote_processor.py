@@ -14,7 +14,7 @@ from loghub_worker.failure.attempt_journal import Journal
 from loghub_worker.failure.skip_limits import WaitState
 from loghub_worker.log_service import decode_cursor, encode_cursor
 from tests.loghub_worker.consumer.support import Site, running, wait_for
-from tests.loghub_worker.processing.support import put, rig
+from tests.loghub_worker.processing.support import KeptProcesses, put, rig
 from tests.loghub_worker.support import GUARD_S
 
 pytestmark = pytest.mark.long
@@ -63,11 +63,14 @@ def test_what_a_save_raises_here_is_raised_there(tmp_path: Path, site: Site) -> 
         assert words[:6] == ["ShardLostError", "shard", "0", "is", "no", "longer"]
 
 
-def test_one_rejected_log_group_is_skipped_and_all_others_are_processed(tmp_path: Path, site: Site) -> None:
+def test_one_rejected_log_group_is_skipped_and_all_others_are_processed(
+    tmp_path: Path, site: Site, kept: KeptProcesses
+) -> None:
     site.prepare()
     groups = [f"g{n}" for n in range(20)]
     put(site, *groups[:7], "raise-1", *groups[7:])
-    with rig(tmp_path) as on, running(on.consumer(site, "Skip")):
+    on = kept.rig(tmp_path)
+    with running(on.consumer(site, "Skip")):
         wait_for(lambda: site.saved() == site.ends(), "the end")
         assert on.ids() == groups
         assert on.skipped() == {0: 1}
@@ -103,10 +106,13 @@ def test_a_process_that_loses_the_worker_is_replaced_at_once(
         assert ([one.starts for one in on.pool.progress()], on.counts.timed_out) == ([starts], 0)
 
 
-def test_the_limit_of_skips_in_a_row_counts_from_the_last_success(tmp_path: Path, site: Site) -> None:
+def test_the_limit_of_skips_in_a_row_counts_from_the_last_success(
+    tmp_path: Path, site: Site, kept: KeptProcesses
+) -> None:
     site.prepare()
     put(site, "raise-1", "a", "raise-2", "b")
-    with rig(tmp_path) as on, running(consumer := on.consumer(site, "Skip", max_consecutive=1)):
+    on = kept.rig(tmp_path)
+    with running(consumer := on.consumer(site, "Skip", max_consecutive=1)):
         wait_for(lambda: site.saved() == site.ends(), "the end")
         assert on.ids() == ["a", "b"]
         put(site, "raise-3", "raise-4")
@@ -118,23 +124,25 @@ def test_the_limit_of_skips_in_a_row_counts_from_the_last_success(tmp_path: Path
 
 
 def test_a_skipped_log_group_at_the_end_moves_the_checkpoint_only_if_all_before_it_is_saved(
-    tmp_path: Path, site: Site
+    tmp_path: Path, site: Site, kept: KeptProcesses
 ) -> None:
     site.prepare(shards=2)
     put(site, "a", "raise-1")
     put(site, "unsaved", "raise-2", shard=1)
-    with rig(tmp_path) as on, running(on.consumer(site, "Skip")):
+    on = kept.rig(tmp_path)
+    with running(on.consumer(site, "Skip")):
         wait_for(lambda: on.skipped() == {0: 1, 1: 1}, "both to be skipped")
         wait_for(lambda: site.saved().get(0) == site.ends()[0], "the end of the first shard")
     assert on.ids(1) == ["unsaved"]
     assert site.saved()[1] in ("", site.begin(1)), "the processor has not saved what came before"
 
 
-def test_a_dead_letter_gets_the_rejected_log_group(tmp_path: Path, site: Site) -> None:
+def test_a_dead_letter_gets_the_rejected_log_group(tmp_path: Path, site: Site, kept: KeptProcesses) -> None:
     site.prepare()
     put(site, "a", "raise-1", "b")
     folder = DeadLetterFolder(path=str(tmp_path / "rejected"))
-    with rig(tmp_path) as on, running(on.consumer(site, "DeadLetter", dead_letter=folder)):
+    on = kept.rig(tmp_path)
+    with running(on.consumer(site, "DeadLetter", dead_letter=folder)):
         wait_for(lambda: site.saved() == site.ends(), "the end")
         assert on.ids() == ["a", "b"]
         (file,) = (tmp_path / "rejected").rglob("*.json")
@@ -146,10 +154,13 @@ def test_a_dead_letter_gets_the_rejected_log_group(tmp_path: Path, site: Site) -
         )
 
 
-def test_a_stopped_shard_is_reported_and_its_code_is_called_no_more(tmp_path: Path, site: Site) -> None:
+def test_a_stopped_shard_is_reported_and_its_code_is_called_no_more(
+    tmp_path: Path, site: Site, kept: KeptProcesses
+) -> None:
     site.prepare()
     put(site, "a", "raise-1", "b")
-    with rig(tmp_path) as on, running(consumer := on.consumer(site, "Stop")):
+    on = kept.rig(tmp_path)
+    with running(consumer := on.consumer(site, "Stop")):
         wait_for(lambda: consumer.paused() == (0,), "the shard to stop")
         (failing,) = on.failing()
         assert (failing.state, failing.attempts) == (WaitState.STOPPED, 1)
@@ -161,22 +172,24 @@ def test_a_stopped_shard_is_reported_and_its_code_is_called_no_more(tmp_path: Pa
 
 
 def test_with_the_policy_retry_everything_before_the_log_group_is_processed(
-    tmp_path: Path, site: Site
+    tmp_path: Path, site: Site, kept: KeptProcesses
 ) -> None:
     site.prepare()
     groups = [f"g{n}" for n in range(8)]
     put(site, *groups, "raise-1", "behind")
-    with rig(tmp_path) as on, running(on.consumer(site)):
+    on = kept.rig(tmp_path)
+    with running(on.consumer(site)):
         wait_for(lambda: [one.state for one in on.failing()] == [WaitState.RETRYING], "the log group")
         eighth = encode_cursor(decode_cursor(site.begin()) + 8)
         wait_for(lambda: site.saved().get(0) == eighth, "the others")
         assert on.ids() == groups
 
 
-def test_an_outage_is_never_skipped(tmp_path: Path, site: Site) -> None:
+def test_an_outage_is_never_skipped(tmp_path: Path, site: Site, kept: KeptProcesses) -> None:
     site.prepare()
     put(site, "outage-1")
-    with rig(tmp_path) as on, running(on.consumer(site, "Skip")):
+    on = kept.rig(tmp_path)
+    with running(on.consumer(site, "Skip")):
         wait_for(lambda: [one.attempts for one in on.failing()] == [2], "another attempt")
         (failing,) = on.failing()
         assert failing.state is WaitState.RETRYING

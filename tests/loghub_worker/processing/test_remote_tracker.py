@@ -15,7 +15,8 @@ from loghub_worker.consumer.processes.messages import Channel, Save, TrackerCall
 from loghub_worker.failure.skip_limits import WaitState
 from loghub_worker.log_service import decode_cursor, encode_cursor
 from tests.loghub_worker.consumer.support import PROJECT, Site, running, wait_for
-from tests.loghub_worker.processing.support import Rig, put, rig
+from tests.loghub_worker.processing.support import KeptProcesses, Rig, put, rig
+from tests.support import wait_until
 
 pytestmark = pytest.mark.long
 QUICK = {"redelivery_delay_s": 0.05, "max_redelivery_delay_s": 0.2}
@@ -35,39 +36,43 @@ def is_done(site: Site) -> bool:
 
 
 def test_single_logs_are_refused_in_another_process_and_come_again_with_a_count(
-    tmp_path: Path, site: Site
+    tmp_path: Path, site: Site, kept: KeptProcesses
 ) -> None:
     site.prepare()
-    with rig(tmp_path, "Refusing") as on, running(on.consumer(site, **QUICK)):
+    on = kept.rig(tmp_path, "Refusing")
+    with running(on.consumer(site, **QUICK)):
         put(site, "a", "refuse-2-b", "c", "refuse-1-d")
         wait_for(lambda: is_done(site), "the end")
         assert deliveries(on) == {"a": [1], "refuse-2-b": [1, 2, 3], "c": [1], "refuse-1-d": [1, 2]}
         assert on.counts.logs == {0: 4}, "what comes again is not counted again"
 
 
-def test_all_logs_up_to_one_are_refused_in_another_process(tmp_path: Path, site: Site) -> None:
+def test_all_logs_up_to_one_are_refused_in_another_process(
+    tmp_path: Path, site: Site, kept: KeptProcesses
+) -> None:
     site.prepare()
-    with rig(tmp_path, "Refusing") as on, running(on.consumer(site, **together(4), **QUICK)):
+    on = kept.rig(tmp_path, "Refusing")
+    with running(on.consumer(site, **together(4), **QUICK)):
         put(site, "a", "b", "upto-c", "d")
         wait_for(lambda: is_done(site), "the end")
         assert deliveries(on) == {"a": [1, 2], "b": [1, 2], "upto-c": [1, 2], "d": [1]}
 
 
 def test_what_is_refused_too_often_or_rejected_goes_to_the_dead_letter_alone(
-    tmp_path: Path, site: Site
+    tmp_path: Path, site: Site, kept: KeptProcesses
 ) -> None:
     site.prepare()
     begin = decode_cursor(site.begin())
     put(site, "a", "refuse-9-b", "reject-c", "d")
     folder = DeadLetterFolder(path=str(tmp_path / "rejected"))
     policy = {"dead_letter": folder, "max_attempts": 3}
-    with rig(tmp_path, "Refusing") as on:
-        consumer = on.consumer(site, "DeadLetter", **policy, **QUICK)
-        with running(consumer):
-            wait_for(lambda: is_done(site), "the end")
-        totals = consumer.failure_report().totals[0]
-        assert (totals.dead_lettered, totals.skipped, totals.postponed) == (2, 0, 0)
-        assert deliveries(on) == {"a": [1], "refuse-9-b": [1, 2, 3], "reject-c": [1], "d": [1]}
+    on = kept.rig(tmp_path, "Refusing")
+    consumer = on.consumer(site, "DeadLetter", **policy, **QUICK)
+    with running(consumer):
+        wait_for(lambda: is_done(site), "the end")
+    totals = consumer.failure_report().totals[0]
+    assert (totals.dead_lettered, totals.skipped, totals.postponed) == (2, 0, 0)
+    assert deliveries(on) == {"a": [1], "refuse-9-b": [1, 2, 3], "reject-c": [1], "d": [1]}
     found = [json.loads(path.read_text()) for path in sorted((tmp_path / "rejected").rglob("*.json"))]
     assert [(decode_cursor(one["cursor"]) - begin, one["reason"], one["message"]) for one in found] == [
         (1, "Refused", "time 3"),
@@ -75,13 +80,13 @@ def test_what_is_refused_too_often_or_rejected_goes_to_the_dead_letter_alone(
     ]
 
 
-def test_a_refused_log_at_which_a_shard_stops_is_reported(tmp_path: Path, site: Site) -> None:
+def test_a_refused_log_at_which_a_shard_stops_is_reported(
+    tmp_path: Path, site: Site, kept: KeptProcesses
+) -> None:
     site.prepare()
     put(site, "a", "refuse-9-b")
-    with (
-        rig(tmp_path, "Refusing") as on,
-        running(consumer := on.consumer(site, "Stop", max_attempts=2, **QUICK)),
-    ):
+    on = kept.rig(tmp_path, "Refusing")
+    with running(consumer := on.consumer(site, "Stop", max_attempts=2, **QUICK)):
         wait_for(lambda: consumer.paused() == (0,), "the shard to stop")
         (failing,) = on.failing()
         assert (failing.state, failing.attempts) == (WaitState.STOPPED, 2)
@@ -118,20 +123,24 @@ def by_log(on: Rig, site: Site, policy: str = "Retry", **changes: object) -> Con
 
 
 def test_by_log_any_thread_of_the_process_acknowledges_and_that_moves_the_checkpoint(
-    tmp_path: Path, site: Site
+    tmp_path: Path, site: Site, kept: KeptProcesses
 ) -> None:
     site.prepare()
     begin = decode_cursor(site.begin())
     put(site, "a", "b", "silent-c", "d")
-    with rig(tmp_path, "Acknowledging", by_log=True) as on, running(by_log(on, site, **together(4))):
+    on = kept.rig(tmp_path, "Acknowledging", by_log=True)
+    with running(by_log(on, site, **together(4))):
         wait_for(lambda: site.saved().get(0) == encode_cursor(begin + 2), "the first two")
         assert deliveries(on) == {"a": [1], "b": [1], "silent-c": [1], "d": [1]}
 
 
-def test_by_log_what_is_not_acknowledged_in_time_comes_again(tmp_path: Path, site: Site) -> None:
+def test_by_log_what_is_not_acknowledged_in_time_comes_again(
+    tmp_path: Path, site: Site, kept: KeptProcesses
+) -> None:
     site.prepare()
     put(site, "a", "silent-b")
-    with rig(tmp_path, "Acknowledging", by_log=True) as on, running(by_log(on, site, ack_timeout_s=0.2)):
+    on = kept.rig(tmp_path, "Acknowledging", by_log=True)
+    with running(by_log(on, site, ack_timeout_s=0.2)):
         wait_for(lambda: is_done(site), "the end")
         found = deliveries(on)
         assert (found["a"], found["silent-b"][:2]) == ([1], [1, 2])
@@ -167,7 +176,7 @@ def test_a_refused_log_that_ends_the_process_is_not_blamed_on_those_that_come_ag
 
 
 def test_logs_wait_in_the_retry_logstore_and_are_processed_in_the_same_processes(
-    tmp_path: Path, site: Site
+    tmp_path: Path, site: Site, kept: KeptProcesses
 ) -> None:
     site.prepare()
     for name in ("retry", "rejected"):
@@ -175,19 +184,19 @@ def test_logs_wait_in_the_retry_logstore_and_are_processed_in_the_same_processes
     put(site, "a", "refuse-3-b", "refuse-9-c", "reject-d")
     target = DeadLetterLogstore(project=PROJECT, logstore=f"{site.logstore}-rejected")
     retry = RetryLogstore(logstore=f"{site.logstore}-retry", delays_s=(0.2, 0.4))
-    with rig(tmp_path, "Refusing") as on:
-        (group,) = site.client.list_groups(site.logstore)
-        name = retry_group(group.name, site.logstore)
-        site.client.create_group(retry.logstore, replace(group, name=name))
-        consumer = on.consumer(site, "DeadLetter", dead_letter=target, max_attempts=2, retry=retry, **QUICK)
-        with running(consumer):
-            wait_for(lambda: is_done(site), "the end of the logstore")
-            wait_for(lambda: rejected(site) == [["reject-d"], ["refuse-9-c"]], "the dead letter")
-        four = [1, 2, 3, 4]
-        assert deliveries(on) == {"a": [1], "refuse-3-b": four, "refuse-9-c": four, "reject-d": [1]}
-        totals = consumer.failure_report().totals[0]
-        assert (totals.postponed, totals.dead_lettered) == (4, 2), "each twice"
-        assert on.counts.logs == {0: 4}
+    on = kept.rig(tmp_path, "Refusing")
+    (group,) = site.client.list_groups(site.logstore)
+    name = retry_group(group.name, site.logstore)
+    site.client.create_group(retry.logstore, replace(group, name=name))
+    consumer = on.consumer(site, "DeadLetter", dead_letter=target, max_attempts=2, retry=retry, **QUICK)
+    with running(consumer):
+        wait_for(lambda: is_done(site), "the end of the logstore")
+        wait_for(lambda: rejected(site) == [["reject-d"], ["refuse-9-c"]], "the dead letter")
+    four = [1, 2, 3, 4]
+    assert deliveries(on) == {"a": [1], "refuse-3-b": four, "refuse-9-c": four, "reject-d": [1]}
+    totals = consumer.failure_report().totals[0]
+    assert (totals.postponed, totals.dead_lettered) == (4, 2), "each twice"
+    assert on.counts.logs == {0: 4}
 
 
 def rejected(site: Site) -> list[list[str]]:
