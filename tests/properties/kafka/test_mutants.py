@@ -1,6 +1,6 @@
 """Every condition, row, trigger, error and call of the Kafka coordinator is needed: without it, a test fails.
 
-As `tests.properties.test_mutants` for the domain. `make test` tries every 19th, `make check-deep` all. What
+As `tests.properties.test_mutants` for the domain. `make test` tries every 47th, `make check-deep` all. What
 nothing noticed must be listed with the reason in ``surviving_mutants.txt``. One mutant again:
 
     python -m tests.properties.mutant_run --kafka 'rebalance.settle: negate `...`'
@@ -16,7 +16,7 @@ from tests.properties.test_mutants import listed, sample, survivors
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 SURVIVORS = Path(__file__).with_name("surviving_mutants.txt")
-SAMPLE = 19
+SAMPLE = 47
 
 
 def test_every_mutant_of_a_sample_is_noticed_or_explained() -> None:
