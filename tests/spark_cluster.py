@@ -25,6 +25,8 @@ GUARD_S = 300.0
 SPARK = Path(pyspark.__file__).parent
 CLASSES = "org.apache.spark.deploy"
 EXECUTOR_MIB = 512
+BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for a JVM that lives for a minute
+LOG_SETTINGS = "log4j2.properties"
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
 _HIDE = 'for folder in $HIDDEN; do mount -t tmpfs none "$folder" || exit 1; done; exec "$@"'
@@ -72,7 +74,7 @@ def jvm_options() -> str:
     """For a JVM that lives for a minute."""
     archive = os.environ.get(ENV_CLASS_ARCHIVE)
     shared = f" -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off" if archive else ""
-    return f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC{shared}"
+    return f"{BRIEF}{shared}"
 
 
 # Settings of Spark for a worker whose JVMs live for a minute, wherever its tasks run.
@@ -90,8 +92,7 @@ def running_cluster(
 ) -> Iterator[Cluster]:
     """A master and workers with so many cores each, for which the folders `hidden` are empty."""
     folder.mkdir()
-    (folder / "conf").mkdir()
-    (folder / "conf" / "log4j2.properties").write_text(LOGGING)
+    (folder / LOG_SETTINGS).write_text(LOGGING)
     with ExitStack() as ends:
         _start(ends, folder, "master", ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"], prefix=[])
         log = folder / "master.log"
@@ -124,10 +125,11 @@ def _start(
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environment |= {
         "SPARK_HOME": str(SPARK),
-        "SPARK_CONF_DIR": str(folder / "conf"),
         "SPARK_LOCAL_DIRS": str(folder / f"{name}-local"),
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": jvm_options(),
+        # With a folder of settings instead, no JVM of the cluster could use the archive of classes.
+        "SPARK_DAEMON_JAVA_OPTS": f"-Dlog4j2.configurationFile={(folder / LOG_SETTINGS).as_uri()} {jvm_options()}",
+        "SPARK_LAUNCHER_OPTS": BRIEF,
         "SPARK_NO_DAEMONIZE": "1",
         "PYSPARK_PYTHON": sys.executable,
         "HIDDEN": " ".join(map(str, hidden)),
