@@ -16,7 +16,6 @@ from loghub_worker.failure.skip_limits import WaitState
 from loghub_worker.log_service import decode_cursor, encode_cursor
 from tests.loghub_worker.consumer.support import PROJECT, Site, running, wait_for
 from tests.loghub_worker.processing.support import KeptProcesses, Rig, put, rig
-from tests.support import wait_until
 
 pytestmark = pytest.mark.long
 QUICK = {"redelivery_delay_s": 0.05, "max_redelivery_delay_s": 0.2}
