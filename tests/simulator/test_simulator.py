@@ -1,7 +1,7 @@
 """Schedules of the service core with workers or consumers under faults, each chosen by a seed (`simulation`,
 `library`, `consumer`).
 
-`make test` runs 100 of them, always the same; `make check-deep` 105,000, new ones in each of its slices. A
+`make test` runs 70 of them, always the same; `make check-deep` 105,000, new ones in each of its slices. A
 failure names the command that replays its seed. With ``-s`` the number of faults of each kind is printed.
 """
 
@@ -57,11 +57,11 @@ def new_seeds(begin: int, count: int) -> range:
 
 
 def test_every_log_group_is_delivered_exactly_once() -> None:
-    check_schedules("worker", range(50))
+    check_schedules("worker", range(30))
 
 
 def test_consumers_that_do_not_fence_share_no_shard_unless_they_were_silent() -> None:
-    check_schedules("library", range(30))
+    check_schedules("library", range(20))
 
 
 def test_consumers_process_every_log_group_and_give_up_what_they_are_asked_to() -> None:

@@ -100,14 +100,26 @@ def comparable(record: Record) -> Record:
     return record
 
 
-@pytest.mark.long
-@given(group=groups())
-@settings(max_examples=400, deadline=None)
-@with_each
-def test_a_log_is_the_record_that_sls_documents(to_records: BatchOf, group: LogGroup) -> None:
+def check_records(to_records: BatchOf, group: LogGroup) -> None:
     body = encode(group)
     records = read(to_records(body, raw=False))
     assert list(map(comparable, records)) == [comparable(expected(log)) for log in decode(body).logs]
+
+
+@pytest.mark.long
+@given(group=groups())
+@settings(deadline=None)
+@with_each
+def test_a_log_is_the_record_that_sls_documents(to_records: BatchOf, group: LogGroup) -> None:
+    check_records(to_records, group)
+
+
+@pytest.mark.deep
+@given(group=groups())
+@settings(max_examples=2000, deadline=None)
+@with_each
+def test_a_log_is_the_record_that_sls_documents_deep(to_records: BatchOf, group: LogGroup) -> None:
+    check_records(to_records, group)
 
 
 @pytest.mark.long
@@ -115,9 +127,7 @@ def test_a_log_is_the_record_that_sls_documents(to_records: BatchOf, group: LogG
 @settings(deadline=None)
 @with_each
 def test_logs_of_any_shapes_are_read(to_records: BatchOf, group: LogGroup) -> None:
-    body = encode(group)
-    records = read(to_records(body, raw=False))
-    assert list(map(comparable, records)) == [comparable(expected(log)) for log in decode(body).logs]
+    check_records(to_records, group)
 
 
 def log(*fields: tuple[str, str | bytes]) -> Log:
