@@ -1,9 +1,9 @@
 """A whole worker whose target cannot be used for a while: it says so with a reason, keeps its shards, tries
 again, and delivers everything once the target is back.
 
-The worker's threads run in this process, on a real Spark and a real service. `make test` has one case of each
-kind of answer: the worker waits for its target, also at its start, or says what to change; `make check-deep`
-has all. `sink/postgresql` has more of PostgreSQL, and `sink/test_kafka_worker` has Kafka.
+The worker's threads run in this process, on a real Spark and a real service. `make test` has a worker that
+waits for its target, also at its start; `make check-deep` has all, those with something to change among them.
+`sink/postgresql` has more of PostgreSQL, and `sink/test_kafka_worker` has Kafka.
 """
 
 import errno
@@ -53,7 +53,7 @@ from tests.support import ServiceProcess, running_service, wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 DISK_BYTES = 4 << 20
-FAILURES = 3  # after which a query that cannot run ends its worker here; each is a start of Spark's query
+FAILURES = 1  # after which a query that cannot run ends its worker here; each is a start of Spark's query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,12 +209,6 @@ STANDS_ALONE = {
         make=folder_on_a_small_disk, spoil=no_space, message="No space left on device", outlasts=True
     ),
     "postgresql, away": Case(make=table, spoil=crash, message="/logs: connection"),
-    "delta, another schema": Case(
-        make=delta_table,
-        spoil=another_type,
-        reason="InvalidSink",
-        message="'id' is string in the query and long in the table",
-    ),
 }
 OTHERS = {
     "spark, not mounted": Case(
@@ -226,6 +220,12 @@ OTHERS = {
     "folder, no rights": Case(make=lines_in_a_folder, spoil=no_rights, message="Permission denied"),
     "bucket, no rights": Case(make=bucket, spoil=wrong_key, message="secretAccessKey is not that of"),
     "bucket, away": Case(make=bucket, spoil=no_server, message="no answer from the object storage"),
+    "delta, another schema": Case(
+        make=delta_table,
+        spoil=another_type,
+        reason="InvalidSink",
+        message="'id' is string in the query and long in the table",
+    ),
     "delta, gone": Case(make=delta_table, spoil=gone("table"), message="the Delta table is gone"),
     "delta, not mounted": Case(make=delta_table, spoil=a_file_instead_of("table"), message="Not a directory"),
 }
@@ -303,7 +303,7 @@ def test_a_target_that_cannot_be_used_for_a_while_costs_no_log(
                 monkeypatch.setattr(streaming_query, "MAX_PAUSE_S", 0.01)
                 monkeypatch.setattr(streaming_query, "MAX_FAILURES", FAILURES)
             with case.spoil(spot):
-                producer.put(groups=10)
+                producer.put(groups=5)
                 wait_until(lambda: worker.status().reason == case.reason, "the reason", guard_s=GUARD_S)
                 status = worker.status()
                 assert case.message in status.message
