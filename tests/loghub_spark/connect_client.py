@@ -40,7 +40,7 @@ def run(spark: SparkSession, given: dict[str, Any]) -> dict[str, Any]:
     view = spark.read.format("loghub").options(**source).load()
     result["view"] = [list(row) for row in view.select("__topic__", F.col("contents")["id"]).collect()]
 
-    stream = spark.readStream.format("loghub").options(**source, maxOffsetsPerTrigger="3")
+    stream = spark.readStream.format("loghub").options(**source, maxOffsetsPerTrigger="5")
     rows = stream.option("startingOffsets", "earliest").schema(COLUMNS).load()
     writer = rows.writeStream.format("parquet").option("checkpointLocation", str(folder / "to-files"))
     query = writer.trigger(availableNow=True).start(str(folder / "files"))
