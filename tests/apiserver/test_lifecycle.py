@@ -16,8 +16,10 @@ from loghub_operator.api.labels import ANNOTATION_REVISION, FINALIZER, worker_se
 from loghub_operator.clients.kube import (
     CONFIG_MAP,
     CONSUMER_GROUP,
+    DISRUPTION_BUDGET,
     POD,
     SERVICE,
+    SERVICE_ACCOUNT,
     STATEFUL_SET,
     AioKube,
     configured,
@@ -47,6 +49,10 @@ def test_life_of_a_group_from_apply_to_delete(server: Apiserver, tmp_path: Path)
         assert {shard["state"] for shard in status["shards"]} == {"already_alloc"}
         assert on.client.list_groups(LOGSTORE) == (GroupInfo(name=GROUP, timeout_s=30, order=False),)
         assert await on.get(SERVICE, "access-workers")
+        budget = await on.get(DISRUPTION_BUDGET, "access-workers") or {}
+        assert budget["spec"]["maxUnavailable"] == 1
+        account = await on.get(SERVICE_ACCOUNT, "access-workers") or {}
+        assert account["automountServiceAccountToken"] is False
 
         # More than shards: capped, and said so.
         await on.apply({"replicas": 9, "deletionPolicy": "Delete"})
@@ -64,6 +70,8 @@ def test_life_of_a_group_from_apply_to_delete(server: Apiserver, tmp_path: Path)
         await on.until_deleted()
         assert on.client.list_groups(LOGSTORE) == ()
         assert await on.get(STATEFUL_SET) is None
+        assert await on.get(DISRUPTION_BUDGET, "access-workers") is None
+        assert await on.get(SERVICE_ACCOUNT, "access-workers") is None
         assert await on.kube.list(CONFIG_MAP, on.namespace, worker_selector(GROUP)) == []
 
     stage(server, tmp_path, story)
@@ -196,7 +204,7 @@ def test_invalid_sql_fails_one_worker_and_the_others_continue(server: Apiserver,
     stage(server, tmp_path, story)
 
 
-@pytest.mark.parametrize("policy", ["Delete", "Retain"])
+@pytest.mark.parametrize("policy", ["Delete", pytest.param("Retain", marks=pytest.mark.deep)])
 def test_an_adopted_group_is_not_deleted(policy: str, server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
         on.client.create_group(LOGSTORE, GroupInfo(name=GROUP, timeout_s=60, order=False))

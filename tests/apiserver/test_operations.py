@@ -20,10 +20,8 @@ from loghub_operator.api.adoption import GroupRecord, record_annotations
 from loghub_operator.clients.kube import (
     CONFIG_MAP,
     CONSUMER_GROUP,
-    DISRUPTION_BUDGET,
     EVENT,
     POD,
-    SERVICE_ACCOUNT,
     STATEFUL_SET,
 )
 from loghub_operator.controller import handlers
@@ -353,24 +351,6 @@ def test_a_rolling_restart_moves_no_shard(server: Apiserver, tmp_path: Path) -> 
         await rolled()
         assert len(set(observed)) == 1
         assert await event_notes(on, "RollingRestart") != []
-
-    stage(server, tmp_path, story)
-
-
-def test_budget_and_account_of_the_workers(server: Apiserver, tmp_path: Path) -> None:
-    async def story(on: Stage) -> None:
-        await on.apply()
-        await on.until_phase("Running", "1/1")
-        budget = await on.get(DISRUPTION_BUDGET, "access-workers")
-        account = await on.get(SERVICE_ACCOUNT, "access-workers")
-        assert budget is not None
-        assert account is not None
-        assert budget["spec"]["maxUnavailable"] == 1
-        assert account["automountServiceAccountToken"] is False
-        await on.remove()
-        await on.until_deleted()
-        assert await on.get(DISRUPTION_BUDGET, "access-workers") is None
-        assert await on.get(SERVICE_ACCOUNT, "access-workers") is None
 
     stage(server, tmp_path, story)
 
