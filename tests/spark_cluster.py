@@ -122,13 +122,14 @@ def _start(
     hidden: Sequence[Path] = (),
 ) -> None:
     kind = "worker.Worker" if prefix else "master.Master"
+    # With a folder of settings in place of this, no JVM of the cluster could use the archive of classes.
+    log_option = f"-Dlog4j2.configurationFile={(folder / LOG_SETTINGS).as_uri()}"
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environment |= {
         "SPARK_HOME": str(SPARK),
         "SPARK_LOCAL_DIRS": str(folder / f"{name}-local"),
         "SPARK_DAEMON_MEMORY": "256m",
-        # With a folder of settings instead, no JVM of the cluster could use the archive of classes.
-        "SPARK_DAEMON_JAVA_OPTS": f"-Dlog4j2.configurationFile={(folder / LOG_SETTINGS).as_uri()} {jvm_options()}",
+        "SPARK_DAEMON_JAVA_OPTS": f"{jvm_options()} {log_option}",
         "SPARK_LAUNCHER_OPTS": BRIEF,
         "SPARK_NO_DAEMONIZE": "1",
         "PYSPARK_PYTHON": sys.executable,

@@ -16,7 +16,7 @@ from loghub_worker.sink.commit_log import RangeTakenError
 from tests.loghub_worker.sink.commit_log_child import BEGIN, SHARDS, LineWorker
 
 DEATHS = {"all ranges claimed": 0.05, "decided": 0.2, "file moved": 0.05}  # by step
-END = BEGIN + 90
+END = BEGIN + 60
 MAX_GROUPS, PAUSE_S, MAX_PAUSE_S = 7, 0.02, 2.0
 
 

@@ -95,7 +95,7 @@ def test_after_a_kill_at_a_step_the_next_worker_delivers_the_rest_once(
     in_turn(STEPS, {"first shard": (0,), "second shard": (1,), "both": (0, 1)}),
 )
 def test_a_worker_stalled_at_a_step_does_not_disturb_its_successor(
-    site: Path, step: str, nth: int, reassigned: tuple[int, ...]
+    site_of_many: Path, step: str, nth: int, reassigned: tuple[int, ...]
 ) -> None:
     """The first worker stalls at a step for so long that its shards are assigned to the second, which
     delivers them to their end. Then the first continues and finds that its session is over. A third worker
@@ -111,7 +111,7 @@ def test_a_worker_stalled_at_a_step_does_not_disturb_its_successor(
             reached.set()
             assert go_on.wait(GUARD_S)
 
-    first = LineWorker(site, "first", at_step=at_step, may_commit=lambda: not lost.is_set())
+    first = LineWorker(site_of_many, "first", at_step=at_step, may_commit=lambda: not lost.is_set())
     saved_by_first = first.save
     # The service refuses checkpoints of a consumer that does not hold the shard.
     first.save = lambda shard, position: None if lost.is_set() else saved_by_first(shard, position)  # type: ignore[method-assign]
@@ -126,15 +126,15 @@ def test_a_worker_stalled_at_a_step_does_not_disturb_its_successor(
     thread.start()
     assert reached.wait(GUARD_S)
     lost.set()
-    second = LineWorker(site, "second")
+    second = LineWorker(site_of_many, "second")
     second.assign(reassigned)
     while second.deliver():
         pass
     go_on.set()
     thread.join(GUARD_S)
     assert not thread.is_alive()
-    LineWorker(site, "third").run()
-    assert delivered(site) == everything()
+    LineWorker(site_of_many, "third").run()
+    assert delivered(site_of_many) == everything()
 
 
 def test_a_range_that_was_delivered_cannot_be_delivered_again(site: Path) -> None:

@@ -85,9 +85,9 @@ def stalled(service: Service, step: str, nth: int) -> Iterator[LineWorker]:
 
 
 @pytest.mark.parametrize(("step", "nth", "batches"), in_turn(STEPS, {"none": 0, "one": 1, "all": 9}))
-def test_no_line_is_delivered_twice(site: Path, step: str, nth: int, batches: int) -> None:
+def test_no_line_is_delivered_twice(site_of_many: Path, step: str, nth: int, batches: int) -> None:
     """The second worker delivers so many batches, and the rest of them once the first has gone on."""
-    service = Service(site)
+    service = Service(site_of_many)
     second = service.worker("second")
     with stalled(service, step, nth):
         service.holder = "second"
@@ -99,7 +99,7 @@ def test_no_line_is_delivered_twice(site: Path, step: str, nth: int, batches: in
             pass
     except RangeTakenError:  # the first has opened a shard after it
         second.run()
-    assert delivered(site) == everything()
+    assert delivered(site_of_many) == everything()
 
 
 @pytest.mark.parametrize("step", ["checkpoint read", "confirmed"])

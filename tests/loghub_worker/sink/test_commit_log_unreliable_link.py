@@ -50,12 +50,14 @@ def run_with_retries(worker: LineWorker) -> None:
 
 @lies
 @pytest.mark.parametrize("nth", CREATED)
-def test_the_worker_itself_goes_on(site: Path, monkeypatch: pytest.MonkeyPatch, nth: int, lie: Lie) -> None:
-    link = unreliable(site, monkeypatch, nth, lie)
-    run_with_retries(LineWorker(site, "first"))
+def test_the_worker_itself_goes_on(
+    site_of_many: Path, monkeypatch: pytest.MonkeyPatch, nth: int, lie: Lie
+) -> None:
+    link = unreliable(site_of_many, monkeypatch, nth, lie)
+    run_with_retries(LineWorker(site_of_many, "first"))
     assert link.calls >= nth, "the call was never reached"
-    LineWorker(site, "second").run()
-    assert delivered(site) == everything()
+    LineWorker(site_of_many, "second").run()
+    assert delivered(site_of_many) == everything()
 
 
 @pytest.mark.parametrize(
