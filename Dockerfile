@@ -99,13 +99,12 @@ FROM base AS service
 RUN mkdir --mode=0770 /data && chown 10001:0 /data
 COPY --from=service-packages /opt/loghub /opt/loghub
 EXPOSE 8080
-ENTRYPOINT ["tini", "--", "python", "-m", "loghub.service"]
+ENTRYPOINT ["tini", "--", "python", "-m", "loghub_service"]
 CMD ["--data", "/data", "--listen", ":8080"]
-COPY loghub/__init__.py loghub/atomic_file.py loghub/clock.py loghub/freed_memory.py loghub/listening.py loghub/pauses.py loghub/progress_line.py /app/loghub/
+COPY loghub/__init__.py loghub/atomic_file.py loghub/clock.py loghub/freed_memory.py loghub/listening.py loghub/progress_line.py /app/loghub/
 COPY loghub/domain /app/loghub/domain
-COPY loghub/kafka /app/loghub/kafka
-COPY loghub/service /app/loghub/service
 COPY loghub/wire /app/loghub/wire
+COPY service/loghub_service /app/loghub_service
 RUN python -m compileall -q /app
 COPY LICENSE /licenses/
 LABEL org.opencontainers.image.title="Embedded LogHub service" \
@@ -116,8 +115,8 @@ USER 10001:10001
 FROM base AS operator
 COPY --from=operator-packages /opt/loghub /opt/loghub
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub_operator"]
-COPY loghub/__init__.py loghub/clock.py loghub/listening.py loghub/worker_contract.py /app/loghub/
-COPY loghub/error_class.py loghub/executor_settings.py loghub/incomplete_state.py loghub/log_settings.py loghub/near_names.py loghub/processor_settings.py loghub/sink_settings.py /app/loghub/
+COPY loghub/__init__.py loghub/clock.py loghub/listening.py loghub/near_names.py /app/loghub/
+COPY loghub/contract /app/loghub/contract
 COPY loghub/client /app/loghub/client
 COPY loghub/domain /app/loghub/domain
 COPY loghub/wire /app/loghub/wire
@@ -142,18 +141,19 @@ COPY --from=worker-packages /opt/loghub /opt/loghub
 # Spark's connector to Kafka (10 MB), before the archive of Spark's classes is made.
 ARG DEFAULT_ARTIFACT_REPOSITORY
 ARG PIP_CERT
-COPY worker/loghub_worker/spark_jars.py locks/jars.txt /opt/loghub/
+COPY worker/loghub_worker/image/spark_jars.py locks/jars.txt /opt/loghub/
 RUN python /opt/loghub/spark_jars.py /opt/loghub/jars.txt
 # A class data sharing archive for Spark's JVM halves the CPU time of a worker's start.
-COPY worker/loghub_worker/cds_archive.py /opt/loghub/
+COPY worker/loghub_worker/image/cds_archive.py /opt/loghub/
 RUN python /opt/loghub/cds_archive.py /opt/loghub/spark.jsa
 ENV LOGHUB_CLASS_ARCHIVE=/opt/loghub/spark.jsa
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub_worker"]
-COPY loghub/__init__.py loghub/atomic_file.py loghub/clock.py loghub/extras.py loghub/freed_memory.py loghub/listening.py loghub/worker_contract.py /app/loghub/
-COPY loghub/error_class.py loghub/executor_settings.py loghub/incomplete_state.py loghub/log_settings.py loghub/processor_settings.py loghub/sink_settings.py /app/loghub/
+COPY loghub/__init__.py loghub/atomic_file.py loghub/backoff.py loghub/clock.py loghub/extras.py loghub/freed_memory.py loghub/listening.py /app/loghub/
+COPY loghub/contract /app/loghub/contract
 COPY loghub/client /app/loghub/client
 COPY loghub/domain /app/loghub/domain
 COPY loghub/wire /app/loghub/wire
+COPY worker/loghub_consumer /app/loghub_consumer
 COPY worker/loghub_worker /app/loghub_worker
 RUN python -m compileall -q /app
 COPY LICENSE /licenses/

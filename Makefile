@@ -15,7 +15,7 @@ WHEELS := build/wheels
 export PYTHONDONTWRITEBYTECODE :=
 LOCKS := locks/bootstrap.txt locks/dev.txt
 # Installs Debian packages as root; LOGHUB_INSTALL=no declines.
-DEBIAN := sh operator/loghub_operator/demo/debian.sh
+DEBIAN := sh operator/loghub_cli/demo/debian.sh
 
 .PHONY: help setup native jars demo test test-cluster check check-deep bench lock crds clean
 
@@ -54,14 +54,14 @@ native: $(READY) ## build the wheel of the native part of service and worker and
 	@$(BUILD_NATIVE)
 
 jars: $(READY) ## fetch Spark's connector to Kafka for the workers of `loghub up`; the worker's image has it
-	@sh operator/loghub_operator/demo/ensure_java.sh
-	@$(PY) -m loghub_worker.spark_jars locks/jars.txt
+	@sh operator/loghub_cli/demo/ensure_java.sh
+	@$(PY) -m loghub_worker.image.spark_jars locks/jars.txt
 	@# It is of the jars that were there when it was made.
 	@rm -f $(ARCHIVE)
 
 demo: $(READY) ## run the demo on this machine and verify its output; LOGS=file, ARGS=--keep
-	@sh operator/loghub_operator/demo/ensure_java.sh
-	@$(PY) -m loghub_operator.demo $(if $(LOGS),--logs "$(LOGS)") $(ARGS)
+	@sh operator/loghub_cli/demo/ensure_java.sh
+	@$(PY) -m loghub_cli.demo $(if $(LOGS),--logs "$(LOGS)") $(ARGS)
 
 # Parts, their processes and their budgets are in tests/suite/parts.py. The shell outlives Ctrl-C, so that it
 # waits until the tests have cleaned up.
@@ -81,14 +81,14 @@ check-deep: $(READY) ## run every combination and the long searches, for hours; 
 
 # `make setup` and `make jars` delete it, since it fits only the jars that were there when it was made.
 $(ARCHIVE): $(READY)
-	@sh operator/loghub_operator/demo/ensure_java.sh
-	$(PY) -m loghub_worker.cds_archive $@
+	@sh operator/loghub_cli/demo/ensure_java.sh
+	$(PY) -m loghub_worker.image.cds_archive $@
 
 bench: $(ARCHIVE) ## run the benchmarks: start of the service by its data, its CPU time for requests, the wire of Kafka and its endpoint next to a Kafka broker, the worker's CPU time and its peers', round trips, latency, pace, memory and start, commit log, operator with 500 groups (an hour)
 	$(PY) -m tests.loghub.bench_recovery
 	$(PY) -m tests.loghub.bench_service
-	$(PY) -m tests.loghub.kafka.bench_wire
-	$(PY) -m tests.loghub.kafka.bench_broker
+	$(PY) -m tests.loghub_service.kafka.bench_wire
+	$(PY) -m tests.loghub_service.kafka.bench_broker
 	$(PY) -m tests.loghub_worker.bench_pipeline
 	$(PY) -m tests.loghub_worker.bench_peers
 	$(PY) -m tests.loghub_worker.bench_round_trips

@@ -1,6 +1,6 @@
 """Files that are replaced atomically, so that another process can read them at any time.
 
-`loghub.worker_contract` names such files.
+`loghub.contract.worker` names such files.
 """
 
 import contextlib

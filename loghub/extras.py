@@ -10,7 +10,15 @@ from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, requires, version
 
 PACKAGE = "loghub-operator"
-_OURS = ("loghub", "loghub_operator", "loghub_spark", "loghub_worker")
+_OURS = (
+    "loghub",
+    "loghub_service",
+    "loghub_consumer",
+    "loghub_worker",
+    "loghub_spark",
+    "loghub_operator",
+    "loghub_cli",
+)
 # Such as `click>=8.2; extra == 'cli'`. An extra that has others lists their packages too.
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)[^;]*; extra == ['\"](?P<extra>[\w-]+)['\"]")
 

@@ -15,8 +15,16 @@ import pytest
 from hypothesis.internal.conjecture import providers
 
 from tests import java
-from tests.cluster.fixtures import apiserver, apiserver_of_its_own, s3, versitygw  # noqa: F401 - fixtures
-from tests.spark_session import spark, spark_state  # noqa: F401 - fixtures
+from tests.cluster.fixtures import (
+    apiserver,  # noqa: F401 - fixtures
+    apiserver_of_its_own,  # noqa: F401 - fixtures
+    s3,  # noqa: F401 - fixtures
+    versitygw,  # noqa: F401 - fixtures
+)
+from tests.spark_session import (
+    spark,  # noqa: F401 - fixtures
+    spark_state,  # noqa: F401 - fixtures
+)
 from tests.suite.hang_guard import pytest_timeout_set_timer  # noqa: F401 - a hook
 from tests.suite.seed import of_run
 

@@ -9,29 +9,25 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from loghub.incomplete_state import KeptState
-from loghub.service.disk import usage_of
-from loghub.service.http.connections import Connections
-from loghub.service.http.metrics import Exposition, Process, Serving
-from loghub.service.kafka.endpoint import KafkaEndpoint
-from loghub.service.kafka.lag import LogstoreLag
-from loghub.service.kafka.opening import Shared, endpoint_of
-from loghub.service.log_setup import LogLines
-from loghub.service.settings import KafkaSettings
-from loghub.service.start import Progress
-from loghub.worker_contract import FailingShard, ShardProgress, WorkerStatus
+from loghub.contract.worker import FailingShard, KeptState, ShardProgress, WorkerStatus
+from loghub_consumer.failure.handler import FailureReport
+from loghub_consumer.failure.policy import ShardTotals
+from loghub_consumer.processes.remote_processor import ProcessorCounts
 from loghub_operator.api.conditions import ConditionType
-from loghub_operator.metrics.collector import Exposition as OperatorExposition
+from loghub_operator.metrics.collector import OperatorExposition
 from loghub_operator.metrics.operator_metrics import OperatorMetrics
-from loghub_worker.consumer.processes.processor_counts import ProcessorCounts
-from loghub_worker.failure.failure_policy import ShardTotals
-from loghub_worker.failure.failure_report import FailureReport
-from loghub_worker.metrics import Counter, Figures
-from loghub_worker.processing.processor_counters import processor_counters
-from loghub_worker.query.query_counters import query_counters
-from loghub_worker.query.streaming_query import QueryTotals
-from tests.loghub.service.inprocess import InProcess, in_process
+from loghub_service.http.listener import HttpConnections
+from loghub_service.http.metrics import ProcessFacts, ServiceExposition, Serving
+from loghub_service.kafka.store.endpoint import KafkaEndpoint, Shared, endpoint_of
+from loghub_service.kafka.store.metrics import LogstoreLag
+from loghub_service.log_setup import LogLines
+from loghub_service.ports import usage_of
+from loghub_service.settings import KafkaSettings
+from loghub_service.start import RecoveryProgress
+from loghub_worker.metrics import Counter, Figures, processor_counters
+from loghub_worker.query.streaming_query import QueryTotals, query_counters
 from tests.loghub_operator.support.group_metrics import condition, readings, store
+from tests.loghub_service.inprocess import InProcess, in_process
 
 Series = tuple[str, dict[str, str]]  # name and labels
 
@@ -106,13 +102,13 @@ def _worker(status: WorkerStatus, counters: tuple[Counter, ...]) -> bytes:
 
 async def _service(folder: Path, *, is_busy: bool) -> bytes:
     async with in_process(folder) as service:
-        process = Process(
+        process = ProcessFacts(
             lost_lines=LogLines().lost,
-            progress=Progress(),
-            connections=Connections(9),
+            progress=RecoveryProgress(),
+            connections=HttpConnections(9),
             problems=lambda: {"access keys": ""},
         )
-        exposition = Exposition(service.metrics, process)
+        exposition = ServiceExposition(service.metrics, process)
         exposition.serving = Serving(engine=service.engine, budgets=service.app.budgets)
         endpoint = exposition.kafka = _kafka_endpoint(service)
         await endpoint.lag.refresh()

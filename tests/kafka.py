@@ -27,8 +27,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from loghub.worker_contract import ENV_CLASS_ARCHIVE
-from loghub_worker import spark_jars
+from loghub.contract.worker import ENV_CLASS_ARCHIVE
+from loghub_worker.image import spark_jars
 from tests.cluster import paths
 from tests.ports import free_ports
 from tests.support import ROOT, wait_until

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyspark
 
-from loghub.worker_contract import ENV_CLASS_ARCHIVE
+from loghub.contract.worker import ENV_CLASS_ARCHIVE
 from tests import java
 from tests.support import wait_until
 

@@ -22,8 +22,8 @@ def spark_state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def spark(spark_state: Path) -> "Iterator[SparkSession]":
     """The session of a worker. A test that makes another one in its own thread would leave that as the active
     one, in which Spark looks for data sources."""
-    from loghub.sink_settings import ParquetSink
-    from loghub.worker_contract import ENV_CLASS_ARCHIVE
+    from loghub.contract.sinks import ParquetSink
+    from loghub.contract.worker import ENV_CLASS_ARCHIVE
     from loghub_worker.query.spark_session import start_spark
     from tests.loghub_worker.support import worker_config
 

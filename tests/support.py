@@ -1,6 +1,6 @@
 """What tests of several parts share: a real service process, and a way to wait.
 
-`running_service` runs `python -m loghub.service`, or a copy of a process that has done its imports, on a free
+`running_service` runs `python -m loghub_service`, or a copy of a process that has done its imports, on a free
 loopback port with its own data folder, and ends it in any case.
 """
 
@@ -105,7 +105,7 @@ class ServiceProcess:
         port: int = 0,
         extra: tuple[str, ...] = (),
         environment: dict[str, str] | None = None,
-        module: str = "loghub.service",
+        module: str = "loghub_service",
     ) -> None:
         self.folder = folder
         self._module = module

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO
 
 ROOT = Path(__file__).parents[1]
-MODULE = "loghub.service"  # that the helper has imported
+MODULE = "loghub_service"  # that the helper has imported
 MAX_MESSAGE_BYTES = 1 << 20  # arguments and variables of a program
 
 

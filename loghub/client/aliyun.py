@@ -20,10 +20,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from loghub.client import service_clock
+from loghub.client import transport
 from loghub.client.aliyun_sdk import SdkClient, converted
-from loghub.client.http import user_agent
-from loghub.client.paging import PAGE, all_pages
+from loghub.client.http import PAGE, all_pages, split_query, user_agent
 from loghub.client.port import (
     CheckpointInfo,
     Credentials,
@@ -39,6 +38,11 @@ from loghub.client.port import (
     Pulled,
     ShardEnds,
     ShardInfo,
+    check_count,
+    check_group,
+    check_logstore,
+    check_project,
+    exists,
 )
 from loghub.client.retry import Repeat, Retries
 from loghub.client.schemas import (
@@ -49,9 +53,7 @@ from loghub.client.schemas import (
     ProjectsJson,
     ShardJson,
 )
-from loghub.client.split_key import split_query
 from loghub.client.transport import Timeouts
-from loghub.client.validation import check_count, check_group, check_logstore, check_project, exists
 from loghub.clock import Clock, SystemClock
 from loghub.wire.errors import Code, ExtensionMissing, LogHubError
 
@@ -262,7 +264,7 @@ class AliyunLogHub:
         check_group(group)
         answer = self._read(self._sdk.get_check_point, logstore, group, -1 if shard is None else shard)
         entries = converted(answer.get_consumer_group_check_points(), list[CheckpointJson])
-        ahead_s = service_clock.ahead_s(answer.get_all_headers(), now_unix_s=time.time())
+        ahead_s = transport.ahead_s(answer.get_all_headers(), now_unix_s=time.time())
         return tuple(entry.info(ahead_s=ahead_s) for entry in entries)
 
     def update_checkpoint(

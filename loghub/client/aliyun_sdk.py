@@ -24,7 +24,7 @@ from loghub.client.port import Credentials
 from loghub.client.retry import Retries, check_sendable, unreachable
 from loghub.client.target import BadEndpoint, parse, split_endpoint
 from loghub.client.transport import PROTOBUF
-from loghub.wire import hosts
+from loghub.wire import names
 from loghub.wire.errors import Code, EndpointUnreachable, LogHubError
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class SdkClient(_sdk.LogClient):  # type: ignore[misc]
         self, endpoint: str, project: str, get_credentials: Callable[[], Credentials], *, retries: Retries
     ) -> None:
         scheme, host, port = split_endpoint(endpoint)
-        self._is_direct = hosts.is_direct(host)
+        self._is_direct = names.is_direct(host)
         if self._is_direct and (scheme != "http" or ":" in host):
             raise BadEndpoint(f"{endpoint!r}: the vendor SDK supports only IPv4 and http for an IP address")
         super().__init__(

@@ -1,13 +1,13 @@
 """The access key as files of one directory, as a mounted Secret provides them.
 
-The operator and the worker read a key that never appears on a command line. `loghub.worker_contract`
+The operator and the worker read a key that never appears on a command line. `loghub.contract.worker`
 has the names of the files.
 """
 
 from pathlib import Path
 
 from loghub.client.port import Credentials
-from loghub.worker_contract import (
+from loghub.contract.worker import (
     ACCESS_KEY_ID_FILE,
     ACCESS_KEY_SECRET_FILE,
     REGION_FILE,

@@ -3,18 +3,27 @@
 Workers, the demo and, on the embedded service, the operator use this adapter. Each API has one method
 that sends a call and reads its answer (docs/sls-protocol.md 2). `transport` sends the calls and retries
 them, `schemas` has the JSON of the answers.
+
+Lists that arrive in pages: request pages until the list is complete.
+
+Every adapter has the same bound and the same end of the list.
+
+The query of a split: its key, which is the middle of the shard by default, or the number of parts.
+
+The real SLS requires a key for a split into two, so the adapters compute it from ListShards
+(docs/sls-protocol.md 2.3).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
+from typing import TypeVar
 
 import msgspec
 
 from loghub.client import target
-from loghub.client.paging import PAGE, all_pages
 from loghub.client.port import (
     MAX_PULL_BYTES,
     CheckpointInfo,
@@ -31,6 +40,11 @@ from loghub.client.port import (
     Pulled,
     ShardEnds,
     ShardInfo,
+    check_count,
+    check_group,
+    check_logstore,
+    check_project,
+    exists,
 )
 from loghub.client.schemas import (
     CheckpointJson,
@@ -46,12 +60,56 @@ from loghub.client.schemas import (
     ShardJson,
     decode,
 )
-from loghub.client.split_key import split_query
-from loghub.client.transport import JSON, PROTOBUF, Answer, Call, Timeouts, Transport
-from loghub.client.validation import check_count, check_group, check_logstore, check_project, exists
+from loghub.client.transport import JSON, PROTOBUF, HttpAnswer, HttpCall, Timeouts, Transport
 from loghub.clock import Clock, SystemClock
+from loghub.domain.shards import BadHashKey, HashRange
 from loghub.wire.compression import Compression, Packed, compress
 from loghub.wire.errors import Code, ExtensionMissing, LogHubError, MalformedInput
+
+T = TypeVar("T")
+
+PAGE = 500  # the most that SLS returns at once
+_MAX_PAGES = 100
+
+
+def all_pages(request: Callable[[int], tuple[Sequence[T], int]]) -> tuple[T, ...]:
+    """The whole list. ``request(offset)`` returns a page and the total count; an empty page also ends it."""
+    found: list[T] = []
+    for _ in range(_MAX_PAGES):
+        page, total = request(len(found))
+        found += page
+        if not page or len(found) >= total:
+            break
+    return tuple(found)
+
+
+def split_key(shards: Iterable[ShardInfo], shard: int) -> str:
+    """32 hex digits. Raises LogHubError ShardNotExist, or ParameterInvalid for a shard that is too small."""
+    for info in shards:
+        if info.shard == shard:
+            try:
+                keys = HashRange.parse(begin_key=info.begin_key, end_key=info.end_key)
+                return keys.parts(2)[1].begin_key
+            except BadHashKey as error:
+                raise LogHubError.of(Code.PARAMETER_INVALID, str(error)) from error
+    raise LogHubError.of(Code.SHARD_NOT_EXIST, f"shard {shard} does not exist")
+
+
+def split_query(
+    list_shards: Callable[[], Iterable[ShardInfo]], shard: int, *, key: str | None, parts: int
+) -> dict[str, str]:
+    """Of SplitShard: at ``key``, else into ``parts`` equal ranges. Raises the errors of `split_key`, and
+    LogHubError ParameterInvalid for a key of more than two parts."""
+    if parts < 2:
+        raise LogHubError.of(
+            Code.PARAMETER_INVALID, f"a shard is split into 2 parts or more, not into {parts}"
+        )
+    if parts == 2:
+        return {"action": "split", "key": split_key(list_shards(), shard) if key is None else key}
+    if key is not None:
+        raise LogHubError.of(Code.PARAMETER_INVALID, f"a key splits a shard into 2, not into {parts}")
+    return {"action": "split", "shardCount": str(parts)}
+
 
 EXTENSIONS = frozenset({"leave", "group_status"})
 POLLS = frozenset({"await_ends", "await_group", "save_checkpoints"})
@@ -79,7 +137,7 @@ class HttpLogHub:
     ) -> None:
         self.project = project = check_project(project)
 
-        def transport(to: target.Target) -> Transport:
+        def transport(to: target.HttpTarget) -> Transport:
             return Transport(
                 to,
                 credentials=credentials if callable(credentials) else lambda: credentials,
@@ -100,7 +158,7 @@ class HttpLogHub:
     def list_projects(self) -> tuple[ProjectInfo, ...]:
         def page(offset: int) -> tuple[list[ProjectInfo], int]:
             query = {"offset": str(offset), "size": str(PAGE)}
-            call = Call(method="GET", path="/", query=query, repeatable=True)
+            call = HttpCall(method="GET", path="/", query=query, repeatable=True)
             page_json = decode(transport.send(call).body, ProjectsJson)
             return [project.info() for project in page_json.projects], page_json.total
 
@@ -117,7 +175,7 @@ class HttpLogHub:
         return exists(lambda: self._get("/"), Code.PROJECT_NOT_EXIST)
 
     def delete_project(self) -> None:
-        self._transport.send(Call(method="DELETE", path="/"))
+        self._transport.send(HttpCall(method="DELETE", path="/"))
 
     def create_logstore(self, logstore: str, *, shards: int, ttl_days: int = 7) -> None:
         check_logstore(logstore)
@@ -148,7 +206,7 @@ class HttpLogHub:
         return all_pages(page)
 
     def delete_logstore(self, logstore: str) -> None:
-        self._transport.send(Call(method="DELETE", path=_logstore(logstore)))
+        self._transport.send(HttpCall(method="DELETE", path=_logstore(logstore)))
 
     # --- shards ------------------------------------------------------------------------------
 
@@ -165,7 +223,7 @@ class HttpLogHub:
         return _shards(self._post(_shard(logstore, shard), query={"action": "merge"}))
 
     def delete_shard(self, logstore: str, shard: int) -> None:
-        self._transport.send(Call(method="DELETE", path=_shard(logstore, shard)))
+        self._transport.send(HttpCall(method="DELETE", path=_shard(logstore, shard)))
 
     # --- data --------------------------------------------------------------------------------
 
@@ -178,7 +236,7 @@ class HttpLogHub:
         }
         body = compress(log_group, Compression.LZ4)
         path = f"{_logstore(logstore)}/shards/{route}"
-        self._transport.send(Call(method="POST", path=path, query=query, headers=headers, body=body))
+        self._transport.send(HttpCall(method="POST", path=path, query=query, headers=headers, body=body))
 
     def get_cursor(self, logstore: str, shard: int, position: Position) -> str:
         query = {"type": "cursor", "from": str(position)}
@@ -223,11 +281,11 @@ class HttpLogHub:
     def update_group(self, logstore: str, group: GroupInfo) -> None:
         body = msgspec.json.encode({"order": group.order, "timeout": group.timeout_s})
         path = _group(logstore, group.name)
-        call = Call(method="PUT", path=path, headers={"Content-Type": JSON}, body=body, repeatable=True)
+        call = HttpCall(method="PUT", path=path, headers={"Content-Type": JSON}, body=body, repeatable=True)
         self._transport.send(call)
 
     def delete_group(self, logstore: str, group: str) -> None:
-        self._transport.send(Call(method="DELETE", path=_group(logstore, group)))
+        self._transport.send(HttpCall(method="DELETE", path=_group(logstore, group)))
 
     def heartbeat(
         self, logstore: str, group: str, *, consumer: str, held: tuple[int, ...]
@@ -303,7 +361,7 @@ class HttpLogHub:
         answer = self._poll("POST", path, {"consumer": consumer}, fields)
         return decode(answer.body, RejectedJson).errors()
 
-    def _poll(self, method: str, path: str, query: Mapping[str, str], value: object = None) -> Answer:
+    def _poll(self, method: str, path: str, query: Mapping[str, str], value: object = None) -> HttpAnswer:
         """A call that only a service with `has_polls` has. If it has them no longer, since an older one was
         installed meanwhile, `has_polls` asks it again."""
         if not self.has_polls():
@@ -327,8 +385,8 @@ class HttpLogHub:
 
     def _get(
         self, path: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
-    ) -> Answer:
-        call = Call(method="GET", path=path, query=query or {}, headers=headers or {}, repeatable=True)
+    ) -> HttpAnswer:
+        call = HttpCall(method="GET", path=path, query=query or {}, headers=headers or {}, repeatable=True)
         return self._transport.send(call)
 
     def _post(
@@ -338,11 +396,11 @@ class HttpLogHub:
         *,
         query: Mapping[str, str] | None = None,
         repeatable: bool = False,
-    ) -> Answer:
+    ) -> HttpAnswer:
         body = b"" if value is None else msgspec.json.encode(value)
         headers = {"Content-Type": JSON}
         return self._transport.send(
-            Call(
+            HttpCall(
                 method="POST",
                 path=path,
                 query=query or {},
@@ -355,7 +413,7 @@ class HttpLogHub:
 
 @lru_cache  # the version is read from a file
 def user_agent(agent: str) -> str:
-    """``loghub-client/<version> <agent>``, by which `loghub.wire.client_quirks` distinguishes clients."""
+    """``loghub-client/<version> <agent>``, by which `loghub.wire.errors` distinguishes clients."""
     try:
         version = package_version("loghub-operator")
     except PackageNotFoundError:
@@ -380,11 +438,11 @@ def _group(logstore: str, group: str) -> str:
     return f"{_logstore(logstore)}/consumergroups/{check_group(group)}"
 
 
-def _shards(answer: Answer) -> tuple[ShardInfo, ...]:
+def _shards(answer: HttpAnswer) -> tuple[ShardInfo, ...]:
     return tuple(shard.info() for shard in decode(answer.body, list[ShardJson]))
 
 
-def _pulled(answer: Answer, *, cursor: str, bounded: bool) -> PackedPull:
+def _pulled(answer: HttpAnswer, *, cursor: str, bounded: bool) -> PackedPull:
     """A PullLogs answer (docs/sls-protocol.md 2.2)."""
     headers = answer.headers
     count, raw_size = int(headers["x-log-count"]), int(headers["x-log-bodyrawsize"])

@@ -123,7 +123,7 @@ class CheckpointJson(msgspec.Struct):
     consumer: str = ""
 
     def info(self, *, ahead_s: int = 0) -> CheckpointInfo:
-        """``ahead_s``: of this machine's clock (`loghub.client.service_clock`)."""
+        """``ahead_s``: of this machine's clock (`loghub.client.transport`)."""
         return CheckpointInfo(
             shard=self.shard,
             cursor=self.checkpoint,

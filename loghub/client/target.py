@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from loghub.wire import hosts
+from loghub.wire import names
 
 
 class BadEndpoint(ValueError):  # noqa: N818 - says what is wrong
@@ -30,7 +30,7 @@ class EndpointAt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class HttpTarget:
     """``url`` has scheme, host and port of the connection; ``proxy`` is "" for a direct connection.
     ``server_name`` is the name that the server's certificate must have, "" for the host of ``url``."""
 
@@ -41,7 +41,7 @@ class Target:
     proxy: str
 
 
-def parse(endpoint: str | EndpointAt, project: str) -> Target:
+def parse(endpoint: str | EndpointAt, project: str) -> HttpTarget:
     """The target of a project. Raises BadEndpoint.
 
     The proxy comes from the environment (``HTTP_PROXY`` and similar variables, ``NO_PROXY``), but this
@@ -49,11 +49,11 @@ def parse(endpoint: str | EndpointAt, project: str) -> Target:
     """
     address = endpoint.address if isinstance(endpoint, EndpointAt) else ""
     scheme, host, port = split_endpoint(endpoint.url if isinstance(endpoint, EndpointAt) else endpoint)
-    named = hosts.host_of(project, host)
-    connect = host if hosts.is_direct(host) else named
+    named = names.host_of(project, host)
+    connect = host if names.is_direct(host) else named
     if address:
         _, connect, port = split_endpoint(address)
-    return Target(
+    return HttpTarget(
         endpoint=str(endpoint),
         url=f"{scheme}://{connect}:{port}",
         server_name=named if address else "",
@@ -66,7 +66,7 @@ def split_endpoint(endpoint: str) -> tuple[str, str, int]:
     """The scheme, lower-case host and port of an endpoint, which may lack the scheme (`hosts.with_scheme`).
     Raises BadEndpoint."""
     try:
-        parts = urlsplit(hosts.with_scheme(endpoint))
+        parts = urlsplit(names.with_scheme(endpoint))
         port = parts.port
     except ValueError as error:
         raise BadEndpoint(f"{endpoint!r} has no valid host and port: {error}") from error
@@ -74,12 +74,12 @@ def split_endpoint(endpoint: str) -> tuple[str, str, int]:
         raise BadEndpoint(f"{endpoint!r} is not of the form http[s]://host[:port]")
     if parts.path.strip("/") or parts.query or parts.fragment or parts.username:
         raise BadEndpoint(f"{endpoint!r} must contain only scheme, host and port")
-    return parts.scheme, hosts.bracketed(parts.hostname), port or (443 if parts.scheme == "https" else 80)
+    return parts.scheme, names.bracketed(parts.hostname), port or (443 if parts.scheme == "https" else 80)
 
 
 def proxy_for(scheme: str, host: str) -> str:
     """The proxy that the environment sets for a host; "" for a direct connection."""
-    if hosts.is_loopback(host):
+    if names.is_loopback(host):
         return ""
     proxies = getproxies()
     if proxy_bypass(host) or proxy_bypass(host.strip("[]")):  # NO_PROXY has an address of IPv6 either way

@@ -3,11 +3,17 @@
 This module handles all that the adapter `http` needs of HTTP: signature, headers, timeouts and the form
 of an error answer. `retry` decides which request is sent again, and `target` which address it is sent
 to.
+
+By how much this machine's clock is ahead of the service's, as an answer shows.
+
+The service stamps checkpoints with its own time. Compared with the time of this machine, a live consumer
+looks silent if this clock is ahead: the service accepts requests that are up to 15 minutes off. So the
+adapter gives out times of this machine's clock.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from email.utils import formatdate
+from email.utils import formatdate, parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -19,10 +25,26 @@ from urllib3.exceptions import HTTPError
 from loghub.client.port import Credentials
 from loghub.client.retry import Repeat, Retries, check_sendable, unreachable
 from loghub.client.schemas import InfoJson, decode
-from loghub.client.target import Target
+from loghub.client.target import HttpTarget
 from loghub.clock import Clock
 from loghub.wire import signing, signing_v4
 from loghub.wire.errors import Code, EndpointUnreachable, LogHubError, LogHubException
+
+# Date has whole seconds, and an answer takes a while. Multiples of this are corrected, so that a checkpoint
+# has the same time in every answer.
+STEP_S = 60
+
+
+def ahead_s(headers: Mapping[str, str], *, now_unix_s: float) -> int:
+    """Seconds, a multiple of `STEP_S`; negative if this clock is behind. 0 for an answer without a time (the
+    header ``Date``, RFC 9110, 6.6.1)."""
+    text = next((value for name, value in headers.items() if name.lower() == "date"), "")
+    try:
+        service_s = parsedate_to_datetime(text).timestamp()
+    except (ValueError, OverflowError, TypeError):
+        return 0
+    return round((now_unix_s - service_s) / STEP_S) * STEP_S
+
 
 INFO_PATH = "/_loghub/v1/info"
 API_VERSION = "0.6.0"
@@ -49,7 +71,7 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class HttpCall:
     """One API call. ``repeatable``: doing it twice has the same effect as doing it once."""
 
     method: str
@@ -62,7 +84,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HttpAnswer:
     """An answer with status 200; header names are in lower case."""
 
     headers: Mapping[str, str]
@@ -83,7 +105,7 @@ class Transport:
 
     def __init__(
         self,
-        target: Target,
+        target: HttpTarget,
         *,
         credentials: Callable[[], Credentials],
         user_agent: str,
@@ -103,7 +125,7 @@ class Transport:
         self._retries.close()
         self._pool.clear()
 
-    def send(self, call: Call) -> Answer:
+    def send(self, call: HttpCall) -> HttpAnswer:
         """The answer. Raises LogHubError, or EndpointUnreachable after at most three attempts."""
         repeat = Repeat.ONCE
         if call.repeatable:
@@ -120,7 +142,7 @@ class Transport:
 
     def _discover(self, deadline_s: float) -> InfoJson:
         if self._info is None:
-            call = Call(method="GET", path=INFO_PATH, signed=False)
+            call = HttpCall(method="GET", path=INFO_PATH, signed=False)
             try:
                 self._info = decode(self._once(call, deadline_s).body, InfoJson)
             except LogHubError as error:
@@ -137,7 +159,7 @@ class Transport:
         except EndpointUnreachable as error:  # nothing of the call itself was sent
             raise EndpointUnreachable(error.endpoint, error.reason, definite=True) from error.__cause__
 
-    def _once(self, call: Call, deadline_s: float) -> Answer:
+    def _once(self, call: HttpCall, deadline_s: float) -> HttpAnswer:
         path = quote(call.path, safe="/")
         query = f"?{urlencode(call.query, quote_via=quote)}" if call.query else ""
         headers = self._headers(call, path, deadline_s)
@@ -157,9 +179,9 @@ class Transport:
             raise unreachable(self._target.endpoint, error) from error
         if response.status != _OK:
             raise _error(response.status, response.headers.get("x-log-requestid", ""), body)
-        return Answer(headers={k.lower(): v for k, v in response.headers.items()}, body=body)
+        return HttpAnswer(headers={k.lower(): v for k, v in response.headers.items()}, body=body)
 
-    def _headers(self, call: Call, path: str, deadline_s: float) -> dict[str, str]:
+    def _headers(self, call: HttpCall, path: str, deadline_s: float) -> dict[str, str]:
         headers = {
             "Host": self._target.host_header,
             "User-Agent": self._user_agent,
@@ -194,7 +216,9 @@ class Transport:
             message = f"the access key cannot be read: {type(error).__name__}: {error}"
             raise LogHubError(Code.UNAUTHORIZED, HTTPStatus.UNAUTHORIZED, message) from error
 
-    def _sign_v4(self, call: Call, path: str, headers: dict[str, str], key: Credentials, region: str) -> None:
+    def _sign_v4(
+        self, call: HttpCall, path: str, headers: dict[str, str], key: Credentials, region: str
+    ) -> None:
         time = signing_v4.time_text(self._clock.unix_s())
         headers[signing_v4.TIME_HEADER] = time
         headers[signing_v4.HASH_HEADER] = signing_v4.content_sha256(call.body)
@@ -209,7 +233,7 @@ class Transport:
             region=region,
         )
 
-    def _sign_v1(self, call: Call, path: str, headers: dict[str, str], key: Credentials) -> None:
+    def _sign_v1(self, call: HttpCall, path: str, headers: dict[str, str], key: Credentials) -> None:
         headers["x-log-signaturemethod"] = signing.METHOD
         if call.body:
             headers["Content-MD5"] = signing.content_md5(call.body)
@@ -221,7 +245,7 @@ class Transport:
         )
 
 
-def _pool(target: Target, timeouts: Timeouts) -> urllib3.PoolManager:
+def _pool(target: HttpTarget, timeouts: Timeouts) -> urllib3.PoolManager:
     options: dict[str, Any] = {
         "maxsize": _CONNECTIONS,
         "block": False,

@@ -21,10 +21,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from loghub.domain.balance import ShardAssignment, balance
-from loghub.domain.fsm import ShardState, Trigger
+from loghub.domain.fsm import ShardState, ShardTrigger
 from loghub.domain.group import (
     Configure,
     ConsumerEntry,
+    Draft,
     Event,
     Fact,
     GroupSaved,
@@ -44,7 +45,6 @@ from loghub.domain.group import (
     Tick,
     Transition,
 )
-from loghub.domain.group_builder import Draft
 
 __all__ = [
     "Configure",
@@ -140,7 +140,12 @@ def _apply(draft: Draft, event: Event, now: float) -> RefusalCode | None:
         case Heartbeat():
             return _heartbeat(draft, event, now)
         case Leave():
-            _remove(draft, {event.consumer}, holder_gone=Trigger.HOLDER_LEFT, next_gone=Trigger.NEXT_LEFT)
+            _remove(
+                draft,
+                {event.consumer},
+                holder_gone=ShardTrigger.HOLDER_LEFT,
+                next_gone=ShardTrigger.NEXT_LEFT,
+            )
         case SaveCheckpoint():
             return _checkpoint(draft, event)
         case Tick():
@@ -181,9 +186,9 @@ def _hand_over(draft: Draft, entry: ShardEntry) -> None:
     receiver = entry.next_holder
     assert receiver is not None
     if entry.shard in draft.consumers[receiver].held:
-        draft.go(entry.shard, Trigger.REBOUND, holder=receiver, next_holder=receiver)
+        draft.go(entry.shard, ShardTrigger.REBOUND, holder=receiver, next_holder=receiver)
     else:
-        draft.go(entry.shard, Trigger.HOLDER_RELEASED, holder=receiver)
+        draft.go(entry.shard, ShardTrigger.HOLDER_RELEASED, holder=receiver)
 
 
 def _answer(old: GroupState, new: GroupState, heartbeat: Heartbeat) -> tuple[int, ...]:
@@ -215,7 +220,7 @@ def _time_out(draft: Draft, now: float) -> None:
     group, since no shard has been reassigned yet and moving one would gain nothing.
     """
     silent = {c.name for c in draft.consumers.values() if _deadline(c, draft.timeout_s) <= now}
-    _remove(draft, silent, holder_gone=Trigger.HOLDER_TIMED_OUT, next_gone=Trigger.NEXT_TIMED_OUT)
+    _remove(draft, silent, holder_gone=ShardTrigger.HOLDER_TIMED_OUT, next_gone=ShardTrigger.NEXT_TIMED_OUT)
 
 
 def _extend_sessions(draft: Draft, pause_s: float, now: float) -> None:
@@ -227,7 +232,9 @@ def _extend_sessions(draft: Draft, pause_s: float, now: float) -> None:
         draft.put_consumer(replace(consumer, last_heartbeat_s=max(consumer.last_heartbeat_s, extended)))
 
 
-def _remove(draft: Draft, gone: Collection[str], *, holder_gone: Trigger, next_gone: Trigger) -> None:
+def _remove(
+    draft: Draft, gone: Collection[str], *, holder_gone: ShardTrigger, next_gone: ShardTrigger
+) -> None:
     """Free the shards that the removed consumers held (4, 9, 11), and bind those that were bound to them
     to their holder (6, 11).
 
@@ -255,9 +262,9 @@ def _checkpoint(draft: Draft, event: SaveCheckpoint) -> RefusalCode | None:
     entry = draft.put_shard(replace(draft.shards[event.shard], checkpoint=saved))
     is_over = entry.state is ShardState.OVER
     if entry.log_shard.is_end(event.cursor) and not is_over:
-        draft.go(entry.shard, Trigger.END_CHECKPOINTED, last_holder=entry.holder)
+        draft.go(entry.shard, ShardTrigger.END_CHECKPOINTED, last_holder=entry.holder)
     elif is_over and not entry.is_consumed:
-        draft.go(entry.shard, Trigger.FORCED_BACK, last_holder=entry.last_holder)
+        draft.go(entry.shard, ShardTrigger.FORCED_BACK, last_holder=entry.last_holder)
     return None
 
 
@@ -284,12 +291,12 @@ def _shards_changed(draft: Draft, shards: tuple[LogShard, ...]) -> None:
             _appear(draft, log_shard)
         entry = draft.shards[log_shard.shard]
         if entry.is_consumed and entry.state is not ShardState.OVER:
-            draft.go(entry.shard, Trigger.NOTHING_LEFT, last_holder=entry.holder)
+            draft.go(entry.shard, ShardTrigger.NOTHING_LEFT, last_holder=entry.holder)
 
 
 def _appear(draft: Draft, log_shard: LogShard) -> None:
     behind = draft.order and _has_unconsumed_ancestor(draft, log_shard)
-    draft.add(log_shard, Trigger.APPEARED_BEHIND_ANCESTOR if behind else Trigger.APPEARED)
+    draft.add(log_shard, ShardTrigger.APPEARED_BEHIND_ANCESTOR if behind else ShardTrigger.APPEARED)
 
 
 def _configure(draft: Draft, event: Configure) -> None:
@@ -298,7 +305,7 @@ def _configure(draft: Draft, event: Configure) -> None:
     if not draft.order:
         for entry in list(draft.shards.values()):
             if entry.state is ShardState.WAIT:
-                draft.go(entry.shard, Trigger.ORDER_DROPPED)
+                draft.go(entry.shard, ShardTrigger.ORDER_DROPPED)
 
 
 def _has_unconsumed_ancestor(draft: Draft, log_shard: LogShard) -> bool:
@@ -325,7 +332,7 @@ def _free_waiting(draft: Draft) -> None:
     """Apply edge 2 to every waiting shard whose ancestors are now consumed."""
     for entry in list(draft.shards.values()):
         if entry.state is ShardState.WAIT and not _has_unconsumed_ancestor(draft, entry.log_shard):
-            draft.go(entry.shard, Trigger.ANCESTORS_CONSUMED)
+            draft.go(entry.shard, ShardTrigger.ANCESTORS_CONSUMED)
 
 
 def _balance(draft: Draft) -> None:
@@ -360,14 +367,14 @@ def _move_towards(draft: Draft, assignment: ShardAssignment, target: str) -> Non
         # up first; otherwise two would work on it.
         works_on_it = assignment.counted_for
         if works_on_it is None:
-            draft.go(shard, Trigger.ASSIGNED, holder=target)
+            draft.go(shard, ShardTrigger.ASSIGNED, holder=target)
         else:
-            draft.go(shard, Trigger.ASSIGNED, holder=works_on_it)
-            draft.go(shard, Trigger.MOVED_TO_BALANCE, holder=works_on_it, next_holder=target)
+            draft.go(shard, ShardTrigger.ASSIGNED, holder=works_on_it)
+            draft.go(shard, ShardTrigger.MOVED_TO_BALANCE, holder=works_on_it, next_holder=target)
     elif entry.state is ShardState.TRANSFER and entry.next_holder != target:
-        draft.go(shard, Trigger.REBOUND, holder=entry.holder, next_holder=target)
+        draft.go(shard, ShardTrigger.REBOUND, holder=entry.holder, next_holder=target)
     elif entry.state is ShardState.ALREADY_ALLOC and entry.holder != target:
-        draft.go(shard, Trigger.MOVED_TO_BALANCE, holder=entry.holder, next_holder=target)
+        draft.go(shard, ShardTrigger.MOVED_TO_BALANCE, holder=entry.holder, next_holder=target)
 
 
 def _facts(old: GroupState, new: GroupState) -> tuple[Fact, ...]:

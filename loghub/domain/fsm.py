@@ -51,7 +51,7 @@ class ShardState(StrEnum):
     OVER = "over"
 
 
-class Trigger(StrEnum):
+class ShardTrigger(StrEnum):
     """The cause of a state change; the value appears in the log line of the change."""
 
     APPEARED = "appeared"
@@ -74,7 +74,7 @@ class Trigger(StrEnum):
 class IllegalTransition(Exception):  # noqa: N818 - says what happened, as the FSM's word for it
     """The table has no edge from this state by this trigger; nothing has changed."""
 
-    def __init__(self, state: ShardState | None, trigger: Trigger) -> None:
+    def __init__(self, state: ShardState | None, trigger: ShardTrigger) -> None:
         super().__init__(f"a shard in {state or 'no state'} has no edge for {trigger}")
         self.state = state
         self.trigger = trigger
@@ -89,12 +89,12 @@ class Edge:
 
     number: int
     old: ShardState | None  # None: the shard is new to the group
-    trigger: Trigger
+    trigger: ShardTrigger
     new: ShardState
     why: str
 
 
-def _edge(number: int, old: ShardState | None, trigger: Trigger, new: ShardState, why: str) -> Edge:
+def _edge(number: int, old: ShardState | None, trigger: ShardTrigger, new: ShardState, why: str) -> Edge:
     return Edge(number=number, old=old, trigger=trigger, new=new, why=why)
 
 
@@ -105,35 +105,43 @@ _EMPTY_WHY = "read-only and empty, or its end was checkpointed before it became 
 _FORCED_END_WHY = "a forced checkpoint at its end marks all of it as consumed"
 
 EDGES: tuple[Edge, ...] = (
-    _edge(1, None, Trigger.APPEARED, _FREE, "nothing prevents its assignment"),
-    _edge(1, None, Trigger.APPEARED_BEHIND_ANCESTOR, _WAIT, "ordered, an ancestor is not consumed"),
-    _edge(2, _WAIT, Trigger.ANCESTORS_CONSUMED, _FREE, "its ancestors are consumed"),
-    _edge(3, _FREE, Trigger.ASSIGNED, _HELD, "balance assigns it to a consumer"),
-    _edge(4, _HELD, Trigger.HOLDER_TIMED_OUT, _FREE, "the holder was silent for the timeout"),
-    _edge(5, _HELD, Trigger.MOVED_TO_BALANCE, _MOVING, "balance assigns it to another consumer"),
-    _edge(6, _MOVING, Trigger.HOLDER_RELEASED, _HELD, "the holder no longer reports it: to the next holder"),
-    _edge(6, _MOVING, Trigger.NEXT_TIMED_OUT, _MOVING, "the next holder timed out: the holder is bound"),
-    _edge(7, _OVER, Trigger.FORCED_BACK, _FREE, "a forced checkpoint that is not the end"),
-    _edge(8, _HELD, Trigger.END_CHECKPOINTED, _OVER, "read-only and checkpointed at its end"),
-    _edge(9, _MOVING, Trigger.HOLDER_TIMED_OUT, _FREE, "the holder was silent for the timeout"),
-    _edge(10, _WAIT, Trigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
-    _edge(10, _FREE, Trigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
-    _edge(10, _HELD, Trigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
-    _edge(10, _MOVING, Trigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
-    _edge(11, _HELD, Trigger.HOLDER_LEFT, _FREE, "the holder left, no need to wait for the timeout"),
-    _edge(11, _MOVING, Trigger.HOLDER_LEFT, _FREE, "the holder left, no need to wait for the timeout"),
-    _edge(11, _MOVING, Trigger.NEXT_LEFT, _MOVING, "the next holder left: the holder is bound"),
-    _edge(12, _WAIT, Trigger.ORDER_DROPPED, _FREE, "the group is no longer ordered"),
-    _edge(13, _MOVING, Trigger.END_CHECKPOINTED, _OVER, "the holder reached the end while it drained"),
-    _edge(14, _FREE, Trigger.END_CHECKPOINTED, _OVER, _FORCED_END_WHY),
-    _edge(14, _WAIT, Trigger.END_CHECKPOINTED, _OVER, _FORCED_END_WHY),
-    _edge(15, _MOVING, Trigger.REBOUND, _MOVING, "another next holder, or the next holder reports it itself"),
+    _edge(1, None, ShardTrigger.APPEARED, _FREE, "nothing prevents its assignment"),
+    _edge(1, None, ShardTrigger.APPEARED_BEHIND_ANCESTOR, _WAIT, "ordered, an ancestor is not consumed"),
+    _edge(2, _WAIT, ShardTrigger.ANCESTORS_CONSUMED, _FREE, "its ancestors are consumed"),
+    _edge(3, _FREE, ShardTrigger.ASSIGNED, _HELD, "balance assigns it to a consumer"),
+    _edge(4, _HELD, ShardTrigger.HOLDER_TIMED_OUT, _FREE, "the holder was silent for the timeout"),
+    _edge(5, _HELD, ShardTrigger.MOVED_TO_BALANCE, _MOVING, "balance assigns it to another consumer"),
+    _edge(
+        6, _MOVING, ShardTrigger.HOLDER_RELEASED, _HELD, "the holder no longer reports it: to the next holder"
+    ),
+    _edge(6, _MOVING, ShardTrigger.NEXT_TIMED_OUT, _MOVING, "the next holder timed out: the holder is bound"),
+    _edge(7, _OVER, ShardTrigger.FORCED_BACK, _FREE, "a forced checkpoint that is not the end"),
+    _edge(8, _HELD, ShardTrigger.END_CHECKPOINTED, _OVER, "read-only and checkpointed at its end"),
+    _edge(9, _MOVING, ShardTrigger.HOLDER_TIMED_OUT, _FREE, "the holder was silent for the timeout"),
+    _edge(10, _WAIT, ShardTrigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
+    _edge(10, _FREE, ShardTrigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
+    _edge(10, _HELD, ShardTrigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
+    _edge(10, _MOVING, ShardTrigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
+    _edge(11, _HELD, ShardTrigger.HOLDER_LEFT, _FREE, "the holder left, no need to wait for the timeout"),
+    _edge(11, _MOVING, ShardTrigger.HOLDER_LEFT, _FREE, "the holder left, no need to wait for the timeout"),
+    _edge(11, _MOVING, ShardTrigger.NEXT_LEFT, _MOVING, "the next holder left: the holder is bound"),
+    _edge(12, _WAIT, ShardTrigger.ORDER_DROPPED, _FREE, "the group is no longer ordered"),
+    _edge(13, _MOVING, ShardTrigger.END_CHECKPOINTED, _OVER, "the holder reached the end while it drained"),
+    _edge(14, _FREE, ShardTrigger.END_CHECKPOINTED, _OVER, _FORCED_END_WHY),
+    _edge(14, _WAIT, ShardTrigger.END_CHECKPOINTED, _OVER, _FORCED_END_WHY),
+    _edge(
+        15,
+        _MOVING,
+        ShardTrigger.REBOUND,
+        _MOVING,
+        "another next holder, or the next holder reports it itself",
+    ),
 )
 
-_TABLE: dict[tuple[ShardState | None, Trigger], Edge] = {(e.old, e.trigger): e for e in EDGES}
+_TABLE: dict[tuple[ShardState | None, ShardTrigger], Edge] = {(e.old, e.trigger): e for e in EDGES}
 
 
-def transition(state: ShardState | None, trigger: Trigger) -> ShardState:
+def transition(state: ShardState | None, trigger: ShardTrigger) -> ShardState:
     """The state that follows; ``None`` as the state means that the shard is new to the group.
 
     Raises IllegalTransition, which names the state and the trigger, for every pair without a row.

@@ -1,4 +1,4 @@
-//! Lists of log groups as columns: what `worker/loghub_worker/source/parsed_lists.py` does.
+//! Lists of log groups as columns: what `worker/loghub_consumer/reading/decoding.py` does.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Log groups as the records of a Kafka batch: what `loghub/kafka/records/to_batch.py` does.
+//! Log groups as the records of a Kafka batch: what `service/loghub_service/kafka/records/records.py` does.
 
 use std::collections::{HashMap, HashSet};
 

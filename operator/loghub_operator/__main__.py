@@ -14,7 +14,7 @@ import threading
 import structlog
 
 from loghub_operator.controller.app import run
-from loghub_operator.settings import LogLevel, Settings
+from loghub_operator.settings import OperatorLogLevel, Settings
 
 # The API server decodes JSON that is nested 10,000 levels deep, so any author of a pod template can store
 # that. Each level takes up to three calls here: of the decoder, the encoder or a copy. With fewer, a list or
@@ -31,7 +31,7 @@ async def _main(settings: Settings) -> None:
     await run(settings, stop)
 
 
-def _configure_logging(level: LogLevel) -> None:
+def _configure_logging(level: OperatorLogLevel) -> None:
     """The libraries report only what is wrong."""
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
@@ -52,7 +52,7 @@ def main() -> int:
     try:
         settings = Settings.from_environment(os.environ)
     except ValueError as error:
-        _configure_logging(LogLevel.ERROR)
+        _configure_logging(OperatorLogLevel.ERROR)
         structlog.get_logger().error("settings not understood", error=str(error))
         return 2
     _configure_logging(settings.log_level)

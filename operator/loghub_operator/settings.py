@@ -53,7 +53,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from loghub.wire import hosts
+from loghub.wire import names
 from loghub_operator.api.labels import SERVICE
 from loghub_operator.api.status import NUMBERS_EVERY_S
 from loghub_operator.api.v1alpha1 import EMBEDDED
@@ -86,7 +86,7 @@ class Client(StrEnum):
     HTTP = "http"
 
 
-class LogLevel(StrEnum):
+class OperatorLogLevel(StrEnum):
     """The least severe messages that are logged."""
 
     DEBUG = "debug"
@@ -137,7 +137,7 @@ class Settings:
     allowed_http_hosts: tuple[str, ...] = ()
     worker_image: str = WORKER_IMAGE
     worker_defaults: WorkerDefaults = NO_DEFAULTS
-    log_level: LogLevel = LogLevel.INFO
+    log_level: OperatorLogLevel = OperatorLogLevel.INFO
     http_address: str | None = None
     resync_s: float = RESYNC_S
     status_interval_s: float = STATUS_INTERVAL_S
@@ -168,7 +168,7 @@ class Settings:
             host = urlsplit(endpoint).hostname or ""
         except ValueError:  # not a URL; our own adapter reports the error
             return False
-        return not hosts.is_direct(host)
+        return not names.is_direct(host)
 
     def address_of(self, endpoint: str) -> str:
         """The ``host:port`` to connect to for any project at this URL; "" if each project is reached by its
@@ -176,7 +176,7 @@ class Settings:
         return self.service_address if self._is_embedded(endpoint) else ""
 
     def _is_embedded(self, endpoint: str) -> bool:
-        return hosts.log_service(endpoint) == hosts.log_service(self.embedded_endpoint)
+        return names.log_service(endpoint) == names.log_service(self.embedded_endpoint)
 
     @property
     def service_address(self) -> str:
@@ -219,7 +219,7 @@ class Settings:
                 ),
                 executor_role=_executor_role(environment),
             ),
-            log_level=_one_of(LogLevel, environment, "LOGHUB_LOG_LEVEL", LogLevel.INFO),
+            log_level=_one_of(OperatorLogLevel, environment, "LOGHUB_LOG_LEVEL", OperatorLogLevel.INFO),
             http_address=environment.get("LOGHUB_HTTP_ADDRESS") or None,
             resync_s=resync_s,
             status_interval_s=_interval(environment),

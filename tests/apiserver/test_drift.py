@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from loghub.worker_contract import DRAIN_ANNOTATION, DRAIN_REQUESTED
+from loghub.contract.worker import DRAIN_ANNOTATION, DRAIN_REQUESTED
 from loghub_operator.api.labels import worker_selector
 from loghub_operator.clients.kube import DISRUPTION_BUDGET, POD, SERVICE, STATEFUL_SET
-from loghub_operator.plan.drift_backoff import AT_ONCE, FIRST_PAUSE_S
+from loghub_operator.plan.drift import AT_ONCE, FIRST_PAUSE_S
 from loghub_operator.resources.statefulset import GRACE_S
 from tests.apiserver.test_operations import event_notes, until_idle
 from tests.loghub_operator.support.apiserver import Apiserver

@@ -17,13 +17,7 @@ import pytest
 
 from loghub.wire import loggroup
 from loghub_operator.api.adoption import GroupRecord, record_annotations
-from loghub_operator.clients.kube import (
-    CONFIG_MAP,
-    CONSUMER_GROUP,
-    EVENT,
-    POD,
-    STATEFUL_SET,
-)
+from loghub_operator.clients.kube import CONFIG_MAP, CONSUMER_GROUP, EVENT, POD, STATEFUL_SET
 from loghub_operator.controller import handlers
 from loghub_operator.controller.watch_check import WatchCheck
 from tests.fakes.fake_log_service import MemoryServer

@@ -16,7 +16,10 @@ import pytest
 from loghub_operator.api.labels import ANNOTATION_REVISION, worker_selector
 from loghub_operator.clients.kube import CONFIG_MAP, POD
 from loghub_operator.model.revision import Revision
-from tests.cluster.fixtures import health, helm  # noqa: F401 - fixtures
+from tests.cluster.fixtures import (
+    health,  # noqa: F401 - fixtures
+    helm,  # noqa: F401 - fixtures
+)
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.examples import Document, document
 from tests.loghub_operator.support.harness import GROUP, Stage, stage

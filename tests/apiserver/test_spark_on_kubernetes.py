@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loghub.worker_contract import KUBERNETES
+from loghub.contract.worker import KUBERNETES
 from loghub_operator.clients.kube import ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET
 from loghub_operator.settings import ExecutorRole, WorkerDefaults
 from tests.loghub_operator.support.apiserver import ROOT, Apiserver

@@ -10,20 +10,19 @@ from typing import Any
 import pytest
 
 from loghub.client.port import LogHub
-from loghub.worker_contract import WorkerStatus
-from loghub_operator.api.labels import worker_selector
-from loghub_operator.clients.kube import EVENT, POD, STATEFUL_SET
-from loghub_operator.resources.services import METRICS_PORT
-from loghub_worker.log_service import ReportedError
-from loghub_worker.membership.membership import (
-    HeartbeatRequest,
+from loghub.contract.worker import WorkerStatus
+from loghub_consumer.log_service import ReportedError
+from loghub_consumer.membership.membership import (
     Membership,
     MembershipTimings,
+    SendHeartbeat,
     ShardPhase,
     ShutdownMode,
 )
-from loghub_worker.metrics import Figures
-from loghub_worker.metrics_server import MetricsServer
+from loghub_operator.api.labels import worker_selector
+from loghub_operator.clients.kube import EVENT, POD, STATEFUL_SET
+from loghub_operator.resources.services import METRICS_PORT
+from loghub_worker.metrics import Figures, MetricsServer
 from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.harness import GROUP, LOGSTORE, Stage, stage
@@ -54,7 +53,7 @@ class Member:
         if not batch_runs:
             consumer.source_saw(consumer.version)
         request = consumer.poll(time.monotonic())
-        if isinstance(request, HeartbeatRequest):
+        if isinstance(request, SendHeartbeat):
             named = client.heartbeat(LOGSTORE, GROUP, consumer=self.name, held=request.held)
             consumer.answered(request.number, named, now=time.monotonic())
         elif request is not None:

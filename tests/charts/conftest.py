@@ -5,7 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.charts.chart import Chart
-from tests.cluster.fixtures import actionlint, apiserver, helm  # noqa: F401 - fixtures
+from tests.cluster.fixtures import (
+    actionlint,  # noqa: F401 - fixtures
+    apiserver,  # noqa: F401 - fixtures
+    helm,  # noqa: F401 - fixtures
+)
 from tests.loghub_operator.support.apiserver import Apiserver
 
 

@@ -4,9 +4,8 @@ from typing import cast
 
 import pytest
 
-from loghub_operator.autoscaling.external_metrics import apiservice
-from loghub_operator.autoscaling.external_metrics.documents import GROUP, VERSION
-from loghub_operator.autoscaling.external_metrics.request_header_auth import AUTHENTICATION_CONFIG_MAP
+from loghub_operator.autoscaling import external_metrics_server
+from loghub_operator.autoscaling.external_metrics import AUTHENTICATION_CONFIG_MAP, GROUP, VERSION
 from loghub_operator.clients.kube import Kube
 from loghub_operator.leader import leader_label
 from loghub_operator.leader.leader_label import LeaderLabel
@@ -73,7 +72,7 @@ def test_a_service_selects_the_leader_and_its_port(chart: Chart, part: str, rele
 def test_the_api_service_refers_to_the_operators_service(chart: Chart) -> None:
     objects = chart.render(ON)
     api = only(objects, "APIService")
-    assert api["metadata"]["name"] == apiservice.NAME
+    assert api["metadata"]["name"] == external_metrics_server.NAME
     assert (api["spec"]["group"], api["spec"]["version"]) == (GROUP, VERSION)
     service = api["spec"]["service"]
     assert f"{service['namespace']}/{service['name']}" == settings_of(objects).external_metrics_service

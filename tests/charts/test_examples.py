@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from loghub_operator.autoscaling.external_metrics.documents import LABEL
-from loghub_operator.autoscaling.keda.trigger import trigger_of
-from loghub_operator.autoscaling.metric_catalog import BY_METRIC
+from loghub_operator.autoscaling.external_metrics import LABEL
+from loghub_operator.autoscaling.metric_catalog import BY_METRIC, trigger_of
 from tests.charts.chart import ROOT, Chart, Object, as_list, only
 from tests.cluster import kind
 from tests.cluster.ip_family import IPV4

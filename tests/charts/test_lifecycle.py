@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from loghub_operator.autoscaling.external_metrics import apiservice
+from loghub_operator.autoscaling import external_metrics_server
 from tests.charts.chart import FOLDER, RELEASE, Chart, RefusedError, Values
 from tests.charts.toggles import CA_BUNDLE, SERVICE
 from tests.cluster.apiserver import Standing
@@ -108,7 +108,7 @@ def test_install_upgrade_rollback_and_uninstall(life: Life, tmp_path: Path) -> N
 
 def an_upgrade_leaves_the_certificate_that_the_operator_wrote(life: Life) -> None:
     spec = {"spec": {"caBundle": CA_BUNDLE}}  # as the operator does, by a merge patch
-    arguments = ("apiservice", apiservice.NAME)
+    arguments = ("apiservice", external_metrics_server.NAME)
     life.server.must(
         "patch", *arguments, "--type=merge", "--field-manager=loghub-operator", "-p", json.dumps(spec)
     )

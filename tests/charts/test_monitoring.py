@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from loghub.service.__main__ import parse
 from loghub_operator.api.conditions import ConditionType
 from loghub_operator.api.labels import worker_selector
 from loghub_operator.model.observed import Placement
 from loghub_operator.resources.statefulset import worker_spec
 from loghub_operator.resources.worker_config import worker_config
+from loghub_service.__main__ import parse
 from tests import exposed_metrics
 from tests.charts.chart import FOLDER, ROOT, Chart, Object, Values, only
 from tests.charts.toggles import MONITORING, NAMESPACED, SERVICE

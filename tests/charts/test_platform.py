@@ -10,7 +10,12 @@ from loghub_operator.resources.statefulset import worker_spec
 from loghub_operator.resources.worker_config import worker_config
 from loghub_operator.settings import Settings
 from tests.charts.chart import Chart, Object, RefusedError, Values, as_list, environment, only
-from tests.charts.test_objects import CLUSTER_WIDE, HOME, pods_of, restricted  # noqa: F401 - fixture
+from tests.charts.test_objects import (
+    CLUSTER_WIDE,
+    HOME,
+    pods_of,
+    restricted,  # noqa: F401 - fixture
+)
 from tests.charts.toggles import EXTRA
 from tests.loghub_operator.resources.test_builders import PLACEMENT
 from tests.loghub_operator.support.apiserver import Apiserver

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from loghub.worker_contract import KUBERNETES
+from loghub.contract.worker import KUBERNETES
 from tests.charts.chart import Chart, Object, RefusedError, Values, as_list, kinds, only
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.examples import Document, document

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from loghub.service.__main__ import parse
-from loghub.service.limit_flags import KAFKA_LIMIT_FLAGS
-from loghub.service.settings import ServiceSettings
+from loghub_service.__main__ import parse
+from loghub_service.settings import KAFKA_LIMIT_FLAGS, ServiceSettings
 from tests.charts.chart import Chart, Object, RefusedError, Values, environment, only
 from tests.charts.toggles import KAFKA, KAFKA_TLS, SERVICE, TLS
 from tests.support import ROOT

@@ -9,8 +9,8 @@ import asyncio
 import pytest
 
 from loghub.clock import SystemClock
-from loghub_operator.autoscaling.external_metrics.request_header_auth import User
-from loghub_operator.autoscaling.external_metrics.server import AccessReviewer
+from loghub_operator.autoscaling.external_metrics import User
+from loghub_operator.autoscaling.external_metrics_server import AccessReviewer
 from loghub_operator.clients.kube import AioKube, KubeError, configured
 from tests.charts.chart import Chart, Object, Values, as_list, only
 from tests.charts.test_namespaced import kubeconfig_of

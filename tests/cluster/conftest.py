@@ -4,7 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.fixtures import apiserver, cluster, helm  # noqa: F401 - fixtures
+from tests.cluster.fixtures import (
+    apiserver,  # noqa: F401 - fixtures
+    cluster,  # noqa: F401 - fixtures
+    helm,  # noqa: F401 - fixtures
+)
 from tests.cluster.provider import Cluster
 from tests.cluster.release import Release
 from tests.cluster.stack import Stack

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from loghub.wire.hosts import bracketed
+from loghub.wire.names import bracketed
 from tests.cluster.provider import ClusterUnavailableError
 
 OVERRIDE = "LOGHUB_TEST_IP_FAMILY"

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 
-from loghub.worker_contract import ENV_CLASS_ARCHIVE
+from loghub.contract.worker import ENV_CLASS_ARCHIVE
 from tests import java, kafka, locked
 from tests.cluster import build, chart_tools, images, packages, paths, provider, s3_server
 from tests.compat import consumers
@@ -101,7 +101,7 @@ def _archive_classes() -> None:
     """For the workers that tests start; where it cannot be written they start without."""
     archive = os.environ.get(ENV_CLASS_ARCHIVE)
     if archive and not Path(archive).exists() and not java.missing():
-        subprocess.run([sys.executable, "-m", "loghub_worker.cds_archive", archive], check=False)
+        subprocess.run([sys.executable, "-m", "loghub_worker.image.cds_archive", archive], check=False)
 
 
 def in_background() -> None:

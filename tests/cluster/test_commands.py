@@ -218,11 +218,11 @@ def test_the_cache_key_of_an_image_depends_on_its_sources_only(
         shutil.copy2(ROOT / name, tmp_path)
     for file, followers in {
         "worker/loghub_worker/worker.py": ["worker"],
-        "loghub/service/engine.py": ["service"],
+        "service/loghub_service/engine.py": ["service"],
         "loghub/client/port.py": ["operator", "worker"],
         "loghub/wire/names.py": ["service", "operator", "worker"],
         "operator/loghub_operator/plan/planner.py": ["operator"],
-        "operator/loghub_operator/cli/main.py": [],
+        "operator/loghub_cli/main.py": [],
         "operator/loghub_operator/plan/__pycache__/planner.pyc": [],
         "locks/operator.txt": ["operator"],
         "README.md": [],

@@ -32,7 +32,7 @@ S3_PORT = 7070
 # in a file of its process.
 SORT = """
 import json, os
-from loghub_worker.api import LogBatch, Processor, Tracker
+from loghub_consumer import LogBatch, Processor, Tracker
 
 class Sort(Processor):
     def initialize(self, shard):

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from loghub.executor_settings import LABEL_OF_WORKER
-from loghub.worker_contract import KUBERNETES
+from loghub.contract.worker import KUBERNETES, LABEL_OF_WORKER
 from tests.cluster import lines
 from tests.cluster.kubectl import Object, eventually
 from tests.cluster.lines import Producer

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from loghub.client.port import LogHub
-from loghub.worker_contract import DRAIN_ANNOTATION, DRAIN_REQUESTED
+from loghub.contract.worker import DRAIN_ANNOTATION, DRAIN_REQUESTED
 from tests.cluster.kubectl import Kubectl, Object, is_ready
 
 ASK_EVERY_S = 0.2

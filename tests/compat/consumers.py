@@ -33,7 +33,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loghub_worker import spark_jars
+from loghub_worker.image import spark_jars
 from tests import java
 from tests.cluster import compiling, paths, runs
 from tests.cluster.compiling import Recipe

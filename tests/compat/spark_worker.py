@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from loghub.sink_settings import ParquetSink
-from loghub.worker_contract import SqlPipeline
+from loghub.contract.sinks import ParquetSink
+from loghub.contract.worker import SqlPipeline
 from tests.loghub_worker.support import GUARD_S, WorkerProcess, Workers, delivered, worker_config
 from tests.support import ServiceProcess
 

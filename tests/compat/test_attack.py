@@ -26,8 +26,8 @@ from aliyun.log.logexception import LogException
 
 from loghub.client.port import Credentials
 from tests.compat.sdk import GROUP, LOGSTORE, PROJECT, Sink, client_of, consuming, put, through_proxy
-from tests.loghub.service.rawclient import RawClient
-from tests.loghub.service.test_admin import admin_address, fetch, series_of, value
+from tests.loghub_service.rawclient import RawClient
+from tests.loghub_service.test_admin import admin_address, fetch, series_of, value
 from tests.support import ROOT, ServiceProcess, running_service, wait_until
 
 pytestmark = pytest.mark.long
@@ -71,7 +71,7 @@ def service(tmp_path: Path, attack: Attack) -> Iterator[ServiceProcess]:
 
 @contextmanager
 def attacking(service: ServiceProcess, attack: Attack) -> Iterator[None]:
-    command = [sys.executable, "-m", "tests.loghub.service.attacker"]
+    command = [sys.executable, "-m", "tests.loghub_service.attacker"]
     key = {"ATTACKER_KEY_ID": TENANT.access_key_id, "ATTACKER_KEY_SECRET": TENANT.access_key_secret}
     with subprocess.Popen(
         [*command, service.host, str(service.port), str(attack.connections)],

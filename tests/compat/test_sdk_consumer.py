@@ -7,7 +7,7 @@ from aliyun.log import LogClient
 from aliyun.log.logexception import LogException
 
 from tests.compat.sdk import GROUP, LOGSTORE, PROJECT, Sink, consuming, put, real_lines
-from tests.loghub.service.rawclient import RawClient
+from tests.loghub_service.rawclient import RawClient
 from tests.support import ServiceProcess, wait_until
 
 pytestmark = pytest.mark.long

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from loghub.client.http import split_query
 from loghub.client.port import (
     CheckpointInfo,
     ConsumerStatus,
@@ -25,9 +26,11 @@ from loghub.client.port import (
     Pulled,
     ShardInfo,
     ShardStatus,
+    check_count,
+    check_group,
+    check_logstore,
+    check_project,
 )
-from loghub.client.split_key import split_query
-from loghub.client.validation import check_count, check_group, check_logstore, check_project
 from loghub.clock import Clock, SystemClock
 from loghub.domain.group import GroupState, Heartbeat, Leave, SaveCheckpoint, ShardEntry
 from loghub.wire import cursor as wire_cursor

@@ -5,8 +5,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from loghub.client.port import GroupRevision, Poll, ShardEnds
-from loghub.client.validation import check_group
+from loghub.client.port import GroupRevision, Poll, ShardEnds, check_group
 from loghub.domain.group import GroupState, ShardEntry
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.errors import LogHubError

@@ -12,9 +12,8 @@ from typing import TypeVar
 from loghub.clock import Clock
 from loghub.domain import coordinator, shards
 from loghub.domain.group import Configure, Event, GroupState, LogShard, ShardsChanged, Step, Tick
-from loghub.domain.hashrange import BadHashKey, parse_key
 from loghub.domain.lag import UNKNOWN, Lag, ShardMarks, shard_lag
-from loghub.domain.shards import Reshard, ShardError, ShardMap, ShardNotFound
+from loghub.domain.shards import BadHashKey, Reshard, ShardError, ShardMap, ShardNotFound, parse_key
 from loghub.wire.errors import Code, LogHubError
 
 T = TypeVar("T")

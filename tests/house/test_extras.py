@@ -15,7 +15,7 @@ from tests.requirements import packages
 from tests.support import ROOT
 
 GUARD_S = 300
-API, SPARK = "import loghub_worker.api", "import loghub_spark"
+API, SPARK = "import loghub_consumer", "import loghub_spark"
 # Each promise in a fork of one process: a statement, or arguments of `loghub`.
 FORKS = """
 import importlib.machinery, importlib.metadata, json, os, sys
@@ -41,7 +41,7 @@ for promise, _ in promises:
             exec(promise)
         else:
             sys.argv = ["loghub", *promise]
-            from loghub_operator.cli.entry import main
+            from loghub_cli.entry import main
             sys.exit(main())
         sys.exit(0)
     os.close(write)
@@ -89,7 +89,7 @@ def normal(name: str) -> str:
         pytest.param(
             "service",
             [
-                ("import loghub.service.__main__, loghub.service.fsck.__main__", ""),
+                ("import loghub_service.__main__, loghub_service.fsck.__main__", ""),
                 (["serve"], "local"),
                 (API, "consumer"),
             ],

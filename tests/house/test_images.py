@@ -16,31 +16,39 @@ from pathlib import Path, PurePosixPath
 import grimp
 import pytest
 
-from loghub_operator.cli.main import COMMANDS
+from loghub_cli.main import COMMANDS
 from tests.cluster import dockerfile
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("loghub", "loghub_operator", "loghub_spark", "loghub_worker")
+PACKAGES = (
+    "loghub",
+    "loghub_service",
+    "loghub_consumer",
+    "loghub_worker",
+    "loghub_spark",
+    "loghub_operator",
+    "loghub_cli",
+)
 
 
 # Target -> the programs that its image runs.
 PROGRAMS = {
-    "service": ("loghub.service.__main__", "loghub.service.fsck.__main__"),
+    "service": ("loghub_service.__main__", "loghub_service.fsck.__main__"),
     "operator": ("loghub_operator.__main__",),
     # The worker, the hook before its pod stops, the programs that the Dockerfile runs, and what a user's own
     # program imports.
     "worker": (
         "loghub_worker.__main__",
         "loghub_worker.pre_stop",
-        "loghub_worker.cds_archive",
-        "loghub_worker.spark_jars",
-        "loghub_worker.api",
+        "loghub_worker.image.cds_archive",
+        "loghub_worker.image.spark_jars",
+        "loghub_consumer",
     ),
 }
 # The command line imports the module of a command when that is used.
 COMMAND = (
-    "loghub_operator.cli.main",
-    *(f"loghub_operator.cli.{module}" for module in sorted({module for module, _ in COMMANDS.values()})),
+    "loghub_cli.main",
+    *(f"loghub_cli.{module}" for module in sorted({module for module, _ in COMMANDS.values()})),
 )
 # Imported, but not named in pyproject.toml: each belongs to another package, which pins it.
 PARTS = {"pydantic_core": "pydantic", "py4j": "pyspark"}
@@ -202,7 +210,7 @@ def test_an_image_installs_what_its_program_imports(target: str) -> None:
 
 
 def test_the_command_imports_what_its_extra_installs() -> None:
-    modules = ("loghub_operator.cli.entry", *(one for one in COMMAND if one != "loghub_operator.cli.local"))
+    modules = ("loghub_cli.entry", *(one for one in COMMAND if one != "loghub_cli.local"))
     result = distributions(imported(*modules))
     assert result <= required("cli")
     assert required("cli") - required() <= result
@@ -219,7 +227,7 @@ def test_the_data_source_imports_what_its_extra_installs() -> None:
 
 
 def test_a_program_with_the_processor_api_imports_what_its_extra_installs() -> None:
-    result = distributions(imported("loghub_worker.api"))
+    result = distributions(imported("loghub_consumer"))
     assert result == required("consumer")
 
 

@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.deep(minutes=15), pytest.mark.long, pytest.mark.timeou
 GUARD_S = 900
 LOCKS = {"connect": "connect", "pandas": "worker-pandas"}  # the others are in the lock of everything
 IMPORTS = {
-    "service": "import loghub.service.__main__, loghub.service.fsck.__main__",
-    "worker": "import loghub_worker.__main__, loghub_worker.api",
+    "service": "import loghub_service.__main__, loghub_service.fsck.__main__",
+    "worker": "import loghub_worker.__main__, loghub_consumer",
     "operator": "import loghub_operator.__main__",
     "spark": "from loghub_spark import LogHubDataSource; LogHubDataSource.name()",
     "connect": "import loghub_spark, pyspark.sql.connect.session",
@@ -29,7 +29,7 @@ IMPORTS = {
 }
 CONSUMER = """
 import sys
-from loghub_worker.api import Consumer, ConsumerSettings, Credentials, Processor
+from loghub_consumer import Consumer, ConsumerSettings, Credentials, Processor
 
 class Printing(Processor):
     def process(self, logs, tracker):
@@ -143,7 +143,7 @@ def test_the_extra_cli_is_enough_for_any_log_service(wheel: Path, tmp_path: Path
 def test_the_extra_consumer_is_enough_for_a_program(wheel: Path, tmp_path: Path) -> None:
     reader = Installed(wheel, "consumer", tmp_path / "reader")
     with running_service(tmp_path / "service") as service:
-        writer = [sys.executable, "-m", "loghub_operator.cli"]
+        writer = [sys.executable, "-m", "loghub_cli"]
         use(service, reader)
         for arguments in (["project", "create", "demo"], ["logstore", "create", "access", "--shards", "1"]):
             subprocess.run([*writer, *arguments], env=reader.environment, check=True, timeout=GUARD_S)

@@ -38,7 +38,7 @@ def test_the_commands_that_create_a_logstore_work(tmp_path: Path) -> None:
     result = re.search(r"^make setup\n(.*?)^kubectl create secret", README, re.DOTALL | re.MULTILINE)
     assert result is not None
     program = tmp_path / "loghub"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m loghub_operator.cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m loghub_cli "$@"\n')
     program.chmod(0o755)
     with running_service(tmp_path, extra=("--base-name", "loghub-system.svc")) as service:
         key = service.credentials

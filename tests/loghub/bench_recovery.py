@@ -16,14 +16,13 @@ from pathlib import Path
 
 from loghub.clock import SystemClock
 from loghub.domain import shards as rules
-from loghub.service.disk import OsDice, OsDisk
-from loghub.service.engine import Engine
-from loghub.service.facts import LogstoreSaved, ProjectSaved, ShardSaved
-from loghub.service.ports import Platform
-from loghub.service.settings import KEEP_FOREVER_DAYS, ServiceSettings
-from loghub.service.start import open_engine
-from loghub.service.storage.segment import NewGroup
-from loghub.service.storage.segment_files import read_end_block
+from loghub_service.engine import Engine
+from loghub_service.facts import LogstoreSaved, ProjectSaved, ShardSaved
+from loghub_service.ports import OsDice, OsDisk, Platform
+from loghub_service.settings import KEEP_FOREVER_DAYS, ServiceSettings
+from loghub_service.start import open_engine
+from loghub_service.storage.log_inspection import read_end_block
+from loghub_service.storage.segment import NewGroup
 
 GROUP_BYTES, SHARDS, BATCH = 300, 4, 2000
 GB = 1e9

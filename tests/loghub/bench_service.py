@@ -18,16 +18,16 @@ from statistics import median
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from loghub.service.disk import OsDisk
-from loghub.service.storage.commits import Append, commit_logs
-from loghub.service.storage.record import SegmentHeader
-from loghub.service.storage.segment import NewGroup
 from loghub.wire.loggroup import Log, LogGroup
 from loghub.wire.loggroup import encode as encoded
+from loghub_service.ports import OsDisk
+from loghub_service.storage.batches import Append, commit_logs
+from loghub_service.storage.record import SegmentHeader
+from loghub_service.storage.segment import NewGroup
 from tests import kafka as broker_of_tests
 from tests.loghub.load import LOGSTORE, Connection, put_request, run, serialized
-from tests.loghub.service.rawclient import RawClient
-from tests.loghub.service.storage.opened_log import open_log
+from tests.loghub_service.rawclient import RawClient
+from tests.loghub_service.storage.opened_log import open_log
 from tests.support import ServiceProcess, running_service
 
 ROUNDS = 3

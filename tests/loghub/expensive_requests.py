@@ -12,18 +12,20 @@ from functools import partial
 
 from msgspec import Struct
 
-from loghub.kafka.wire import fetch, group_admin, groups, metadata, offsets, produce, topics
-from loghub.kafka.wire.apis import APIS, ApiKey
-from loghub.kafka.wire.batch_compression import BatchCompression
-from loghub.kafka.wire.frames import RequestHeader
-from loghub.kafka.wire.record_batch import MAX_RECORDS, Record
-from loghub.kafka.wire.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from loghub.wire import cursor
 from loghub.wire.loggroup import Log, LogGroup, encode
+from loghub_service.kafka.wire import groups, logs, topics
+from loghub_service.kafka.wire import groups as group_admin
+from loghub_service.kafka.wire import groups as offsets
+from loghub_service.kafka.wire import topics as metadata
+from loghub_service.kafka.wire.batch_compression import BatchCompression
+from loghub_service.kafka.wire.frames import APIS, ApiKey, RequestHeader
+from loghub_service.kafka.wire.record_batch import MAX_RECORDS, Record
+from loghub_service.kafka.wire.topics import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.loghub import load
-from tests.loghub.kafka.broker.batches import packed
-from tests.loghub.kafka.client_frames import encode_request
-from tests.loghub.service.rawclient import RawClient
+from tests.loghub_service.kafka.broker.batches import packed
+from tests.loghub_service.kafka.client_frames import encode_request
+from tests.loghub_service.rawclient import RawClient
 from tests.support import ServiceProcess
 
 SHARDS = 64
@@ -201,14 +203,14 @@ def _commit() -> offsets.OffsetCommitRequest:
     )
 
 
-def _produce(partitions: Iterable[tuple[str, tuple[int, ...]]], batch: bytes) -> produce.ProduceRequest:
-    return produce.ProduceRequest(
+def _produce(partitions: Iterable[tuple[str, tuple[int, ...]]], batch: bytes) -> logs.ProduceRequest:
+    return logs.ProduceRequest(
         acks=-1,
         timeout_ms=1000,
         topic_data=tuple(
-            produce.TopicProduceData(
+            logs.TopicProduceData(
                 name=name,
-                partition_data=tuple(produce.PartitionProduceData(index=one, records=batch) for one in ones),
+                partition_data=tuple(logs.PartitionProduceData(index=one, records=batch) for one in ones),
             )
             for name, ones in partitions
         ),
@@ -361,22 +363,22 @@ def of_kafka() -> dict[str, Make]:
         "FIND_COORDINATOR": (ApiKey.FIND_COORDINATOR, groups.FindCoordinatorRequest(key="kg")),
         "INIT_PRODUCER_ID": (
             ApiKey.INIT_PRODUCER_ID,
-            produce.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000),
+            logs.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000),
         ),
     }
     frames = {name: partial(_kafka, api, body) for name, (api, body) in bodies.items()}
     return {"PRODUCE": many_records, **frames}
 
 
-def _fetch() -> fetch.FetchRequest:
-    return fetch.FetchRequest(
+def _fetch() -> logs.FetchRequest:
+    return logs.FetchRequest(
         max_wait_ms=0,
         min_bytes=1,
         topics=tuple(
-            fetch.FetchTopic(
+            logs.FetchTopic(
                 topic=name,
                 partitions=tuple(
-                    fetch.FetchPartition(partition=one, fetch_offset=0, partition_max_bytes=1 << 20)
+                    logs.FetchPartition(partition=one, fetch_offset=0, partition_max_bytes=1 << 20)
                     for one in ones
                 ),
             )
@@ -385,13 +387,13 @@ def _fetch() -> fetch.FetchRequest:
     )
 
 
-def _list_offsets(unix_ms: int) -> fetch.ListOffsetsRequest:
-    return fetch.ListOffsetsRequest(
+def _list_offsets(unix_ms: int) -> logs.ListOffsetsRequest:
+    return logs.ListOffsetsRequest(
         topics=tuple(
-            fetch.ListOffsetsTopic(
+            logs.ListOffsetsTopic(
                 name=name,
                 partitions=tuple(
-                    fetch.ListOffsetsPartition(partition_index=one, timestamp=unix_ms) for one in ones
+                    logs.ListOffsetsPartition(partition_index=one, timestamp=unix_ms) for one in ones
                 ),
             )
             for name, ones in _in_topics()

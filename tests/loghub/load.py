@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 
 from loghub.wire import compression
 from loghub.wire.compression import Compression
-from tests.loghub.service.rawclient import signed_headers
+from tests.loghub_service.rawclient import signed_headers
 from tests.support import ServiceProcess
 
 PROJECT, LOGSTORE = "demo", "access"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loghub.error_class import LONGEST, error_class, is_error_class
+from loghub.contract.worker import LONGEST, error_class, is_error_class
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,10 @@ import pytest
 
 from loghub import listening
 from loghub.client.http import HttpLogHub
-from loghub.worker_contract import WorkerStatus
-from loghub_operator.autoscaling.keda.scaler import serving_keda
+from loghub.contract.worker import WorkerStatus
+from loghub_operator.autoscaling.keda import serving_keda
 from loghub_operator.http_server import serving, text
-from loghub_worker.metrics import Figures
-from loghub_worker.metrics_server import MetricsServer
+from loghub_worker.metrics import Figures, MetricsServer
 from tests.cluster import require
 from tests.loghub_operator.support.group_metrics import store
 from tests.support import running_service

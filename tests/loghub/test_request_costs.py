@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from loghub.kafka.broker.handlers import HANDLERS
-from loghub.kafka.wire.apis import ApiKey
-from loghub.service.http import routes
-from loghub.service.line_limit import MOST_LINES
+from loghub_service.http import routes
+from loghub_service.kafka.broker.session import HANDLERS
+from loghub_service.kafka.wire.frames import ApiKey
+from loghub_service.log_setup import MOST_LINES
 from tests.loghub import expensive_requests
 from tests.loghub.expensive_requests import KafkaConnection, Make
 from tests.loghub.load import cpu_s
-from tests.loghub.service.rawclient import RawClient
+from tests.loghub_service.rawclient import RawClient
 from tests.support import ServiceProcess, get, wait_until
 
 pytestmark = pytest.mark.long

@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from loghub import log_settings, processor_settings, sink_settings
-from loghub import worker_contract as contract
-from loghub.executor_settings import ExecutorSettings
-from loghub.incomplete_state import IncompleteState, KeptState
-from loghub.worker_contract import (
+from loghub.contract import processor, sinks, worker
+from loghub.contract import worker as contract
+from loghub.contract.worker import (
     CONTRACT_VERSION,
+    ExecutorSettings,
+    IncompleteState,
+    KeptState,
     OnFailure,
     ShardProgress,
     SqlPipeline,
@@ -38,7 +39,7 @@ CONFIG = WorkerConfig(
     checkpoint_interval_s=0.0,
     trigger_interval_s=1.0,
     pipeline=SqlPipeline(text="SELECT 1"),
-    sink=sink_settings.ParquetSink(path="/sink/x"),
+    sink=sinks.ParquetSink(path="/sink/x"),
     cores=1,
     spark_memory=None,
     spark_conf={},
@@ -56,7 +57,7 @@ STATUS = WorkerStatus(
 )
 
 
-class NewerSink(sink_settings.ParquetSink, kw_only=True, tag="parquet"):
+class NewerSink(sinks.ParquetSink, kw_only=True, tag="parquet"):
     """Of the next release: one setting more, which is not used."""
 
     compression: str = "snappy"
@@ -116,34 +117,34 @@ def test_every_setting_but_those_of_the_first_contract_has_a_default() -> None:
     }
     assert required == {
         WorkerConfig: set(json.loads(encode_settings(CONFIG))),
-        sink_settings.ParquetSink: {"path"},
-        sink_settings.JsonSink: {"path"},
-        sink_settings.DeltaSink: {"path"},
-        sink_settings.S3Settings: set(),
-        sink_settings.ConsoleSink: {"rows"},
-        sink_settings.LogstoreSink: {"project", "logstore"},
-        sink_settings.PostgresqlSink: {"host", "database", "table"},
-        sink_settings.KafkaSink: {"bootstrap_servers"},
-        sink_settings.SparkSink: {"format"},
+        sinks.ParquetSink: {"path"},
+        sinks.JsonSink: {"path"},
+        sinks.DeltaSink: {"path"},
+        sinks.S3Settings: set(),
+        sinks.ConsoleSink: {"rows"},
+        sinks.LogstoreSink: {"project", "logstore"},
+        sinks.PostgresqlSink: {"host", "database", "table"},
+        sinks.KafkaSink: {"bootstrap_servers"},
+        sinks.SparkSink: {"format"},
         contract.SqlPipeline: {"text"},
         contract.PythonPipeline: {"function"},
         contract.CopyPipeline: set(),
-        processor_settings.ProcessorPipeline: {"factory"},
-        processor_settings.RetryLogstore: {"logstore"},
-        sink_settings.FileRoll: {"target_bytes", "max_delay_s"},
+        processor.ProcessorPipeline: {"factory"},
+        processor.RetryLogstore: {"logstore"},
+        sinks.FileRoll: {"target_bytes", "max_delay_s"},
         ExecutorSettings: {"cores", "memory", "memory_overhead", "cpu", "pod"},
-        sink_settings.NoSink: set(),
+        sinks.NoSink: set(),
         contract.DeadLetterLogstore: {"project", "logstore"},
         contract.DeadLetterFolder: {"path"},
         contract.OnFailure: set(),
-        log_settings.LogSettings: set(),
-        log_settings.LogFile: set(),
+        worker.LogSettings: set(),
+        worker.LogFile: set(),
     }
 
 
 def _structs() -> list[Any]:
     """Every structure that is part of the settings."""
-    modules = (contract, log_settings, processor_settings, sink_settings)
+    modules = (contract, worker, processor, sinks)
     kinds = {one for module in modules for one in vars(module).values() if isinstance(one, type)}
     reports = (
         ShardProgress,

@@ -9,7 +9,7 @@ import yaml
 
 from loghub_operator.api import parse_resource, resources_in
 from loghub_operator.api.documents import documents_in
-from loghub_operator.resources.user_code import code_in
+from loghub_operator.resources.metadata import code_in
 from tests.loghub_operator.support.apiserver import ROOT
 from tests.loghub_worker.plan_operations import per_batch_operations
 

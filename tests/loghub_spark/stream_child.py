@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 
-from loghub.worker_contract import ENV_CLASS_ARCHIVE
+from loghub.contract.worker import ENV_CLASS_ARCHIVE
 from loghub_spark import LogHubDataSource
 from tests.loghub_spark.support import IDS, start_copy
 

@@ -8,8 +8,7 @@ import pytest
 from loghub.client.http import HttpLogHub
 from loghub.wire.cursor import decode, encode
 from loghub_spark.columns import VIEW
-from loghub_spark.errors import DataLossError, LogstoreError, OptionError
-from loghub_spark.options import Use
+from loghub_spark.options import DataLossError, LogstoreError, OptionError, Use
 from loghub_spark.reader import LogHubReader, RangePartition, plan_of
 from tests.loghub_spark.support import LOGSTORE, LOWER, UPPER, Writes, id_of, options_of
 from tests.support import ServiceProcess, wait_until

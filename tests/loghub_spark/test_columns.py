@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import types as T  # noqa: N812 - Spark's own convention
 
 from loghub.wire.loggroup import Log, LogGroup, encode, wrap
+from loghub_consumer.reading.decoding import SCHEMA, Body, decode
 from loghub_spark.columns import VIEW, columns_of
-from loghub_spark.errors import LogstoreError, OptionError
-from loghub_worker.source.arrow_decoder import SCHEMA, Body, decode
+from loghub_spark.options import LogstoreError, OptionError
 
 CURSOR = 1_795_380_443_435_906_000
 

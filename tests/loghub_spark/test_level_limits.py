@@ -8,13 +8,13 @@ that it leaves in another shard.
 import pytest
 
 from loghub.client.port import LogHub
+from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.loggroup import Log, LogGroup, encode
+from loghub_consumer.reading.shard_reader import Receipts
 from loghub_spark.columns import VIEW
 from loghub_spark.offsets import Offset, ranges_between
 from loghub_spark.reader import LogHubStreamReader
-from loghub_spark.shards import Shards
-from loghub_worker.log_service import decode_cursor
-from loghub_worker.source.receipts import Receipts
+from loghub_spark.shards import LogstoreShards
 from tests.fakes.fake_log_service import MemoryServer
 from tests.support import HandClock
 
@@ -52,7 +52,7 @@ class Story:
         given = {"endpoint": "http://127.0.0.1:1", "project": "proj", "logstore": LOGSTORE} | key
         more = {name: str(value) for name, value in options.items()}
         reader = LogHubStreamReader(given | {"startingOffsets": "earliest"} | more, VIEW)
-        reader._shards = Shards(self.client, LOGSTORE, only=None)
+        reader._shards = LogstoreShards(self.client, LOGSTORE, only=None)
         reader.__dict__["_receipts"] = Receipts(self.client, logstore=LOGSTORE)
         return reader
 

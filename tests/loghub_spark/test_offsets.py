@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loghub_consumer.batch_plan import Range
 from loghub_spark.offsets import (
     SPLIT_GROUPS,
     Offset,
-    Sample,
+    ShardSample,
     ShardView,
     backlog,
     limited,
     new_shards,
     next_offset,
     ranges_between,
-    split,
+    split_ranges,
 )
-from loghub_spark.options import Limits
-from loghub_worker.batch_plan import Range
+from loghub_spark.options import MicroBatchLimits
 
 GROUPS = st.dictionaries(st.integers(0, 9), st.integers(0, 500), min_size=1)
 
@@ -98,7 +98,7 @@ def test_what_is_gone_leaves_the_offset_once() -> None:
 @pytest.mark.long
 @given(groups=GROUPS, budget=st.integers(1, 2000))
 def test_a_limit_in_log_groups_is_kept_and_used(groups: dict[int, int], budget: int) -> None:
-    result = limited(groups, Limits(log_groups=budget))
+    result = limited(groups, MicroBatchLimits(log_groups=budget))
     assert all(0 < count <= groups[shard] for shard, count in result.items())
     total, there = sum(result.values()), sum(groups.values())
     assert total <= budget
@@ -115,30 +115,31 @@ def test_limits_in_logs_and_bytes_are_kept_where_the_sizes_are_known(
 ) -> None:
     known = {shard: min(count, len(costs)) for shard, count in groups.items()}
     samples = {
-        shard: Sample(logs=tuple(costs[:count]), bytes=tuple(costs[:count])) for shard, count in known.items()
+        shard: ShardSample(logs=tuple(costs[:count]), bytes=tuple(costs[:count]))
+        for shard, count in known.items()
     }
-    for limits in (Limits(logs=budget), Limits(bytes=budget)):
+    for limits in (MicroBatchLimits(logs=budget), MicroBatchLimits(bytes=budget)):
         result = limited(known, limits, samples)
         if sum(result.values()) > 1:  # one log group is always read
             assert sum(sum(costs[:count]) for count in result.values()) <= budget
 
 
 def test_each_shard_has_its_part_of_a_limit_and_one_log_group_at_least() -> None:
-    assert limited({0: 1000, 1: 3, 2: 1000}, Limits(log_groups=103)) == {0: 51, 1: 1, 2: 51}
-    assert limited({0: 900, 1: 100}, Limits(log_groups=50)) == {0: 45, 1: 5}
+    assert limited({0: 1000, 1: 3, 2: 1000}, MicroBatchLimits(log_groups=103)) == {0: 51, 1: 1, 2: 51}
+    assert limited({0: 900, 1: 100}, MicroBatchLimits(log_groups=50)) == {0: 45, 1: 5}
 
 
 def test_all_limits_apply_together() -> None:
-    samples = {0: Sample(logs=(10, 10), bytes=(100, 100))}
-    assert limited({0: 50}, Limits(log_groups=30, logs=1000, bytes=10_000), samples) == {0: 30}
-    assert limited({0: 50}, Limits(log_groups=30, logs=200, bytes=10_000), samples) == {0: 20}
-    assert limited({0: 50}, Limits(log_groups=30, logs=200, bytes=700), samples) == {0: 7}
+    samples = {0: ShardSample(logs=(10, 10), bytes=(100, 100))}
+    assert limited({0: 50}, MicroBatchLimits(log_groups=30, logs=1000, bytes=10_000), samples) == {0: 30}
+    assert limited({0: 50}, MicroBatchLimits(log_groups=30, logs=200, bytes=10_000), samples) == {0: 20}
+    assert limited({0: 50}, MicroBatchLimits(log_groups=30, logs=200, bytes=700), samples) == {0: 7}
 
 
 @given(groups=GROUPS, least=st.one_of(st.none(), st.integers(1, 40)), cores=st.integers(1, 16))
 def test_partitions_have_each_log_group_once(groups: dict[int, int], least: int | None, cores: int) -> None:
     ranges = [Range(shard, 100, 100 + count) for shard, count in sorted(groups.items())]
-    pieces = split(ranges, min_partitions=least, cores=cores)
+    pieces = split_ranges(ranges, min_partitions=least, cores=cores)
     assert all(piece.groups > 0 for piece in pieces)
     for one in ranges:
         mine = [piece for piece in pieces if piece.shard == one.shard]
@@ -160,4 +161,4 @@ def test_partitions_have_each_log_group_once(groups: dict[int, int], least: int 
 )
 def test_ranges_are_split_so_that_the_cores_are_used(groups: list[int], cores: int, expected: int) -> None:
     ranges = [Range(shard, 0, count) for shard, count in enumerate(groups)]
-    assert len(split(ranges, min_partitions=None, cores=cores)) == expected
+    assert len(split_ranges(ranges, min_partitions=None, cores=cores)) == expected

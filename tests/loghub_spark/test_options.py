@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from loghub.wire.cursor import encode
-from loghub_spark.errors import OptionError
 from loghub_spark.options import (
     EARLIEST,
     ENV_KEY_ID,
@@ -13,7 +12,8 @@ from loghub_spark.options import (
     EVERY,
     LATEST,
     Bound,
-    Limits,
+    MicroBatchLimits,
+    OptionError,
     Use,
     check_names,
     connection,
@@ -45,7 +45,7 @@ def test_defaults() -> None:
     assert (stream.shards, stream.in_order, stream.fail_on_data_loss, stream.fail_fast) == (
         None, False, True, False,
     )  # fmt: skip
-    assert (stream.limits, stream.min_partitions, stream.fetch_interval_s) == (Limits(), None, 1.0)
+    assert (stream.limits, stream.min_partitions, stream.fetch_interval_s) == (MicroBatchLimits(), None, 1.0)
 
 
 def test_names_are_understood_in_any_case() -> None:
@@ -67,9 +67,9 @@ def test_names_are_understood_in_any_case() -> None:
         ("failOnDataLoss", "false", "fail_on_data_loss", False),
         ("mode", "failfast", "fail_fast", True),
         ("minPartitions", "12", "min_partitions", 12),
-        ("maxBytesPerTrigger", "10", "limits", Limits(bytes=10)),
-        ("maxOffsetsPerTrigger", "10", "limits", Limits(log_groups=10)),
-        ("maxLogsPerTrigger", "10", "limits", Limits(logs=10)),
+        ("maxBytesPerTrigger", "10", "limits", MicroBatchLimits(bytes=10)),
+        ("maxOffsetsPerTrigger", "10", "limits", MicroBatchLimits(log_groups=10)),
+        ("maxLogsPerTrigger", "10", "limits", MicroBatchLimits(logs=10)),
         ("fetchIntervalSeconds", "0.2", "fetch_interval_s", 0.2),
     ],
 )

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from loghub.client.http import HttpLogHub
 from loghub.wire.cursor import decode
 from loghub_spark.columns import VIEW
-from loghub_spark.errors import DataLossError, LogstoreError, OptionError
+from loghub_spark.options import DataLossError, LogstoreError, OptionError
 from loghub_spark.reader import LogHubStreamReader
 from tests.loghub_spark.support import COPY, LOGSTORE, LOWER, UPPER, Stream, Writes, flat, id_of, options_of
 from tests.support import ServiceProcess

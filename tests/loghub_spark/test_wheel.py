@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from loghub.worker_contract import ENV_CLASS_ARCHIVE
+from loghub.contract.worker import ENV_CLASS_ARCHIVE
 from loghub_spark.options import ENV_KEY_ID, ENV_KEY_SECRET
 from tests.loghub_spark.support import Writes, client_of
 from tests.requirements import build_wheel, packages
@@ -44,12 +44,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # For each package of the wheel, lines that use it, and what a type checker knows then.
 TYPED = {
     "loghub": ("from loghub.wire.cursor import decode", "decode('')", "int"),
-    "loghub_operator": ("from loghub_operator.api.patterns import amount", "amount('1')", "float"),
+    "loghub_operator": ("from loghub_operator.api.fields import amount", "amount('1')", "float"),
     "loghub_spark": ("from loghub_spark import LogHubDataSource", "LogHubDataSource.name()", "str"),
     "loghub_worker": (
-        "from loghub_worker.api import Consumer",
+        "from loghub_consumer import Consumer",
         "Consumer.assignment",
-        "def (self: loghub_worker.consumer.consumer.Consumer) -> tuple[int, ...]",
+        "def (self: loghub_consumer.consumer.Consumer) -> tuple[int, ...]",
     ),
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from loghub_spark.errors import OptionError
+from loghub_spark.options import OptionError
 from loghub_spark.wire_rows import check, to_wire
 
 UTC = datetime.UTC

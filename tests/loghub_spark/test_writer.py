@@ -11,8 +11,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from loghub.client.http import HttpLogHub
 from loghub_spark.datasource import LogHubDataSource
-from loghub_spark.errors import LogstoreError, OptionError
-from loghub_spark.writer import LogHubStreamWriter, LogHubWriter, Written
+from loghub_spark.options import LogstoreError, OptionError
+from loghub_spark.writer import LogHubStreamWriter, LogHubWriter, WrittenMessage
 from tests.loghub_spark.support import options_of
 from tests.support import ServiceProcess
 
@@ -36,7 +36,7 @@ def test_the_counts_of_all_tasks_are_reported(
     assert isinstance(one, LogHubWriter)
     task = pickle.loads(pickle.dumps(one))
     messages = [task.write(iter([ROWS, ROWS])), task.write(iter([]))]
-    assert isinstance(messages[0], Written)
+    assert isinstance(messages[0], WrittenMessage)
     assert (messages[0].rows, messages[0].log_groups, messages[1].rows) == (6, 3, 0)
     one.commit(messages)
     assert (

@@ -17,16 +17,16 @@ from pathlib import Path
 from statistics import median
 from unittest.mock import patch
 
-from loghub.sink_settings import S3Settings
-from loghub_worker.batch_plan import Range
-from loghub_worker.membership.parallel_tasks import ParallelTasks
-from loghub_worker.sink import exclusive_files, folder_storage
-from loghub_worker.sink.bucket import Bucket
-from loghub_worker.sink.bucket_storage import BucketStorage
-from loghub_worker.sink.commit_log import CommitLog, ShardIncarnation
-from loghub_worker.sink.folder_storage import FolderStorage
-from loghub_worker.sink.log_storage import LogStorage
-from loghub_worker.sink.sink_credentials import SinkCredentials
+from loghub.contract.sinks import S3Settings
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.membership.shard_manager import ParallelTasks
+from loghub_consumer.resumption import ShardIncarnation
+from loghub_worker.sink.files import exclusive_files
+from loghub_worker.sink.files import storage as folder_storage
+from loghub_worker.sink.files.bucket import Bucket, BucketStorage
+from loghub_worker.sink.files.commit_log import CommitLog
+from loghub_worker.sink.files.storage import FolderStorage, LogStorage
+from loghub_worker.sink.sink_start import CredentialFiles
 from tests.cluster.s3_server import program, running_s3_server
 from tests.loghub_operator.latency import distant
 
@@ -99,7 +99,7 @@ def storage_in(folder: Path, far_ms: float | None) -> Iterator[LogStorage]:
         return
     with running_s3_server(program(), folder / "server") as server, distant(server.endpoint, far_ms) as far:
         server.bucket("bench")
-        keys = SinkCredentials(server.credentials(folder / "keys"))
+        keys = CredentialFiles(server.credentials(folder / "keys"))
         bucket = Bucket("s3://bench", S3Settings(endpoint=far, allow_http=True), keys)
         yield BucketStorage(bucket, folder / "local", group_path=GROUP_PATH)
 

@@ -1,7 +1,7 @@
 """How long a log takes from PutLogs to the sink on an idle shard, and what an idle worker requests.
 
 ``python -m tests.loghub_worker.bench_latency [SHARDS [PUTS [NAME]]]`` runs a worker on Spark and a consumer
-of `loghub_worker.api` with all shards of a logstore, one after the other: on the embedded service with its
+of `loghub_consumer` with all shards of a logstore, one after the other: on the embedded service with its
 extensions, and behind a relay that has none, as SLS has none. It prints the quantiles of the time from the
 answer to PutLogs to the row in the sink, or in ``process``; each log group follows when the one before is
 there, after a pause, so that its shard is idle. Then it counts the requests of the consumer by API, and
@@ -24,11 +24,11 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from loghub.client.http import HttpLogHub
-from loghub.sink_settings import ParquetSink
+from loghub.contract.sinks import ParquetSink
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub_worker.api import Consumer, ConsumerSettings, LogBatch, Processor, Tracker
-from tests.loghub.service.test_admin import admin_address
+from loghub_consumer import Consumer, ConsumerSettings, LogBatch, Processor, Tracker
 from tests.loghub_operator.latency import distant
+from tests.loghub_service.test_admin import admin_address
 from tests.loghub_worker.cpu_time import cpu_time
 from tests.loghub_worker.support import (
     GROUP,

@@ -5,12 +5,11 @@ import random
 from collections.abc import Iterator
 
 from loghub.clock import SystemClock
-from loghub.service.disk import OsDice, OsDisk
-from loghub.service.ports import Platform
-from loghub.service.settings import ServiceSettings
-from loghub.service.start import open_engine
-from loghub.service.storage.segment import NewGroup
 from loghub.wire.loggroup import Log, LogGroup, encode
+from loghub_service.ports import OsDice, OsDisk, Platform
+from loghub_service.settings import ServiceSettings
+from loghub_service.start import open_engine
+from loghub_service.storage.segment import NewGroup
 from tests.support import ServiceProcess
 
 FIELDS = ("host", "user", "method", "path", "status", "bytes", "referer", "agent", "request_id", "upstream")

@@ -24,8 +24,8 @@ from statistics import linear_regression, median
 import pyarrow.parquet as pq
 
 from loghub.client.http import HttpLogHub
-from loghub.sink_settings import ParquetSink
-from loghub.worker_contract import SqlPipeline
+from loghub.contract.sinks import ParquetSink
+from loghub.contract.worker import SqlPipeline
 from tests.loghub_worker.bench_logs import encoded_groups
 from tests.loghub_worker.bench_pipeline import FIELDS
 from tests.loghub_worker.support import (

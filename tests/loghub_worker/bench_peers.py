@@ -65,8 +65,8 @@ SDK_SPARK = """
 import os, sys
 from pathlib import Path
 from aliyun.log import LogClient
-from loghub.sink_settings import ParquetSink
-from loghub_worker.child_processes import end_children
+from loghub.contract.sinks import ParquetSink
+from loghub_worker.__main__ import end_children
 from loghub_worker.query.spark_session import start_spark
 from tests.loghub_worker.cpu_time import cpu_time
 from tests.loghub_worker.support import worker_config
@@ -94,8 +94,8 @@ end_children()
 SPARK_COPY = """
 import os, sys
 from pathlib import Path
-from loghub.sink_settings import ParquetSink
-from loghub_worker.child_processes import end_children
+from loghub.contract.sinks import ParquetSink
+from loghub_worker.__main__ import end_children
 from loghub_worker.query.spark_session import start_spark
 from tests.loghub_worker.cpu_time import cpu_time
 from tests.loghub_worker.support import worker_config

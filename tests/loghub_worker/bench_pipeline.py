@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 
 from loghub.client.http import HttpLogHub
 from loghub.client.port import GroupInfo
-from loghub.sink_settings import ParquetSink
-from loghub.worker_contract import SqlPipeline
+from loghub.contract.sinks import ParquetSink
+from loghub.contract.worker import SqlPipeline
 from tests.loghub_worker.bench_logs import columns_of_fields, fill
 from tests.loghub_worker.bench_rounds import ROUNDS, in_turn, spread
 from tests.loghub_worker.cpu_time import CpuTime, cpu_time

@@ -1,4 +1,4 @@
-"""What a consumer of `loghub_worker.api` costs, next to the vendor's consumer libraries on the same logs.
+"""What a consumer of `loghub_consumer` costs, next to the vendor's consumer libraries on the same logs.
 
 ``python -m tests.loghub_worker.bench_processor [LOGS [ROUNDS [NAME ..]]]`` prints the CPU seconds for a
 million logs, the seconds from the start of a process to its first log, and its peak memory. There are three
@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster import compiling
+from tests.loghub_consumer.support import Site, programs, wait_for
 from tests.loghub_worker.bench_logs import fill
 from tests.loghub_worker.bench_processor_worker import run as run_worker
 from tests.loghub_worker.bench_rounds import ROUNDS, in_turn, ratios, spread
-from tests.loghub_worker.consumer.support import Site, programs, wait_for
 from tests.loghub_worker.support import LOGSTORE, prepare
 from tests.loghub_worker.vendor_consumers import GO, run_go, run_python
 from tests.support import running_service

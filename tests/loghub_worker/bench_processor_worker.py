@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from loghub.client.port import GroupInfo
-from loghub.processor_settings import ProcessorPipeline
-from loghub.sink_settings import NoSink
-from loghub_worker.api import LogBatch, Processor, Tracker
+from loghub.contract.processor import ProcessorPipeline
+from loghub.contract.sinks import NoSink
+from loghub_consumer import LogBatch, Processor, Tracker
+from tests.loghub_consumer.support import Site
 from tests.loghub_worker.bench_logs import fill
 from tests.loghub_worker.bench_rounds import ROUNDS, in_turn
-from tests.loghub_worker.consumer.support import Site
 from tests.loghub_worker.support import (
     GROUP,
     LOGSTORE,

@@ -22,22 +22,21 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from loghub.client.http import HttpLogHub
 from loghub.client.port import GroupInfo
 from loghub.clock import SystemClock
-from loghub.sink_settings import NoSink
+from loghub.contract.sinks import NoSink
 from loghub.wire.cursor import decode
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub_worker.batch_plan import BatchPlan, GroupSize
-from loghub_worker.exchange_files import ExchangeFiles, Positions
-from loghub_worker.log_service import ConsumerIdentity
-from loghub_worker.membership.heartbeat import Heartbeats
-from loghub_worker.membership.membership import Membership, MembershipTimings
-from loghub_worker.membership.parallel_tasks import PARALLEL, ParallelTasks
-from loghub_worker.membership.shard_manager import ShardManager
-from loghub_worker.membership.shard_opening import ShardOpening
-from loghub_worker.membership.shared_membership import SharedState
-from loghub_worker.sink.shard_record import NoRecord
-from loghub_worker.source.datasource import LogHubStreamReader
+from loghub_consumer.batch_plan import BatchPlan, GroupSize
+from loghub_consumer.exchange_files import ExchangeFiles, Positions
+from loghub_consumer.log_service import ConsumerIdentity
+from loghub_consumer.membership.heartbeat import Heartbeats
+from loghub_consumer.membership.membership import Membership, MembershipTimings
+from loghub_consumer.membership.shard_manager import PARALLEL, ParallelTasks, ShardManager
+from loghub_consumer.membership.shard_opening import ShardOpening
+from loghub_consumer.membership.shared_membership import SharedState
+from loghub_consumer.resumption import NoRecord
+from loghub_worker.source import GroupStreamReader
+from tests.loghub_consumer.reading.options import source_options
 from tests.loghub_operator.latency import distant
-from tests.loghub_worker.source.options import source_options
 from tests.loghub_worker.support import GROUP as GROUP_NAME
 from tests.loghub_worker.support import LOGSTORE, PROJECT, prepare, worker_config
 from tests.support import ServiceProcess, running_service
@@ -60,7 +59,7 @@ class Source:
         }
         self.exchange = ExchangeFiles(folder)
         self.version = 0
-        self.reader = LogHubStreamReader(
+        self.reader = GroupStreamReader(
             source_options(
                 endpoint,
                 service.credentials_dir,

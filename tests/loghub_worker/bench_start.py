@@ -17,8 +17,8 @@ from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 
-from loghub.sink_settings import ParquetSink
-from loghub.worker_contract import ENV_CLASS_ARCHIVE
+from loghub.contract.sinks import ParquetSink
+from loghub.contract.worker import ENV_CLASS_ARCHIVE
 from tests.loghub_worker.bench_pipeline import ROWS, filled
 from tests.loghub_worker.bench_rounds import ROUNDS, in_turn, ratios, spread
 from tests.loghub_worker.cpu_time import CpuTime, cpu_time

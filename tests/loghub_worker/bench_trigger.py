@@ -17,8 +17,8 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from loghub.client.http import HttpLogHub
-from loghub.sink_settings import ParquetSink
-from loghub.worker_contract import ENV_METRICS_ADDRESS, SqlPipeline
+from loghub.contract.sinks import ParquetSink
+from loghub.contract.worker import ENV_METRICS_ADDRESS, SqlPipeline
 from tests.loghub_worker.bench_logs import fill
 from tests.loghub_worker.bench_pipeline import FIELDS, SHARDS, begin_again
 from tests.loghub_worker.bench_rounds import ROUNDS, in_turn, spread

@@ -8,8 +8,8 @@ import json
 import sys
 from pathlib import Path
 
-from loghub.sink_settings import ParquetSink
-from loghub.worker_contract import PythonPipeline
+from loghub.contract.sinks import ParquetSink
+from loghub.contract.worker import PythonPipeline
 from loghub_worker.query.spark_session import start_spark
 from loghub_worker.query.transform import empty_logs, make_transform
 from tests.loghub_worker.plan_operations import per_batch_operations

@@ -1,8 +1,8 @@
-"""What `loghub_worker.query.per_batch` finds in a plan."""
+"""What `loghub_worker.query.transform` finds in a plan."""
 
 from pyspark.sql import DataFrame
 
-from loghub_worker.query.per_batch import PlanWalk
+from loghub_worker.query.transform import PlanWalk
 
 
 def per_batch_operations(result: DataFrame) -> list[str]:

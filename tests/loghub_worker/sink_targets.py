@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from loghub.client.http import HttpLogHub
-from loghub.sink_settings import (
+from loghub.contract.sinks import (
     ConsoleSink,
     DeltaSink,
     FileRoll,
@@ -29,7 +29,7 @@ from loghub.sink_settings import (
     Sink,
     SparkSink,
 )
-from loghub.worker_contract import ENV_SINK_CREDENTIALS_DIR, CopyPipeline, SqlPipeline
+from loghub.contract.worker import ENV_SINK_CREDENTIALS_DIR, CopyPipeline, SqlPipeline
 from tests import kafka
 from tests.cluster.s3_server import S3Server
 from tests.loghub_worker.sink.delta_tables import DeltaView

@@ -13,15 +13,9 @@ from loghub.client.http import HttpLogHub
 from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import decode, split
-from loghub_worker.sink.commit_log import BatchDecision
+from loghub_worker.sink.files.commit_log import BatchDecision
 from tests import kafka
-from tests.loghub_worker.support import (
-    GROUP,
-    LOGSTORE,
-    PROJECT,
-    LogstoreReader,
-    row_of,
-)
+from tests.loghub_worker.support import GROUP, LOGSTORE, PROJECT, LogstoreReader, row_of
 from tests.postgresql_server import PostgresqlServer
 
 COPY = "copy"

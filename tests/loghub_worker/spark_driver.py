@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from loghub.worker_contract import WorkerConfig, WorkerStatus
+from loghub.contract.worker import WorkerConfig, WorkerStatus
 from tests.loghub_worker.support import GUARD_S, NO_VARIABLES, worker_environment
 from tests.support import ROOT, wait_until
 
@@ -153,7 +153,7 @@ def share_session() -> None:
     from pyspark.sql import SparkSession
 
     from loghub_worker import worker
-    from loghub_worker.query.spark_master import send_code
+    from loghub_worker.query.spark_session import send_code
 
     start_spark = worker.start_spark
     started: list[SparkSession] = []
@@ -172,7 +172,7 @@ def share_session() -> None:
 
 def main() -> None:
     from loghub_worker import __main__ as program
-    from loghub_worker.child_processes import end_children
+    from loghub_worker.__main__ import end_children
 
     share_session()
     own = dict(os.environ)

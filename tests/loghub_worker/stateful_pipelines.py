@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from loghub.worker_contract import PythonPipeline
+from loghub.contract.worker import PythonPipeline
 
 
 def first_of_each_id(logs: DataFrame) -> DataFrame:

@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 
 from loghub.client.http import HttpLogHub
 from loghub.client.port import GroupInfo
-from loghub.sink_settings import Sink
+from loghub.contract.sinks import Sink
+from loghub.contract.worker import CONTRACT_VERSION, SqlPipeline, WorkerConfig, WorkerStatus
 from loghub.wire.loggroup import Log, LogGroup, decode, encode, split
-from loghub.worker_contract import CONTRACT_VERSION, SqlPipeline, WorkerConfig, WorkerStatus
 from tests.support import ROOT, ServiceProcess, wait_until
 
 LOGS = Path(os.environ.get("LOGHUB_TEST_LOGS") or ROOT / ".." / "shared" / "data" / "logs")

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loghub_worker.backoff import Backoff
+from loghub.backoff import Backoff
 
 LARGEST = Backoff(first_s=1.0, longest_s=10.0, random=lambda: 1.0)
 SMALLEST = Backoff(first_s=1.0, longest_s=10.0, random=lambda: 0.0)

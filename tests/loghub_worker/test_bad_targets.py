@@ -21,9 +21,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from loghub.client.http import HttpLogHub
-from loghub.sink_settings import LogstoreSink
+from loghub.contract.sinks import LogstoreSink
 from loghub_worker.query import streaming_query
-from loghub_worker.sink import bucket as bucket_module
+from loghub_worker.sink.files import bucket as bucket_module
 from loghub_worker.worker import WorkerRuntime
 from tests.cluster.s3_server import S3Server, running_s3_server
 from tests.loghub_worker.sink_targets import (
@@ -38,14 +38,7 @@ from tests.loghub_worker.sink_targets import (
     table_of,
 )
 from tests.loghub_worker.sink_views import COPY, CopiesView
-from tests.loghub_worker.support import (
-    GUARD_S,
-    PROJECT,
-    Producer,
-    all_saved,
-    prepare,
-    worker_config,
-)
+from tests.loghub_worker.support import GUARD_S, PROJECT, Producer, all_saved, prepare, worker_config
 from tests.loghub_worker.test_copy import running
 from tests.postgresql_server import PASSWORDS, USER, PostgresqlServer, running_postgresql
 from tests.support import ServiceProcess, running_service, wait_until

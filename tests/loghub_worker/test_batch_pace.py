@@ -3,8 +3,16 @@
 import math
 from collections.abc import Mapping
 
-from loghub_worker.batch_pace import Backlog, Roll, is_worth_its_files, observed
-from loghub_worker.batch_plan import EMPTY_PLAN, BatchLimits, GroupSize, next_plan
+from loghub_consumer.batch_plan import (
+    EMPTY_PLAN,
+    Backlog,
+    BatchLimits,
+    GroupSize,
+    Roll,
+    is_worth_its_files,
+    next_plan,
+    observed,
+)
 
 ROLL = Roll(target_bytes=1000, max_delay_s=60)
 SIZES = {shard: GroupSize(bytes=10, logs=1) for shard in range(2)}

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loghub_worker.batch_plan import (
+from loghub_consumer.batch_plan import (
     EMPTY_PLAN,
     LARGEST_GROUP_BYTES,
     BatchLimits,

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 
-from loghub.sink_settings import ParquetSink
-from loghub.worker_contract import ENV_CLASS_ARCHIVE
+from loghub.contract.sinks import ParquetSink
+from loghub.contract.worker import ENV_CLASS_ARCHIVE
 from tests.loghub_worker.support import worker_config
 
 pytestmark = pytest.mark.spark

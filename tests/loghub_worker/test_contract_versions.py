@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from loghub.clock import SystemClock
-from loghub.worker_contract import (
+from loghub.contract.worker import (
     CONTRACT_VERSION,
     ENV_CONFIG,
     ENV_TERMINATION_LOG,

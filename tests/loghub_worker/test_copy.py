@@ -12,10 +12,10 @@ import pytest
 
 from loghub.client.http import HttpLogHub
 from loghub.clock import SystemClock
-from loghub.domain.hashrange import even_ranges
-from loghub.sink_settings import LogstoreSink
+from loghub.contract.sinks import LogstoreSink
+from loghub.contract.worker import CopyPipeline, WorkerConfig
+from loghub.domain.shards import even_ranges
 from loghub.wire.loggroup import Log, LogGroup, encode, split
-from loghub.worker_contract import CopyPipeline, WorkerConfig
 from loghub_worker.settings import read_settings
 from loghub_worker.worker import WorkerRuntime
 from tests.loghub_worker.support import (

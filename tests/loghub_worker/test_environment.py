@@ -15,9 +15,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from loghub.clock import SystemClock
-from loghub.sink_settings import ConsoleSink, DeltaSink, ParquetSink
-from loghub.wire.cursor import encode
-from loghub.worker_contract import (
+from loghub.contract.sinks import ConsoleSink, DeltaSink, ParquetSink
+from loghub.contract.worker import (
     ENV_CONFIG,
     SPARK_MASTER,
     SPARK_MEMORY,
@@ -27,17 +26,15 @@ from loghub.worker_contract import (
     SkippedLogGroups,
     WorkerStatus,
 )
-from loghub_worker.batch_plan import Range
-from loghub_worker.child_processes import end_children
-from loghub_worker.failure.failure_policy import FailurePolicy
-from loghub_worker.failure.failure_report import FailureReport
-from loghub_worker.failure.skip_limits import Cause, Failure, FailureSettings, Policy
-from loghub_worker.fatal_error import FatalError
-from loghub_worker.log_service import ReportedError
-from loghub_worker.membership.membership import Membership, MembershipTimings, ShutdownMode
-from loghub_worker.membership.requests import HeartbeatRequest
-from loghub_worker.metrics import Counter, Figures, answer
-from loghub_worker.metrics_server import MetricsServer
+from loghub.wire.cursor import encode
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.errors import FatalError
+from loghub_consumer.failure.handler import FailureReport
+from loghub_consumer.failure.policy import Cause, FailingShards, Failure, FailureSettings, Policy
+from loghub_consumer.log_service import ReportedError
+from loghub_consumer.membership.membership import Membership, MembershipTimings, SendHeartbeat, ShutdownMode
+from loghub_worker.__main__ import end_children
+from loghub_worker.metrics import Counter, Figures, MetricsServer, answer
 from loghub_worker.query.spark_session import spark_settings, start_spark
 from loghub_worker.settings import BadSettingsError, is_drain_requested, read_settings
 from loghub_worker.sink.batch_sink import InvalidSinkError
@@ -220,7 +217,7 @@ def test_what_the_check_of_a_sink_finds_is_a_reason(tmp_path: Path, error: Excep
 def membership_of_three_shards() -> Membership:
     membership = Membership(MembershipTimings(interval_s=5, timeout_s=30, margin_s=4))
     request = membership.poll(100)
-    assert isinstance(request, HeartbeatRequest)
+    assert isinstance(request, SendHeartbeat)
     membership.answered(request.number, (1, 2, 3), now=100)
     for shard in (1, 2):
         epoch = next(s.epoch for s in membership.shards if s.shard == shard)
@@ -317,7 +314,7 @@ def test_metrics_and_probes() -> None:
 def test_a_failing_shard_is_in_the_status_and_the_metrics() -> None:
     """Only where it waits at one log group: other ranges are being divided. What another worker holds now is
     not reported here."""
-    policy = FailurePolicy(
+    policy = FailingShards(
         FailureSettings(
             policy=Policy.SKIP, max_attempts=1, max_consecutive=1, max_per_hour=9, batch_timeout_s=600
         )

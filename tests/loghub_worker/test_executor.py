@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loghub_worker.executor import NotAnExecutorError, command
+from loghub_worker.query.executor_pods import NotAnExecutorError, command
 
 GIVEN = {
     "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@10.0.0.1:7078",

@@ -5,17 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from loghub.backoff import without_jitter
 from loghub.client.http import HttpLogHub
 from loghub.clock import SystemClock
-from loghub.sink_settings import ParquetSink
+from loghub.contract.sinks import ParquetSink
+from loghub.contract.worker import OnFailure, PythonPipeline, WorkerConfig
 from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.cursor import encode as encode_cursor
-from loghub.worker_contract import OnFailure, PythonPipeline, WorkerConfig
-from loghub_worker.backoff import without_jitter
-from loghub_worker.exchange_files import ExchangeFiles
-from loghub_worker.failure.attempt_journal import AttemptJournal
-from loghub_worker.failure.failure_handler import FailureHandler
-from loghub_worker.failure.skip_limits import failure_settings
+from loghub_consumer.exchange_files import ExchangeFiles
+from loghub_consumer.failure.handler import AttemptJournal, FailureHandler
+from loghub_consumer.failure.policy import failure_settings
 from tests.loghub_worker.query.poison import ids, put, put_around_a_poison
 from tests.loghub_worker.support import (
     GROUP,

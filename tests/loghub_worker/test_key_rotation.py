@@ -12,10 +12,9 @@ import pytest
 
 from loghub.client.http import HttpLogHub
 from loghub.client.port import Credentials
-from loghub.log_settings import LogFile, LogSettings
-from loghub.sink_settings import JsonSink
+from loghub.contract.sinks import JsonSink
+from loghub.contract.worker import DRAIN_REQUESTED, LogFile, LogSettings, PythonPipeline
 from loghub.wire.errors import LogHubError
-from loghub.worker_contract import DRAIN_REQUESTED, PythonPipeline
 from tests.loghub_worker.support import (
     GROUP,
     GUARD_S,

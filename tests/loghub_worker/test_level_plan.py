@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from loghub_worker.batch_plan import (
+from loghub_consumer.batch_plan import (
     EMPTY_PLAN,
     BatchLimits,
     BatchPlan,

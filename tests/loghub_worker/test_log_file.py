@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from loghub_worker.log_file import QUEUE_LINES, LogFile
+from loghub_worker.log import QUEUE_LINES, WorkerLogFile
 from tests.support import wait_until
 
 CANNOT_WRITE = "the log file cannot be written; the lines are on standard error only"
@@ -22,7 +22,7 @@ WRITTEN_AGAIN = "the log file is written again"
 NOT_COMPRESSED = "backups of the log file cannot be compressed"
 DEV_FULL = Path("/dev/full")
 GUARD_S = 120.0
-Start = Callable[..., LogFile]
+Start = Callable[..., WorkerLogFile]
 
 
 class Reports:
@@ -56,9 +56,9 @@ def reports() -> Reports:
 def start(path: Path, reports: Reports) -> Iterator[Start]:
     started = []
 
-    def begin(**changes: Any) -> LogFile:
+    def begin(**changes: Any) -> WorkerLogFile:
         settings = {"max_bytes": 100, "max_backups": 3, "compress": False} | changes
-        started.append(LogFile(path, report=reports, **settings))
+        started.append(WorkerLogFile(path, report=reports, **settings))
         return started[-1]
 
     yield begin

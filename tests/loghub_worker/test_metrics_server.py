@@ -10,10 +10,9 @@ from contextlib import ExitStack, contextmanager
 import msgspec
 import pytest
 
-from loghub.worker_contract import WorkerStatus
-from loghub_worker import metrics_server
-from loghub_worker.metrics import Figures
-from loghub_worker.metrics_server import MAX_CONNECTIONS, MAX_SCRAPES, MAX_THREADS, MetricsServer
+from loghub.contract.worker import WorkerStatus
+from loghub_worker import metrics
+from loghub_worker.metrics import MAX_CONNECTIONS, MAX_SCRAPES, MAX_THREADS, Figures, MetricsServer
 from tests.support import wait_until
 
 STATUS = WorkerStatus(
@@ -32,7 +31,7 @@ GUARD_S = 120.0
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No connection ends because of its own time limit while a test runs."""
-    monkeypatch.setattr(metrics_server, "REQUEST_S", 10 * GUARD_S)
+    monkeypatch.setattr(metrics, "REQUEST_S", 10 * GUARD_S)
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from loghub.worker_contract import PythonPipeline
-from loghub_worker.fatal_error import FatalError
+from loghub.contract.worker import PythonPipeline
+from loghub_consumer.errors import FatalError
 from loghub_worker.query.batch_errors import query_error
 from loghub_worker.query.transform import empty_logs, make_transform
 from tests import locked

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loghub.client.http import HttpLogHub
-from loghub.sink_settings import ParquetSink
+from loghub.contract.sinks import ParquetSink
 from loghub.wire.loggroup import Log, LogGroup, encode
 from tests.loghub_worker.stateful_pipelines import DEDUPLICATE
 from tests.loghub_worker.support import (

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from loghub.sink_settings import DeltaSink, JsonSink, ParquetSink, S3Settings, Sink
-from loghub.worker_contract import ENV_SINK_CREDENTIALS_DIR, OnFailure, PythonPipeline, WorkerConfig
+from loghub.contract.sinks import DeltaSink, JsonSink, ParquetSink, S3Settings, Sink
+from loghub.contract.worker import ENV_SINK_CREDENTIALS_DIR, OnFailure, PythonPipeline, WorkerConfig
 from tests.cluster.s3_server import S3Server, running_s3_server
 from tests.loghub_worker.query.poison import LOWER, UPPER, ids, put, put_around_a_poison
 from tests.loghub_worker.sink.delta_tables import DeltaView

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from loghub_worker import spark_jars
-from loghub_worker.spark_jars import ENV_REPOSITORY, Jar, JarsError, install, missing, read_lock
+from loghub_worker.image import spark_jars
+from loghub_worker.image.spark_jars import ENV_REPOSITORY, Jar, JarsError, install, missing, read_lock
 from tests.support import ROOT
 
 SHA = "0" * 64

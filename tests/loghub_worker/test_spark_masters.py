@@ -17,10 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from loghub.client.http import HttpLogHub
-from loghub.sink_settings import ParquetSink, Sink
-from loghub.wire.cursor import decode as decode_cursor
-from loghub.wire.loggroup import decode, split
-from loghub.worker_contract import (
+from loghub.contract.sinks import ParquetSink, Sink
+from loghub.contract.worker import (
     LOCAL_MASTER,
     DeadLetterLogstore,
     OnFailure,
@@ -28,6 +26,8 @@ from loghub.worker_contract import (
     SqlPipeline,
     WorkerConfig,
 )
+from loghub.wire.cursor import decode as decode_cursor
+from loghub.wire.loggroup import decode, split
 from tests.loghub_worker import sink_targets
 from tests.loghub_worker.query.poison import LOWER, POISON, UPPER, put
 from tests.loghub_worker.sink_targets import MakeTarget, Place

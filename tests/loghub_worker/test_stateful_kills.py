@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from loghub.client.http import HttpLogHub
-from loghub.sink_settings import ParquetSink
+from loghub.contract.sinks import ParquetSink
 from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub_worker.state.checkpoint_folder import pending_batch
 from tests.loghub_worker.stateful_pipelines import DEDUPLICATE

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 import structlog
 
-from loghub.processor_settings import ProcessorPipeline
-from loghub.sink_settings import ParquetSink
-from loghub.worker_contract import Pipeline, PythonPipeline, SqlPipeline
+from loghub.contract.processor import ProcessorPipeline
+from loghub.contract.sinks import ParquetSink
+from loghub.contract.worker import Pipeline, PythonPipeline, SqlPipeline
 from loghub_worker import __main__ as program
 from loghub_worker.trial import ARGUMENT
 from tests.loghub_worker.support import worker_config, worker_environment
@@ -20,7 +20,7 @@ from tests.loghub_worker.support import worker_config, worker_environment
 NOBODY = "http://127.0.0.1:1"  # a request to a log service would fail
 
 RIGHT = """
-from loghub_worker.api import Processor
+from loghub_consumer import Processor
 class P(Processor):
     def process(self, logs, tracker): ...
 """

@@ -12,8 +12,8 @@ import structlog
 from pyspark.sql import SparkSession
 
 from loghub.clock import SystemClock
-from loghub.sink_settings import ParquetSink
-from loghub.worker_contract import SqlPipeline, WorkerConfig, WorkerStatus
+from loghub.contract.sinks import ParquetSink
+from loghub.contract.worker import SqlPipeline, WorkerConfig, WorkerStatus
 from loghub_worker import __main__ as program
 from loghub_worker.settings import read_settings
 from loghub_worker.worker import WorkerRuntime

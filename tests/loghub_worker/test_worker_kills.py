@@ -16,23 +16,11 @@ from typing import Any
 
 import pytest
 
-from loghub.sink_settings import LogstoreSink
-from loghub.worker_contract import SqlPipeline, WorkerConfig
-from tests.loghub_worker.sink_targets import (
-    AT_LEAST_ONCE,
-    EXACTLY_ONCE,
-    MakeTarget,
-    Place,
-    Target,
-    folder,
-)
+from loghub.contract.sinks import LogstoreSink
+from loghub.contract.worker import SqlPipeline, WorkerConfig
+from tests.loghub_worker.sink_targets import AT_LEAST_ONCE, EXACTLY_ONCE, MakeTarget, Place, Target, folder
 from tests.loghub_worker.sink_views import COPY, Copied, LogstoreView
-from tests.loghub_worker.support import (
-    PROJECT,
-    prepare,
-    worker_config,
-    worker_processes,
-)
+from tests.loghub_worker.support import PROJECT, prepare, worker_config, worker_processes
 from tests.loghub_worker.worker_kills import (
     KILLS,
     LOGS,

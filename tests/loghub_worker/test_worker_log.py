@@ -13,13 +13,11 @@ from pathlib import Path
 import pytest
 import structlog
 
-from loghub.log_settings import LogFile as LogFileSettings
-from loghub.log_settings import LogLevel, LogSettings
-from loghub.sink_settings import ParquetSink
-from loghub.worker_contract import encode_settings
+from loghub.contract.sinks import ParquetSink
+from loghub.contract.worker import LogFile as LogFileSettings
+from loghub.contract.worker import LogLevel, LogSettings, encode_settings
 from loghub_worker import __main__ as program
-from loghub_worker.log_file import LogFile
-from loghub_worker.log_setup import configure_log
+from loghub_worker.log import WorkerLogFile, configure_log
 from loghub_worker.settings import WorkerSettings
 from tests.loghub_worker.support import GUARD_S, worker_config, worker_environment
 from tests.support import ROOT
@@ -86,7 +84,7 @@ def test_less_severe_messages_are_left_out(
     configure_log(LogSettings(level="Error"))
     log.info("left out")
     path = tmp_path / "log"
-    file = LogFile(path, max_bytes=1 << 20, max_backups=1, compress=False, report=unexpected)
+    file = WorkerLogFile(path, max_bytes=1 << 20, max_backups=1, compress=False, report=unexpected)
     configure_log(LogSettings(level=level, format="JSON"), file)
     for method in ("debug", "info", "warning", "error"):
         getattr(log, method)("said")
@@ -106,7 +104,7 @@ def test_the_file_has_the_lines_of_all_threads_in_the_order_of_standard_error(
 ) -> None:
     monkeypatch.setattr(sys, "stderr", on_stderr := io.StringIO())
     path = tmp_path / "log"
-    file = LogFile(path, max_bytes=1 << 20, max_backups=1, compress=False, report=unexpected)
+    file = WorkerLogFile(path, max_bytes=1 << 20, max_backups=1, compress=False, report=unexpected)
     configure_log(LogSettings(format="JSON"), file)
 
     def log_lines(thread: int) -> None:
@@ -138,7 +136,7 @@ def test_a_standard_error_on_a_full_disk_ends_no_thread(
 ) -> None:
     monkeypatch.setattr(sys, "stderr", Full())
     path = tmp_path / "log"
-    file = LogFile(path, max_bytes=1 << 20, max_backups=1, compress=False, report=unexpected)
+    file = WorkerLogFile(path, max_bytes=1 << 20, max_backups=1, compress=False, report=unexpected)
     configure_log(LogSettings(), file)
     structlog.get_logger().error("still in the file")
     assert file.close()

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from loghub.client.http import HttpLogHub
-from loghub.sink_settings import LogstoreSink, ParquetSink
-from loghub.worker_contract import DRAIN_REQUESTED, SqlPipeline
+from loghub.contract.sinks import LogstoreSink, ParquetSink
+from loghub.contract.worker import DRAIN_REQUESTED, SqlPipeline
 from tests.loghub_worker.support import (
     GROUP,
     GUARD_S,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tests.cluster import compiling
 from tests.compat.consumers import GO
-from tests.loghub_worker.consumer.support import GROUP, PROJECT, Site
+from tests.loghub_consumer.support import GROUP, PROJECT, Site
 from tests.support import ROOT
 
 PYTHON = """

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from loghub.client.http import HttpLogHub
+from loghub.contract.worker import WorkerConfig
 from loghub.wire.cursor import decode
-from loghub.worker_contract import WorkerConfig
-from loghub_worker.batch_plan import Range
-from loghub_worker.failure.attempt_journal import AttemptJournal
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.failure.handler import AttemptJournal
 from tests.loghub_worker.sink_views import SinkView
 from tests.loghub_worker.support import (
     GROUP,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 
 from loghub.domain import coordinator
-from loghub.domain.fsm import ShardState, Trigger
+from loghub.domain.fsm import ShardState, ShardTrigger
 from loghub.domain.group import (
     Event,
     GroupState,
@@ -32,7 +32,7 @@ from loghub.domain.group import (
 from tests.loghub.domain.invariants import check_state, check_step
 
 TIMEOUT = 2  # units of time
-Row = tuple[ShardState | None, Trigger, ShardState]
+Row = tuple[ShardState | None, ShardTrigger, ShardState]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ TESTS = tuple(
     for name in ("fsm", "coordinator", "coordinator_facts", "coordinator_rare_cases", "balance")
 )
 KAFKA_TESTS = tuple(
-    f"tests/loghub/kafka/coordinator/test_{name}.py"
+    f"tests/loghub_service/kafka/coordinator/test_{name}.py"
     for name in (
         "states",
         "triggers",

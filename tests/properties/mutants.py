@@ -62,7 +62,7 @@ DOMAIN = Subject(
     cleared_keywords=frozenset({"holder", "next_holder", "last_holder"}),
 )
 KAFKA = Subject(
-    package="loghub.kafka.coordinator",
+    package="loghub_service.kafka.coordinator",
     modules=("states", "draft", "facts", "rebalance", "membership", "offsets", "subscription"),
     next_state={
         "_EMPTY": "_PREPARING",

@@ -1,4 +1,4 @@
-"""Schedules with programs that use `loghub_worker.api.Consumer` in place of workers.
+"""Schedules with programs that use `loghub_consumer.Consumer` in place of workers.
 
 They are the production consumer, with all of its threads (`tests.simulator.threads`). A processor records a
 batch and then saves the checkpoint, which is at least once; it may raise or roll back. What must hold:
@@ -19,12 +19,13 @@ end soon and leave no log group behind the checkpoints.
 from contextlib import suppress
 from pathlib import Path
 
-from loghub.client.transport import Call
+from loghub.client.transport import HttpCall
+from loghub.wire.cursor import decode as decode_cursor
+from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.errors import LogHubException
-from loghub_worker.api import Consumer, ConsumerSettings, Listener, LogBatch, ShardLostError, Tracker
-from loghub_worker.consumer.processor import TrackedProcessor
-from loghub_worker.log_service import decode_cursor, encode_cursor
-from loghub_worker.membership.membership import MemberState, ShardPhase
+from loghub_consumer import Consumer, ConsumerSettings, Listener, LogBatch, ShardLostError, Tracker
+from loghub_consumer.membership.membership import MemberState, ShardPhase
+from loghub_consumer.processor import TrackedProcessor
 from tests.simulator.faults import Fault
 from tests.simulator.library import TOLERANCE_S
 from tests.simulator.network import KEY, connect
@@ -148,7 +149,7 @@ class ConsumerSimulation(Simulation):
         if sender and self.dice.happens(Fault.INTERLEAVED):
             self.threads.sleep(0.0)
 
-    def _done(self, sender: str, call: Call) -> None:
+    def _done(self, sender: str, call: HttpCall) -> None:
         if sender and call.query.get("type") == "heartbeat":
             self._mark_fenced()
             self._heard_s[sender] = self.service.ran_s

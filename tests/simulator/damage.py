@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from loghub.service.storage import record
-from loghub.service.storage.data_folder import DATABASE_NAME, STATE_NAME
-from loghub.service.storage.database import Database
-from loghub.service.storage.log_inspection import FoundSegment, inspect_log
-from tests.loghub.service.simdisk import SimDisk
+from loghub_service.storage import record
+from loghub_service.storage.data_folder import DATABASE_NAME, STATE_NAME
+from loghub_service.storage.database import Database
+from loghub_service.storage.log_inspection import FoundSegment, inspect_log
+from tests.loghub_service.simdisk import SimDisk
 from tests.simulator.faults import Fault
 
 Copy = dict[str, bytes]  # name -> content

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loghub.client.port import LogHub
-from loghub.client.transport import Call
+from loghub.client.transport import HttpCall
+from loghub.wire.cursor import decode as decode_cursor
+from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.errors import LogHubException
-from loghub_worker.log_service import decode_cursor, encode_cursor
 from tests.simulator.faults import Fault, WorkerCrashed
 from tests.simulator.network import connect
 from tests.simulator.service import TICK_S, VirtualClock
@@ -88,7 +89,7 @@ class LibrarySimulation(Simulation):
         self.consumers: dict[str, LibraryConsumer] = {}
         self._heard_s = dict.fromkeys(NAMES, 0.0)
 
-    def _heard(self, sender: str, call: Call) -> None:
+    def _heard(self, sender: str, call: HttpCall) -> None:
         if sender and call.query.get("type") == "heartbeat":
             self._mark_lost()
             self._heard_s[sender] = self.service.ran_s

@@ -11,7 +11,7 @@ import msgspec
 from loghub.client.http import POLLS, HttpLogHub
 from loghub.client.port import Credentials
 from loghub.client.schemas import InfoJson, decode
-from loghub.client.transport import INFO_PATH, Answer, Call
+from loghub.client.transport import INFO_PATH, HttpAnswer, HttpCall
 from loghub.wire.errors import EndpointUnreachable, LogHubError
 from tests.simulator.faults import Dice, Fault, ServiceCrashed, WorkerCrashed
 from tests.simulator.service import PROJECT, SimService
@@ -28,14 +28,14 @@ class Network:
     service: SimService
     dice: Dice
     on_call: Callable[[str], None]
-    on_done: Callable[[str, Call], None]
+    on_done: Callable[[str, HttpCall], None]
     late_heartbeats: bool = True
     has_polls: bool = True
 
     def __post_init__(self) -> None:
-        self.late: list[Call] = []
+        self.late: list[HttpCall] = []
 
-    def send(self, sender: str, call: Call) -> Answer:
+    def send(self, sender: str, call: HttpCall) -> HttpAnswer:
         dice = self.dice
         self._wait()
         self.on_call(sender)
@@ -64,7 +64,7 @@ class Network:
         except (EndpointUnreachable, LogHubError):
             return
 
-    def _may_be_late(self, call: Call) -> bool:
+    def _may_be_late(self, call: HttpCall) -> bool:
         """Not a checkpoint: SLS lets its holder move it back, so that the copy of an older one does that."""
         is_heartbeat = call.query.get("type") == "heartbeat"
         is_write = "lb" in call.path or "route" in call.path
@@ -76,7 +76,7 @@ class Network:
             seconds = self.dice.random.uniform(0.5, 12.0)
         self.service.advance(seconds)
 
-    def _deliver(self, sender: str, call: Call) -> Answer:
+    def _deliver(self, sender: str, call: HttpCall) -> HttpAnswer:
         if self.service.engine is None:
             raise EndpointUnreachable("simulated", "the service is down", definite=False)
         try:
@@ -87,7 +87,7 @@ class Network:
             fields = msgspec.json.decode(response.body)
             raise LogHubError(fields["errorCode"], response.status, fields["errorMessage"])
         self.on_done(sender, call)
-        return Answer(headers=dict(response.headers), body=response.body)
+        return HttpAnswer(headers=dict(response.headers), body=response.body)
 
 
 class _SimTransport:
@@ -96,12 +96,12 @@ class _SimTransport:
         self._sender = sender
         self._info: InfoJson | None = None
 
-    def send(self, call: Call) -> Answer:
+    def send(self, call: HttpCall) -> HttpAnswer:
         return self._network.send(self._sender, call)
 
     def discover(self) -> InfoJson:
         if self._info is None:
-            call = Call(method="GET", path=INFO_PATH, signed=False, repeatable=True)
+            call = HttpCall(method="GET", path=INFO_PATH, signed=False, repeatable=True)
             info = decode(self.send(call).body, InfoJson)
             if not self._network.has_polls:
                 info.extensions = sorted(set(info.extensions) - POLLS)

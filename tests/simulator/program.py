@@ -1,4 +1,4 @@
-"""The program around a `loghub_worker.api.Consumer`, with virtual time, threads and network."""
+"""The program around a `loghub_consumer.Consumer`, with virtual time, threads and network."""
 
 import sys
 import threading
@@ -9,11 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from loghub.client.transport import Answer, Call
-from loghub_worker.api import Consumer, ConsumerSettings
-from loghub_worker.consumer import consumer, program_parts, shard_runs
-from loghub_worker.consumer.group_assignment import GroupAssignment
-from loghub_worker.membership.membership import Membership, MemberState
+from loghub.client.transport import HttpAnswer, HttpCall
+from loghub_consumer import Consumer, ConsumerSettings, consumer, program_parts, shard_runner
+from loghub_consumer.assignment import GroupAssignment
+from loghub_consumer.membership.membership import Membership, MemberState
 from tests.simulator.faults import Fault, WorkerCrashed
 from tests.simulator.network import Network, connect
 from tests.simulator.threads import Process, Threads
@@ -26,7 +25,7 @@ class ThreadedNetwork(Network):
 
     threads: Threads
 
-    def send(self, sender: str, call: Call) -> Answer:
+    def send(self, sender: str, call: HttpCall) -> HttpAnswer:
         thread = self.threads.current
         if thread is None or thread.process is None:
             return super().send(sender, call)
@@ -113,10 +112,10 @@ def replaced(network: ThreadedNetwork) -> Iterator[None]:
     own_random = SimpleNamespace(SystemRandom=lambda: network.dice.random)
     with ExitStack() as stack:
         for name, module in sorted(sys.modules.items()):
-            if name.startswith("loghub_worker.") and vars(module).get("threading") is threading:
+            if name.startswith("loghub_consumer.") and vars(module).get("threading") is threading:
                 stack.enter_context(patch.object(module, "threading", own_threads))
         stack.enter_context(patch.object(program_parts, "connect", connect_as))
-        for module in (consumer, shard_runs):
+        for module in (consumer, shard_runner):
             stack.enter_context(patch.object(module, "ThreadPoolExecutor", InlinePool))
         stack.enter_context(patch.object(consumer, "random", own_random))
         stack.enter_context(patch.object(consumer, "SystemClock", lambda: network.threads.clock))

@@ -22,8 +22,8 @@ from unittest.mock import patch
 
 import structlog
 
-from loghub.service import start
-from loghub_worker.sink import exclusive_files, folder_storage
+from loghub_service import start
+from loghub_worker.sink.files import exclusive_files, storage
 from tests.simulator.consumer import ConsumerSimulation
 from tests.simulator.faults import Dice, Fault
 from tests.simulator.library import LibrarySimulation
@@ -90,7 +90,7 @@ def run_schedule(kind: str, seed: int) -> Counter[Fault]:
             patch.object(asyncio, "to_thread", _in_this_thread),
             patch.object(os, "link", _lying_link(simulation.dice)),
             patch.object(exclusive_files, "sync_all", _sync_in_this_thread),
-            patch.object(folder_storage, "sync_all", _sync_in_this_thread),
+            patch.object(storage, "sync_all", _sync_in_this_thread),
         ):
             try:
                 simulation.run()

@@ -12,24 +12,22 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from loghub.client.transport import Call
-from loghub.service.access import AccessKey
-from loghub.service.api_errors import InvalidInput, refusal
-from loghub.service.diagnosis import DataRefused
-from loghub.service.engine import Engine
-from loghub.service.faults import WriteFailed
-from loghub.service.http import routes
-from loghub.service.memory import MemoryBudget
-from loghub.service.messages import Head, Request, ServiceResponse, error_response
-from loghub.service.ports import Platform
-from loghub.service.settings import ServiceSettings
-from loghub.service.start import open_engine
-from loghub.service.storage.batches import Commit, StorageFailed
-from loghub.service.storage.data_folder import DATABASE_NAME
-from loghub.service.storage.database import Database
+from loghub.client.transport import HttpCall
 from loghub.wire.errors import LogHubError
-from tests.loghub.service.inline_batches import InlineBatches
-from tests.loghub.service.simdisk import SimDisk
+from loghub_service.access_keys import AccessKey
+from loghub_service.diagnosis import DataRefused
+from loghub_service.engine import Engine
+from loghub_service.errors import InvalidInput, WriteFailed, refusal
+from loghub_service.http import routes
+from loghub_service.messages import Head, MemoryBudget, Request, ServiceResponse, error_response
+from loghub_service.ports import Platform
+from loghub_service.settings import ServiceSettings
+from loghub_service.start import open_engine
+from loghub_service.storage.batches import Commit, StorageFailed
+from loghub_service.storage.data_folder import DATABASE_NAME
+from loghub_service.storage.database import Database
+from tests.loghub_service.inline_batches import InlineBatches
+from tests.loghub_service.simdisk import SimDisk
 from tests.simulator.damage import Copy, Damage, flip_a_bit, log_data, lose_a_tail
 from tests.simulator.faults import Dice, Fault, ServiceCrashed
 from tests.simulator.loop import SimLoop
@@ -117,7 +115,7 @@ class SimService:
             self._database.close()
 
     def open_database(self, path: str) -> CrashableDatabase:
-        """Instead of `Database` in `loghub.service.start`."""
+        """Instead of `Database` in `loghub_service.start`."""
         self._database = CrashableDatabase(path, self.disk)
         return self._database
 
@@ -241,7 +239,7 @@ class SimService:
             self._ends_saved_s = self.clock.now_s
             await engine.ends.save()
 
-    def handle(self, call: Call) -> ServiceResponse:
+    def handle(self, call: HttpCall) -> ServiceResponse:
         """Serve one request. Raises ServiceCrashed; the service is down then."""
         assert self.engine is not None
         try:
@@ -254,7 +252,7 @@ class SimService:
             self.crash()
             raise
 
-    async def _serve(self, engine: Engine, call: Call) -> ServiceResponse:
+    async def _serve(self, engine: Engine, call: HttpCall) -> ServiceResponse:
         open_action = routes.OPEN.get((call.method, call.path))
         if open_action is not None:
             return await open_action(engine)

@@ -16,10 +16,10 @@ import os
 from pathlib import Path
 
 from loghub.client.port import GroupInfo
-from loghub.client.transport import Call
+from loghub.client.transport import HttpCall
+from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.errors import LogHubException
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub_worker.log_service import decode_cursor
 from tests.simulator.faults import Dice, Fault, ServiceCrashed, WorkerCrashed
 from tests.simulator.network import Network, connect
 from tests.simulator.service import PROJECT, SimService, VirtualClock
@@ -221,7 +221,7 @@ class Simulation:
 
     # -- checks
 
-    def _check_checkpoint(self, sender: str, call: Call) -> None:
+    def _check_checkpoint(self, sender: str, call: HttpCall) -> None:
         saved: dict[str, str] = {}
         if sender and call.query.get("type") == "checkpoint":
             fields = json.loads(call.body)

@@ -16,16 +16,16 @@ import msgspec
 import pytest
 
 from loghub.domain import coordinator
-from loghub.service import diagnosis, start, survey
-from loghub.service.storage import recovery
-from loghub.service.storage.data_folder import remove_tree
-from loghub_worker.batch_plan import Range
-from loghub_worker.consumer import shard_runs
-from loghub_worker.consumer.rebalance import Rebalance, rebalance
-from loghub_worker.consumer.shard_flow import ShardFlow
-from loghub_worker.membership.membership import HeldShard
-from loghub_worker.sink.batch_decisions import ABORTED, BatchDecision, BatchDecisions
-from tests.loghub.service.simdisk import SimFile
+from loghub_consumer import shard_runner
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.membership.membership import HeldShard
+from loghub_consumer.shard_flow import Rebalance, ShardFlow, rebalance
+from loghub_service import diagnosis, start
+from loghub_service import start as survey
+from loghub_service.storage import recovery
+from loghub_service.storage.data_folder import remove_tree
+from loghub_worker.sink.files.commit_log import ABORTED, BatchDecision, BatchDecisions
+from tests.loghub_service.simdisk import SimFile
 from tests.simulator.faults import Fault
 from tests.simulator.run import run_schedule, run_schedules
 from tests.simulator.worker import SimFilesSink, SimWorker
@@ -222,7 +222,7 @@ def test_a_shard_that_is_taken_before_it_began_and_never_released_is_found(
     def without_unbegun(*args: Any) -> Rebalance:
         return replace(rebalance(*args), unbegun=())
 
-    monkeypatch.setattr(shard_runs, "rebalance", without_unbegun)
+    monkeypatch.setattr(shard_runner, "rebalance", without_unbegun)
     assert is_found("consumer", "stored and never processed", seeds)
 
 
@@ -234,5 +234,5 @@ def test_a_shard_that_is_released_while_it_is_processed_is_found(
         plan = rebalance(flows, held)
         return replace(plan, unbegun=tuple(one for one in held if one.shard in plan.revoked))
 
-    monkeypatch.setattr(shard_runs, "rebalance", release_at_once)
+    monkeypatch.setattr(shard_runner, "rebalance", release_at_once)
     assert is_found("consumer", "both work on shard", seeds)

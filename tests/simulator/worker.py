@@ -13,26 +13,27 @@ from pathlib import Path
 from typing import Any
 
 from loghub.client.port import LogHub, Poll
-from loghub.sink_settings import JsonSink
+from loghub.contract.sinks import JsonSink
+from loghub.contract.worker import WorkerConfig
+from loghub.wire.cursor import decode as decode_cursor
+from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import split
-from loghub.worker_contract import WorkerConfig
-from loghub_worker.batch_plan import EMPTY_PLAN, BatchLimits, BatchPlan, Range, due_retries, next_plan
-from loghub_worker.exchange_files import Positions, Report, Retries
-from loghub_worker.failure.attempt_journal import AttemptJournal, Journal
-from loghub_worker.log_service import ConsumerIdentity, decode_cursor, encode_cursor
-from loghub_worker.membership.group_watch import GroupWatch
-from loghub_worker.membership.heartbeat import Heartbeats
-from loghub_worker.membership.membership import Membership, MembershipTimings
-from loghub_worker.membership.shard_manager import ShardManager
-from loghub_worker.membership.shard_opening import ShardOpening
-from loghub_worker.membership.shared_membership import SharedState
-from loghub_worker.query.query_settings import QuerySettings
+from loghub_consumer.batch_plan import EMPTY_PLAN, BatchLimits, BatchPlan, Range, due_retries, next_plan
+from loghub_consumer.exchange_files import Positions, Report, ShardRetries
+from loghub_consumer.failure.handler import AttemptJournal, Journal
+from loghub_consumer.log_service import ConsumerIdentity
+from loghub_consumer.membership.heartbeat import GroupWatch, Heartbeats
+from loghub_consumer.membership.membership import Membership, MembershipTimings
+from loghub_consumer.membership.shard_manager import ShardManager
+from loghub_consumer.membership.shard_opening import ShardOpening
+from loghub_consumer.membership.shared_membership import SharedState
+from loghub_consumer.reading.shard_reader import ReadCount
+from loghub_worker.query.settings import QuerySettings
 from loghub_worker.query.streaming_query import QueryRunner
-from loghub_worker.sink.commit_log import CommitLog
-from loghub_worker.sink.file_formats import JSON
-from loghub_worker.sink.files import FilesSink
-from loghub_worker.sink.folder_storage import FolderStorage
-from loghub_worker.source.read_counts import ReadCount
+from loghub_worker.sink.files.commit_log import CommitLog
+from loghub_worker.sink.files.formats import JSON
+from loghub_worker.sink.files.sink import FilesSink
+from loghub_worker.sink.files.storage import FolderStorage
 from tests.loghub_worker.support import worker_config
 from tests.simulator.faults import WorkerCrashed
 from tests.simulator.service import VirtualClock
@@ -43,19 +44,19 @@ Row = tuple[int, int, str]  # shard, cursor, id
 
 
 class MemoryExchange:
-    """The exchange files of `loghub_worker.exchange_files.ExchangeFiles`, without files."""
+    """The exchange files of `loghub_consumer.exchange_files.ExchangeFiles`, without files."""
 
     folder = Path("/unused")
 
     def __init__(self) -> None:
         self._positions = Positions(version=-1, shards={})
         self._report = Report(version=-1, ends={})
-        self._retries = Retries(shards={})
+        self._retries = ShardRetries(shards={})
 
-    def write_retries(self, retries: Retries) -> None:
+    def write_retries(self, retries: ShardRetries) -> None:
         self._retries = retries
 
-    def retries(self) -> Retries:
+    def retries(self) -> ShardRetries:
         return self._retries
 
     def write_positions(self, positions: Positions) -> None:

@@ -22,7 +22,7 @@ LONGEST = (
     "tests/properties/test_search.py",
     "tests/apiserver/test_autoscaling.py",
     "tests/apiserver/test_apiserver_restart.py",
-    "tests/loghub_operator/demo",
+    "tests/loghub_cli/demo",
     "tests/loghub_operator/leader/test_failover.py",
     "tests/compat/test_real_clients.py",
     "tests/compat/kafka/test_kafka_restarts.py",

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from loghub_consumer.reading.decoding import SCHEMA, Selection
 from loghub_spark.casts import days_of, decimal_of, microseconds_of
-from loghub_spark.errors import LogstoreError, OptionError
-from loghub_worker.source.arrow_decoder import SCHEMA, Selection
+from loghub_spark.options import LogstoreError, OptionError
 
 CURSOR = "__cursor__"
 VIEW: StructType = from_arrow_schema(SCHEMA)
@@ -24,7 +24,7 @@ SHOWN_CHARS = 60
 
 
 @dataclass(frozen=True)
-class Columns:
+class ReadColumns:
     """The columns to read, with their types in Arrow; `fail_fast` says what a text does that is no value of
     its column's type: fail the read, or become null."""
 
@@ -69,7 +69,7 @@ class Columns:
         return _array(values, field.type).take(distinct.indices)
 
 
-def columns_of(schema: StructType, *, fail_fast: bool) -> Columns:
+def columns_of(schema: StructType, *, fail_fast: bool) -> ReadColumns:
     """The columns of a schema. Raises `OptionError` for one that cannot be read so."""
     names = [name.lower() for name in schema.names]
     for declared in schema.fields:
@@ -96,7 +96,7 @@ def columns_of(schema: StructType, *, fail_fast: bool) -> Columns:
                 f"column {field.name} cannot be {field.type}: declare it as STRING and take it apart in the"
                 " query, for example by from_json"
             )
-    return Columns(arrow, fail_fast)
+    return ReadColumns(arrow, fail_fast)
 
 
 def _is_supported(kind: pa.DataType) -> bool:

@@ -14,21 +14,20 @@ from loghub.client.credentials_dir import read_key
 from loghub.client.http import HttpLogHub
 from loghub.client.port import Credentials, LogHub
 from loghub.wire.errors import Code, EndpointUnreachable, LogHubError, LogHubException
-from loghub_spark.errors import LogstoreError
-from loghub_spark.options import ENV_KEY_ID, ENV_KEY_SECRET, ENV_TOKEN, Connection
+from loghub_spark.options import ENV_KEY_ID, ENV_KEY_SECRET, ENV_TOKEN, LogstoreConnection, LogstoreError
 
 AGENT = "spark"
 
 
 @cache
-def client_of(connection: Connection) -> LogHub:
+def client_of(connection: LogstoreConnection) -> LogHub:
     """The connection of this process, open until it ends (Spark reuses its Python processes)."""
     return HttpLogHub(
         connection.endpoint, connection.project, credentials=partial(_key_of, connection), agent=AGENT
     )
 
 
-def _key_of(connection: Connection) -> Credentials:
+def _key_of(connection: LogstoreConnection) -> Credentials:
     if connection.key is not None:
         return connection.key
     if connection.credentials_dir:
@@ -45,7 +44,7 @@ def _key_of(connection: Connection) -> Credentials:
 
 
 @contextmanager
-def explained(connection: Connection) -> Iterator[None]:
+def explained(connection: LogstoreConnection) -> Iterator[None]:
     """Errors of the log service as `LogstoreError`, with the place and what to do."""
     try:
         yield

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
-from loghub_spark.errors import LogstoreError
-from loghub_spark.options import Limits
-from loghub_worker.batch_plan import Range
+from loghub_consumer.batch_plan import Range
+from loghub_spark.options import LogstoreError, MicroBatchLimits
 
 # A partition costs Spark a fixed time (docs/spark.md 5), so a smaller range is not split unless requested.
 SPLIT_GROUPS = 100
@@ -59,7 +58,7 @@ class ShardView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class ShardSample:
     """The logs and bytes of a shard's next log groups, the first first. More may follow, of the same mean."""
 
     logs: tuple[int, ...] = ()
@@ -123,7 +122,7 @@ def beyond_end(start: Offset, views: Mapping[int, ShardView]) -> list[int]:
 
 
 def limited(
-    groups: Mapping[int, int], limits: Limits, samples: Mapping[int, Sample] | None = None
+    groups: Mapping[int, int], limits: MicroBatchLimits, samples: Mapping[int, ShardSample] | None = None
 ) -> dict[int, int]:
     """At most as many log groups of each shard as all limits allow together, and at least one in all: the
     same part of what each shard has, so that shards that get their logs evenly stay level."""
@@ -168,7 +167,7 @@ def ranges_of(start: Offset, groups: Mapping[int, int]) -> tuple[Range, ...]:
 def levelled_ends(
     groups: Mapping[int, int], views: Mapping[int, ShardView], *, in_order: bool
 ) -> dict[int, int]:
-    """The ends of these shards for `loghub_worker.batch_plan.levelled`. In order, one that was split or
+    """The ends of these shards for `loghub_consumer.batch_plan.levelled`. In order, one that was split or
     merged leaves something in any case: its children, which wait for it."""
     parents = {parent for view in views.values() for parent in view.parents} if in_order else set[int]()
     return {shard: views[shard].end + (shard in parents) for shard in groups}
@@ -205,7 +204,7 @@ def ranges_between(start: Offset, end: Offset) -> tuple[Range, ...]:
     )
 
 
-def split(ranges: Iterable[Range], *, min_partitions: int | None, cores: int) -> tuple[Range, ...]:
+def split_ranges(ranges: Iterable[Range], *, min_partitions: int | None, cores: int) -> tuple[Range, ...]:
     """The ranges in pieces, one for each partition: at least `min_partitions`, if there are as many log
     groups. Without that number there are as many as cores, where a piece has `SPLIT_GROUPS` at least."""
     whole = [one for one in ranges if one.groups > 0]

@@ -2,6 +2,8 @@
 
 Names that Spark's Kafka source has mean the same here. Spark passes all options as texts, and their names in
 lower case. docs/data-source.md describes each one.
+
+What the data source raises: each error says what to do, and none has a key in it.
 """
 
 import json
@@ -15,11 +17,24 @@ from typing import Any, TypeVar
 from loghub.client.port import Credentials
 from loghub.client.target import BadEndpoint, split_endpoint
 from loghub.near_names import did_you_mean
-from loghub.wire import hosts, names
+from loghub.wire import names
+from loghub.wire import names as hosts
 from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.errors import MalformedInput, MalformedName
 from loghub.wire.names import NameRule
-from loghub_spark.errors import OptionError
+
+
+class OptionError(ValueError):
+    """An option, or the declared schema, cannot be used."""
+
+
+class LogstoreError(Exception):
+    """The logstore cannot be read or written as the options say."""
+
+
+class DataLossError(LogstoreError):
+    """Log groups that should be read no longer exist."""
+
 
 T = TypeVar("T")
 
@@ -57,7 +72,7 @@ class Use(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class LogstoreConnection:
     """A logstore, and where the access key is: given, in the folder, or in the environment. Its ``repr`` has
     no part of the key."""
 
@@ -83,7 +98,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class MicroBatchLimits:
     """The most that a micro-batch reads; None: no limit."""
 
     log_groups: int | None = None
@@ -102,7 +117,7 @@ class Limits:
 class ReadOptions:
     """All options of a reader. `shards` is None for all shards, those of later splits and merges included."""
 
-    connection: Connection
+    connection: LogstoreConnection
     start: Bound
     end: Bound
     shards: frozenset[int] | None
@@ -110,7 +125,7 @@ class ReadOptions:
     min_partitions: int | None
     fail_on_data_loss: bool
     fail_fast: bool
-    limits: Limits
+    limits: MicroBatchLimits
     fetch_interval_s: float
 
 
@@ -138,7 +153,7 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         min_partitions=given.value("minPartitions", _positive, None),
         fail_on_data_loss=given.value("failOnDataLoss", _boolean, True),
         fail_fast=given.value("mode", _mode, False),
-        limits=Limits(
+        limits=MicroBatchLimits(
             log_groups=given.value("maxOffsetsPerTrigger", _positive, None),
             logs=given.value("maxLogsPerTrigger", _positive, None),
             bytes=given.value("maxBytesPerTrigger", _positive, None),
@@ -149,7 +164,7 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
 
 def connection(
     options: Mapping[str, str], use: Use, environment: Mapping[str, str] = os.environ
-) -> Connection:
+) -> LogstoreConnection:
     """Which logstore, with which key. Raises `OptionError`, also if no key is given in any of the ways."""
     given = _Given(options, use)
     endpoint = given.required("endpoint")
@@ -176,7 +191,7 @@ def connection(
             f" environment variables {ENV_KEY_ID} and {ENV_KEY_SECRET} for Spark's processes"
         )
     key = Credentials(access_key_id=key_id, access_key_secret=secret, security_token=token)
-    return Connection(
+    return LogstoreConnection(
         endpoint=endpoint,
         project=project,
         logstore=logstore,

@@ -24,9 +24,10 @@ from pyspark.sql.types import StructType
 
 from loghub.clock import SystemClock
 from loghub.wire.cursor import MAX_CURSOR
-from loghub_spark.columns import Columns, columns_of
+from loghub_consumer.batch_plan import BatchPlan, Range
+from loghub_consumer.reading.shard_reader import ReadCount, Receipts, read_ranges
+from loghub_spark.columns import ReadColumns, columns_of
 from loghub_spark.connection import client_of, explained
-from loghub_spark.errors import DataLossError, LogstoreError
 from loghub_spark.offsets import (
     Offset,
     ShardView,
@@ -38,14 +39,10 @@ from loghub_spark.offsets import (
     next_offset,
     ranges_between,
     ranges_of,
-    split,
+    split_ranges,
 )
-from loghub_spark.options import LATEST, Bound, ReadOptions, Use, read_options
-from loghub_spark.shards import Shards, check_inside
-from loghub_worker.batch_plan import BatchPlan, Range
-from loghub_worker.source.read_counts import ReadCount
-from loghub_worker.source.receipts import Receipts
-from loghub_worker.source.shard_reader import read_ranges
+from loghub_spark.options import LATEST, Bound, DataLossError, LogstoreError, ReadOptions, Use, read_options
+from loghub_spark.shards import LogstoreShards, check_inside
 
 log = logging.getLogger("loghub_spark")
 
@@ -66,22 +63,23 @@ class RangePartition(InputPartition):
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReadPlan:
     """What a reader carries to where it reads."""
 
     options: ReadOptions
-    columns: Columns
+    columns: ReadColumns
 
-    def shards(self) -> Shards:
+    def shards(self) -> LogstoreShards:
         where = self.options.connection
-        return Shards(client_of(where), where.logstore, only=self.options.shards)
+        return LogstoreShards(client_of(where), where.logstore, only=self.options.shards)
 
     def partitions(self, ranges: Sequence[Range]) -> list[RangePartition]:
         options = self.options
         if options.in_order:
             return [RangePartition(one) for one in ranges if one.groups > 0]
         cores = os.cpu_count() or 1
-        return [RangePartition(r) for r in split(ranges, min_partitions=options.min_partitions, cores=cores)]
+        split = split_ranges(ranges, min_partitions=options.min_partitions, cores=cores)
+        return [RangePartition(one) for one in split]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
@@ -109,10 +107,10 @@ class Plan:
         log.warning("%s", lost)
 
 
-def plan_of(options: Mapping[str, str], schema: StructType, use: Use) -> Plan:
+def plan_of(options: Mapping[str, str], schema: StructType, use: Use) -> ReadPlan:
     """Raises `OptionError`."""
     parsed = read_options(options, use)
-    return Plan(parsed, columns_of(schema, fail_fast=parsed.fail_fast))
+    return ReadPlan(parsed, columns_of(schema, fail_fast=parsed.fail_fast))
 
 
 def _lost(options: ReadOptions, part: Range, missing: int) -> str:
@@ -125,7 +123,7 @@ def _lost(options: ReadOptions, part: Range, missing: int) -> str:
 class LogHubReader(DataSourceReader):
     """Reads once, between two bounds that are resolved when Spark plans the query."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ReadPlan) -> None:
         self._plan = plan
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -147,7 +145,7 @@ class LogHubReader(DataSourceReader):
         return self._plan.read(partition)
 
 
-def _start(options: ReadOptions, shards: Shards, views: dict[int, ShardView]) -> dict[int, int]:
+def _start(options: ReadOptions, shards: LogstoreShards, views: dict[int, ShardView]) -> dict[int, int]:
     """The cursors at which the reading begins."""
     if options.start == Bound(everywhere=LATEST):
         return {shard: view.end for shard, view in views.items()}
@@ -162,13 +160,13 @@ class LogHubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._given = (dict(options), schema)
-        self._shards: Shards | None = None
+        self._shards: LogstoreShards | None = None
         self._views: dict[int, ShardView] = {}
         self._requested_s: float | None = None
         self._last: dict[int, ShardView] | None = None  # for AvailableNow: the shards as they were then
 
     @cached_property
-    def _plan(self) -> Plan:
+    def _plan(self) -> ReadPlan:
         """Not made by the constructor, whose errors Spark replaces by one of its own (docs/spark.md 1)."""
         options, schema = self._given
         return plan_of(options, schema, Use.STREAM_READ)
@@ -220,7 +218,7 @@ class LogHubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return offset
 
-    def _known_shards(self) -> Shards:
+    def _known_shards(self) -> LogstoreShards:
         if self._shards is None:
             self._shards = self._plan.shards()
         return self._shards

@@ -6,14 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from loghub.client.port import LogHub, Position
-from loghub.domain.hashrange import HashRange
-from loghub.domain.shards import Shard, infer_parents
+from loghub.domain.shards import HashRange, Shard, infer_parents
+from loghub.wire.cursor import decode as decode_cursor
+from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import split
-from loghub_spark.errors import LogstoreError, OptionError
-from loghub_spark.offsets import Sample, ShardView
-from loghub_spark.options import EARLIEST, LATEST, Bound
-from loghub_worker.log_service import decode_cursor, encode_cursor
-from loghub_worker.source.log_group_copier import number_of_logs
+from loghub_spark.offsets import ShardSample, ShardView
+from loghub_spark.options import EARLIEST, LATEST, Bound, LogstoreError, OptionError
+from loghub_worker.sink.logstore import number_of_logs
 
 T = TypeVar("T")
 
@@ -22,7 +21,7 @@ SAMPLE_GROUPS = 100  # from which the size of a shard's next log groups is estim
 _NAMES: Mapping[int, Position] = {EARLIEST: "begin", LATEST: "end"}
 
 
-class Shards:
+class LogstoreShards:
     """The shards of one logstore, or those of them that `only` names."""
 
     def __init__(self, client: LogHub, logstore: str, *, only: frozenset[int] | None) -> None:
@@ -79,11 +78,11 @@ class Shards:
         named = {shard: _NAMES[value] for shard, value in given.items() if value in _NAMES}
         return given | self.cursors(named)
 
-    def samples(self, positions: Mapping[int, int], groups: Mapping[int, int]) -> dict[int, Sample]:
+    def samples(self, positions: Mapping[int, int], groups: Mapping[int, int]) -> dict[int, ShardSample]:
         """The sizes of the next log groups of shards, at most `SAMPLE_GROUPS` of each."""
         return _at_once(groups, lambda shard: self._sample(shard, positions[shard], groups[shard]))
 
-    def _sample(self, shard: int, cursor: int, groups: int) -> Sample:
+    def _sample(self, shard: int, cursor: int, groups: int) -> ShardSample:
         pulled = self._client.pull_logs(
             self._logstore,
             shard,
@@ -92,7 +91,7 @@ class Shards:
             end_cursor=encode_cursor(cursor + groups),
         )
         found = list(split(pulled.body))
-        return Sample(logs=tuple(map(number_of_logs, found)), bytes=tuple(map(len, found)))
+        return ShardSample(logs=tuple(map(number_of_logs, found)), bytes=tuple(map(len, found)))
 
 
 def check_inside(cursors: Mapping[int, int], views: Mapping[int, ShardView], option: str) -> None:

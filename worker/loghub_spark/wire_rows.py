@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loghub_spark.errors import OptionError
+from loghub_spark.options import OptionError
 from loghub_worker.sink.log_groups import CONTENTS, HASH_KEY, SHARD, SOURCE, TAGS, TIME, TIME_NS, TOPIC
 
 # Where a log was read; not written.

@@ -15,8 +15,7 @@ from pyspark.sql.types import StructType
 
 from loghub.clock import SystemClock
 from loghub_spark.connection import client_of, explained
-from loghub_spark.errors import OptionError
-from loghub_spark.options import Connection
+from loghub_spark.options import LogstoreConnection, OptionError
 from loghub_spark.wire_rows import check, to_wire
 from loghub_worker.sink.log_groups import (
     HASH_KEY,
@@ -26,13 +25,13 @@ from loghub_worker.sink.log_groups import (
     route_anywhere,
     route_by_hash_key,
 )
-from loghub_worker.sink.put_rows import put_rows
+from loghub_worker.sink.logstore import put_rows
 
 log = logging.getLogger("loghub_spark")
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class WrittenMessage(WriterCommitMessage):
     """What one task has written."""
 
     rows: int
@@ -43,7 +42,7 @@ class Written(WriterCommitMessage):
 class _Target:
     """The logstore that is written. Raises `OptionError` for columns that it cannot have."""
 
-    def __init__(self, connection: Connection, schema: StructType, *, overwrite: bool) -> None:
+    def __init__(self, connection: LogstoreConnection, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise OptionError(
                 'a logstore can only be appended to: use mode("append"), and outputMode("append") or'
@@ -52,11 +51,11 @@ class _Target:
         check(to_arrow_schema(schema, timezone="UTC"))
         self._connection = connection
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, batches: Iterator[pa.RecordBatch]) -> WrittenMessage:
         where = self._connection
         with explained(where):
             done = put_rows(client_of(where), where.logstore, map(to_wire, batches), self._builder)
-        return Written(done.rows, done.log_groups, done.bytes)
+        return WrittenMessage(done.rows, done.log_groups, done.bytes)
 
     def _builder(self, columns: list[str]) -> LogGroupBuilder:
         where = self._connection
@@ -66,7 +65,7 @@ class _Target:
         return LogGroupBuilder(now_s=int(SystemClock().unix_s()), route=route)
 
     def report(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-        done = [message for message in messages if isinstance(message, Written)]
+        done = [message for message in messages if isinstance(message, WrittenMessage)]
         log.info(
             "%s: %d logs in %d log groups of %d bytes, by %d tasks, are in %s",
             what,
@@ -78,7 +77,7 @@ class _Target:
         )
 
     def report_failure(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-        rows = sum(message.rows for message in messages if isinstance(message, Written))
+        rows = sum(message.rows for message in messages if isinstance(message, WrittenMessage))
         log.warning(
             "%s failed: %d logs of the tasks that succeeded are in %s, perhaps more of the others, and an"
             " attempt that follows writes them again",
@@ -91,10 +90,10 @@ class _Target:
 class LogHubWriter(DataSourceArrowWriter):
     """Writes a DataFrame."""
 
-    def __init__(self, connection: Connection, schema: StructType, *, overwrite: bool) -> None:
+    def __init__(self, connection: LogstoreConnection, schema: StructType, *, overwrite: bool) -> None:
         self._target = _Target(connection, schema, overwrite=overwrite)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenMessage:
         return self._target.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -107,10 +106,10 @@ class LogHubWriter(DataSourceArrowWriter):
 class LogHubStreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of a stream."""
 
-    def __init__(self, connection: Connection, schema: StructType, *, overwrite: bool) -> None:
+    def __init__(self, connection: LogstoreConnection, schema: StructType, *, overwrite: bool) -> None:
         self._target = _Target(connection, schema, overwrite=overwrite)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenMessage:
         return self._target.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

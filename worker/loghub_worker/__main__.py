@@ -7,8 +7,11 @@ The process reads its settings from the environment and turns the outcome of the
 termination log, from which the kubelet copies it into the container's status.
 
 Exit status: 0 the worker stopped on request, or could work; 1 a fatal error; 2 invalid settings.
+
+Ends the processes that a worker started.
 """
 
+import contextlib
 import logging
 import os
 import signal
@@ -19,21 +22,38 @@ from typing import Protocol
 import structlog
 
 from loghub.clock import SystemClock
-from loghub.log_settings import LogSettings
-from loghub.processor_settings import ProcessorPipeline
-from loghub.worker_contract import ENV_TERMINATION_LOG
+from loghub.contract.processor import ProcessorPipeline
+from loghub.contract.worker import ENV_TERMINATION_LOG, LogSettings
+from loghub_consumer.errors import FatalError
 from loghub_worker import trial
-from loghub_worker.child_processes import end_children
-from loghub_worker.executor import ARGUMENT, NotAnExecutorError, become_executor
-from loghub_worker.fatal_error import FatalError
-from loghub_worker.log_setup import configure_log, open_log_file
+from loghub_worker.log import configure_log, open_log_file
 from loghub_worker.pre_stop import record_pid
+from loghub_worker.query.executor_pods import ARGUMENT, NotAnExecutorError, become_executor
 from loghub_worker.settings import BadSettingsError, WorkerSettings, read_settings
 
 log = structlog.get_logger()
 
 
-class Worker(Protocol):
+def end_children(threads: Path = Path("/proc/self/task")) -> None:
+    """End the processes that this one started. A JVM ends with its pipe, except for one whose start was
+    interrupted: its port was never read, and it waits forever. This works on Linux; elsewhere that JVM is
+    left."""
+    for children in threads.glob("*/children"):
+        for pid in _pids(children):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGTERM)
+
+
+def _pids(path: Path) -> list[str]:
+    """The process ids in a file; none for a thread that has ended since it was listed, as Spark's threads do
+    now."""
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []
+
+
+class AnyWorker(Protocol):
     """A worker process."""
 
     def run(self) -> None:
@@ -100,7 +120,7 @@ def _run(settings: WorkerSettings) -> int:
     return STOPPED
 
 
-def make_worker(settings: WorkerSettings) -> Worker:
+def make_worker(settings: WorkerSettings) -> AnyWorker:
     """The worker for a pipeline. Only one for Spark imports it: the other starts in a second."""
     if isinstance(settings.config.pipeline, ProcessorPipeline):
         from loghub_worker.processing.processor_worker import ProcessorWorker

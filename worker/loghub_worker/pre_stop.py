@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from loghub.atomic_file import replace_file
-from loghub.worker_contract import ENV_STATE_DIR
+from loghub.contract.worker import ENV_STATE_DIR
 
 PID_FILE = "pid"
 

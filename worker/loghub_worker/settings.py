@@ -1,6 +1,6 @@
 """The worker's settings, read from the environment once at the start.
 
-`loghub.worker_contract` defines the variables, and `loghub_worker.__main__` passes their values on, so that
+`loghub.contract.worker` defines the variables, and `loghub_worker.__main__` passes their values on, so that
 the parts of a worker depend on values and not on the environment.
 """
 
@@ -10,18 +10,18 @@ from pathlib import Path
 
 import msgspec
 
-from loghub import worker_contract as contract
-from loghub.worker_contract import WorkerConfig, WorkerReason
+from loghub.contract import worker as contract
+from loghub.contract.worker import WorkerConfig, WorkerReason
 
 
 class BadSettingsError(Exception):
     """A variable is missing, or the file that it names cannot be read, or is one of another release. The text
-    is a termination message (`loghub.worker_contract`)."""
+    is a termination message (`loghub.contract.worker`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """The settings that `loghub.worker_contract` describes; ``ignored`` are those that this release does not
+    """The settings that `loghub.contract.worker` describes; ``ignored`` are those that this release does not
     know."""
 
     config: WorkerConfig

@@ -2,26 +2,98 @@
 
 The status file and the metrics are both built from it, so the live view, the operator's conditions and a
 scraper show the same values. `loghub.worker_contract.WorkerStatus` describes its fields.
+
+Publishes a worker's status: the file once a second, and the HTTP server for metrics and probes.
 """
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
-from loghub.error_class import error_class
-from loghub.incomplete_state import IncompleteState, KeptState
-from loghub.wire.cursor import encode
-from loghub.worker_contract import (
+import msgspec
+import structlog
+
+from loghub.atomic_file import replace_file
+from loghub.clock import Clock
+from loghub.contract.worker import (
     CONTRACT_VERSION,
     FailingShard,
+    IncompleteState,
+    KeptState,
     ShardProgress,
     SkippedLogGroups,
     WorkerPhaseName,
     WorkerStatus,
+    error_class,
 )
-from loghub_worker.failure.failure_report import FailureReport
-from loghub_worker.log_service import ReportedError
-from loghub_worker.membership.membership import HeldShard, Membership, MemberState, ShardPhase, ShutdownMode
-from loghub_worker.state.ledger import ShardState, StateFigures
+from loghub.wire.cursor import encode
+from loghub_consumer.failure.handler import FailureReport
+from loghub_consumer.log_service import ReportedError
+from loghub_consumer.membership.membership import HeldShard, Membership, MemberState, ShardPhase, ShutdownMode
+from loghub_worker.metrics import Counter, Figures, MetricsServer
+from loghub_worker.settings import WorkerSettings
+from loghub_worker.state.ledger import ShardStateRecord, StateFigures
+
+log = structlog.get_logger()
+
+
+STATUS_S = 1.0
+
+
+class StatusPublisher:
+    """Publishes what `status` and `counters` return."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        clock: Clock,
+        status: Callable[[], WorkerStatus],
+        counters: Callable[[], tuple[Counter, ...]],
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._status = status
+        self._counters = counters
+        self._ended = threading.Event()
+        self._written = status()  # as last written
+
+    @contextmanager
+    def publishing(self) -> Iterator[None]:
+        """Publish until the end, and once more then."""
+        metrics = self._serve_metrics()
+        self._write()
+        ticker = threading.Thread(target=self._tick, name="status", daemon=True)
+        ticker.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            ticker.join()
+            self._write()
+            if metrics is not None:
+                metrics.stop()
+
+    def _tick(self) -> None:
+        while not self._ended.wait(STATUS_S):
+            self._write()
+
+    def _write(self) -> None:
+        self._written = self._status()
+        try:
+            replace_file(self._settings.status_file, msgspec.json.encode(self._written))
+        except OSError as error:  # a full disk must not end the worker; `written_at` shows that it is stale
+            log.warning("status file not written", message=str(error))
+
+    def _serve_metrics(self) -> MetricsServer | None:
+        if self._settings.metrics_address is None:
+            return None
+        figures = Figures(self._status, self._counters)
+        written = partial(getattr, self, "_written")
+        server = MetricsServer(self._settings.metrics_address, figures, written, self._clock.unix_s)
+        server.start()
+        return server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +123,9 @@ class QueryProgress:
     batch_age_s: float | None = None  # of the running batch
     batch_hung_after_s: float
     failures: FailureReport = field(default_factory=FailureReport)
-    incomplete: Mapping[int, ShardState] = field(default_factory=dict)  # of a stateful pipeline, by shard
+    incomplete: Mapping[int, ShardStateRecord] = field(
+        default_factory=dict
+    )  # of a stateful pipeline, by shard
     state: StateFigures | None = None  # the same
 
 

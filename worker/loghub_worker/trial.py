@@ -9,13 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from loghub.processor_settings import ProcessorPipeline
-from loghub.worker_contract import LOCAL_MASTER, WorkerReason
-from loghub_worker.consumer.processes.child_shards import ProcessShards
-from loghub_worker.consumer.processes.load import load_factory, load_listener
-from loghub_worker.fatal_error import FatalError
+from loghub.contract.processor import ProcessorPipeline
+from loghub.contract.worker import LOCAL_MASTER, WorkerReason
+from loghub_consumer.errors import FatalError
+from loghub_consumer.processes.child import ProcessShards, load_factory, load_listener
+from loghub_consumer.user_code import place_code
 from loghub_worker.settings import WorkerSettings
-from loghub_worker.user_code import place_code
 
 ARGUMENT = "try"
 
@@ -38,16 +37,16 @@ def _try_processor(pipeline: ProcessorPipeline, code: Path | None) -> None:
 
 def _try_on_spark(settings: WorkerSettings, code: Path | None) -> None:
     """On one core of this machine, also if the worker's Spark is a cluster: an analysis needs no executor."""
-    from loghub_worker.exchange_files import ExchangeFiles
-    from loghub_worker.query.pipeline_check import checked_rows
-    from loghub_worker.query.query_settings import QuerySettings
+    from loghub_consumer.exchange_files import ExchangeFiles
+    from loghub_worker.query.settings import QuerySettings
     from loghub_worker.query.spark_session import invalid, start_spark
     from loghub_worker.query.stateful_plan import refuse_settings
     from loghub_worker.query.transform import make_transform
     from loghub_worker.sink.batch_sink import InvalidSinkError
-    from loghub_worker.sink.sink_credentials import SinkCredentials
+    from loghub_worker.sink.sink_start import CredentialFiles
     from loghub_worker.sink.sinks import make_sink
     from loghub_worker.spark_errors import SPARK_ERRORS
+    from loghub_worker.worker import checked_rows
 
     config = msgspec.structs.replace(settings.config, spark_master=LOCAL_MASTER, executors=None, cores=1)
     if config.stateful:
@@ -72,7 +71,7 @@ def _try_on_spark(settings: WorkerSettings, code: Path | None) -> None:
             config,
             consumer=settings.consumer,
             credentials_dir=settings.credentials_dir,
-            sink_credentials=SinkCredentials(settings.sink_credentials_dir),
+            sink_credentials=CredentialFiles(settings.sink_credentials_dir),
             scratch=folders["exchange"],
         )
         sink.check(rows)

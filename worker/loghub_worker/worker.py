@@ -3,8 +3,11 @@
 The order matters. The query or function is checked and Spark is warm before the first heartbeat, because the
 service assigns shards to this worker from that heartbeat on, and they would idle meanwhile. At the end, the
 shards drain while heartbeats continue.
+
+Checks the query or function before the worker joins its group.
 """
 
+import hashlib
 import random
 import shutil
 import threading
@@ -15,43 +18,74 @@ from pathlib import Path
 
 import msgspec
 import structlog
+from pyspark.sql import DataFrame, SparkSession
 
 from loghub.client.port import LogHub
 from loghub.clock import Clock
-from loghub.worker_contract import WorkerStatus
-from loghub_worker.exchange_files import ExchangeFiles
-from loghub_worker.failure.batch_deadline import hung_after_s
-from loghub_worker.failure.dead_letter import checked_dead_letters
-from loghub_worker.fatal_error import FatalError
-from loghub_worker.log_service import Address, ConsumerIdentity, ReportedError, connect
-from loghub_worker.membership.group_watch import GroupWatch
-from loghub_worker.membership.heartbeat import Heartbeats
-from loghub_worker.membership.membership import Membership, MembershipTimings, MemberState, ShutdownMode
-from loghub_worker.membership.parallel_tasks import ParallelTasks
-from loghub_worker.membership.shard_manager import ShardManager
-from loghub_worker.membership.shard_opening import ShardOpening
-from loghub_worker.membership.shared_membership import SharedState
+from loghub.contract.worker import WorkerConfig, WorkerStatus
+from loghub_consumer.errors import FatalError
+from loghub_consumer.exchange_files import ExchangeFiles
+from loghub_consumer.failure.dead_letter import checked_dead_letters
+from loghub_consumer.failure.policy import hung_after_s
+from loghub_consumer.log_service import ConsumerIdentity, LogServiceAddress, ReportedError, connect
+from loghub_consumer.membership.heartbeat import GroupWatch, Heartbeats
+from loghub_consumer.membership.membership import Membership, MembershipTimings, MemberState, ShutdownMode
+from loghub_consumer.membership.shard_manager import ParallelTasks, ShardManager
+from loghub_consumer.membership.shard_opening import ShardOpening
+from loghub_consumer.membership.shared_membership import SharedState
+from loghub_consumer.user_code import place_code
 from loghub_worker.metrics import Counter
-from loghub_worker.query.pipeline_check import checked_rows, state_identity
-from loghub_worker.query.query_counters import query_counters
-from loghub_worker.query.query_settings import QuerySettings
+from loghub_worker.query.settings import QuerySettings
 from loghub_worker.query.spark_session import invalid, start_spark
-from loghub_worker.query.stateful_plan import refuse_settings
-from loghub_worker.query.stateful_query import StatefulQueryRunner
-from loghub_worker.query.streaming_query import QueryRunner
-from loghub_worker.query.transform import make_transform
+from loghub_worker.query.stateful_plan import refuse_settings, refuse_unbounded
+from loghub_worker.query.stateful_query import StatefulQueryRunner, stream_of_logs
+from loghub_worker.query.streaming_query import QueryRunner, query_counters
+from loghub_worker.query.transform import (
+    Transform,
+    empty_logs,
+    make_transform,
+    refuse_per_batch,
+    refuse_stateful,
+)
 from loghub_worker.settings import WorkerSettings, is_drain_requested
 from loghub_worker.sink.batch_sink import BatchSink
-from loghub_worker.sink.sink_credentials import SinkCredentials
-from loghub_worker.sink.sink_start import SinkStart
+from loghub_worker.sink.sink_start import CredentialFiles, SinkStart
 from loghub_worker.sink.sinks import make_sink
 from loghub_worker.spark_errors import SPARK_ERRORS
-from loghub_worker.state.ledger import StateLedger
-from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
-from loghub_worker.status_publisher import StatusPublisher
-from loghub_worker.user_code import place_code
+from loghub_worker.state.ledger import StateIdentity, StateLedger
+from loghub_worker.status import Moment, QueryProgress, ShardReadings, StatusPublisher, status_of
 
 log = structlog.get_logger()
+
+
+def checked_rows(transform: Transform, spark: SparkSession, settings: QuerySettings) -> DataFrame:
+    """The rows of no logs, for a check of the sink. Raises `FatalError` ``InvalidPipeline``."""
+    config = settings.config
+    if config.stateful:
+        rows = transform.check(stream_of_logs(spark, settings))
+        refuse_unbounded(rows)
+        return spark.createDataFrame([], rows.schema)
+    rows = transform.check(empty_logs(spark))
+    refuse_stateful(rows)
+    if not config.per_batch:
+        refuse_per_batch(rows)
+    return rows
+
+
+def state_identity(config: WorkerConfig) -> StateIdentity:
+    """What the state of these settings belongs to. The text of a query or function counts, and not what it
+    reads from a volume or an image. Nor does the endpoint: a log service may get another name, a port or TLS,
+    and its shards are known by when they were created.
+    """
+    parts = (config.project, config.logstore, config.consumer_group, config.pipeline)
+    return StateIdentity(
+        pipeline=_digest(parts), former=_digest((config.endpoint, *parts)), reset=config.reset
+    )
+
+
+def _digest(parts: tuple[object, ...]) -> str:
+    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
+
 
 STEP_S = 0.4  # how often the drain file and the threads are checked
 MAX_LEAVE_S = 10.0  # for the leave call of a worker that ends itself; its session ends in any case
@@ -71,7 +105,7 @@ class WorkerRuntime:
         self._clock = clock
         self._stop = False  # a stop was requested
         self._ended = threading.Event()  # `run` is about to return
-        self._address = Address(
+        self._address = LogServiceAddress(
             endpoint=config.endpoint, project=config.project, credentials_dir=settings.credentials_dir
         )
         self._identity = ConsumerIdentity(
@@ -208,7 +242,7 @@ class WorkerRuntime:
                 self._config,
                 consumer=self._settings.consumer,
                 credentials_dir=self._settings.credentials_dir,
-                sink_credentials=SinkCredentials(self._settings.sink_credentials_dir),
+                sink_credentials=CredentialFiles(self._settings.sink_credentials_dir),
                 scratch=self._exchange.folder,
             )
         )

@@ -11,7 +11,7 @@ another cluster, is a stranger to the group, which another object may still cons
 from dataclasses import dataclass
 from typing import Literal
 
-from loghub.wire import hosts
+from loghub.wire import names
 from loghub_operator.api.status import OwnershipStatus
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 
@@ -94,7 +94,7 @@ def endpoint_left_behind(resource: LogHubConsumerGroup) -> str | None:
     stored = resource.status.ownership
     if stored is None or stored.uid != resource.metadata.uid or resource.status.group_origin is None:
         return None
-    same = hosts.log_service(stored.endpoint) == hosts.log_service(resource.spec.endpoint)
+    same = names.log_service(stored.endpoint) == names.log_service(resource.spec.endpoint)
     return None if same else stored.endpoint
 
 
@@ -104,7 +104,7 @@ def is_recorded_elsewhere(resource: LogHubConsumerGroup) -> bool:
     """
     given = resource.spec.endpoint
     annotated = resource.metadata.annotations.get(ANNOTATION_ENDPOINT, given)
-    elsewhere = hosts.log_service(annotated) != hosts.log_service(given)
+    elsewhere = names.log_service(annotated) != names.log_service(given)
     return elsewhere or endpoint_left_behind(resource) is not None
 
 
@@ -119,7 +119,7 @@ def _annotated_record(resource: LogHubConsumerGroup) -> GroupRecord | None:
     annotations, endpoint = resource.metadata.annotations, resource.spec.endpoint
     if annotations.get(ANNOTATION_GROUP) != group_path(resource) or not _is_about(resource):
         return None
-    if hosts.log_service(annotations.get(ANNOTATION_ENDPOINT, "")) != hosts.log_service(endpoint):
+    if names.log_service(annotations.get(ANNOTATION_ENDPOINT, "")) != names.log_service(endpoint):
         return None
     last = _shard(annotations.get(ANNOTATION_LAST_INITIAL_SHARD, ""))
     match annotations.get(ANNOTATION_ORIGIN):
@@ -148,7 +148,7 @@ def stored_ownership(resource: LogHubConsumerGroup) -> OwnershipStatus | None:
     stored = resource.status.ownership
     if stored is None or stored.uid != resource.metadata.uid or stored.group != group_path(resource):
         return None
-    same = hosts.log_service(stored.endpoint) == hosts.log_service(resource.spec.endpoint)
+    same = names.log_service(stored.endpoint) == names.log_service(resource.spec.endpoint)
     return stored if same else None
 
 

@@ -14,7 +14,7 @@ import yaml
 from loghub_operator.api.parse import InvalidResourceError, Problem
 from loghub_operator.api.v1alpha1 import API_VERSION, KIND
 
-# A file has at most 3 MiB (`loghub_operator.local.manifest`), but an alias of YAML repeats what it names.
+# A file has at most 3 MiB (`loghub_cli.up.manifest`), but an alias of YAML repeats what it names.
 _MAX_CHARACTERS = 4 << 20
 _TEXT_HERE = {"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"}
 _TEXT = "tag:yaml.org,2002:str"

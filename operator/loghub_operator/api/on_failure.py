@@ -5,8 +5,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from loghub_operator.api.explain import described
-from loghub_operator.api.fields import LogstoreName, ObjectName, ProjectName, RelativePath
+from loghub_operator.api.fields import LogstoreName, ObjectName, ProjectName, RelativePath, described
 from loghub_operator.api.validation import ApiModel, Rule
 
 

@@ -4,17 +4,21 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from loghub_operator.api.connector_sinks import KafkaSink, SparkSink
-from loghub_operator.api.delta_sink import DeltaSink
 from loghub_operator.api.fields import LogstoreName, ObjectName, ProjectName, seconds_of
-from loghub_operator.api.file_sinks import FileSink, JsonSink, ParquetSink
 from loghub_operator.api.on_failure import FailurePolicy, OnFailure
-from loghub_operator.api.postgresql_sink import PostgresqlSink
-from loghub_operator.api.processor import ProcessorPipeline
-from loghub_operator.api.sink_location import SinkLocation
-from loghub_operator.api.state_volume import STATE_RULES, StateVolume
-from loghub_operator.api.user_code import EntryName, UserCode
+from loghub_operator.api.processor import EntryName, ProcessorPipeline, UserCode
+from loghub_operator.api.sinks import (
+    DeltaSink,
+    FileSink,
+    JsonSink,
+    KafkaSink,
+    ParquetSink,
+    PostgresqlSink,
+    SinkLocation,
+    SparkSink,
+)
 from loghub_operator.api.validation import ApiModel, Rule
+from loghub_operator.api.worker import STATE_RULES, StateVolume
 
 
 class ConsoleSink(ApiModel):

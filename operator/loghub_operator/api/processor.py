@@ -1,4 +1,7 @@
-"""``spec.pipeline.processor``: user code that consumes without Spark."""
+"""``spec.pipeline.processor``: user code that consumes without Spark.
+
+Where the Python code of a pipeline comes from: ``configMap`` and ``volumeClaim``.
+"""
 
 import math
 from enum import StrEnum
@@ -6,10 +9,55 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from loghub_operator.api.explain import described
-from loghub_operator.api.fields import LogstoreName
-from loghub_operator.api.user_code import EntryName, UserCode
+from loghub_operator.api import fields
+from loghub_operator.api.fields import LogstoreName, ObjectName, RelativePath, described
 from loghub_operator.api.validation import ApiModel, Rule
+
+EntryName = Annotated[str, Field(min_length=3, max_length=256, pattern=fields.FUNCTION)]
+
+
+class ConfigMapCode(ApiModel):
+    """Python files from a ConfigMap in this namespace, one file per key. A change restarts the workers."""
+
+    name: ObjectName = Field(description="Name of the ConfigMap.")
+
+
+class VolumeCode(ApiModel):
+    """Python files from a folder of a PersistentVolumeClaim in this namespace, mounted read-only."""
+
+    name: ObjectName = Field(description="Name of the PersistentVolumeClaim.")
+    path: RelativePath | None = Field(
+        default=None, description="Folder inside the volume. Default: its root."
+    )
+
+
+class UserCode(ApiModel):
+    """What is named as module:name, in a ConfigMap, on a volume or in the worker's image."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="!(has(self.configMap) && has(self.volumeClaim))",
+            message=(
+                "configMap and volumeClaim must not both be set; with neither, the code is in the worker's"
+                " image"
+            ),
+            holds=lambda self: self.config_map is None or self.volume_claim is None,
+        ),
+    )
+
+    config_map: ConfigMapCode | None = None
+    volume_claim: VolumeCode | None = None
+
+    @property
+    def entry(self) -> str:
+        """What is called, as module:name."""
+        raise NotImplementedError
+
+    @property
+    def module_file(self) -> str:
+        """The key of the ConfigMap with the module."""
+        return f"{self.entry.partition(':')[0]}.py"
+
 
 MAX_PROCESSES = 64
 
@@ -118,7 +166,7 @@ class RetryLogstore(ApiModel):
 
 
 class ProcessorPipeline(UserCode):
-    """A processor of `loghub_worker.api` (docs/processor.md), without Spark and Java.
+    """A processor of `loghub_consumer` (docs/processor.md), without Spark and Java.
 
     Each shard has a processor of its own, which gets its logs batch by batch and in order, writes what it
     wants where it wants, and says what the checkpoint is; delivery is at least once. It does not run in the
@@ -139,15 +187,15 @@ class ProcessorPipeline(UserCode):
 
     factory: EntryName = Field(
         description=(
-            "A class derived from loghub_worker.api.Processor, a function that returns such an object, or"
-            " what loghub_worker.api.fan_out returns, as module:name, for example counts:CountByTopic. It is"
+            "A class derived from loghub_consumer.Processor, a function that returns such an object, or"
+            " what loghub_consumer.fan_out returns, as module:name, for example counts:CountByTopic. It is"
             " called without arguments for each shard."
         )
     )
     listener: EntryName | None = Field(
         default=None,
         description=(
-            "A class derived from loghub_worker.api.Listener, as module:name, in the same files. Each process"
+            "A class derived from loghub_consumer.Listener, as module:name, in the same files. Each process"
             " makes one, with the shards of the process as its argument, which it may seek, pause and resume."
         ),
     )

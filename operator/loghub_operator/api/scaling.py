@@ -5,9 +5,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from loghub_operator.api import patterns
-from loghub_operator.api.explain import described
-from loghub_operator.api.fields import MAX_REPLICAS, Replicas
+from loghub_operator.api import fields
+from loghub_operator.api.fields import MAX_REPLICAS, Replicas, described
 from loghub_operator.api.validation import ApiModel, Rule
 
 MOST_SHARDS = 256
@@ -15,7 +14,7 @@ LEAST_CAPACITY = 0.001
 MOST_CAPACITY = 1_000_000
 Capacity = (
     Annotated[int, Field(ge=1, le=MOST_CAPACITY)]
-    | Annotated[str, Field(max_length=32, pattern=patterns.QUANTITY)]
+    | Annotated[str, Field(max_length=32, pattern=fields.QUANTITY)]
 )
 
 
@@ -144,7 +143,7 @@ class Scaling(ApiModel):
             message="workerCapacity must be from 1m to 1M",
             holds=lambda self: (
                 self.worker_capacity is None
-                or LEAST_CAPACITY <= patterns.amount(self.worker_capacity) <= MOST_CAPACITY
+                or LEAST_CAPACITY <= fields.amount(self.worker_capacity) <= MOST_CAPACITY
             ),
         ),
     )
@@ -181,4 +180,4 @@ class Scaling(ApiModel):
     @property
     def capacity_per_s(self) -> float | None:
         """`worker_capacity` as a number of log groups per second."""
-        return None if self.worker_capacity is None else patterns.amount(self.worker_capacity)
+        return None if self.worker_capacity is None else fields.amount(self.worker_capacity)

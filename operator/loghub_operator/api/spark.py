@@ -1,24 +1,48 @@
-"""The part of the spec about Spark: ``spec.spark``."""
+"""The part of the spec about Spark: ``spec.spark``.
+
+What other fields of the spec ask of ``spark.master``.
+"""
 
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from loghub.executor_settings import REPLACED, REPLACED_PREFIX, is_replaced
-from loghub.worker_contract import (
+from loghub.contract.worker import (
     KUBERNETES,
     LOCAL_MASTER,
+    REPLACED,
+    REPLACED_PREFIX,
     SPARK_MASTER,
     SPARK_MEMORY,
     SPARK_OWN,
     SPARK_OWN_PREFIX,
+    is_replaced,
     is_workers_own,
 )
-from loghub_operator.api import patterns
+from loghub_operator.api import fields
 from loghub_operator.api.fields import Quantity
 from loghub_operator.api.validation import ApiModel, Rule
 
-Memory = Annotated[str, Field(max_length=16, pattern=patterns.SPARK_MEMORY)]
+SPARK_MASTER_RULES = (
+    Rule(
+        field="spark.master",
+        cel=f"self.spark.master != '{KUBERNETES}' || !has(self.pipeline.processor)",
+        message="a processor runs without Spark, so its workers need no executors: leave it out",
+        holds=lambda self: not self.spark.makes_pods or self.pipeline.processor is None,
+    ),
+    Rule(
+        field="spark.master",
+        cel=f"!self.pipeline.stateful || self.spark.master == '{LOCAL_MASTER}'",
+        message=(
+            f"pipeline.stateful needs {LOCAL_MASTER}: the state is on the volume of the worker, which"
+            " executors elsewhere do not have"
+        ),
+        holds=lambda self: not self.pipeline.stateful or self.spark.master == LOCAL_MASTER,
+    ),
+)
+
+
+Memory = Annotated[str, Field(max_length=16, pattern=fields.SPARK_MEMORY)]
 
 
 class Executors(ApiModel):
@@ -115,7 +139,7 @@ class Spark(ApiModel):
             f"{', '.join(SPARK_OWN)}, {SPARK_OWN_PREFIX}*."
         ),
     )
-    master: Annotated[str, Field(max_length=1024, pattern=patterns.SPARK_MASTER)] = Field(
+    master: Annotated[str, Field(max_length=1024, pattern=fields.SPARK_MASTER)] = Field(
         default=LOCAL_MASTER,
         description=(
             "Where Spark runs the tasks of each worker: local[*], in the worker's own pod on the cores of"

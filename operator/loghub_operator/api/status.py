@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from loghub_operator.api.explain import described
-from loghub_operator.api.fields import Count, Time
+from loghub_operator.api.fields import Count, Time, described
 from loghub_operator.api.scaling import ScalingMode
 from loghub_operator.api.validation import ApiModel
 

@@ -1,6 +1,8 @@
 """The custom resource ``loghub.dev/v1alpha1 LogHubConsumerGroup``: what a user writes.
 
 The CRD in ``crds/`` is generated from these models, and `loghub up` reads files through them.
+
+The rules of ``spec`` for pipelines that must not follow the load in every way.
 """
 
 from datetime import datetime
@@ -9,11 +11,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from loghub_operator.api import patterns
-from loghub_operator.api.checkpoint_reset import ResetCheckpoints
+from loghub_operator.api import fields
 from loghub_operator.api.conditions import ConditionType, UnseenReason
-from loghub_operator.api.explain import described
-from loghub_operator.api.fetch import Checkpoint, Fetch
+from loghub_operator.api.fetch import Checkpoint, Fetch, ResetCheckpoints
 from loghub_operator.api.fields import (
     GroupName,
     LogstoreName,
@@ -21,15 +21,35 @@ from loghub_operator.api.fields import (
     ProjectName,
     Replicas,
     Timestamp,
+    described,
 )
-from loghub_operator.api.load_rules import LOAD_RULES
 from loghub_operator.api.pipeline import Pipeline
 from loghub_operator.api.scaling import Scaling
-from loghub_operator.api.spark import Spark
-from loghub_operator.api.spark_master import SPARK_MASTER_RULES
+from loghub_operator.api.spark import SPARK_MASTER_RULES, Spark
 from loghub_operator.api.status import NOT_OBSERVED, Status
 from loghub_operator.api.validation import ApiModel, Immutable, Rule
 from loghub_operator.api.worker import Worker
+
+LOAD_RULES = (
+    Rule(
+        field="pipeline.stateful",
+        cel=(
+            "!self.pipeline.stateful || self.pipeline.acceptIncompleteState || "
+            "!(self.scaling.mode in ['Auto', 'External']) && "
+            "!self.scaling.shards.autoSplit && !self.scaling.shards.autoMerge"
+        ),
+        message=(
+            "with stateful, each shard that moves leaves its state behind: use scaling.mode Fixed or "
+            "Recommend without autoSplit and autoMerge, or set pipeline.acceptIncompleteState"
+        ),
+        holds=lambda self: (
+            not self.pipeline.stateful
+            or self.pipeline.accept_incomplete_state
+            or not self.scaling.moves_shards
+        ),
+    ),
+)
+
 
 GROUP = "loghub.dev"
 VERSION = "v1alpha1"
@@ -73,7 +93,7 @@ class StartPosition(ApiModel):
             field="timestamp",
             cel="!has(self.timestamp) || self.timestamp > timestamp('1970-01-01T00:00:00Z')",
             message="timestamp must be after 1970-01-01T00:00:00Z",
-            holds=lambda self: self.timestamp is None or patterns.unix_s(self.timestamp) > 0,
+            holds=lambda self: self.timestamp is None or fields.unix_s(self.timestamp) > 0,
         ),
     )
 
@@ -92,7 +112,7 @@ class StartPosition(ApiModel):
                 return "end"
             case StartFrom.TIMESTAMP:
                 assert self.timestamp is not None  # a rule of this class
-                return patterns.unix_s(self.timestamp)
+                return fields.unix_s(self.timestamp)
 
 
 class DeletionPolicy(StrEnum):
@@ -132,14 +152,12 @@ class Spec(ApiModel):
     RULES: ClassVar = (
         Rule(
             field="endpoint",
-            cel=f"self.endpoint == '{EMBEDDED}' || self.endpoint.matches({patterns.cel(patterns.ENDPOINT)})",
+            cel=f"self.endpoint == '{EMBEDDED}' || self.endpoint.matches({fields.cel(fields.ENDPOINT)})",
             message=(
                 "endpoint must be 'embedded' or the URL of an endpoint without project and path, "
                 "such as https://cn-hangzhou.log.aliyuncs.com"
             ),
-            holds=lambda self: (
-                self.endpoint == EMBEDDED or patterns.matches(patterns.ENDPOINT, self.endpoint)
-            ),
+            holds=lambda self: self.endpoint == EMBEDDED or fields.matches(fields.ENDPOINT, self.endpoint),
         ),
         Rule(
             field="timeoutSeconds",
@@ -190,10 +208,10 @@ class Spec(ApiModel):
     IMMUTABLE: ClassVar = (
         Immutable(
             field="endpoint",
-            same_cel=patterns.same_unless_known_to_differ("self.endpoint", "oldSelf.endpoint"),
+            same_cel=fields.same_unless_known_to_differ("self.endpoint", "oldSelf.endpoint"),
             same=lambda old, new: (
-                patterns.known_service(old) == patterns.known_service(new)
-                or "" in (patterns.known_service(old), patterns.known_service(new))
+                fields.known_service(old) == fields.known_service(new)
+                or "" in (fields.known_service(old), fields.known_service(new))
             ),
             message="endpoint must stay at the same log service; create another LogHubConsumerGroup instead",
         ),
@@ -345,12 +363,12 @@ class LogHubConsumerGroup(ApiModel):
     # name must begin with a letter before Kubernetes 1.36.
     RULES: ClassVar = (
         Rule(
-            cel=f"self.metadata.name.matches({patterns.cel(patterns.NAME)})",
+            cel=f"self.metadata.name.matches({fields.cel(fields.NAME)})",
             message=(
                 "metadata.name must be 2 to 52 lower-case letters, digits and hyphens, "
                 "with a letter first and a letter or digit last"
             ),
-            holds=lambda self: patterns.matches(patterns.NAME, self.metadata.name),
+            holds=lambda self: fields.matches(fields.NAME, self.metadata.name),
         ),
     )
 

@@ -1,13 +1,149 @@
-"""The part of the spec that describes the worker pods: ``spec.worker``."""
+"""The part of the spec that describes the worker pods: ``spec.worker``.
 
+``spec.pipeline.state``: where a stateful pipeline keeps its state, and which settings go with it.
+
+``spec.worker.log``: what the workers log, how, and where.
+"""
+
+from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from loghub_operator.api import patterns
-from loghub_operator.api.fields import ObjectName, Quantity, Seconds, once
+from loghub_operator.api import fields
+from loghub_operator.api.fields import ObjectName, Quantity, RelativePath, Seconds, described, once
+from loghub_operator.api.on_failure import FailurePolicy
 from loghub_operator.api.validation import ApiModel, Rule
-from loghub_operator.api.worker_log import WorkerLog
+
+DIVIDING = (FailurePolicy.DEAD_LETTER, FailurePolicy.SKIP)
+
+
+class StateVolume(ApiModel):
+    """The volume of each worker of a stateful pipeline, which outlives its pod. It is deleted with this
+    object, and kept while the group has fewer workers."""
+
+    size: Annotated[str, Field(max_length=11, pattern=fields.STORAGE)] = Field(
+        default="10Gi",
+        description="Size of the volume, which has Spark's temporary files too.",
+    )
+    storage_class_name: ObjectName | None = Field(
+        default=None, description="The storage class. Default: that of the cluster."
+    )
+
+
+STATE_RULES = (
+    Rule(
+        field="stateful",
+        cel="!self.stateful || has(self.sql) || has(self.python)",
+        message="stateful is for sql and python: a processor, or a sink that copies, keeps no state in Spark",
+        holds=lambda self: not self.stateful or self.sql is not None or self.python is not None,
+    ),
+    Rule(
+        field="stateful",
+        cel="!self.stateful || !self.perBatch",
+        message="stateful and perBatch exclude each other: results are of all logs, or of each micro-batch",
+        holds=lambda self: not self.stateful or not self.per_batch,
+    ),
+    Rule(
+        field="onFailure.policy",
+        cel=f"!self.stateful || !(self.onFailure.policy in {[one.value for one in DIVIDING]})",
+        message=(
+            "a micro-batch with state cannot be divided to find the log group that fails: with stateful, use"
+            " Retry or Stop"
+        ),
+        holds=lambda self: not self.stateful or self.on_failure.policy not in DIVIDING,
+    ),
+    Rule(
+        field="state",
+        cel="!has(self.state) || self.stateful",
+        message="state is the volume of a stateful pipeline: set stateful: true, or leave it out",
+        holds=lambda self: self.state is None or self.stateful,
+    ),
+)
+
+
+MAX_MIB_ON_STATE = 1024  # of the state volume, whose limit Spark needs
+
+
+class LogLevel(StrEnum):
+    """The least severe messages that are logged.
+
+    DEBUG: each heartbeat, batch and checkpoint. INFO: what changes, such as the shards that a worker holds.
+    WARN: what fails and is retried. ERROR: what ends the worker.
+    """
+
+    DEBUG = "Debug"
+    INFO = "Info"
+    WARN = "Warn"
+    ERROR = "Error"
+
+
+class LogFormat(StrEnum):
+    """The format of a message.
+
+    TEXT: for human readers. JSON: one JSON object in each line, with event, level and timestamp; an exception
+    is one text.
+    """
+
+    TEXT = "Text"
+    JSON = "JSON"
+
+
+class LogFile(ApiModel):
+    """A file of the worker's own messages, in addition to standard error.
+
+    Each worker writes POD.log. Where the file cannot be written, that is logged, and the worker continues.
+    """
+
+    RULES: ClassVar = (
+        Rule(
+            field="path",
+            cel="!has(self.path) || has(self.volumeClaim)",
+            message="path is a folder inside a volume; set volumeClaim, too",
+            holds=lambda self: self.path is None or self.volume_claim is not None,
+        ),
+        Rule(
+            field="maxSizeMiB",
+            cel=f"has(self.volumeClaim) || self.maxSizeMiB * (self.maxBackups + 1) <= {MAX_MIB_ON_STATE}",
+            message=(
+                f"without volumeClaim, maxSizeMiB * (maxBackups + 1) must be at most {MAX_MIB_ON_STATE}, "
+                "because the file shares the worker's own volume with Spark"
+            ),
+            holds=lambda self: (
+                self.volume_claim is not None
+                or self.max_size_mib * (self.max_backups + 1) <= MAX_MIB_ON_STATE
+            ),
+        ),
+    )
+
+    volume_claim: ObjectName | None = Field(
+        default=None,
+        description=(
+            "Name of a PersistentVolumeClaim in this namespace; every worker mounts it. Default: the folder "
+            "log of the worker's own state volume, which is removed with the pod."
+        ),
+    )
+    path: RelativePath | None = Field(
+        default=None, description="Folder inside the volume of volumeClaim. Default: its root."
+    )
+    max_size_mib: Annotated[int, Field(ge=1, le=1024)] = Field(
+        default=10,
+        alias="maxSizeMiB",
+        description="The file is rotated before it exceeds this size in MiB.",
+    )
+    max_backups: Annotated[int, Field(ge=1, le=100)] = Field(
+        default=10, description="The most rotated files that are kept, POD.log.1 being the latest."
+    )
+    compress: bool = Field(default=False, description="Compress rotated files by gzip, as POD.log.1.gz.")
+
+
+class WorkerLog(ApiModel):
+    """The log of the worker itself. What the pipeline's code prints or logs, and Spark's own log, stay as
+    they are; spark.conf sets spark.log.level."""
+
+    level: LogLevel = Field(default=LogLevel.INFO, strict=False, description=described(LogLevel))
+    format: LogFormat = Field(default=LogFormat.TEXT, strict=False, description=described(LogFormat))
+    file: LogFile | None = None
 
 
 class Resources(ApiModel):
@@ -25,7 +161,7 @@ class KeyRef(ApiModel):
     """One key of a Secret or a ConfigMap in this namespace."""
 
     name: ObjectName = Field(description="Name of the Secret or ConfigMap.")
-    key: Annotated[str, Field(min_length=1, max_length=253, pattern=patterns.DATA_KEY)] = Field(
+    key: Annotated[str, Field(min_length=1, max_length=253, pattern=fields.DATA_KEY)] = Field(
         description="The key whose value is used."
     )
 
@@ -62,7 +198,7 @@ class EnvVar(ApiModel):
         ),
     )
 
-    name: Annotated[str, Field(min_length=1, max_length=253, pattern=patterns.ENV_NAME)] = Field(
+    name: Annotated[str, Field(min_length=1, max_length=253, pattern=fields.ENV_NAME)] = Field(
         description="Name of the variable."
     )
     value: Annotated[str, Field(max_length=4096)] | None = Field(

@@ -5,18 +5,58 @@ from what it says, so that this process, and the same pod after a restart, find 
 count in its ``series``; the API server lets nothing else of an event change. Each group may cause as many
 writes as with client-go's event recorder: 25 at once, then one in five minutes. What is not written is
 counted, and is in the next write of that event.
+
+Builds the Event that reports something about a LogHubConsumerGroup.
 """
 
 import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from loghub.clock import Clock
-from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.api.labels import MANAGER
+from loghub_operator.api.v1alpha1 import API_VERSION, KIND, LogHubConsumerGroup
 from loghub_operator.clients.kube import EVENT, Kube, KubeError
+from loghub_operator.model import actions
 from loghub_operator.model.actions import EmitEvent
 from loghub_operator.model.revision import Document
-from loghub_operator.resources.event import event_of, series_of
+
+LONGEST_NOTE_BYTES = 1024
+
+
+def event_of(
+    resource: LogHubConsumerGroup, event: actions.EmitEvent, *, instance: str, unix_s: float
+) -> Document:
+    """An Event about the CR, without a name; ``instance`` is the name of the operator's pod."""
+    name, namespace = resource.metadata.name, resource.metadata.namespace
+    regarding = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": name,
+        "namespace": namespace,
+        "uid": resource.metadata.uid,
+    }
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"namespace": namespace},
+        "eventTime": datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "reportingController": f"loghub.dev/{MANAGER}",
+        "reportingInstance": instance,
+        "action": "Reconcile",
+        "reason": event.reason,
+        # The API server's limit is in bytes.
+        "note": event.message.encode()[:LONGEST_NOTE_BYTES].decode(errors="ignore"),
+        "type": event.type,
+        "regarding": regarding,
+    }
+
+
+def series_of(count: int, last: Document) -> Document:
+    """The series of an Event that happened so often, and last as the Event ``last`` says."""
+    return {"count": count, "lastObservedTime": last["eventTime"]}
+
 
 BURST = 25
 REFILL_S = 300.0

@@ -12,8 +12,8 @@ from typing import Any
 import structlog
 
 from loghub.clock import Clock
+from loghub.contract.worker import DRAIN_ANNOTATION, DRAIN_REQUESTED, KUBERNETES
 from loghub.wire.errors import LogHubException
-from loghub.worker_contract import DRAIN_ANNOTATION, DRAIN_REQUESTED, KUBERNETES
 from loghub_operator.api.adoption import GroupRecord, record_annotations
 from loghub_operator.api.conditions import rfc3339
 from loghub_operator.api.labels import (
@@ -48,7 +48,7 @@ from loghub_operator.logservice.group_changes import surely_not_created
 from loghub_operator.model import actions
 from loghub_operator.model.actions import Action, ActionRefused
 from loghub_operator.model.revision import Document
-from loghub_operator.plan.checkpoint_backups import needed_backups, superseded
+from loghub_operator.plan.checkpoint_reset import needed_backups, superseded
 from loghub_operator.resources import (
     backup_in,
     backup_selector,
@@ -96,7 +96,7 @@ class Executor:
         """Raises `KubeError`, `LogHubException` or `ActionRefused`.
 
         ``group_record`` is what the object records now. An object that cannot be parsed has no spec
-        (`loghub_operator.plan.invalid_resource`).
+        (`loghub_operator.plan.deletion`).
         """
         match action:
             case actions.AddFinalizer():

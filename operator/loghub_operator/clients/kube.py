@@ -247,7 +247,7 @@ def _path(kind: Kind, namespace: str, name: str = "") -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class KubeConnection:
     """What any HTTP client needs to reach the API server now. Paths are those of PEM files;
     ``authorization`` is the header's value."""
 
@@ -260,13 +260,13 @@ class Connection:
     authorization: str | None
 
 
-async def connection(configuration: Configuration) -> Connection:
+async def connection(configuration: Configuration) -> KubeConnection:
     """The configuration with its present credentials. Raises OSError or ValueError if they cannot be read."""
     try:
         authorization = await configuration.get_api_key_with_prefix("BearerToken")
     except kube_config.ConfigException as error:
         raise ValueError(str(error)) from error
-    return Connection(
+    return KubeConnection(
         server=configuration.host,
         verify_tls=configuration.verify_ssl,
         ca_file=configuration.ssl_ca_cert,

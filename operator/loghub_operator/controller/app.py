@@ -17,13 +17,11 @@ from loghub.clock import Clock, SystemClock
 from loghub_operator.api.v1alpha1 import EMBEDDED, LogHubConsumerGroup
 from loghub_operator.apply.event_recorder import EventRecorder
 from loghub_operator.apply.executor import Executor
-from loghub_operator.clients.connector import connector
 from loghub_operator.clients.kube import AioKube, Kube, KubeError, configured, connection
-from loghub_operator.clients.log_service_pool import Connect, LogServicePool
+from loghub_operator.clients.log_service import Connect, LogServicePool, connector
 from loghub_operator.controller import handlers, liveness
-from loghub_operator.controller.claimed_objects import ClaimedObjects
 from loghub_operator.controller.exporters import Exporters
-from loghub_operator.controller.login import Login
+from loghub_operator.controller.handlers import KopfLogin
 from loghub_operator.controller.project_services import ProjectServices
 from loghub_operator.controller.reconciler import Intervals, Reconciler
 from loghub_operator.controller.watch_check import WatchCheck
@@ -33,9 +31,8 @@ from loghub_operator.leader.elector import LeaderElector
 from loghub_operator.leader.fencing import FencedKube, WriteFence, fenced_connect, unfenced
 from loghub_operator.leader.leader_label import LeaderLabel
 from loghub_operator.leader.lease import LeaseTimings
-from loghub_operator.leader.namespace_claims import NamespaceClaims, claim_duration_s
-from loghub_operator.logservice.access import LogServiceAccess, LogServiceUnavailable
-from loghub_operator.logservice.insecure_endpoint import insecure_endpoint
+from loghub_operator.leader.namespace_claims import ClaimedObjects, NamespaceClaims, claim_duration_s
+from loghub_operator.logservice.access import LogServiceAccess, LogServiceUnavailable, insecure_endpoint
 from loghub_operator.logservice.secret_credentials import SecretCredentials
 from loghub_operator.metrics.operator_metrics import metered_connect
 from loghub_operator.observe.drift_detector import DriftDetector
@@ -60,11 +57,11 @@ def end_now(why: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connections:
+class OperatorConnections:
     """How the operator reaches the API server, by our client and by Kopf, and the log services."""
 
     kube: Kube
-    login: Login
+    login: KopfLogin
     connect: Connect
 
 
@@ -75,7 +72,7 @@ class Operator:
         self,
         settings: Settings,
         *,
-        connections: Connections,
+        connections: OperatorConnections,
         clock: Clock,
         timings: LeaseTimings,
         exporters: Exporters,
@@ -325,9 +322,9 @@ async def run(
             kube = await stack.enter_async_context(client)
         operator = Operator(
             settings,
-            connections=Connections(
+            connections=OperatorConnections(
                 kube=kube,
-                login=Login(partial(connection, configuration), clock),
+                login=KopfLogin(partial(connection, configuration), clock),
                 connect=connect or connector(settings.uses_sdk, settings.address_of),
             ),
             clock=clock,

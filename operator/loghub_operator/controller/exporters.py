@@ -13,13 +13,12 @@ import structlog
 
 from loghub.clock import Clock
 from loghub_operator.api.status import Condition
-from loghub_operator.autoscaling.tls.key_pair import KeyFolder
+from loghub_operator.autoscaling.certificates import KeyFolder
 from loghub_operator.clients.kube import Kube
 from loghub_operator.http_server import Response
-from loghub_operator.metrics.collector import CONTENT_TYPE, Exposition
+from loghub_operator.metrics.collector import CONTENT_TYPE, OperatorExposition
 from loghub_operator.metrics.operator_metrics import OperatorMetrics
-from loghub_operator.metrics.reporter import MetricsReporter
-from loghub_operator.metrics.store import MetricsStore, fresh_s
+from loghub_operator.metrics.store import MetricsReporter, MetricsStore, fresh_s
 from loghub_operator.model.group_metrics import GroupMetrics
 from loghub_operator.settings import Settings
 
@@ -37,7 +36,9 @@ class Exporters(MetricsReporter):
         self._clock = clock
         self.operator_metrics = OperatorMetrics()
         self.store = MetricsStore(clock, fresh_s=fresh_s(settings.resync_s))
-        self._text = Exposition(self.operator_metrics, self.store, max_shard_series=settings.max_shard_series)
+        self._text = OperatorExposition(
+            self.operator_metrics, self.store, max_shard_series=settings.max_shard_series
+        )
         self._render_lock = asyncio.Lock()
 
     def observed(self, metrics: GroupMetrics, conditions: tuple[Condition, ...]) -> None:
@@ -80,7 +81,7 @@ class Exporters(MetricsReporter):
         return parts
 
     async def _keda(self, address: str) -> None:
-        from loghub_operator.autoscaling.keda.scaler import serving_keda
+        from loghub_operator.autoscaling.keda import serving_keda
 
         keys = _folder(self._settings.keda_certs)
         while True:
@@ -93,10 +94,7 @@ class Exporters(MetricsReporter):
                 await asyncio.sleep(RETRY_S)
 
     async def _external(self, address: str, kube: Kube) -> None:
-        from loghub_operator.autoscaling.external_metrics.apiservice import (
-            ExternalMetricsServer,
-            ServingEndpoint,
-        )
+        from loghub_operator.autoscaling.external_metrics_server import ExternalMetricsServer, ServingEndpoint
 
         namespace, _, service = self._settings.external_metrics_service.partition("/")
         keys = _folder(self._settings.external_metrics_certs)

@@ -20,23 +20,28 @@ from loghub_operator.api.parse import parse_for_deletion
 from loghub_operator.api.status import Status
 from loghub_operator.apply.executor import Executor
 from loghub_operator.clients.kube import CONSUMER_GROUP, FORBIDDEN, Document, Kind, KubeError
-from loghub_operator.controller.claimed_objects import ManagedElsewhere
 from loghub_operator.controller.liveness import TaskHealth
 from loghub_operator.controller.requeue import SOON_S, jitter, requeue_after_s
 from loghub_operator.controller.workqueue import Key, Requeue, WorkQueue
-from loghub_operator.metrics.reporter import MetricsReporter
-from loghub_operator.model.actions import GROUP_ORPHANED, Action, ActionRefused, EmitEvent
+from loghub_operator.leader.namespace_claims import ManagedElsewhere
+from loghub_operator.metrics.store import MetricsReporter
+from loghub_operator.model.actions import GROUP_ORPHANED, Action, ActionRefused, EmitEvent, Plan
 from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import ObservedState, Peer, ServiceErrorReason, Unavailable
-from loghub_operator.model.plan import Plan
 from loghub_operator.observe.observer import Observer
-from loghub_operator.plan.deletion import DELETE_BOUND_S, bound_s, remembered, waited_s
+from loghub_operator.plan.deletion import (
+    DELETE_BOUND_S,
+    bound_s,
+    given_up,
+    plan_failed,
+    plan_unread,
+    remembered,
+    waited_s,
+    without_spec,
+)
 from loghub_operator.plan.events import kept_off
-from loghub_operator.plan.invalid_resource import given_up, plan_failed, plan_unread, without_spec
-from loghub_operator.plan.round import finish, plan_round
-from loghub_operator.plan.status.builder import unseen_status
-from loghub_operator.plan.status.failure import error_message
-from loghub_operator.plan.status.write_policy import worth_writing
+from loghub_operator.plan.planner import finish, plan_round
+from loghub_operator.plan.status.builder import error_message, unseen_status, worth_writing
 
 log = structlog.get_logger()
 
@@ -68,7 +73,7 @@ class Intervals:
 
 
 class ReadableObjects(Protocol):
-    """Where the objects are read, such as `loghub_operator.controller.claimed_objects.ClaimedObjects`."""
+    """Where the objects are read, such as `loghub_operator.leader.namespace_claims.ClaimedObjects`."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Document | None: ...
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 from loghub.client.port import Credentials, LogHub
 from loghub.clock import Clock
 from loghub_operator.clients.kube import Document, Kind, Kube, KubeError
-from loghub_operator.clients.log_service_pool import Connect
+from loghub_operator.clients.log_service import Connect
 from loghub_operator.model.actions import ActionRefused
 
 T = TypeVar("T")

@@ -11,6 +11,8 @@ claim that is not renewed runs out. It is renewed by the reconciles, as seldom a
 than any reconcile that began under it, so one that another operator took over has ended. An operator that may
 not write Leases, as after an upgrade of its image alone or in a namespace that is being deleted, goes on
 without a claim.
+
+The objects that this operator may manage, of those that it watches.
 """
 
 import asyncio
@@ -19,12 +21,13 @@ from dataclasses import dataclass, field
 import structlog
 
 from loghub.clock import Clock
-from loghub_operator.clients.kube import FORBIDDEN, Kube, KubeError
+from loghub_operator.clients.kube import FORBIDDEN, Document, Kind, Kube, KubeError
 from loghub_operator.leader.lease import Acquire, LeaseTimings, ObservedLease, decide, observe
 from loghub_operator.leader.stored_lease import StoredLease
 from loghub_operator.settings import LeaseRef
 
 log = structlog.get_logger()
+
 
 CLAIM = "loghub-consumer-groups"  # the rights in the manifests name it
 # Two requests for a namespace, however many objects it has: 17 a second for 500 namespaces.
@@ -40,7 +43,7 @@ def claim_duration_s(reconcile_bound_s: float) -> float:
 
 
 @dataclass(slots=True)
-class _Claim:
+class _NamespaceClaim:
     stored: StoredLease
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     checked_s: float = float("-inf")
@@ -57,7 +60,7 @@ class NamespaceClaims:
         self._clock = clock
         self._identity = identity
         self._duration_s = duration_s
-        self._claims: dict[str, _Claim] = {}
+        self._claims: dict[str, _NamespaceClaim] = {}
 
     async def other(self, namespace: str) -> str:
         """The operator that manages the objects of this namespace instead of this one; "" if this one does.
@@ -70,11 +73,11 @@ class NamespaceClaims:
                 claim.checked_s = now  # from before the claim was written
             return claim.other
 
-    def _claim(self, namespace: str) -> _Claim:
+    def _claim(self, namespace: str) -> _NamespaceClaim:
         lease = LeaseRef(namespace=namespace, name=CLAIM)
-        return _Claim(StoredLease(self._kube, self._clock, lease, duration_s=self._duration_s))
+        return _NamespaceClaim(StoredLease(self._kube, self._clock, lease, duration_s=self._duration_s))
 
-    async def _check(self, namespace: str, claim: _Claim) -> None:
+    async def _check(self, namespace: str, claim: _NamespaceClaim) -> None:
         try:
             await self._claim_or_wait(namespace, claim)
         except KubeError as error:
@@ -85,7 +88,7 @@ class NamespaceClaims:
                 log.warning("namespace not claimed", namespace=namespace, error=str(error))
             claim.unclaimed = True
 
-    async def _claim_or_wait(self, namespace: str, claim: _Claim) -> None:
+    async def _claim_or_wait(self, namespace: str, claim: _NamespaceClaim) -> None:
         record, now = await claim.stored.read(), self._clock.monotonic_s()
         claim.observed = observe(claim.observed, record, now=now)
         timings = LeaseTimings(lease_duration_s=self._duration_s)
@@ -99,3 +102,27 @@ class NamespaceClaims:
             raise KubeError(409, "Conflict", f"Lease {CLAIM} in namespace {namespace} has just changed")
         if claim.other != before:
             log.warning("operator of the namespace", namespace=namespace, operator=claim.other or "this one")
+
+
+class ManagedElsewhere(Exception):  # noqa: N818 - no error: it is another operator's
+    """Another operator manages the object."""
+
+    def __init__(self, operator: str, document: Document) -> None:
+        super().__init__(f"it is managed by {operator}")
+        self.operator = operator
+        self.document = document
+
+
+class ClaimedObjects:
+    """Reads objects; the claim of their namespace is made or renewed by that."""
+
+    def __init__(self, kube: Kube, claims: NamespaceClaims) -> None:
+        self._kube = kube
+        self._claims = claims
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
+        """None: it does not exist. Raises `KubeError` and `ManagedElsewhere`."""
+        document = await self._kube.get(kind, namespace, name)
+        if document is not None and (operator := await self._claims.other(namespace)):
+            raise ManagedElsewhere(operator, document)
+        return document

@@ -3,6 +3,16 @@
 A `LogServiceAccess` opens the client of a group's project and makes the calls of
 `loghub_operator.logservice` in the threads of the pool. Where a group's access key comes from is up to the
 caller.
+
+Remembers for each object the last access key that its log service accepted, for the object's deletion.
+
+While a namespace is deleted, its Secrets and its groups go in any order. Without the key the workers could
+not leave the group, and the group could not be deleted. A finalizer on the user's Secret would keep the
+namespace from ending where no operator runs; a key in memory is lost with the operator, which is then as it
+was without.
+
+Refuses endpoints over which an access key and logs would be readable on the public internet, or at which a
+node keeps what is not for the author of an object.
 """
 
 import asyncio
@@ -15,14 +25,17 @@ from loghub.client.port import Credentials, LogHub
 from loghub.client.target import BadEndpoint
 from loghub.clock import Clock
 from loghub.domain.state_inference import WorkerReport
+from loghub.wire import names
 from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.clients.log_service_pool import LogServicePool
-from loghub_operator.logservice.accepted_credentials import AcceptedCredentials
-from loghub_operator.logservice.checkpoints import commit_checkpoints, resolve_targets
-from loghub_operator.logservice.group_changes import change_group, change_shards
-from loghub_operator.logservice.group_key import GroupKey
-from loghub_operator.logservice.group_state import Unresolved, observe_service
+from loghub_operator.clients.log_service import LogServicePool
+from loghub_operator.logservice.group_changes import (
+    change_group,
+    change_shards,
+    commit_checkpoints,
+    resolve_targets,
+)
+from loghub_operator.logservice.group_state import ConsumerGroupKey, Unresolved, observe_service
 from loghub_operator.logservice.other_logstores import (
     dead_letter_place,
     read_dead_letter,
@@ -31,17 +44,84 @@ from loghub_operator.logservice.other_logstores import (
 )
 from loghub_operator.logservice.shard_cursors import CursorCache, Name, RunAll
 from loghub_operator.model.actions import ActionRefused, CommitCheckpoints, GroupChange, ShardChange
-from loghub_operator.model.checkpoint_reset import ResetObserved, StoredCheckpoints, needs_observation
 from loghub_operator.model.observed import (
     Available,
     LogServiceObserved,
     OtherLogstore,
+    ResetObserved,
     ServiceErrorReason,
+    StoredCheckpoints,
     Unavailable,
+    needs_observation,
 )
 
+MOST_OBJECTS = 10_000
 
-class _Reading(TypedDict):
+
+class AcceptedCredentials:
+    """By UID of the object; of more than `MOST_OBJECTS` objects, those that were not used longest are
+    forgotten."""
+
+    def __init__(self) -> None:
+        self._tried: OrderedDict[str, Credentials] = OrderedDict()
+        self._accepted: OrderedDict[str, Credentials] = OrderedDict()
+
+    def trying(self, uid: str, credentials: Credentials) -> None:
+        """The next answer of the log service is about this key."""
+        _put(self._tried, uid, credentials)
+
+    def accepted(self, uid: str) -> None:
+        """The log service accepted the key that was tried last."""
+        if uid in self._tried:
+            _put(self._accepted, uid, self._tried[uid])
+
+    def last(self, uid: str) -> Credentials | None:
+        """The key that was accepted last."""
+        return self._accepted.get(uid)
+
+    def forget(self, uid: str) -> None:
+        """The object is released."""
+        self._tried.pop(uid, None)
+        self._accepted.pop(uid, None)
+
+
+def _put(known: OrderedDict[str, Credentials], uid: str, credentials: Credentials) -> None:
+    known[uid] = credentials
+    known.move_to_end(uid)
+    if len(known) > MOST_OBJECTS:
+        known.popitem(last=False)
+
+
+def insecure_endpoint(endpoint: str, allowed_http_hosts: Iterable[str], *, remedy: str) -> Unavailable | None:
+    """Why no request may be sent to the endpoint; None if requests may be sent. ``remedy`` says how the
+    host can be allowed."""
+    allowed = tuple(allowed_http_hosts)
+    message = _why_not(endpoint, allowed)
+    if not message:
+        return None
+    return Unavailable(reason=ServiceErrorReason.INSECURE_ENDPOINT, message=f"{message}, or {remedy}")
+
+
+def _why_not(endpoint: str, allowed: tuple[str, ...]) -> str:
+    """A pattern such as ``*`` is meant for the log services of a company, so it allows no node's address."""
+    try:
+        host = names.host_in(endpoint)
+    except ValueError:
+        host = ""
+    if names.serves_a_node(host) and host not in allowed:
+        return (
+            f"{endpoint} is an address of the node (link-local, or its cloud's metadata), where no log "
+            "service is; no request is sent to it. Use the host name of the log service"
+        )
+    if names.is_exposed(endpoint, allowed):
+        return (
+            f"{endpoint} is not encrypted, and its host is neither inside the cluster nor a private address; "
+            "no request is sent to it. Use https"
+        )
+    return ""
+
+
+class _CursorReading(TypedDict):
     """How cursors are read."""
 
     cache: CursorCache
@@ -85,7 +165,7 @@ class LogServiceAccess:
         self._accepted = AcceptedCredentials()
         # By object, since another one's key may have no rights there; in the order of use.
         self._dead_letters: OrderedDict[tuple[str, Name], tuple[OtherLogstore, float]] = OrderedDict()
-        self._reading: _Reading = {"cache": self._cursors, "run_all": pool.run_all, "clock": clock}
+        self._reading: _CursorReading = {"cache": self._cursors, "run_all": pool.run_all, "clock": clock}
 
     async def client(self, resource: LogHubConsumerGroup) -> LogHub:
         """Returns the client of the group's project; the same one as long as the access key is the same."""
@@ -259,7 +339,9 @@ class LogServiceAccess:
 
     async def change_group(self, resource: LogHubConsumerGroup, action: GroupChange) -> None:
         """Creates, updates or deletes the group. Raises `GroupExists` if another client has created it."""
-        await self._pool.call(change_group, await self.client(resource), GroupKey.of(resource), action)
+        await self._pool.call(
+            change_group, await self.client(resource), ConsumerGroupKey.of(resource), action
+        )
 
     async def change_shards(self, resource: LogHubConsumerGroup, action: ShardChange) -> None:
         """Splits or merges; raises `ReshardRefused` if the log service rejects it."""
@@ -269,4 +351,4 @@ class LogServiceAccess:
     async def commit_checkpoints(self, resource: LogHubConsumerGroup, action: CommitCheckpoints) -> None:
         """Commits the checkpoints of a reset."""
         client = await self.client(resource)
-        await self._pool.call(commit_checkpoints, client, GroupKey.of(resource), action, self._clock)
+        await self._pool.call(commit_checkpoints, client, ConsumerGroupKey.of(resource), action, self._clock)

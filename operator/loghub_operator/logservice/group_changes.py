@@ -1,12 +1,27 @@
-"""Creates, updates and deletes the consumer group; splits and merges shards."""
+"""Creates, updates and deletes the consumer group; splits and merges shards.
 
-from loghub.client.port import GroupInfo, LogHub
-from loghub.wire.error_codes import Code
-from loghub.wire.errors import EndpointUnreachable, LogHubError
-from loghub_operator.logservice.group_key import GroupKey
-from loghub_operator.logservice.group_state import GROUP_MISSING
+Resolves the target cursors of a checkpoint reset, and forces checkpoints.
+
+This is the log-service half of a checkpoint reset, in a cluster and for `loghub up`. It needs only cursors
+and forced checkpoints, so it works with the real SLS and with the embedded service. Whether a reset is
+valid is decided in `loghub_operator.plan.reset_targets`.
+"""
+
+from collections.abc import Iterable
+from typing import cast
+
+from loghub.client.port import GroupInfo, LogHub, Position
+from loghub.clock import Clock
+from loghub.contract.worker import first_position
+from loghub.wire.errors import Code, EndpointUnreachable, LogHubError, LogHubException
+from loghub_operator.api.fetch import ResetTarget
+from loghub_operator.api.fields import unix_s
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.logservice.group_state import GROUP_MISSING, ConsumerGroupKey
+from loghub_operator.logservice.shard_cursors import Deadline
 from loghub_operator.model.actions import (
     ActionRefused,
+    CommitCheckpoints,
     CreateGroup,
     DeleteGroup,
     GroupChange,
@@ -15,6 +30,71 @@ from loghub_operator.model.actions import (
     SplitShard,
     UpdateGroup,
 )
+from loghub_operator.model.observed import ResetObserved, ShardObserved, StoredCheckpoints
+
+AHEAD_S = 45.0  # together with the observation before it, below the bound of liveness
+FORCE_S = 30.0
+TOO_SLOW = f"the log service did not return the target cursors of all shards within {AHEAD_S:.0f} s"
+
+
+def resolve_targets(
+    client: LogHub,
+    resource: LogHubConsumerGroup,
+    shards: Iterable[ShardObserved],
+    stored: StoredCheckpoints,
+    *,
+    last_initial_shard: int | None,
+    clock: Clock,
+) -> ResetObserved:
+    """Returns the value of `ObservedState.reset`; positions are requested only until a backup contains them.
+    Never raises for a response of the log service."""
+    requested, source = resource.spec.reset_checkpoints, stored.source
+    if stored.backup is not None or requested is None:
+        return ResetObserved(backup=stored.backup, source=source)
+    chosen = [shard.shard for shard in shards if requested.shards is None or shard.shard in requested.shards]
+    logstore = resource.spec.logstore
+    undo, deadline = requested.to is ResetTarget.CONFIG_MAP, Deadline(clock, AHEAD_S)
+    positions, ends = dict[int, str](), dict[int, str]()
+    try:
+        for shard in chosen:
+            if deadline.is_over():
+                return ResetObserved(source=source, error=TOO_SLOW)
+            positions[shard] = client.get_cursor(
+                logstore, shard, _position(resource, shard, last_initial_shard)
+            )
+            if undo:
+                ends[shard] = client.get_cursor(logstore, shard, "end")
+    except LogHubException as error:
+        return ResetObserved(source=source, error=f"the log service returned no cursor: {error}")
+    return ResetObserved(positions=positions, ends=ends, source=source)
+
+
+def _position(resource: LogHubConsumerGroup, shard: int, last_initial_shard: int | None) -> Position:
+    requested = resource.spec.reset_checkpoints
+    assert requested is not None
+    match requested.to:
+        case ResetTarget.BEGIN:
+            return "begin"
+        case ResetTarget.END:
+            return "end"
+        case ResetTarget.TIMESTAMP:
+            return unix_s(cast(str, requested.timestamp))
+        case ResetTarget.CONFIG_MAP:
+            start = resource.spec.start_position.begin_end_or_unix_s()
+            return first_position(shard, start, last_initial_shard=last_initial_shard)
+
+
+def commit_checkpoints(
+    client: LogHub, key: ConsumerGroupKey, action: CommitCheckpoints, clock: Clock
+) -> None:
+    """Forces the checkpoints one after the other until the deadline; the next reconcile forces the rest.
+    Names no consumer, because none holds these shards."""
+    deadline = Deadline(clock, FORCE_S)
+    for shard, cursor in action.cursors:
+        if deadline.is_over():
+            return
+        client.update_checkpoint(key.logstore, key.group, shard=shard, cursor=cursor, consumer="", force=True)
+
 
 _GROUP_EXISTS = (Code.CONSUMER_GROUP_ALREADY_EXIST, "GroupAlreadyExist")
 
@@ -33,7 +113,7 @@ def surely_not_created(error: Exception) -> bool:
     return isinstance(error, ActionRefused)
 
 
-def change_group(client: LogHub, key: GroupKey, action: GroupChange) -> None:
+def change_group(client: LogHub, key: ConsumerGroupKey, action: GroupChange) -> None:
     """Carries out the change. Raises `GroupExists`."""
     match action:
         case CreateGroup():
@@ -64,7 +144,7 @@ def change_shards(client: LogHub, logstore: str, action: ShardChange) -> bool:
     return True
 
 
-def create_group(client: LogHub, key: GroupKey, action: CreateGroup) -> None:
+def create_group(client: LogHub, key: ConsumerGroupKey, action: CreateGroup) -> None:
     """Creates the group. Raises `GroupExists`."""
     try:
         client.create_group(
@@ -76,14 +156,14 @@ def create_group(client: LogHub, key: GroupKey, action: CreateGroup) -> None:
         raise
 
 
-def update_group(client: LogHub, key: GroupKey, action: UpdateGroup) -> None:
+def update_group(client: LogHub, key: ConsumerGroupKey, action: UpdateGroup) -> None:
     """Updates the group's settings."""
     client.update_group(
         key.logstore, GroupInfo(name=key.group, timeout_s=action.timeout_s, order=action.order)
     )
 
 
-def delete_group(client: LogHub, key: GroupKey) -> None:
+def delete_group(client: LogHub, key: ConsumerGroupKey) -> None:
     """Deletes the group if it exists."""
     try:
         client.delete_group(key.logstore, key.group)

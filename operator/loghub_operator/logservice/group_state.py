@@ -6,23 +6,36 @@ bounded by the adapter; callers run them in a thread. The embedded service retur
 one response. The real SLS does not, so `loghub.domain.state_inference` infers the states from the shards,
 checkpoints, end cursors and the workers' own reports. The reports do not come from the log service, so the
 caller adds them to an `Unresolved` observation.
+
+Identifies a consumer group within its project.
+
+Refuses answers that no log service gives, before anything follows from them.
+
+The author of an object chooses the endpoint, so anyone may answer there. A number that the status cannot hold
+would end every reconcile, the object's deletion included, and a text of megabytes or a number beyond 64 bits
+would make the API server refuse the status, so that the old one stayed. The work per observation grows with
+the number of shards, and is shared by all groups.
+
+Turns a worker's own status into the evidence from which the states of shards are inferred.
+
+Used only where the log service does not report the states (docs/shard-states.md 4), the same in a cluster and
+for `loghub up`. A status is evidence only of what its worker holds as a member of the group. A worker that is
+no member may still hold shards by its name until its session times out, and it does not know which; so it has
+no report until then.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from loghub.client.port import CheckpointInfo, GroupInfo, LogHub, ShardInfo, ShardStatus
 from loghub.clock import Clock
-from loghub.domain.hashrange import BadHashKey, HashRange
+from loghub.contract.worker import STATUS_FRESH_S, WorkerStatus
 from loghub.domain.lag import NONE_LEFT, UNKNOWN, Lag, ShardMarks, shard_lag
-from loghub.domain.shards import Shard, infer_parents
+from loghub.domain.shards import BadHashKey, HashRange, Shard, infer_parents
 from loghub.domain.state_inference import Inferred, SeenShard, WorkerReport, infer_state
 from loghub.wire import cursor as wire_cursor
-from loghub.wire.error_codes import Code
-from loghub.wire.errors import EndpointUnreachable, ExtensionMissing, LogHubError, LogHubException
+from loghub.wire.errors import Code, EndpointUnreachable, ExtensionMissing, LogHubError, LogHubException
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.logservice.group_key import GroupKey
-from loghub_operator.logservice.plausibility import ImplausibleAnswer, check_numbers, check_shards
 from loghub_operator.logservice.shard_cursors import (
     QUERY_BOUND_S,
     CursorCache,
@@ -38,6 +51,80 @@ from loghub_operator.model.observed import (
     ShardObserved,
     Unavailable,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupKey:
+    """A consumer group and its logstore."""
+
+    logstore: str
+    group: str
+
+    @classmethod
+    def of(cls, resource: LogHubConsumerGroup) -> "ConsumerGroupKey":
+        return cls(logstore=resource.spec.logstore, group=resource.group)
+
+
+MOST_SHARDS = 4096  # SLS allows a few hundred writable ones; the others are read-only ones within retention
+HIGHEST_SHARD = 2**31 - 1
+LONGEST_TEXT = 256  # of a consumer's name (`loghub.wire.names`); a cursor is shorter
+LARGEST_LAG = 2**63 // MOST_SHARDS  # so that the sum over all shards is a 64-bit number
+
+
+class ImplausibleAnswer(Exception):  # noqa: N818 - says what is wrong
+    """An answer that no log service gives; the message quotes nothing of it."""
+
+
+def check_numbers(shards: Collection[int]) -> None:
+    """The numbers of the shards of a logstore. Raises `ImplausibleAnswer`."""
+    if len(shards) > MOST_SHARDS:
+        raise ImplausibleAnswer(f"lists more than {MOST_SHARDS} shards")
+    if not all(0 <= shard <= HIGHEST_SHARD for shard in shards):
+        raise ImplausibleAnswer("lists shards whose numbers are negative or too large")
+    if len(set(shards)) < len(shards):
+        raise ImplausibleAnswer("lists a shard twice")
+
+
+def check_shards(shards: Collection[ShardObserved]) -> None:
+    """What is reported of the shards. Raises `ImplausibleAnswer`."""
+    check_numbers([one.shard for one in shards])
+    for one in shards:
+        if not all(0 <= parent <= HIGHEST_SHARD for parent in one.parents):
+            raise ImplausibleAnswer("lists shards whose parents have numbers that are negative or too large")
+        if any(len(text) > LONGEST_TEXT for text in _texts(one)):
+            raise ImplausibleAnswer("reports names of consumers, or cursors, that are too long")
+        if any(lag is not None and abs(lag) > LARGEST_LAG for lag in (one.lag_s, one.lag_logs)):
+            raise ImplausibleAnswer("reports a lag that is too large")
+
+
+def _texts(shard: ShardObserved) -> Iterable[str]:
+    return shard.holder, shard.next_holder, shard.checkpoint, shard.checkpoint_consumer, shard.end_cursor
+
+
+def report_of(
+    status: WorkerStatus | None, *, consumer: str, age_s: float, timeout_s: float
+) -> WorkerReport | None:
+    """The report of this consumer; None if its status proves nothing.
+
+    ``age_s`` is the age of the status by the clock of the machine that wrote it, negative if that was set
+    back. ``timeout_s`` is the group's at the log service. A worker that shuts down holds its shards until it
+    releases them: the log service has not assigned them to another consumer, so they are not in transfer.
+    """
+    if status is None or status.consumer != consumer or abs(age_s) > STATUS_FRESH_S:
+        return None
+    if status.last_heartbeat_age_s is None or status.phase == "failed":
+        return None  # it has not joined, or its process ends
+    if status.last_heartbeat_age_s + age_s >= timeout_s:
+        return WorkerReport()  # whatever it lists: its session has expired, and with it every assignment
+    if status.phase not in ("running", "draining"):
+        return None
+    held = frozenset(shard.shard for shard in status.shards)
+    beyond_end = frozenset(one.shard for one in status.shards if one.beyond_end > 0)
+    if status.phase == "draining":
+        return WorkerReport(held=held, beyond_end=beyond_end)
+    draining = frozenset(one.shard for one in status.shards if one.draining)
+    return WorkerReport(held=held, draining=draining, beyond_end=beyond_end)
+
 
 _REASONS: Mapping[str, ServiceErrorReason] = {
     Code.PROJECT_NOT_EXIST: ServiceErrorReason.PROJECT_NOT_FOUND,
@@ -100,7 +187,7 @@ def _observed(
 ) -> Available | Unresolved:
     if not client.has_extensions():
         return _without_states(client, resource, cache, run_all, clock)
-    key = GroupKey.of(resource)
+    key = ConsumerGroupKey.of(resource)
     observed = _from_extension(client, key)
     return _to_reshard(client, key, observed) if _reshards(resource) else observed
 
@@ -154,7 +241,7 @@ def _reason(error: LogHubError) -> ServiceErrorReason:
     )
 
 
-def _from_extension(client: LogHub, key: GroupKey) -> Available:
+def _from_extension(client: LogHub, key: ConsumerGroupKey) -> Available:
     try:
         status = client.group_status(key.logstore, key.group)
     except LogHubError as error:
@@ -206,16 +293,16 @@ def _reshards(resource: LogHubConsumerGroup) -> bool:
     return shards.auto_split or shards.auto_merge
 
 
-def _to_reshard(client: LogHub, key: GroupKey, observed: Available) -> Available:
+def _to_reshard(client: LogHub, key: ConsumerGroupKey, observed: Available) -> Available:
     others = _others(key, client.list_groups(key.logstore)) + _of_kafka(client, key)
     return replace(_with_keys(observed, client.list_shards(key.logstore)), other_groups=others)
 
 
-def _others(key: GroupKey, groups: Iterable[GroupInfo]) -> int:
+def _others(key: ConsumerGroupKey, groups: Iterable[GroupInfo]) -> int:
     return sum(one.name != key.group for one in groups)
 
 
-def _of_kafka(client: LogHub, key: GroupKey) -> int:
+def _of_kafka(client: LogHub, key: ConsumerGroupKey) -> int:
     """The groups of Kafka clients, to which a shard is a partition; an older embedded service lists none."""
     try:
         return len(client.list_kafka_groups(key.logstore))
@@ -265,7 +352,7 @@ def _parents(shards: tuple[ShardInfo, ...]) -> dict[int, tuple[int, ...]]:
 def _without_states(
     client: LogHub, resource: LogHubConsumerGroup, cache: CursorCache, run_all: RunAll, clock: Clock
 ) -> Available | Unresolved:
-    key, spec = GroupKey.of(resource), resource.spec
+    key, spec = ConsumerGroupKey.of(resource), resource.spec
     name = (spec.endpoint, spec.project, spec.logstore)
     query = CursorQuery(client, name, clock=clock, cache=cache, run_all=run_all)
     shards = client.list_shards(key.logstore)

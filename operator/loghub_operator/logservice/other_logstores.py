@@ -9,12 +9,11 @@ from collections.abc import Mapping
 
 from loghub.client.port import LogHub
 from loghub.clock import Clock
-from loghub.processor_settings import retry_group
+from loghub.contract.processor import retry_group
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.errors import LogHubError, LogHubException
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.logservice.group_state import GROUP_MISSING
-from loghub_operator.logservice.plausibility import ImplausibleAnswer, check_numbers
+from loghub_operator.logservice.group_state import GROUP_MISSING, ImplausibleAnswer, check_numbers
 from loghub_operator.logservice.shard_cursors import CursorCache, CursorQuery, Name, RunAll, ShardCursors
 from loghub_operator.model.observed import OtherLogstore
 

@@ -3,7 +3,7 @@
 import base64
 
 from loghub.client.port import Credentials
-from loghub.worker_contract import (
+from loghub.contract.worker import (
     ACCESS_KEY_ID_FILE,
     ACCESS_KEY_SECRET_FILE,
     REGION_FILE,

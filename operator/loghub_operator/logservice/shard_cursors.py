@@ -7,6 +7,18 @@ valid; and no request begins after `QUERY_BOUND_S`, so that a reconcile never ta
 allows. The cursors of a shard that was not reached are None and `late`. Read-only shards come first: their
 end cursors never move (docs/sls-protocol.md 4.3, 5), so that each observation, however short, leaves fewer
 requests for the next.
+
+Deadline for further requests to a log service within one reconcile.
+
+With it, a reconcile that makes many calls one after the other ends before
+`loghub_operator.controller.liveness` considers the process stuck, no matter how many shards there are or how
+slow the endpoint is.
+
+Which shards begin at spec.startPosition: those that existed when the group was created or adopted.
+
+Every later shard continues the shards that it was split or merged from, so it begins at its own first log,
+whatever spec.startPosition says: `end` would skip what was written before a worker opens it. Numbers of
+shards are never reused and ascend, so one number separates the two kinds, without any clock.
 """
 
 import threading
@@ -19,7 +31,53 @@ from loghub.client.port import LogHub, ShardInfo
 from loghub.clock import Clock
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.errors import LogHubError
-from loghub_operator.logservice.deadline import Deadline
+from loghub_operator.api.adoption import GroupRecord
+from loghub_operator.model.observed import Available, LogServiceObserved, ShardObserved
+
+
+class Deadline:
+    """``within_s`` seconds from now; a call that has already begun continues within its own time limit."""
+
+    def __init__(self, clock: Clock, within_s: float) -> None:
+        self._clock = clock
+        self._until_s = clock.monotonic_s() + within_s
+
+    def is_over(self) -> bool:
+        return self._clock.monotonic_s() >= self._until_s
+
+
+def last_initial_shard(recorded: GroupRecord | None, service: LogServiceObserved) -> int | None:
+    """The highest number of a shard that begins at spec.startPosition; None while nothing is known.
+
+    A group that does not exist yet has read nothing, so its initial shards are those of now. For an adopted
+    group, a shard that nobody read begins at its own first log if one of its ancestors was read, and so does
+    every shard after it.
+    """
+    if isinstance(service, Available) and service.group is None:
+        return _highest(service.shards)
+    if recorded is not None and recorded.is_about_ours and recorded.last_initial_shard is not None:
+        return recorded.last_initial_shard
+    if not isinstance(service, Available):
+        return None
+    continuing = _continuing(service.shards)
+    return min(continuing) - 1 if continuing else _highest(service.shards)
+
+
+def _highest(shards: tuple[ShardObserved, ...]) -> int | None:
+    return max((shard.shard for shard in shards), default=None)
+
+
+def _continuing(shards: tuple[ShardObserved, ...]) -> list[int]:
+    """The shards that nobody read, of which an ancestor was read. A parent's number is the lower one."""
+    after_read = dict[int, bool]()  # whether the shard or an ancestor was read
+    found = []
+    for one in sorted(shards, key=lambda one: one.shard):
+        ancestor_read = any(after_read.get(parent, False) for parent in one.parents)
+        if ancestor_read and not one.checkpoint:
+            found.append(one.shard)
+        after_read[one.shard] = ancestor_read or bool(one.checkpoint)
+    return found
+
 
 # Together with the surrounding calls, far below `loghub_operator.controller.liveness.SHORTEST_BOUND_S`.
 QUERY_BOUND_S = 30.0

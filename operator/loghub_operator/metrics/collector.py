@@ -192,7 +192,7 @@ def _add(family: GaugeMetricFamily, labels: list[str], value: float | int | None
         family.add_metric(labels, value)
 
 
-class Exposition:
+class OperatorExposition:
     """The whole text of ``/metrics``."""
 
     def __init__(

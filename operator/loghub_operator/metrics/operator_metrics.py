@@ -17,9 +17,8 @@ from prometheus_client import (
 )
 
 from loghub.client.port import Credentials, LogHub
-from loghub.wire.error_codes import Code
-from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException
-from loghub_operator.clients.log_service_pool import Connect
+from loghub.wire.errors import Code, EndpointUnreachable, LogHubError, LogHubException
+from loghub_operator.clients.log_service import Connect
 
 T = TypeVar("T")
 _RECONCILE_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)

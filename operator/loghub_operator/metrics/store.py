@@ -5,6 +5,11 @@ one entry, removed with the group. A group that exists and was not reconciled ye
 leader, is unknown too: the sum of those that were would be too small. An entry older than `fresh_s` counts as
 unknown: nothing must scale on an outdated value. All methods are called in the event loop, except
 `snapshot`, which is thread-safe.
+
+The interface through which `reconcile` reports what it observed and how each reconcile ended.
+
+This implementation ignores everything; `loghub_operator.controller.exporters` contains the implementation
+that updates the metrics.
 """
 
 import asyncio
@@ -15,6 +20,31 @@ from dataclasses import dataclass
 from loghub.clock import Clock
 from loghub_operator.api.status import Condition
 from loghub_operator.model.group_metrics import GroupMetrics
+
+
+class MetricsReporter:
+    """Ignores every report."""
+
+    def observed(self, metrics: GroupMetrics, conditions: tuple[Condition, ...]) -> None:
+        """A reconcile observed this."""
+
+    def unobserved(self, namespace: str, name: str, conditions: tuple[Condition, ...]) -> None:
+        """A reconcile could not observe the group, and reported these conditions instead, if any."""
+
+    def deleted(self, namespace: str, name: str) -> None:
+        """The group is deleted or being deleted."""
+
+    def managed_elsewhere(self, namespace: str, name: str, operator: str) -> None:
+        """Another operator manages the group."""
+
+    def group_left_behind(self) -> None:
+        """A consumer group was left at its log service although it should be deleted, or its object moved to
+        another endpoint.
+        """
+
+    def reconciled(self, result: str, seconds: float) -> None:
+        """A reconcile ended with ``success``, ``error`` or ``panic``."""
+
 
 MIN_FRESH_S = 60.0
 RESYNCS = 3
@@ -46,7 +76,7 @@ class StoredMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _StoredMetrics:
     readings: GroupMetrics | None
     conditions: tuple[Condition, ...]
     observed_at_unix_s: float
@@ -65,7 +95,7 @@ class MetricsStore:
         self._clock = clock
         self._fresh_s = fresh_s
         self._existing: Existing = lambda _: frozenset()
-        self._entries: dict[NamespacedName, _Entry] = {}
+        self._entries: dict[NamespacedName, _StoredMetrics] = {}
         self._elsewhere: dict[NamespacedName, str] = {}
         self._listeners: dict[NamespacedName, set[asyncio.Event]] = {}
 
@@ -77,7 +107,9 @@ class MetricsStore:
         """Replace a group's metrics and conditions with those of the latest reconcile."""
         name = (readings.namespace, readings.name)
         self._elsewhere.pop(name, None)
-        self._entries[name] = _Entry(readings, conditions, readings.at_unix_s, self._clock.monotonic_s())
+        self._entries[name] = _StoredMetrics(
+            readings, conditions, readings.at_unix_s, self._clock.monotonic_s()
+        )
         self._notify(name)
 
     def update_unobserved(self, namespace: str, name: str, conditions: tuple[Condition, ...]) -> None:
@@ -89,7 +121,7 @@ class MetricsStore:
         if known is not None and not conditions:
             return
         observed_at = self._clock.unix_s() if known is None else known.observed_at_unix_s
-        entry = _Entry(None, conditions, observed_at, self._clock.monotonic_s())
+        entry = _StoredMetrics(None, conditions, observed_at, self._clock.monotonic_s())
         self._entries[namespace, name] = entry
         self._notify((namespace, name))
 
@@ -156,7 +188,7 @@ class MetricsStore:
             if not self._listeners[key]:
                 del self._listeners[key]
 
-    def _fresh(self, entry: _Entry) -> bool:
+    def _fresh(self, entry: _StoredMetrics) -> bool:
         return self._clock.monotonic_s() - entry.since_s <= self._fresh_s
 
     def _notify(self, name: NamespacedName) -> None:

@@ -1,10 +1,16 @@
-"""The actions of a plan. Each action is idempotent, and says what happens if its result already exists."""
+"""The actions of a plan. Each action is idempotent, and says what happens if its result already exists.
+
+The result of planning: actions, status, and what the next reconcile needs to remember.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
 
 from loghub_operator.api.adoption import GroupRecord
-from loghub_operator.model.checkpoint_reset import CheckpointBackup
+from loghub_operator.api.status import Status
+from loghub_operator.model.group_metrics import GroupMetrics
+from loghub_operator.model.memory import NO_MEMORY, Memory
+from loghub_operator.model.observed import CheckpointBackup, Peer
 from loghub_operator.model.revision import WorkerSpec
 
 # Reason of the event about a group that no object refers to any more and that nobody will delete.
@@ -88,7 +94,7 @@ class ApplyWorkers:
 
 @dataclass(frozen=True, slots=True)
 class DrainWorker:
-    """Asks this worker to drain and leave the group (`loghub.worker_contract`); records the time of the
+    """Asks this worker to drain and leave the group (`loghub.contract.worker`); records the time of the
     request.
     """
 
@@ -169,3 +175,14 @@ class ReshardRefused(ActionRefused):
     def __init__(self, action: ShardChange, message: str) -> None:
         super().__init__(message)
         self.action = action
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do, in this order, and what to report."""
+
+    actions: tuple[Action, ...]
+    status: Status
+    metrics: GroupMetrics | None = None  # for Prometheus and autoscalers; None during a deletion
+    memory: Memory = NO_MEMORY  # for the next reconcile, if all actions are carried out
+    owner: Peer | None = None  # another object that owns the group; for the operator's log, not for users

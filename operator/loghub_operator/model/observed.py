@@ -6,20 +6,178 @@
 Both loops are the same: observe, ``plan(resource, observed, now)``, carry out the actions in their order,
 stop at the first one that fails (the next reconcile observes the result), then write the status. Every action
 is idempotent. ``now`` and all ``*_unix_s`` are unix seconds.
+
+The values of a checkpoint reset: the backup that is written before, and what is observed for it.
+
+What the workers of one group report about logs that they cannot deliver.
+
+A worker runs the user's code, so its report is not trusted: what does not look like a report is left out, and
+the number of entries is bounded.
+
+What the workers of one group report about the state of a stateful pipeline.
+
+A worker runs the user's code, so its report is not trusted: what does not look like a report is left out, and
+the number of entries is bounded.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeVar
 
+import msgspec
+
+from loghub.contract.worker import (
+    LONGEST_REASON,
+    FailingShard,
+    IncompleteState,
+    KeptState,
+    SkippedLogGroups,
+    WorkerStatus,
+    is_error_class,
+)
 from loghub_operator.api.adoption import GroupRecord
-from loghub_operator.api.status import ShardStateText
-from loghub_operator.model.checkpoint_reset import ResetObserved
-from loghub_operator.model.drift_state import FieldPath
-from loghub_operator.model.memory import NO_MEMORY, Memory
+from loghub_operator.api.status import CheckpointResetPhase, ShardStateText
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.model.memory import NO_MEMORY, FieldPath, Memory
 from loghub_operator.model.revision import Revision, WorkerSpec
-from loghub_operator.model.shard_failures import NO_FAILURES, ShardFailures
-from loghub_operator.model.state_reports import NO_STATE_REPORTS, StateReports
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointBackup:
+    """What was saved before the checkpoints changed; shard -> cursor, "" for none."""
+
+    requested_at: str  # as in the status of the reset that it belongs to
+    before: Mapping[int, str]
+    targets: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCheckpoints:
+    """What is stored about a reset, apart from the object; ``source`` is as in `ResetObserved`."""
+
+    backup: CheckpointBackup | None = None
+    source: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetObserved:
+    """What a checkpoint reset needs to know; observed only while a reset is in progress.
+
+    ``positions`` are cursors read now: the targets of the reset or, with ``to: ConfigMap``, where a shard
+    without a checkpoint begins. ``source`` is the ConfigMap of the reset, None if it does not exist.
+    """
+
+    backup: CheckpointBackup | None = None
+    positions: Mapping[int, str] = field(default_factory=dict)
+    ends: Mapping[int, str] = field(default_factory=dict)
+    source: Mapping[str, str] | None = None
+    error: str = ""  # why something of it could not be read, as a message for users
+
+
+def needs_observation(resource: LogHubConsumerGroup) -> bool:
+    """Whether a reset is in a phase that needs `ObservedState.reset`. A deletion finishes one that has
+    begun to change checkpoints, and begins none."""
+    last = resource.status.checkpoint_reset
+    if last is None or last.nonce != resource.spec.reset_nonce:
+        return False
+    if resource.metadata.deletion_timestamp is not None:
+        return last.phase == CheckpointResetPhase.COMMITTING
+    return last.phase in (CheckpointResetPhase.STOPPING_WORKERS, CheckpointResetPhase.COMMITTING)
+
+
+def backup_name(resource: LogHubConsumerGroup) -> str:
+    """Name of the ConfigMap that this reset leaves for undo."""
+    return f"{resource.metadata.name}-checkpoints-{resource.spec.reset_nonce}"
+
+
+MOST_ENTRIES = 1000  # of all workers of a group together
+T = TypeVar("T", FailingShard, SkippedLogGroups)
+_CURSOR = re.compile(r"[A-Za-z0-9+/=]{1,64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardFailures:
+    """The failing shards of a group. ``unread`` are the workers whose report is not known, although they are
+    ready."""
+
+    failing: tuple[FailingShard, ...] = ()
+    skipped: tuple[SkippedLogGroups, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+NO_FAILURES = ShardFailures()
+
+
+def shard_failures(statuses: Mapping[str, WorkerStatus | None], *, ready: Collection[str]) -> ShardFailures:
+    """What these workers report, by shard; ``ready`` are the names of those that are ready."""
+    known = [status for name, status in statuses.items() if status is not None and status.consumer == name]
+    failing = (_checked(one) for status in known for one in status.failing if _is_failing(one))
+    skipped = (one for status in known for one in status.skipped if _CURSOR.fullmatch(one.last_cursor))
+    answered = {status.consumer for status in known}
+    return ShardFailures(
+        failing=_first(failing),
+        skipped=_first(skipped),
+        unread=tuple(sorted(name for name in ready if name not in answered)),
+    )
+
+
+def _is_failing(one: FailingShard) -> bool:
+    is_reason = one.reason.isalnum() and len(one.reason) <= LONGEST_REASON
+    return is_reason and _CURSOR.fullmatch(one.cursor) is not None
+
+
+def _checked(one: FailingShard) -> FailingShard:
+    """A shard that fails is not hidden by a class that is none, perhaps of a newer worker."""
+    return one if is_error_class(one.error) else msgspec.structs.replace(one, error="")
+
+
+def _first(entries: Iterable[T]) -> tuple[T, ...]:
+    return tuple(sorted(entries, key=lambda one: one.shard)[:MOST_ENTRIES])
+
+
+LATE_S = 3600.0  # how long rows that were dropped as late are reported
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateReports:
+    """The shards whose state lacks earlier logs, and the workers that dropped rows as late within an hour,
+    with their states. ``continued`` are the shards without a checkpoint that continued by the sink's record,
+    with that cursor. ``unread`` are the workers whose report is not known, although they are ready."""
+
+    incomplete: tuple[IncompleteState, ...] = ()
+    late: tuple[tuple[str, KeptState], ...] = ()
+    continued: tuple[tuple[int, str], ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+NO_STATE_REPORTS = StateReports()
+
+
+def state_reports(statuses: Mapping[str, WorkerStatus | None], *, ready: Collection[str]) -> StateReports:
+    """What these workers report, by shard; ``ready`` are the names of those that are ready."""
+    known = [status for name, status in statuses.items() if status is not None and status.consumer == name]
+    incomplete = (one for status in known for one in status.incomplete if _CURSOR.fullmatch(one.cursor))
+    kept = ((status.consumer, status.state) for status in known if status.state is not None)
+    late = sorted((one for one in kept if _is_late(one[1])), key=lambda one: one[0])
+    answered = {status.consumer for status in known}
+    return StateReports(
+        incomplete=tuple(sorted(incomplete, key=lambda one: one.shard)[:MOST_ENTRIES]),
+        late=tuple(late[:MOST_ENTRIES]),
+        continued=tuple(sorted(_continued(known))[:MOST_ENTRIES]),
+        unread=tuple(sorted(name for name in ready if name not in answered)),
+    )
+
+
+def _continued(statuses: Iterable[WorkerStatus]) -> Iterator[tuple[int, str]]:
+    for one in (shard for status in statuses for shard in status.shards):
+        if one.sink_cursor is not None and _CURSOR.fullmatch(one.sink_cursor):
+            yield one.shard, one.sink_cursor
+
+
+def _is_late(state: KeptState) -> bool:
+    return state.late_rows > 0 and state.late_age_s is not None and state.late_age_s < LATE_S
 
 
 class ServiceErrorReason(StrEnum):
@@ -68,7 +226,7 @@ class WorkerPhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserCode:
+class UserCodeFiles:
     """The Python files of ``spec.pipeline.python.configMap``, as they are now."""
 
     files: Mapping[str, str] = field(default_factory=dict)  # name -> text
@@ -86,7 +244,7 @@ class Placement:
     dead_letter_root: str = ""  # the same for the claim of the dead letter
     log_root: str = ""  # the same for the claim of the log file
     has_pods: bool = False  # workers are pods, and can make others
-    code: UserCode = UserCode()
+    code: UserCodeFiles = UserCodeFiles()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from loghub.worker_contract import WorkerConfig
+from loghub.contract.worker import WorkerConfig
 
 Document = dict[str, Any]
 _TEXT = re.compile(r"(\w*)\.(\w*)(?:\.(\w+)\.([0-9]{1,18}))?(?:;.*)?", re.ASCII)

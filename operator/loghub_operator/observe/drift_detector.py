@@ -14,7 +14,7 @@ from typing import TypeVar
 from loghub.clock import Clock
 from loghub_operator.api.labels import ANNOTATION_REVISION, MANAGER
 from loghub_operator.clients.kube import KINDS, STATEFUL_SET, Kube
-from loghub_operator.model.drift_state import FieldPath
+from loghub_operator.model.memory import FieldPath
 from loghub_operator.model.revision import Document, Revision, WorkerSpec
 from loghub_operator.resources.diff import (
     changed_fields,

@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from loghub.wire import hosts
+from loghub.wire import names as hosts
 from loghub_operator.api.labels import FINALIZER
 from loghub_operator.api.v1alpha1 import EMBEDDED, LogHubConsumerGroup
 from loghub_operator.clients.kube import CONSUMER_GROUP, FORBIDDEN, Kube, KubeError

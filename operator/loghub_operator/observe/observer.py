@@ -2,16 +2,22 @@
 
 The observer fills `ObservedState`, from which `loghub_operator.plan.planner` plans the next actions. It only
 reads.
+
+Finds out why pods are missing or do not start, in the API server's own words.
+
+A quota, a limit range, Pod Security or a webhook refuses a pod before it exists, and a missing Secret or a
+volume of a lost node keeps one from starting: neither is in the status of any object, only in a Warning event
+of the StatefulSet or the pod. The events are requested only while there is something to explain.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from loghub.client.port import Credentials
 from loghub.clock import Clock
+from loghub.contract.worker import LONGEST_REASON, WorkerReason, WorkerStatus
 from loghub.domain.state_inference import WorkerReport
-from loghub.worker_contract import WorkerReason, WorkerStatus
 from loghub_operator.api.adoption import is_attributed, read_record
 from loghub_operator.api.fields import MAX_REPLICAS
 from loghub_operator.api.labels import ANNOTATION_REVISION, FINALIZER, worker_selector
@@ -19,8 +25,7 @@ from loghub_operator.api.v1alpha1 import EMBEDDED, LogHubConsumerGroup
 from loghub_operator.clients.kube import CONFIG_MAP, FORBIDDEN, POD, SERVICE, STATEFUL_SET, Kube, KubeError
 from loghub_operator.logservice.access import LogServiceAccess
 from loghub_operator.logservice.group_state import Unresolved
-from loghub_operator.logservice.initial_shards import last_initial_shard
-from loghub_operator.model.checkpoint_reset import StoredCheckpoints, backup_name
+from loghub_operator.logservice.shard_cursors import last_initial_shard
 from loghub_operator.model.observed import (
     Available,
     LogServiceObserved,
@@ -28,24 +33,88 @@ from loghub_operator.model.observed import (
     ObservedStatefulSet,
     Placement,
     ServiceErrorReason,
+    StoredCheckpoints,
     UnaddressedProject,
     Unavailable,
-    UserCode,
+    UserCodeFiles,
     WorkerObserved,
+    WorkerPhase,
+    backup_name,
+    shard_failures,
+    state_reports,
 )
 from loghub_operator.model.revision import Document, Revision, WorkerSpec
-from loghub_operator.model.shard_failures import shard_failures
-from loghub_operator.model.state_reports import state_reports
 from loghub_operator.observe.drift_detector import DriftDetector
 from loghub_operator.observe.group_index import GroupIndex
-from loghub_operator.observe.pods import worker_from_pod
-from loghub_operator.observe.refusals import explained, refusal_of
-from loghub_operator.observe.worker_reports import reports_of, statuses_of
+from loghub_operator.observe.pods import reports_of, statuses_of, worker_from_pod
 from loghub_operator.resources import backup_in, is_observed, is_ours, leads_to_the_service, worker_spec
-from loghub_operator.resources.pod_paths import CODE_ROOT, DEAD_LETTER_ROOT, LOG_ROOT, SINK_ROOT
-from loghub_operator.resources.user_code import code_in, code_source
+from loghub_operator.resources.metadata import (
+    CODE_ROOT,
+    DEAD_LETTER_ROOT,
+    LOG_ROOT,
+    SINK_ROOT,
+    code_in,
+    code_source,
+)
 from loghub_operator.resources.worker_config import worker_config
 from loghub_operator.settings import Settings
+
+LONGEST_NOTE = 1000  # characters of an event in a condition
+
+
+async def refusal_of(kube: Kube, stateful_set: Document, workers: Sequence[WorkerObserved]) -> str:
+    """Why the StatefulSet has fewer pods than it asks for; "" if that is not so, or nothing says why."""
+    wanted = int(stateful_set["spec"].get("replicas", 0))
+    if sum(one.ordinal < wanted for one in workers) >= wanted:
+        return ""
+    newest = await _newest(kube, stateful_set)
+    return "" if newest is None else newest[1]
+
+
+async def explained(
+    kube: Kube, workers: Sequence[WorkerObserved], pods: Sequence[Document]
+) -> tuple[WorkerObserved, ...]:
+    """The workers, and of the first one that does not start without having said why, what keeps it."""
+    result = list(workers)
+    silent = (number for number, one in enumerate(workers) if one.phase is WorkerPhase.PENDING)
+    number = next((number for number in silent if not workers[number].message), None)
+    if number is None:
+        return tuple(workers)
+    pod = next(one for one in pods if one["metadata"]["name"] == workers[number].name)
+    newest = await _newest(kube, pod)
+    if newest is not None:
+        reason, note = newest
+        result[number] = replace(workers[number], reason=reason[:LONGEST_REASON], message=note)
+    return tuple(result)
+
+
+async def _newest(kube: Kube, of: Document) -> tuple[str, str] | None:
+    """Reason and text of the newest Warning about the object. An operator that is newer than its chart has no
+    right to ask, and goes on without."""
+    metadata = of["metadata"]
+    try:
+        events = await kube.warnings(metadata.get("namespace", ""), metadata.get("uid", ""))
+    except KubeError as error:
+        if error.status != FORBIDDEN:
+            raise
+        return None
+    if not events:
+        return None
+    newest = max(events, key=_last_seen)
+    return str(newest.get("reason") or ""), str(newest.get("note") or "")[:LONGEST_NOTE]
+
+
+def _last_seen(event: Document) -> str:
+    """All of them are RFC 3339 in UTC, so their order is that of the texts."""
+    series = event.get("series") or {}
+    times = (
+        series.get("lastObservedTime"),
+        event.get("deprecatedLastTimestamp"),
+        event.get("eventTime"),
+        event["metadata"].get("creationTimestamp"),
+    )
+    return max(str(one) for one in times if one) if any(times) else ""
+
 
 LONGEST_MESSAGE = 1000  # characters of a worker's message in a condition
 
@@ -192,10 +261,10 @@ class Observer:
         source = await self._kube.get(CONFIG_MAP, resource.metadata.namespace, name)
         return None if source is None else dict(source.get("data") or {})
 
-    async def _code(self, resource: LogHubConsumerGroup) -> UserCode:
+    async def _code(self, resource: LogHubConsumerGroup) -> UserCodeFiles:
         name = code_source(resource)
         if name is None:
-            return UserCode()
+            return UserCodeFiles()
         return code_in(resource, await self._kube.get(CONFIG_MAP, resource.metadata.namespace, name))
 
     async def _without_service(self, resource: LogHubConsumerGroup, placement: Placement) -> tuple[str, ...]:

@@ -1,23 +1,143 @@
-"""Derives the state of a worker, `WorkerObserved`, from its pod, with the pod's own message if it fails."""
+"""Derives the state of a worker, `WorkerObserved`, from its pod, with the pod's own message if it fails.
 
+Requests the statuses of workers over HTTP (`loghub.worker_contract`, ``/status``).
+
+A worker runs the user's code, so its answer is not trusted: time and size are bounded, no redirect is
+followed, no proxy of the environment is used, and whatever is not a `WorkerStatus` counts as no answer.
+
+An HTTP library would interpret the answer while it arrives, and parse megabytes of headers, interim responses
+or tiny chunks in the event loop before a limit of the body applies; a hundred such workers would stop the
+loop for seconds. So the bytes are read up to a limit, to the end of the connection, and only then looked at.
+
+Reads what the workers of one group report about their shards, from their pods.
+
+A pod that does not answer is not an error: what it would have reported stays unknown.
+"""
+
+import asyncio
+import ipaddress
 import re
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from loghub.worker_contract import (
+import msgspec
+
+from loghub.contract.worker import (
     DRAIN_ANNOTATION,
     DRAIN_REQUESTED,
     LONGEST_REASON,
+    STATUS_PATH,
+    WorkerStatus,
     parse_termination_message,
 )
-from loghub_operator.api import patterns
+from loghub.domain.state_inference import WorkerReport
+from loghub.wire import names
+from loghub_operator.api import fields
 from loghub_operator.api.labels import ANNOTATION_DRAIN_REQUESTED_AT, ANNOTATION_REVISION
+from loghub_operator.logservice.group_state import report_of
 from loghub_operator.model.observed import WorkerObserved, WorkerPhase
 from loghub_operator.model.revision import Revision
+from loghub_operator.resources.services import METRICS_PORT
 from loghub_operator.resources.statefulset import CONTAINER
 
+TIMEOUT_S = 2.0  # for all workers of a group together
+# A connection within a cluster takes milliseconds. Where a network policy drops the requests of many groups,
+# their reconciles wait for this, and the resyncs still keep up.
+CONNECT_S = 0.5
+MOST_BYTES = 256 * 1024  # of an answer with its headers; a shard takes about 200
+MOST_AT_ONCE = 100
+_OK = (b"HTTP/1.0 200 ", b"HTTP/1.1 200 ")
+
+
+async def read_statuses(
+    addresses: Mapping[str, str], *, timeout_s: float = TIMEOUT_S
+) -> dict[str, WorkerStatus | None]:
+    """The status of each worker by its ``host:port``, the host being an IP address, in brackets if it is of
+    version 6; None for each that returns none within ``timeout_s``. Raises nothing."""
+    places = asyncio.Semaphore(MOST_AT_ONCE)
+    deadline_s = asyncio.get_running_loop().time() + timeout_s
+    statuses = await asyncio.gather(*(_read(one, places, deadline_s) for one in addresses.values()))
+    return dict(zip(addresses, statuses, strict=True))
+
+
+async def _read(address: str, places: asyncio.Semaphore, deadline_s: float) -> WorkerStatus | None:
+    try:
+        async with asyncio.timeout_at(deadline_s), places:
+            answer = await _answer(address)
+        head, _, body = answer.partition(b"\r\n\r\n")
+        # ValueError: a text in the JSON is not UTF-8.
+        return msgspec.json.decode(body, type=WorkerStatus) if head.startswith(_OK) else None
+    except (TimeoutError, OSError, msgspec.MsgspecError, RecursionError, ValueError):
+        return None
+
+
+async def _answer(address: str) -> bytes:
+    """The answer as it was sent; empty if it is larger than `MOST_BYTES`."""
+    host, _, port = address.rpartition(":")
+    async with asyncio.timeout(CONNECT_S):
+        reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    try:
+        writer.write(_request(address))
+        await reader.readexactly(MOST_BYTES + 1)
+    except asyncio.IncompleteReadError as all_of_it:
+        return all_of_it.partial
+    finally:
+        writer.transport.abort()
+    return b""
+
+
+def _request(address: str) -> bytes:
+    lines = (
+        f"GET {STATUS_PATH} HTTP/1.1",
+        f"Host: {address}",
+        "Accept: application/json",
+        "Connection: close",
+    )
+    return "".join(f"{line}\r\n" for line in (*lines, "")).encode()
+
+
 Document = dict[str, Any]
+PORT_NAME = "metrics"
+
+
+async def statuses_of(pods: Sequence[Document], expected: Collection[str]) -> dict[str, WorkerStatus | None]:
+    """The status of each expected consumer whose pod runs, by name. Raises nothing."""
+    addresses = {name: address_of(pod) for pod in pods if (name := pod["metadata"]["name"]) in expected}
+    return await read_statuses({name: address for name, address in addresses.items() if address})
+
+
+def reports_of(
+    statuses: Mapping[str, WorkerStatus | None], *, expected: Collection[str], timeout_s: float
+) -> dict[str, WorkerReport | None]:
+    """The report of every expected consumer, by name; ``timeout_s`` is the group's."""
+    return {
+        # The worker itself refuses to return an old status, so no clock of another node is compared.
+        name: report_of(statuses.get(name), consumer=name, age_s=0.0, timeout_s=timeout_s)
+        for name in expected
+    }
+
+
+def address_of(pod: Document) -> str | None:
+    """``host:port`` at which the pod's worker serves its status; None while the pod does not run."""
+    status = pod.get("status", {})
+    if status.get("phase") != "Running":
+        return None
+    try:
+        host = ipaddress.ip_address(status.get("podIP", ""))  # a host name would be resolved
+    except ValueError:
+        return None
+    return f"{names.bracketed(str(host))}:{_port(pod)}"
+
+
+def _port(pod: Document) -> int:
+    containers: list[Document] = pod.get("spec", {}).get("containers") or []
+    worker = next((one for one in containers if one.get("name") == CONTAINER), {})
+    ports: list[Document] = worker.get("ports") or []
+    return next((int(one["containerPort"]) for one in ports if one.get("name") == PORT_NAME), METRICS_PORT)
+
+
 # The kubelet's reasons that do not go away by waiting.
 CANNOT_START = frozenset(
     {
@@ -80,7 +200,7 @@ def worker_from_pod(pod: Document, now: float) -> WorkerObserved | None:
 def _unix_s(time: str | None) -> float | None:
     """None for an invalid time: users can edit the annotation."""
     try:
-        return None if time is None else float(patterns.unix_s(time))
+        return None if time is None else float(fields.unix_s(time))
     except ValueError:
         return None
 
@@ -97,7 +217,7 @@ def is_ready(pod: Document) -> bool:
 
 def _holds_no_shard(pod: Document) -> bool:
     """Whether the worker reports that it holds no shard: it has started and is not ready
-    (`loghub.worker_contract`). Uses the status of the worker's own container, because an unreachable node
+    (`loghub.contract.worker`). Uses the status of the worker's own container, because an unreachable node
     also makes the pod unready."""
     statuses: list[Document] = pod["status"].get("containerStatuses") or []
     worker = next((one for one in statuses if one.get("name", CONTAINER) == CONTAINER), {})
@@ -197,7 +317,7 @@ def _ended_badly(ended: Document) -> bool:
 
 
 def _termination_message(ended: Document) -> tuple[str, str]:
-    """The worker writes ``Reason: message`` (loghub.worker_contract)."""
+    """The worker writes ``Reason: message`` (loghub.contract.worker)."""
     text = str(ended.get("message") or "").strip()
     parsed = parse_termination_message(text)
     if parsed is not None:

@@ -7,15 +7,29 @@ checkpoints and the target cursors, so that the next reconcile commits the same 
 was interrupted. Finally the workers start again. `loghub_operator.plan.reset_targets` determines and
 checks all targets before that record is written, so an invalid reset changes nothing. A reset that is already
 in the manifest when the object is created counts as done, because it is most likely an old one.
+
+Decides which backups of checkpoint resets are kept while their object exists.
+
+Each reset leaves one, for undo. Without a bound an object that is reset every hour would fill the store of
+the API server, or the disk.
+
+Determines the target cursor for each shard of a checkpoint reset, or why there is none.
+
+Everything that can be wrong with a reset is found before any checkpoint changes. A cursor beyond the end of a
+shard never existed and is rejected. A cursor before the shard's oldest log is accepted: a checkpoint from
+before retention is there, and the log service continues from the oldest log that it has.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
+from loghub.wire import cursor as wire_cursor
+from loghub.wire.errors import MalformedCursor
 from loghub_operator.api.adoption import is_recorded_elsewhere
 from loghub_operator.api.conditions import rfc3339
-from loghub_operator.api.patterns import unix_s
+from loghub_operator.api.fetch import ResetCheckpoints, ResetTarget
+from loghub_operator.api.fields import unix_s
 from loghub_operator.api.status import (
     MOST_NONCES,
     CheckpointResetPhase,
@@ -25,14 +39,118 @@ from loghub_operator.api.status import (
 )
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.actions import Action, BackUpCheckpoints, CommitCheckpoints, EmitEvent
-from loghub_operator.model.checkpoint_reset import CheckpointBackup, ResetObserved, backup_name
-from loghub_operator.model.observed import Available, ObservedState
+from loghub_operator.model.observed import (
+    Available,
+    CheckpointBackup,
+    ObservedState,
+    ResetObserved,
+    ShardObserved,
+    backup_name,
+)
 from loghub_operator.plan.desired import Desired
 from loghub_operator.plan.listing import MOST_LISTED, listed
 from loghub_operator.plan.ownership import owner_of
-from loghub_operator.plan.reset_targets import same_cursor, target_cursors
-from loghub_operator.plan.scaling_steps import CLOCKS_DIFFER_S, ReplicaPlan
+from loghub_operator.plan.replicas import CLOCKS_DIFFER_S, ReplicaPlan
 from loghub_operator.resources.worker_config import drain_timeout_s
+
+MOST_BACKUPS = 5
+
+
+def needed_backups(name: str, source: str | None) -> frozenset[str]:
+    """The backups that a reset in progress uses: its own, and the one that it restores."""
+    return frozenset(one for one in (name, source) if one is not None)
+
+
+def superseded(requested_at: Mapping[str, str], *, needed: Collection[str]) -> tuple[str, ...]:
+    """The names of the backups to remove: all but the last `MOST_BACKUPS` and the ``needed`` ones, the oldest
+    first. ``requested_at`` has for each name the time of its reset (RFC 3339, UTC).
+    """
+    oldest_first = sorted(requested_at, key=lambda name: (requested_at[name], name))
+    return tuple(name for name in oldest_first[:-MOST_BACKUPS] if name not in needed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetCursors:
+    """A cursor for each shard, or the problem as a message for users."""
+
+    cursors: Mapping[int, str] = field(default_factory=dict)
+    problem: str = ""
+
+
+def target_cursors(
+    requested: ResetCheckpoints, shards: Iterable[ShardObserved], observed: ResetObserved
+) -> TargetCursors:
+    """Pure; needs `ResetObserved.positions` and ``ends`` for every shard of the reset."""
+    existing = {shard.shard for shard in shards}
+    unknown = [shard for shard in requested.shards or () if shard not in existing]
+    if unknown:
+        return _invalid(f"the logstore has no shard {_numbers(unknown)}")
+    if requested.to is ResetTarget.CONFIG_MAP:
+        return _from_config_map(requested, existing, observed)
+    return TargetCursors(
+        cursors={shard: observed.positions[shard] for shard in requested.shards or sorted(existing)}
+    )
+
+
+def same_cursor(first: str, second: str) -> bool:
+    """Equal as numbers; an absent checkpoint equals nothing."""
+    try:
+        return wire_cursor.decode(first) == wire_cursor.decode(second)
+    except MalformedCursor:
+        return False
+
+
+def _invalid(problem: str) -> TargetCursors:
+    return TargetCursors(problem=problem)
+
+
+def _numbers(shards: Iterable[int]) -> str:
+    return listed(sorted(shards))
+
+
+def _from_config_map(
+    requested: ResetCheckpoints, existing: set[int], observed: ResetObserved
+) -> TargetCursors:
+    name = f"ConfigMap {requested.config_map_name}"
+    if observed.source is None:
+        return _invalid(f"{name} does not exist")
+    if not observed.source:
+        return _invalid(f"{name} contains no checkpoints")
+    if not all(_is_shard(key) and _is_cursor(value) for key, value in observed.source.items()):
+        # The message quotes nothing from it: a user who requests a reset may lack the right to read it.
+        return _invalid(f"{name} does not map shard IDs to cursors")
+    saved = {int(key): cursor for key, cursor in observed.source.items()}
+    missing = [shard for shard in requested.shards or () if shard not in saved]
+    if missing:
+        return _invalid(f"{name} does not contain shard {_numbers(missing)}")
+    deleted = set(saved) - existing if requested.shards is None else set()
+    if deleted:
+        hint = "list the other shards in spec.resetCheckpoints.shards"
+        return _invalid(
+            f"{name} contains shard {_numbers(deleted)}, which the logstore does not have; {hint}"
+        )
+    chosen = {shard: saved[shard] for shard in sorted(requested.shards or saved)}
+    beyond = [shard for shard, cursor in chosen.items() if _is_beyond(cursor, observed.ends[shard])]
+    if beyond:
+        return _invalid(f"{name}: the cursor of shard {_numbers(beyond)} is beyond the end of the shard")
+    # "" restores the absence of a checkpoint, so the shard begins where a worker would begin it.
+    return TargetCursors(
+        cursors={shard: cursor or observed.positions[shard] for shard, cursor in chosen.items()}
+    )
+
+
+def _is_shard(key: str) -> bool:
+    return key.isascii() and key.isdigit() and len(key) < 10 and str(int(key)) == key
+
+
+def _is_cursor(value: str) -> bool:
+    """Accepts "" too, which means no checkpoint."""
+    return value == "" or same_cursor(value, value)
+
+
+def _is_beyond(cursor: str, end: str) -> bool:
+    return cursor != "" and wire_cursor.decode(cursor) > wire_cursor.decode(end)
+
 
 COMMIT_BOUND_S = 300.0
 LONGEST_MESSAGE = 1024

@@ -1,17 +1,103 @@
-"""Everything that one reconcile decided, from which its events and its status are built."""
+"""Everything that one reconcile decided, from which its events and its status are built.
+
+Classifies what a changed spec requires: nothing, another number of workers, a group update, or new pods.
+
+Workers restart only if a change requires it, and an event reports which case applies. The module compares
+what two specs amount to, not their fields. A worker reads its settings once, at startup, so every changed
+setting of a worker causes a rolling restart. Two changes need no restart: credentials, because a worker reads
+the mounted Secret again, and settings that only the log service needs to know, such as the order of a group's
+shards.
+
+Determines how far the workers are with the settings of the present generation.
+
+A worker counts if its revision is the desired one and the StatefulSet has that revision too: while it still
+has another one, its controller may be about to replace the worker. The StatefulSet's controller replaces the
+highest ordinal first and waits until it is ready, so the highest worker that is not both is the one that a
+rollout waits for.
+"""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from loghub_operator.api.conditions import ConditionUpdate
 from loghub_operator.api.status import CheckpointResetStatus
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.model.observed import ObservedState
-from loghub_operator.plan.change_impact import ChangeImpact
-from loghub_operator.plan.desired import Desired
-from loghub_operator.plan.drift_backoff import DriftBackoff
-from loghub_operator.plan.rollout import Rollout
+from loghub_operator.model.observed import GroupSettings, ObservedState, WorkerObserved
+from loghub_operator.model.revision import Revision
+from loghub_operator.plan.desired import Desired, desired_spec
+from loghub_operator.plan.drift import DriftBackoff
+from loghub_operator.plan.replicas import ReplicaPlan
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision
-from loghub_operator.plan.scaling_steps import ReplicaPlan
+
+
+class ChangeImpact(StrEnum):
+    """From the cheapest to the most expensive.
+
+    NONE: neither the workers nor the group change. SCALE: only the number of workers changes. RELOAD: the
+    group is updated at the log service, and no worker restarts. ROLL: the workers restart one at a time, and
+    each keeps its membership, so that no shard is reassigned if a restart takes less than the group's
+    timeout.
+    """
+
+    NONE = "none"
+    SCALE = "scale"
+    RELOAD = "reload"
+    ROLL = "roll"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """What a spec amounts to for the workers and their group, as it runs or as it should run."""
+
+    replicas: int
+    group: GroupSettings | None
+    revision: Revision
+
+
+def change_impact(old: Running, new: Running) -> ChangeImpact:
+    """The most expensive impact that is needed to get from ``old`` to ``new``."""
+    if not old.revision.same_workers(new.revision):
+        return ChangeImpact.ROLL
+    if old.group != new.group:
+        return ChangeImpact.RELOAD
+    return ChangeImpact.NONE if old.replicas == new.replicas else ChangeImpact.SCALE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """``updated``: workers that run with the desired revision; ``current`` of those that should run also are
+    ready. ``waits_for`` is the worker that comes next, "" if none does. ``rolling``: workers run, and one
+    that should has another revision, or the StatefulSet has, or its controller has not observed the last
+    change.
+    """
+
+    updated: int
+    current: int
+    waits_for: str
+    rolling: bool
+
+
+def rollout_of(resource: LogHubConsumerGroup, observed: ObservedState, *, run: int) -> Rollout:
+    """How far it is, if ``run`` workers should run."""
+    desired, existing = desired_spec(observed).revision, observed.worker_set
+    applied = existing is not None and existing.revision.same_workers(desired)
+    updated = tuple(one for one in observed.workers if applied and one.revision.same_workers(desired))
+    current = frozenset(one.ordinal for one in updated if one.ready and one.ordinal < run)
+    missing = next((ordinal for ordinal in reversed(range(run)) if ordinal not in current), None)
+    observed_by_controller = applied and existing is not None and existing.observed
+    running = [one for one in observed.workers if one.ordinal < run]
+    return Rollout(
+        updated=len(updated),
+        current=len(current),
+        waits_for="" if missing is None else resource.consumer(missing),
+        rolling=bool(running) and not (observed_by_controller and all(one in updated for one in running)),
+    )
+
+
+def message_of(name: str, workers: tuple[WorkerObserved, ...]) -> str:
+    """What a worker or its pod reports of itself, after its name."""
+    message = next((one.message for one in workers if one.name == name), "")
+    return f"{name}: {message}" if message else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,9 @@ from loghub_operator.api.adoption import endpoint_left_behind
 from loghub_operator.api.conditions import ConditionType, GroupReason, SuspendedReason
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.actions import GROUP_ORPHANED, Action, ApplyWorkers, EmitEvent, UpdateGroup
-from loghub_operator.plan.change_impact import ChangeImpact
-from loghub_operator.plan.decisions import Decisions
+from loghub_operator.plan.decisions import ChangeImpact, Decisions
+from loghub_operator.plan.desired import Suspension
 from loghub_operator.plan.listing import listed, worker_count
-from loghub_operator.plan.suspension import Suspension
 
 MOST_NAMED = 20
 _NORMAL = (GroupReason.UP_TO_DATE, GroupReason.CREATING)

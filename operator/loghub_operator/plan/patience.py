@@ -11,9 +11,9 @@ from dataclasses import replace
 from loghub_operator.api.conditions import ConditionType, with_transition_times
 from loghub_operator.api.status import Status
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.model.actions import Plan
 from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import ObservedState, Unavailable
-from loghub_operator.model.plan import Plan
 from loghub_operator.plan.status.builder import lag_finding
 
 PATIENCE = 3  # as `loghub_operator.controller.workqueue` counts before it asks with less urgency

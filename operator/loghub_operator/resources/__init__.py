@@ -4,18 +4,25 @@ The builders are pure functions, with one module for each kind of object. `loghu
 applies what they return.
 """
 
-from loghub_operator.resources.checkpoint_backup import backup_in, backup_selector, checkpoint_backup
-from loghub_operator.resources.configmap import config_map, is_settings
-from loghub_operator.resources.metadata import is_ours, workers_name
+from loghub_operator.resources.metadata import (
+    backup_in,
+    backup_selector,
+    checkpoint_backup,
+    config_map,
+    is_ours,
+    is_settings,
+    workers_name,
+)
 from loghub_operator.resources.services import (
+    disruption_budget,
     governing_service,
     leads_to_the_service,
     project_of,
     project_service,
     rule_of_services,
+    service_account,
 )
 from loghub_operator.resources.statefulset import is_observed, with_replicas, worker_spec
-from loghub_operator.resources.support_objects import disruption_budget, service_account
 
 __all__ = [
     "backup_in",

@@ -12,8 +12,8 @@ from decimal import Decimal
 from typing import Any
 
 from loghub_operator.api.labels import ANNOTATION_LEFT_TO_OTHERS
-from loghub_operator.model.drift_state import FieldPath, ObjectName
-from loghub_operator.resources.metadata import Document
+from loghub_operator.model.memory import FieldPath, ObjectName
+from loghub_operator.model.revision import Document
 from loghub_operator.resources.strategic_merge import KEYS, numbered
 
 _LIST_KEYS = {**KEYS, "ownerReferences": "uid"}

@@ -7,10 +7,11 @@ label keeps them out of the governing Service, the PodDisruptionBudget and the S
 
 from typing import Any
 
-from loghub.executor_settings import CONTAINER, SCRATCH_VOLUME
+from loghub.contract.worker import CONTAINER, SCRATCH_VOLUME
 from loghub_operator.api.labels import LABEL_NAME
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.resources.metadata import Document, metadata, workers_name
+from loghub_operator.model.revision import Document
+from loghub_operator.resources.metadata import metadata, workers_name
 from loghub_operator.settings import ExecutorRole
 
 EXECUTOR = "loghub-executor"

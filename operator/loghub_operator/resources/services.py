@@ -4,6 +4,12 @@ A StatefulSet needs a governing Service; a client of the embedded service needs 
 A project's Service is in the namespace of the embedded service and is shared by all CRs and all other clients
 of that project: it has a label instead of an owner, and stays as long as the project exists or a CR names it
 (docs/decisions/ownership.md).
+
+The ServiceAccount and the PodDisruptionBudget of the workers.
+
+The ServiceAccount has no permissions, and the pods have no token of it, unless workers make executors as pods
+(`loghub_operator.resources.executors`). The PodDisruptionBudget limits how many workers may be disrupted at
+once.
 """
 
 import re
@@ -19,7 +25,33 @@ from loghub_operator.api.labels import (
     worker_selector,
 )
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.resources.metadata import Document, metadata, workers_name
+from loghub_operator.model.revision import Document
+from loghub_operator.resources.metadata import metadata, workers_name
+
+
+def service_account(resource: LogHubConsumerGroup) -> Document:
+    """The workers' own, so that permissions granted to it apply to nothing else; it has none by default."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": metadata(resource, workers_name(resource)),
+        "automountServiceAccountToken": False,
+    }
+
+
+def disruption_budget(resource: LogHubConsumerGroup) -> Document:
+    """One worker at a time, as in a rolling restart; a worker that is not ready may always be evicted."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata(resource, workers_name(resource)),
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": worker_selector(resource.metadata.name)},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
+
 
 METRICS_PORT = 9404
 

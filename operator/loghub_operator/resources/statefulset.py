@@ -2,7 +2,7 @@
 
 Pods are created and deleted in parallel, and replaced one by one. The preStop hook begins the drain, and the
 grace period is longer than the drain, so a worker finishes its batch. The pods comply with the restricted Pod
-Security Standard. `loghub.worker_contract` defines what the container receives.
+Security Standard. `loghub.contract.worker` defines what the container receives.
 """
 
 import hashlib
@@ -13,19 +13,32 @@ from typing import Any
 
 import msgspec
 
-from loghub import worker_contract as contract
-from loghub.worker_contract import WorkerConfig
+from loghub.contract import worker as contract
+from loghub.contract.worker import WorkerConfig
 from loghub_operator.api.labels import ANNOTATION_REVISION, worker_selector
-from loghub_operator.api.state_volume import StateVolume
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.api.worker import StateVolume
 from loghub_operator.model.revision import Document, Revision, WorkerSpec
-from loghub_operator.resources.configmap import CONFIG_FILE, config_map, config_map_name
 from loghub_operator.resources.executors import executor_pod, executor_rights
-from loghub_operator.resources.metadata import labels, metadata, workers_name
-from loghub_operator.resources.pod_paths import CODE_ROOT, DEAD_LETTER_ROOT, LOG_ROOT, SINK_ROOT
-from loghub_operator.resources.services import METRICS_PORT, governing_service
+from loghub_operator.resources.metadata import (
+    CODE_ROOT,
+    CONFIG_FILE,
+    DEAD_LETTER_ROOT,
+    LOG_ROOT,
+    SINK_ROOT,
+    config_map,
+    config_map_name,
+    labels,
+    metadata,
+    workers_name,
+)
+from loghub_operator.resources.services import (
+    METRICS_PORT,
+    disruption_budget,
+    governing_service,
+    service_account,
+)
 from loghub_operator.resources.strategic_merge import apply_pod_template
-from loghub_operator.resources.support_objects import disruption_budget, service_account
 from loghub_operator.resources.worker_config import (
     AFTER_DRAIN_S,
     DRAIN_TIMEOUT_S,

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from loghub_operator.resources.metadata import Document
+from loghub_operator.model.revision import Document
 
 KEYS = {
     "containers": "name",

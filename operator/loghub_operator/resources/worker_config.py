@@ -7,10 +7,8 @@ hash shows whether a running worker has other settings.
 import hashlib
 import math
 
-from loghub.executor_settings import ExecutorSettings
-from loghub.log_settings import LogFile, LogSettings
-from loghub.processor_settings import ProcessorPipeline, RetryLogstore
-from loghub.sink_settings import (
+from loghub.contract.processor import ProcessorPipeline, RetryLogstore
+from loghub.contract.sinks import (
     ConsoleSink,
     DeltaSink,
     FileRoll,
@@ -24,12 +22,15 @@ from loghub.sink_settings import (
     Sink,
     SparkSink,
 )
-from loghub.worker_contract import (
+from loghub.contract.worker import (
     CONTRACT_VERSION,
     LOCAL_MASTER,
     CopyPipeline,
     DeadLetterFolder,
     DeadLetterLogstore,
+    ExecutorSettings,
+    LogFile,
+    LogSettings,
     OnFailure,
     Pipeline,
     PythonPipeline,
@@ -37,11 +38,9 @@ from loghub.worker_contract import (
     WorkerConfig,
     encode_settings,
 )
-from loghub_operator.api import patterns
+from loghub_operator.api import fields
 from loghub_operator.api import processor as api
-from loghub_operator.api.delta_sink import SchemaEvolution
-from loghub_operator.api.file_sinks import FileSink
-from loghub_operator.api.sink_location import SinkLocation
+from loghub_operator.api.sinks import FileSink, SchemaEvolution, SinkLocation
 from loghub_operator.api.spark import Executors, Spark
 from loghub_operator.api.status import executed_nonces
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
@@ -106,7 +105,7 @@ def processes_of(resource: LogHubConsumerGroup) -> int:
     limit = resource.spec.worker.resources.limits.get("cpu")
     if processor.processes or limit is None:
         return processor.processes
-    return min(api.MAX_PROCESSES, max(1, math.ceil(patterns.amount(limit))))
+    return min(api.MAX_PROCESSES, max(1, math.ceil(fields.amount(limit))))
 
 
 def config_hash(config: WorkerConfig) -> str:

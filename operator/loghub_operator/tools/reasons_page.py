@@ -6,11 +6,12 @@ import sys
 from collections.abc import Iterator
 from enum import StrEnum
 
-from loghub.worker_contract import WorkerReason
-from loghub_operator.api import conditions, state_reasons
-from loghub_operator.api.explain import explained
+from loghub.contract.worker import WorkerReason
+from loghub_operator.api import conditions
+from loghub_operator.api import conditions as state_reasons
+from loghub_operator.api.conditions import LocalReason
+from loghub_operator.api.fields import explained
 from loghub_operator.api.status import CheckpointResetPhase, Phase
-from loghub_operator.local.processes.worker_state import LocalReason
 from loghub_operator.model.observed import ServiceErrorReason
 from loghub_operator.observe.pods import PodReason
 

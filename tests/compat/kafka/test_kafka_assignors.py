@@ -13,12 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.compat.kafka.client_programs import (
-    GUARD_S,
-    LIBRARIES,
-    ClientProgram,
-    KafkaPlace,
-)
+from tests.compat.kafka.client_programs import GUARD_S, LIBRARIES, ClientProgram, KafkaPlace
 from tests.compat.representatives import representative
 from tests.support import wait_until
 

@@ -19,13 +19,7 @@ from typing import Any
 import pytest
 
 from tests.compat.kafka.client_programs import GROUP, GUARD_S, SESSION_S, TOPIC, KafkaPlace
-from tests.postgresql_server import (
-    DATABASE,
-    PASSWORDS,
-    SUPERUSER,
-    PostgresqlServer,
-    running_postgresql,
-)
+from tests.postgresql_server import DATABASE, PASSWORDS, SUPERUSER, PostgresqlServer, running_postgresql
 from tests.suite.seed import of_run
 from tests.support import wait_until
 

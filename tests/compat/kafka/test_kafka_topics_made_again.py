@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from loghub.service.api.logstores import NewLogstore, create, delete
+from loghub_service.api.logstores import NewLogstore, create, delete
 from tests.compat.kafka.client_programs import TOPIC
 from tests.compat.kafka.test_kafka_vanished_shards import BrokerPlace, group_of
 from tests.compat.representatives import representative
-from tests.loghub.kafka.broker.broker_place import PROJECT, Place, run
+from tests.loghub_service.kafka.broker.broker_place import PROJECT, Place, run
 
 pytestmark = pytest.mark.long
 KEEPING = ("confluent", "franz-go")

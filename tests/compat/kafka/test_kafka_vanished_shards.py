@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from loghub.kafka.wire.error_codes import ErrorCode
-from loghub.service.api import shards
+from loghub_service.api import shards
+from loghub_service.kafka.wire.errors import ErrorCode
 from tests.compat.kafka.client_programs import GUARD_S, LIBRARIES, TOPIC, KafkaPlace
 from tests.compat.kafka.reading import faults
-from tests.loghub.kafka.broker.broker_place import KEY, PROJECT, Place, run
-from tests.loghub.kafka.broker.test_group_calls import commit
-from tests.loghub.kafka.broker.test_offsets import GROUP as STEP
-from tests.loghub.kafka.broker.test_offsets import expire_all, of_demo
+from tests.loghub_service.kafka.broker.broker_place import KEY, PROJECT, Place, run
+from tests.loghub_service.kafka.broker.test_group_calls import commit
+from tests.loghub_service.kafka.broker.test_offsets import GROUP as STEP
+from tests.loghub_service.kafka.broker.test_offsets import expire_all, of_demo
 
 pytestmark = pytest.mark.long
 NUMBERS = range(5)  # of the partitions after two splits

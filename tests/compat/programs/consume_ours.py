@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loghub.client.port import Credentials
-from loghub_worker.api import Consumer, ConsumerSettings, LogBatch, Processor, Tracker
+from loghub_consumer import Consumer, ConsumerSettings, LogBatch, Processor, Tracker
 
 config: dict[str, Any] = json.load(sys.stdin)
 printing = threading.Lock()

@@ -7,7 +7,7 @@ from email.utils import formatdate
 import pytest
 
 from loghub.client.aliyun import AliyunLogHub
-from loghub.client.service_clock import ahead_s
+from loghub.client.transport import ahead_s
 from tests.loghub.client.adapters import KEY
 from tests.loghub.client.scripted import reply_json, scripted
 

@@ -7,7 +7,7 @@ It keeps a clock, the logstore's shards, and a store that is filled from facts a
 from dataclasses import dataclass, field, replace
 
 from loghub.domain.coordinator import create_group, restore, step
-from loghub.domain.fsm import Trigger
+from loghub.domain.fsm import ShardTrigger
 from loghub.domain.group import (
     Configure,
     Event,
@@ -139,7 +139,7 @@ class Driver:
         return " ".join(parts)
 
 
-def triggers(created: Step, shard: int) -> list[Trigger]:
+def triggers(created: Step, shard: int) -> list[ShardTrigger]:
     return [p.trigger for p in created.transitions if p.shard == shard]
 
 

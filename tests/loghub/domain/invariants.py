@@ -6,12 +6,12 @@ They are written from the specification and share no code with the coordinator.
 from collections import Counter
 from collections.abc import Mapping
 
-from loghub.domain.fsm import EDGES, ShardState, Trigger
+from loghub.domain.fsm import EDGES, ShardState, ShardTrigger
 from loghub.domain.group import GroupState, ShardEntry, Step
 
 HOLDING = (ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
 BALANCED = (ShardState.NOT_ALLOC, ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
-BY_BALANCE = (Trigger.ASSIGNED, Trigger.MOVED_TO_BALANCE, Trigger.REBOUND)
+BY_BALANCE = (ShardTrigger.ASSIGNED, ShardTrigger.MOVED_TO_BALANCE, ShardTrigger.REBOUND)
 
 
 def check_state(state: GroupState) -> None:

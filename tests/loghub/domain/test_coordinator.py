@@ -7,7 +7,7 @@ every order of events.
 import pytest
 
 from loghub.domain.coordinator import next_deadline
-from loghub.domain.fsm import Trigger
+from loghub.domain.fsm import ShardTrigger
 from loghub.domain.group import LogShard, SaveCheckpoint, ServicePaused
 from tests.loghub.domain.driver import Driver, in_transfer, triggers, two_consumers
 
@@ -58,7 +58,7 @@ def test_wait_to_not_alloc_to_already_alloc_when_the_parent_is_consumed() -> Non
     driver.heartbeat("a")
     driver.split(0, end=5, into=(1, 2))
     created = driver.do(SaveCheckpoint(consumer="a", shard=0, cursor=5, force=False))
-    assert triggers(created, 1) == [Trigger.ANCESTORS_CONSUMED, Trigger.ASSIGNED]
+    assert triggers(created, 1) == [ShardTrigger.ANCESTORS_CONSUMED, ShardTrigger.ASSIGNED]
 
 
 def test_not_alloc_to_already_alloc_on_the_first_heartbeat() -> None:
@@ -84,7 +84,7 @@ def test_not_alloc_to_already_alloc_to_transfer_for_a_late_consumer_that_reports
     driver.advance(10)
     driver.tick()  # b is gone
     for shard in (0, 1):
-        assert triggers(driver.last, shard)[-2:] == [Trigger.ASSIGNED, Trigger.MOVED_TO_BALANCE]
+        assert triggers(driver.last, shard)[-2:] == [ShardTrigger.ASSIGNED, ShardTrigger.MOVED_TO_BALANCE]
     assert [driver.line(s) for s in (0, 1)] == ["transfer a -> a", "transfer a -> c"]
     assert driver.heartbeat("a", 0, 1) == ()
     assert driver.heartbeat("a") == (0,)
@@ -126,7 +126,7 @@ def test_transfer_to_not_alloc_to_already_alloc_when_the_holder_times_out() -> N
     driver.heartbeat("b")
     driver.advance(10)
     driver.tick()
-    assert triggers(driver.last, 1) == [Trigger.HOLDER_TIMED_OUT, Trigger.ASSIGNED]
+    assert triggers(driver.last, 1) == [ShardTrigger.HOLDER_TIMED_OUT, ShardTrigger.ASSIGNED]
     assert driver.line(1) == "already_alloc b"
 
 
@@ -134,7 +134,7 @@ def test_transfer_to_not_alloc_when_holder_and_next_holder_time_out_in_one_tick(
     driver = in_transfer()
     driver.advance(30)
     driver.tick()
-    assert triggers(driver.last, 1) == [Trigger.HOLDER_TIMED_OUT]
+    assert triggers(driver.last, 1) == [ShardTrigger.HOLDER_TIMED_OUT]
     assert driver.line(1) == "not_alloc"
 
 
@@ -165,7 +165,7 @@ def test_transfer_stays_when_the_next_holder_does_not_report_it() -> None:
 def test_transfer_to_already_alloc_of_the_next_holder() -> None:
     driver = in_transfer()
     driver.heartbeat("a", 0)
-    assert triggers(driver.last, 1) == [Trigger.HOLDER_RELEASED]
+    assert triggers(driver.last, 1) == [ShardTrigger.HOLDER_RELEASED]
     assert driver.heartbeat("b") == (1,)
 
 
@@ -175,7 +175,7 @@ def test_transfer_is_bound_to_the_holder_when_the_next_holder_times_out() -> Non
     driver.heartbeat("a", 0, 1)
     driver.advance(10)
     driver.tick()
-    assert triggers(driver.last, 1) == [Trigger.NEXT_TIMED_OUT]
+    assert triggers(driver.last, 1) == [ShardTrigger.NEXT_TIMED_OUT]
     assert driver.line(1) == "transfer a -> a"
     assert driver.heartbeat("a", 0, 1) == (0,), "its last answer omitted 1: it may be shutting 1 down"
     assert driver.heartbeat("a", 0) == (0, 1)
@@ -212,7 +212,11 @@ def test_over_to_not_alloc_to_already_alloc_by_force() -> None:
     driver.report_shards()
     driver.checkpoint("a", 0, 5)
     assert driver.checkpoint("", 0, 2, force=True) is None
-    assert triggers(driver.last, 0) == [Trigger.FORCED_BACK, Trigger.ASSIGNED, Trigger.MOVED_TO_BALANCE]
+    assert triggers(driver.last, 0) == [
+        ShardTrigger.FORCED_BACK,
+        ShardTrigger.ASSIGNED,
+        ShardTrigger.MOVED_TO_BALANCE,
+    ]
     assert [passage.holder for passage in driver.last.transitions] == [None, "a", "a"]
     assert driver.heartbeat("a", 0) == ()
     assert driver.heartbeat("a") == (0,)
@@ -255,7 +259,7 @@ def test_transfer_to_over_when_the_holder_reaches_the_end() -> None:
     driver.close_shard(1, end=5)
     driver.report_shards()
     assert driver.checkpoint("a", 1, 5) is None
-    assert triggers(driver.last, 1) == [Trigger.END_CHECKPOINTED]
+    assert triggers(driver.last, 1) == [ShardTrigger.END_CHECKPOINTED]
     driver.heartbeat("a", 0)
     assert driver.heartbeat("b") == ()
 
@@ -267,7 +271,7 @@ def test_not_alloc_and_wait_to_over_by_force_at_the_end(order: bool) -> None:
     driver.close_shard(1, end=3)
     driver.report_shards()
     driver.checkpoint("", 1, 3, force=True)
-    assert triggers(driver.last, 1) == [Trigger.END_CHECKPOINTED]
+    assert triggers(driver.last, 1) == [ShardTrigger.END_CHECKPOINTED]
     driver.checkpoint("", 0, 5, force=True)
     assert [driver.line(s) for s in (0, 1, 2)] == ["over", "over", "not_alloc"]
 
@@ -288,7 +292,7 @@ def test_every_state_to_over_when_nothing_is_left() -> None:
     unassigned = Driver(1)
     unassigned.close_shard(0, begin=5, end=5)
     unassigned.report_shards()
-    assert triggers(unassigned.last, 0) == [Trigger.NOTHING_LEFT]
+    assert triggers(unassigned.last, 0) == [ShardTrigger.NOTHING_LEFT]
 
 
 def test_already_alloc_to_over_when_all_was_saved_before_the_split() -> None:
@@ -306,21 +310,21 @@ def test_already_alloc_to_not_alloc_when_the_holder_leaves() -> None:
     driver = Driver(1)
     driver.heartbeat("a")
     driver.leave("a")
-    assert triggers(driver.last, 0) == [Trigger.HOLDER_LEFT]
+    assert triggers(driver.last, 0) == [ShardTrigger.HOLDER_LEFT]
     assert next_deadline(driver.state) is None
 
 
 def test_transfer_to_not_alloc_when_the_holder_leaves() -> None:
     driver = in_transfer()
     driver.leave("a")
-    assert triggers(driver.last, 1) == [Trigger.HOLDER_LEFT, Trigger.ASSIGNED]
+    assert triggers(driver.last, 1) == [ShardTrigger.HOLDER_LEFT, ShardTrigger.ASSIGNED]
     assert driver.heartbeat("b") == (0, 1)
 
 
 def test_transfer_is_bound_to_the_holder_when_the_next_holder_leaves() -> None:
     driver = in_transfer()
     driver.leave("b")
-    assert triggers(driver.last, 1) == [Trigger.NEXT_LEFT]
+    assert triggers(driver.last, 1) == [ShardTrigger.NEXT_LEFT]
     assert driver.heartbeat("a", 0, 1) == (0,)
     assert driver.heartbeat("a", 0) == (0, 1)
 
@@ -337,7 +341,7 @@ def test_wait_to_not_alloc_when_order_is_switched_off() -> None:
     driver = Driver(1, order=True)
     driver.split(0, end=5, into=(1, 2))
     driver.configure(order=False)
-    assert triggers(driver.last, 1) == [Trigger.ORDER_DROPPED]
+    assert triggers(driver.last, 1) == [ShardTrigger.ORDER_DROPPED]
 
 
 def test_not_alloc_stays_when_order_is_switched_on() -> None:
@@ -357,7 +361,7 @@ def test_transfer_is_bound_to_the_holder_when_balance_no_longer_moves_it() -> No
     for shard in (0, 1):
         driver.close_shard(shard, begin=5, end=5)
     driver.report_shards()
-    assert triggers(driver.last, 3) == [Trigger.REBOUND]
+    assert triggers(driver.last, 3) == [ShardTrigger.REBOUND]
     assert [driver.line(s) for s in (2, 3)] == ["transfer a -> b", "transfer a -> a"]
 
 
@@ -366,7 +370,7 @@ def test_transfer_is_bound_to_another_by_balance() -> None:
     driver.heartbeat("a")
     driver.heartbeat("b")
     driver.heartbeat("c")
-    assert triggers(driver.last, 3) == [Trigger.REBOUND]
+    assert triggers(driver.last, 3) == [ShardTrigger.REBOUND]
     assert driver.line(3) == "transfer a -> c"
 
 

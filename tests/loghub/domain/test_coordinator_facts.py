@@ -1,7 +1,7 @@
 """The coordinator apart from the edges: checkpoints, facts, restart, time, and its values."""
 
 from loghub.domain.coordinator import create_group, next_deadline, restore, step
-from loghub.domain.fsm import ShardState, Trigger
+from loghub.domain.fsm import ShardState, ShardTrigger
 from loghub.domain.group import (
     GroupSaved,
     GroupShardForgotten,
@@ -162,7 +162,7 @@ def test_a_transition_has_all_values_of_its_log_line() -> None:
         ShardState.ALREADY_ALLOC,
         ShardState.TRANSFER,
     )
-    assert (moved.trigger, moved.holder, moved.next_holder) == (Trigger.MOVED_TO_BALANCE, "a", "b")
+    assert (moved.trigger, moved.holder, moved.next_holder) == (ShardTrigger.MOVED_TO_BALANCE, "a", "b")
 
 
 def test_only_the_order_of_events_decides() -> None:

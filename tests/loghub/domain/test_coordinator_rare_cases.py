@@ -1,7 +1,7 @@
 """Cases that few groups meet; each shows that one condition of the coordinator is needed."""
 
 from loghub.domain.coordinator import restore, step
-from loghub.domain.fsm import ShardState, Trigger
+from loghub.domain.fsm import ShardState, ShardTrigger
 from loghub.domain.group import Heartbeat, LogShard, ShardEntry, ShardsChanged
 from tests.loghub.domain.driver import Driver, in_transfer, triggers
 
@@ -66,7 +66,7 @@ def test_a_free_shard_after_a_restart_goes_to_the_least_loaded_as_nobody_works_o
 
 def test_the_first_shard_of_an_ordered_group_never_waits() -> None:
     driver = Driver(1, order=True)
-    assert triggers(driver.last, 0) == [Trigger.APPEARED]
+    assert triggers(driver.last, 0) == [ShardTrigger.APPEARED]
 
 
 def test_a_child_waits_for_its_grandparent_behind_an_empty_parent() -> None:
@@ -97,7 +97,7 @@ def test_transfer_is_bound_to_the_holder_rather_than_a_third_consumer() -> None:
     restored = restore(group="g", timeout_s=30.0, order=False, entries=entries, now=0.0)
     remaining = ShardsChanged(shards=(LogShard(shard=1), LogShard(shard=2)))
     done = step(restored, remaining, now=1.0)
-    assert triggers(done, 2) == [Trigger.REBOUND]
+    assert triggers(done, 2) == [ShardTrigger.REBOUND]
     assert (done.state.shards[2].holder, done.state.shards[2].next_holder) == ("z", "z")
 
 
@@ -134,6 +134,6 @@ def test_a_shard_goes_to_the_next_holder_only_once_that_does_not_report_it_eithe
     driver = in_transfer()
     driver.heartbeat("b", 1)
     assert driver.heartbeat("a", 0) == (0,)
-    assert triggers(driver.last, 1) == [Trigger.REBOUND]
+    assert triggers(driver.last, 1) == [ShardTrigger.REBOUND]
     assert driver.line(1) == "transfer b -> b"
     assert driver.heartbeat("b") == (1,)

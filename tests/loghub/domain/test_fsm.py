@@ -4,14 +4,7 @@ import itertools
 
 import pytest
 
-from loghub.domain.fsm import (
-    EDGES,
-    IllegalTransition,
-    ShardState,
-    Trigger,
-    mermaid,
-    transition,
-)
+from loghub.domain.fsm import EDGES, IllegalTransition, ShardState, ShardTrigger, mermaid, transition
 
 # Written out by hand from docs/shard-states.md 2 (1 to 9) and docs/decisions/domain.md (10 and up).
 EXPECTED = {
@@ -42,8 +35,8 @@ EXPECTED = {
 STATES: list[ShardState | None] = [None, *ShardState]
 
 
-@pytest.mark.parametrize(("state", "trigger"), list(itertools.product(STATES, Trigger)))
-def test_every_state_and_trigger(state: ShardState | None, trigger: Trigger) -> None:
+@pytest.mark.parametrize(("state", "trigger"), list(itertools.product(STATES, ShardTrigger)))
+def test_every_state_and_trigger(state: ShardState | None, trigger: ShardTrigger) -> None:
     expected = EXPECTED.get((state and state.value, trigger.value))
     if expected is not None:
         assert transition(state, trigger) == expected[1]
@@ -67,7 +60,7 @@ def test_each_row_has_a_number_and_a_reason() -> None:
 
 
 def test_every_trigger_has_a_row() -> None:
-    assert {e.trigger for e in EDGES} == set(Trigger)
+    assert {e.trigger for e in EDGES} == set(ShardTrigger)
 
 
 def test_the_diagram_shows_every_row() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loghub.domain.hashrange import (
+from loghub.domain.shards import (
     MAX_KEY,
     TOP,
     WHOLE,

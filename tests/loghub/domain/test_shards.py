@@ -7,8 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from loghub.domain.hashrange import MAX_KEY, TOP, BadHashKey, HashRange
 from loghub.domain.shards import (
+    MAX_KEY,
+    TOP,
+    BadHashKey,
+    HashRange,
     NoRightNeighbour,
     Shard,
     ShardIsReadOnly,

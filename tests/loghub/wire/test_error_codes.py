@@ -3,8 +3,8 @@
 import pytest
 
 from loghub.domain.group import RefusalCode
-from loghub.wire import client_quirks
-from loghub.wire.error_codes import REGISTRY, Code
+from loghub.wire import errors
+from loghub.wire.errors import REGISTRY, Code
 
 # Written down from docs/sls-protocol.md 2.4, "Codes with documented status".
 DOCUMENTED = {
@@ -62,4 +62,4 @@ def test_each_refusal_of_the_domain_is_an_error_code() -> None:
     ],
 )
 def test_the_code_for_a_deleted_shard_depends_on_the_client(agent: str, code: str) -> None:
-    assert client_quirks.checkpoint_of_no_shard(agent) == code
+    assert errors.checkpoint_of_no_shard(agent) == code

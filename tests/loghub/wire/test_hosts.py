@@ -2,7 +2,7 @@
 
 import pytest
 
-from loghub.wire import hosts
+from loghub.wire import names
 from loghub.wire.errors import UnknownHost
 
 BASES = ("127.0.0.1", "localhost", "loghub.svc", "loghub.svc.cluster.local", "[::1]")
@@ -26,7 +26,7 @@ BASES = ("127.0.0.1", "localhost", "loghub.svc", "loghub.svc.cluster.local", "[:
     ],
 )
 def test_project_of_host(host: str, project: str | None) -> None:
-    assert hosts.project_of(host, BASES) == project
+    assert names.project_of(host, BASES) == project
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def test_project_of_host(host: str, project: str | None) -> None:
 )
 def test_other_hosts_are_unknown(host: str) -> None:
     with pytest.raises(UnknownHost):
-        hosts.project_of(host, BASES)
+        names.project_of(host, BASES)
 
 
 def test_longest_base_name_wins() -> None:
-    assert hosts.project_of("demo.loghub.svc", ["svc", "loghub.svc"]) == "demo"
+    assert names.project_of("demo.loghub.svc", ["svc", "loghub.svc"]) == "demo"
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_longest_base_name_wins() -> None:
     ],
 )
 def test_addresses_and_localhost_are_connected_to_directly(name: str, direct: bool, loopback: bool) -> None:
-    assert hosts.is_direct(name) is direct
-    assert hosts.is_loopback(name) is loopback
+    assert names.is_direct(name) is direct
+    assert names.is_loopback(name) is loopback
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_addresses_and_localhost_are_connected_to_directly(name: str, direct: bo
     ],
 )
 def test_internal_hosts_are_in_the_cluster_or_have_private_addresses(name: str, internal: bool) -> None:
-    assert hosts.is_internal(name) is internal
+    assert names.is_internal(name) is internal
 
 
 @pytest.mark.parametrize(
@@ -123,13 +123,13 @@ def test_internal_hosts_are_in_the_cluster_or_have_private_addresses(name: str, 
 def test_http_to_a_public_host_is_exposed_unless_it_is_allowed(
     endpoint: str, allowed: tuple[str, ...], exposed: bool
 ) -> None:
-    assert hosts.is_exposed(endpoint, allowed) is exposed
+    assert names.is_exposed(endpoint, allowed) is exposed
 
 
 def test_host_of_a_project() -> None:
-    assert hosts.host_of("demo", "loghub.svc") == "demo.loghub.svc"
-    assert hosts.host_of("", "loghub.svc") == "loghub.svc"
-    assert hosts.project_of(hosts.host_of("demo", "127.0.0.1"), BASES) == "demo"
+    assert names.host_of("demo", "loghub.svc") == "demo.loghub.svc"
+    assert names.host_of("", "loghub.svc") == "loghub.svc"
+    assert names.project_of(names.host_of("demo", "127.0.0.1"), BASES) == "demo"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_host_of_a_project() -> None:
     ],
 )
 def test_different_urls_of_one_log_service_have_one_key(same: tuple[str, ...]) -> None:
-    assert len({hosts.log_service(one) for one in same}) == 1
+    assert len({names.log_service(one) for one in same}) == 1
 
 
 def test_log_services_that_differ_or_may() -> None:
@@ -183,4 +183,4 @@ def test_log_services_that_differ_or_may() -> None:
         "https://cn-shanghai-internal.log.aliyuncs.com",
         "https://cn-hangzhou.log.aliyuncs.com.example.org",
     )
-    assert len({hosts.log_service(one) for one in endpoints}) == len(endpoints)
+    assert len({names.log_service(one) for one in endpoints}) == len(endpoints)

@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from loghub.wire import loggroup, loggroup_fast_check, native
+from loghub.wire import loggroup, loggroup_validation, native
 from loghub.wire.errors import MalformedLogGroup, TooLarge
 from loghub.wire.loggroup import Log, LogGroup
 from loghub.wire.loggroup_validation import scan, walk
@@ -29,7 +29,7 @@ def group_field(number: int, value: bytes) -> bytes:
 
 TIME = b"\x08\x05"
 PAIR = group_field(2, group_field(1, b"k") + group_field(2, b"v"))
-FAST_CHECKS = {"protobuf": loggroup_fast_check.count_logs}
+FAST_CHECKS = {"protobuf": loggroup_validation.count_logs}
 if native.count_logs is not None:
     FAST_CHECKS["native"] = native.count_logs
 with_each = pytest.mark.parametrize("count_logs", FAST_CHECKS.values(), ids=FAST_CHECKS)
@@ -48,9 +48,9 @@ def test_a_fast_check_knows_what_clients_write(count_logs: native.CountLogs, gro
 
 def test_a_large_group_is_walked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its parsed form would take too much memory."""
-    monkeypatch.setattr(loggroup_fast_check, "MAX_BYTES", len(ONE))
-    assert loggroup_fast_check.count_logs(ONE) == 1
-    assert loggroup_fast_check.count_logs(ONE * 2) is None
+    monkeypatch.setattr(loggroup_validation, "MAX_BYTES", len(ONE))
+    assert loggroup_validation.count_logs(ONE) == 1
+    assert loggroup_validation.count_logs(ONE * 2) is None
     assert scan(ONE * 2) == 2
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from loghub.wire import lz4_joining
-from loghub.wire.lz4_joining import Block, Literals
+from loghub.wire import compression
+from loghub.wire.compression import Block, Literals
 
 # Few different bytes, so that there is something to copy; the ends of sequences look like anything.
 texts = st.lists(st.sampled_from([b"a", b"bc", b"\x50", b"\xf0\x00", b"\xff", b"x" * 20, b"\x60"])).map(
@@ -28,7 +28,7 @@ def _copies(block: bytes) -> list[int]:
     found, at = [], 0
     while True:
         found.append(at)
-        begin, size = lz4_joining._literals(block, at)
+        begin, size = compression._literals(block, at)
         if begin + size == len(block):
             return found
         length_at = begin + size + 2
@@ -44,7 +44,7 @@ def _copies(block: bytes) -> list[int]:
 @example(b"ab\x50" * 30 + b"\x50\x60\x70\x80\x90")
 def test_the_last_sequence_is_where_a_walk_finds_it(raw: bytes) -> None:
     block = lz4.block.compress(raw, store_size=False)
-    found = lz4_joining.end_of_copies(block, raw_size=len(raw))
+    found = compression.end_of_copies(block, raw_size=len(raw))
     assert found == (_copies(block)[-1] or None)
 
 
@@ -54,10 +54,10 @@ def test_a_last_sequence_is_found_however_long_it_is(literals: int) -> None:
     begin, end = b"line " * (literals // 2 + 10), random.Random(literals).randbytes(literals)
     block = lz4.block.compress(begin, store_size=False)
     last = _copies(block)[-1]
-    begin = begin[: -lz4_joining._literals(block, last)[1]]  # what is copied
-    block = block[:last] + lz4_joining._head(literals, 0) + end
+    begin = begin[: -compression._literals(block, last)[1]]  # what is copied
+    block = block[:last] + compression._head(literals, 0) + end
     assert _unpacked(block, len(begin) + literals) == begin + end
-    assert lz4_joining.end_of_copies(block, raw_size=len(begin) + literals) == last
+    assert compression.end_of_copies(block, raw_size=len(begin) + literals) == last
 
 
 class _Searched(bytes):
@@ -74,15 +74,15 @@ class _Searched(bytes):
 def test_what_may_begin_a_last_sequence_is_looked_at_a_bounded_number_of_times(token: bytes) -> None:
     """A client may send a block that consists of nothing else."""
     block = _Searched(bytes(300) + token * 100_000)
-    assert not list(lz4_joining._candidates(block))[4:]
+    assert not list(compression._candidates(block))[4:]
     assert 250 < block.searches < 600
 
 
 @given(st.lists(st.tuples(contents, st.booleans()), max_size=6))
 def test_a_joined_block_has_the_bytes_of_its_parts(pieces: list[tuple[bytes, bool]]) -> None:
-    parts = [lz4_joining.compressed(raw) if packed else Literals(raw) for raw, packed in pieces]
+    parts = [compression.compressed(raw) if packed else Literals(raw) for raw, packed in pieces]
     whole = b"".join(raw for raw, _ in pieces)
-    joined = lz4_joining.join(parts)
+    joined = compression.join(parts)
     assert _unpacked(joined, len(whole)) == whole
     # The library that decompresses is strict about the end of a block, and so is the walk about its begin.
     assert _copies(joined)[0] == 0
@@ -90,9 +90,9 @@ def test_a_joined_block_has_the_bytes_of_its_parts(pieces: list[tuple[bytes, boo
 
 def test_blocks_of_long_texts_are_joined() -> None:
     texts = [b"".join(b"%d of %d, " % (n, size) for n in range(size)) for size in (100, 5000, 200)]
-    parts = [lz4_joining.compressed(text) for text in texts]
+    parts = [compression.compressed(text) for text in texts]
     assert all(isinstance(part, Block) and part.last for part in parts)
-    joined = lz4_joining.join([parts[0], Literals(b"between"), parts[1], parts[2]])
+    joined = compression.join([parts[0], Literals(b"between"), parts[1], parts[2]])
     whole = texts[0] + b"between" + texts[1] + texts[2]
     assert _unpacked(joined, len(whole)) == whole
     assert len(joined) < sum(len(part.data) for part in parts) + 100
@@ -104,8 +104,8 @@ def test_few_candidates_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lz4.block, "decompress", lambda block, **_: tried.append(block) or _refuse())
     tail = b"".join(bytes((0xF0, 183 - at)) for at in range(0, 160, 2))
     block = bytes(300) + tail.ljust(200, b"~")
-    assert len(list(lz4_joining._candidates(block))) == 80
-    assert lz4_joining.end_of_copies(block, raw_size=10_000) is None
+    assert len(list(compression._candidates(block))) == 80
+    assert compression.end_of_copies(block, raw_size=10_000) is None
     assert len(tried) == 4
 
 
@@ -114,7 +114,7 @@ def _refuse() -> None:
 
 
 def test_what_does_not_become_shorter_stays() -> None:
-    assert lz4_joining.compressed(bytes(range(256))) == Literals(bytes(range(256)))
+    assert compression.compressed(bytes(range(256))) == Literals(bytes(range(256)))
 
 
 @pytest.mark.parametrize(
@@ -122,4 +122,4 @@ def test_what_does_not_become_shorter_stays() -> None:
 )
 def test_a_copy_from_nowhere_is_not_strict(block: bytes, strict: bool) -> None:
     """The LZ4 library accepts both; other decoders refuse the first."""
-    assert lz4_joining.is_strict(block) is strict
+    assert compression.is_strict(block) is strict

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from loghub.worker_contract import KUBERNETES
+from loghub.contract.worker import KUBERNETES
 from loghub_operator.api.crd import crd
 from tests.loghub_operator.support.examples import Document, document, merge
 

@@ -1,7 +1,6 @@
 """Values of ``spec.spark`` for `tests.loghub_operator.api.test_validation`."""
 
-from loghub.executor_settings import REPLACED
-from loghub.worker_contract import KUBERNETES, SPARK_OWN
+from loghub.contract.worker import KUBERNETES, REPLACED, SPARK_OWN
 from tests.loghub_operator.support.examples import Document
 
 # Name -> spec, place and message of the rule that it breaks.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from loghub_operator.api import InvalidResourceError, parse_resource, patterns
+from loghub_operator.api import InvalidResourceError, fields, parse_resource
 from loghub_operator.api.crd import COLUMNS, SELECTABLE, WIDE_COLUMNS, crd, crd_yaml
 from tests.loghub_operator.api.crd_cases import ITEM, nodes, place, root, schema_at
 from tests.loghub_operator.support.apiserver import Apiserver
@@ -124,13 +124,13 @@ def test_kubectl_explains_and_shows_a_group(server: Apiserver) -> None:
     [(250, 250.0), ("250", 250.0), ("1.5", 1.5), ("500m", 0.5), ("2k", 2000.0), ("1Ki", 1024.0), ("1M", 1e6)],
 )
 def test_a_quantity_is_a_number(quantity: int | str, number: float) -> None:
-    assert patterns.amount(quantity) == pytest.approx(number)
+    assert fields.amount(quantity) == pytest.approx(number)
 
 
 @pytest.mark.parametrize("text", ["", "m", "1e3", "-1", "1.", "1mm", "1 k"])
 def test_a_value_that_is_no_quantity_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
-        patterns.amount(text)
+        fields.amount(text)
 
 
 def test_a_float_is_rejected_with_one_message() -> None:

@@ -13,18 +13,18 @@ import pytest
 
 from loghub.client.aliyun import AliyunLogHub
 from loghub.client.http import HttpLogHub
-from loghub.client.validation import check_group, check_logstore
-from loghub.kafka.broker.store import NewTopic, StoreError
-from loghub.service.kafka.topics import create_topic
+from loghub.client.port import check_group, check_logstore
 from loghub.wire import names
 from loghub.wire.errors import LogHubError
 from loghub.wire.names import NameRule
+from loghub_cli import options
 from loghub_operator.api import InvalidResourceError
-from loghub_operator.cli import options
+from loghub_service.kafka.broker.store import NewTopic, StoreError
+from loghub_service.kafka.store.topics import create_topic
 from tests.fakes.fake_log_service import MemoryServer
-from tests.loghub.service.inprocess import KEY, InProcess, in_process
 from tests.loghub_operator.api.crd_cases import schema_at
 from tests.loghub_operator.support.examples import Document, resource
+from tests.loghub_service.inprocess import KEY, InProcess, in_process
 
 Answers = dict[tuple[str, str], bool]  # by kind and name
 Takes = Callable[[NameRule, str, Answers], bool]

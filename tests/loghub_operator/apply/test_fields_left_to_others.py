@@ -9,7 +9,7 @@ import pytest
 
 from loghub.clock import SystemClock
 from loghub_operator.clients.kube import STATEFUL_SET, Document, Kind
-from loghub_operator.clients.log_service_pool import LogServicePool
+from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.model.actions import ApplyWorkers
 from loghub_operator.model.observed import Placement
 from loghub_operator.observe.drift_detector import DriftDetector

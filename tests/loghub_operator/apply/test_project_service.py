@@ -9,7 +9,7 @@ import pytest
 
 from loghub.clock import SystemClock
 from loghub_operator.clients.kube import SECRET, SERVICE, Document, Kind, KubeError
-from loghub_operator.clients.log_service_pool import LogServicePool
+from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.model.actions import ActionRefused, EnsureProjectService
 from loghub_operator.model.observed import GroupSettings, ObservedState
 from loghub_operator.plan.planner import plan

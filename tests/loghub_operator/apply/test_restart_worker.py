@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from loghub.clock import SystemClock
-from loghub.worker_contract import DRAIN_ANNOTATION, DRAIN_NOT_REQUESTED, DRAIN_REQUESTED
+from loghub.contract.worker import DRAIN_ANNOTATION, DRAIN_NOT_REQUESTED, DRAIN_REQUESTED
 from loghub_operator.clients.kube import Document
-from loghub_operator.clients.log_service_pool import LogServicePool
+from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.model.actions import RestartWorker
 from loghub_operator.settings import Settings
 from tests.loghub_operator.support.examples import resource

@@ -7,7 +7,7 @@ import pytest
 
 from loghub.clock import SystemClock
 from loghub_operator.clients.kube import Document, Kind, KubeError
-from loghub_operator.clients.log_service_pool import LogServicePool
+from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.model.actions import ActionRefused, ApplyWorkers
 from loghub_operator.model.observed import Placement
 from loghub_operator.resources import with_replicas, worker_spec

@@ -6,7 +6,7 @@ from typing import cast
 
 import yaml
 
-from loghub_operator.autoscaling.external_metrics import apiservice
+from loghub_operator.autoscaling import external_metrics_server
 from loghub_operator.clients.kube import Kube
 from loghub_operator.leader import leader_label
 from loghub_operator.leader.leader_label import LeaderLabel
@@ -38,7 +38,7 @@ def test_with_both_components_the_operator_serves_the_ports_of_the_services(
         assert service["selector"].items() <= {**pod["metadata"]["labels"], leader_label.LABEL: value}.items()
         assert service["selector"][leader_label.LABEL] == value
         assert address == f":{ports[service['ports'][0]['targetPort']]}"
-    leads_to = result["APIService", apiservice.NAME]["spec"]["service"]
+    leads_to = result["APIService", external_metrics_server.NAME]["spec"]["service"]
     assert settings.external_metrics_service == f"{leads_to['namespace']}/{leads_to['name']}"
     assert ("Service", leads_to["name"]) in result
     done = server.run("apply", "--server-side", "--dry-run=server", "-f", "-", text=rendered)

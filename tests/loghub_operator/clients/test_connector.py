@@ -9,7 +9,7 @@ import pytest
 from loghub.client.aliyun import AliyunLogHub
 from loghub.client.http import HttpLogHub
 from loghub.client.port import Credentials
-from loghub_operator.clients.connector import connector
+from loghub_operator.clients.log_service import connector
 from loghub_operator.settings import Client, Settings
 from tests.support import running_service
 
@@ -18,7 +18,7 @@ KEY = Credentials(access_key_id="id", access_key_secret="secret")
 LOADED = """
 import sys
 from loghub.client.port import Credentials
-from loghub_operator.clients.connector import connector
+from loghub_operator.clients.log_service import connector
 from loghub_operator.settings import Settings
 
 connect = connector(Settings().uses_sdk, Settings().address_of)

@@ -13,16 +13,9 @@ from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import incluster_config
 
 from loghub_operator.clients import kube as kube_module
-from loghub_operator.clients.kube import (
-    CREDENTIALS_S,
-    POD,
-    AioKube,
-    KubeError,
-    configured,
-    connection,
-)
-from loghub_operator.controller import login
-from loghub_operator.controller.login import Login
+from loghub_operator.clients.kube import CREDENTIALS_S, POD, AioKube, KubeError, configured, connection
+from loghub_operator.controller import handlers
+from loghub_operator.controller.handlers import KopfLogin
 from tests.loghub_operator.support.certificates import Authority
 from tests.loghub_operator.support.watched_apiserver import WatchedApiserver
 from tests.support import HandClock
@@ -97,7 +90,7 @@ def test_our_client_and_kopf_both_use_a_rotated_token(
     source: type[InCluster] | type[Kubeconfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given, clock, server = source(tmp_path, monkeypatch), HandClock(0.0), WatchedApiserver("one")
-    monkeypatch.setattr(login, "PAUSE_S", 0.0)
+    monkeypatch.setattr(handlers, "PAUSE_S", 0.0)
 
     async def story() -> tuple[kopf.ConnectionInfo, kopf.ConnectionInfo]:
         async with server.serving(given.tls) as port:
@@ -105,7 +98,7 @@ def test_our_client_and_kopf_both_use_a_rotated_token(
             host = given.point_to(port)
             configuration = await configured(clock=clock)
             assert configuration.host == host
-            for_kopf = Login(partial(connection, configuration), clock)
+            for_kopf = KopfLogin(partial(connection, configuration), clock)
             async with AioKube(configuration) as kube:
                 assert await kube.list(POD, "ns", {}) == []
                 before = await for_kopf.login()
@@ -137,7 +130,7 @@ def test_a_token_that_cannot_be_read_fails_the_call_and_the_login_is_repeated(
                 with pytest.raises(KubeError, match=r"^NoCredentials: GET /api/v1/namespaces/ns/pods: "):
                     await kube.list(POD, "ns", {})
                 with pytest.raises(kopf.TemporaryError, match="empty"):
-                    await Login(partial(connection, configuration), clock).login()
+                    await KopfLogin(partial(connection, configuration), clock).login()
                 given.token.write_text("two")
                 assert await kube.list(POD, "ns", {}) == []
 

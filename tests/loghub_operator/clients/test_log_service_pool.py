@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from loghub.client.port import Credentials, LogHub
-from loghub_operator.clients import log_service_pool as pool_module
-from loghub_operator.clients.log_service_pool import IDLE_S, LogServicePool
+from loghub_operator.clients import log_service as pool_module
+from loghub_operator.clients.log_service import IDLE_S, LogServicePool
 
 
 class Hand:

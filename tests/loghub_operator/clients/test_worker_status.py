@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from loghub.worker_contract import STATUS_PATH, WorkerStatus
-from loghub_operator.clients import worker_status as module
-from loghub_operator.clients.worker_status import MOST_AT_ONCE, MOST_BYTES, read_statuses
+from loghub.contract.worker import STATUS_PATH, WorkerStatus
+from loghub_operator.observe import pods as module
+from loghub_operator.observe.pods import MOST_AT_ONCE, MOST_BYTES, read_statuses
 from tests.loghub.client.scripted import refused_endpoint
 from tests.loghub_operator.support.status_server import Handler, returning, served, worker_status
 from tests.ports import free_port

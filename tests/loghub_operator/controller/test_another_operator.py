@@ -10,11 +10,11 @@ import pytest
 from loghub_operator.api import LogHubConsumerGroup, Status
 from loghub_operator.clients.kube import EVENT, LEASE, Document
 from loghub_operator.controller import app as program
-from loghub_operator.controller.claimed_objects import ManagedElsewhere
 from loghub_operator.controller.exporters import Exporters
 from loghub_operator.controller.reconciler import Intervals, Reconciler
 from loghub_operator.controller.workqueue import Key
 from loghub_operator.leader import namespace_claims
+from loghub_operator.leader.namespace_claims import ManagedElsewhere
 from loghub_operator.metrics.store import UnknownValueError
 from loghub_operator.model.actions import Action, EmitEvent
 from loghub_operator.model.observed import ObservedState

@@ -9,9 +9,15 @@ from structlog.testing import capture_logs
 
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.clients.kube import KubeError
-from loghub_operator.model.actions import GROUP_ORPHANED, Action, CreateGroup, EmitEvent, RemoveFinalizer
+from loghub_operator.model.actions import (
+    GROUP_ORPHANED,
+    Action,
+    CreateGroup,
+    EmitEvent,
+    Plan,
+    RemoveFinalizer,
+)
 from loghub_operator.model.observed import ObservedState
-from loghub_operator.model.plan import Plan
 from loghub_operator.plan.deletion import CLOCK_AHEAD_S, DELETE_BOUND_S, bound_s
 from tests.loghub_operator.controller.test_reconciler import Stage, _first
 from tests.loghub_operator.support.golden import Step, all_steps, reported
@@ -52,7 +58,7 @@ def test_a_fault_is_a_condition_and_an_event_of_its_object(
         raise fault
 
     if at == "plan":
-        monkeypatch.setattr("loghub_operator.plan.round.plan", faulty)
+        monkeypatch.setattr("loghub_operator.plan.planner.plan", faulty)
     stage = Faulty(_first(CreateGroup), at, fault)
     stage.run()
     (status,) = stage.written

@@ -13,9 +13,10 @@ import pytest
 
 from loghub.clock import SystemClock
 from loghub_operator.api.labels import LABEL_INSTANCE, LABEL_NAME
-from loghub_operator.clients.kube import CONSUMER_GROUP, POD, STATEFUL_SET, Connection
-from loghub_operator.controller import handlers, login
-from loghub_operator.controller.login import Login
+from loghub_operator.clients.kube import CONSUMER_GROUP, POD, STATEFUL_SET, KubeConnection
+from loghub_operator.controller import handlers
+from loghub_operator.controller import handlers as login
+from loghub_operator.controller.handlers import KopfLogin
 from loghub_operator.controller.reconciler import Reconciler
 from loghub_operator.controller.watch_check import WatchCheck
 from loghub_operator.controller.workqueue import Key
@@ -69,8 +70,8 @@ def play(story: Callable[[Stage], Awaitable[None]], *tokens: str, clock: SystemC
     async def run() -> None:
         async with on.server.serving() as port:
 
-            async def connection() -> Connection:
-                return Connection(
+            async def connection() -> KubeConnection:
+                return KubeConnection(
                     server=f"http://127.0.0.1:{port}",
                     verify_tls=True,
                     ca_file=None,
@@ -81,7 +82,7 @@ def play(story: Callable[[Stage], Awaitable[None]], *tokens: str, clock: SystemC
                 )
 
             registry, stop = kopf.OperatorRegistry(), asyncio.Event()
-            handlers.register(registry, Login(connection, clock or SystemClock()))
+            handlers.register(registry, KopfLogin(connection, clock or SystemClock()))
             group_index = GroupIndex(Settings(embedded_endpoint="http://loghub.svc"))
             kube: Any = None
             check = WatchCheck(kube=kube, namespaces=(), group_index=group_index, enqueue=lambda _: None)

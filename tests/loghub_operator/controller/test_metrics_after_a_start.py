@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from loghub_operator.autoscaling.external_metrics.documents import value_list
-from loghub_operator.controller.app import Connections, Operator
+from loghub_operator.autoscaling.external_metrics import value_list
+from loghub_operator.controller.app import Operator, OperatorConnections
 from loghub_operator.controller.exporters import Exporters
 from loghub_operator.leader.lease import LeaseTimings
 from loghub_operator.metrics.store import UnknownGroupError, UnknownValueError
@@ -31,7 +31,7 @@ def test_a_sum_over_groups_waits_for_each_of_them() -> None:
     kube: Any = Listed()
     clock, unused = HandClock(), Any
     exporters = Exporters(Settings(), clock)
-    connections = Connections(kube=kube, login=unused, connect=unused)
+    connections = OperatorConnections(kube=kube, login=unused, connect=unused)
     operator = Operator(
         Settings(), connections=connections, clock=clock, timings=LeaseTimings(), exporters=exporters
     )

@@ -8,11 +8,10 @@ import pytest
 
 from loghub.client.port import Credentials, LogHub
 from loghub.clock import SystemClock
-from loghub.wire.error_codes import Code
-from loghub.wire.errors import EndpointUnreachable, LogHubError
+from loghub.wire.errors import Code, EndpointUnreachable, LogHubError
 from loghub_operator.api.labels import OUR_SERVICES
 from loghub_operator.clients.kube import SERVICE, Document, Kind
-from loghub_operator.clients.log_service_pool import LogServicePool
+from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.controller.project_services import MOST_ASKED, ProjectServices
 from loghub_operator.logservice.access import MOST_KEYS, LogServiceAccess
 from loghub_operator.observe.group_index import GroupIndex

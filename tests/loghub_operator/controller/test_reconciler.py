@@ -1,6 +1,6 @@
 """The cluster's loop carries out the actions of `plan` in order, and writes its status.
 
-The same series are fed to the executor of `loghub up` (tests/loghub_operator/local).
+The same series are fed to the executor of `loghub up` (tests/loghub_cli/up).
 """
 
 import asyncio
@@ -11,8 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from loghub.wire.error_codes import Code
-from loghub.wire.errors import LogHubError
+from loghub.wire.errors import Code, LogHubError
 from loghub_operator.api import LogHubConsumerGroup, Status
 from loghub_operator.api.conditions import ConditionType
 from loghub_operator.api.status import NUMBERS_EVERY_S
@@ -21,24 +20,22 @@ from loghub_operator.controller import workqueue
 from loghub_operator.controller.reconciler import FORBIDDEN_AFTER, Intervals, Reconciler
 from loghub_operator.controller.workqueue import Key
 from loghub_operator.metrics.operator_metrics import OperatorMetrics
-from loghub_operator.metrics.reporter import MetricsReporter
+from loghub_operator.metrics.store import MetricsReporter
 from loghub_operator.model.actions import (
     GROUP_ORPHANED,
     Action,
     ApplyWorkers,
     CreateGroup,
     EmitEvent,
+    Plan,
     RemoveFinalizer,
     ReshardRefused,
     SplitShard,
 )
-from loghub_operator.model.drift_state import NO_DRIFT_HISTORY
+from loghub_operator.model.memory import NO_DRIFT_HISTORY, NOTHING
 from loghub_operator.model.observed import ObservedState
-from loghub_operator.model.plan import Plan
-from loghub_operator.model.scaling_state import NOTHING
 from loghub_operator.plan.planner import plan
-from loghub_operator.plan.status.failure import with_failure
-from loghub_operator.plan.status.write_policy import worth_writing
+from loghub_operator.plan.status.builder import with_failure, worth_writing
 from loghub_operator.settings import STATUS_INTERVAL_S
 from tests.loghub_operator.support.golden import Step, all_steps, of_each_step, recorded, reported
 
@@ -302,7 +299,7 @@ def test_only_a_correction_that_was_carried_out_is_remembered(
         stage.gets = len(given)
         return None if len(given) == 2 else stage.stored
 
-    monkeypatch.setattr("loghub_operator.plan.round.plan", remembering)
+    monkeypatch.setattr("loghub_operator.plan.planner.plan", remembering)
     monkeypatch.setattr(stage, "get", get)
     asyncio.run(stage.play())
     first, second = given
@@ -322,7 +319,7 @@ def test_what_one_reconcile_remembers_reaches_the_next(monkeypatch: pytest.Monke
         stage.gets += len(given) == 2
         return None if len(given) == 2 else stage.stored
 
-    monkeypatch.setattr("loghub_operator.plan.round.plan", remembering)
+    monkeypatch.setattr("loghub_operator.plan.planner.plan", remembering)
     monkeypatch.setattr(stage, "get", get)
     stage.gets = 1
     asyncio.run(stage.play())
@@ -386,7 +383,7 @@ def test_a_rejected_split_is_remembered_and_does_not_fail_the_reconcile(
         stage.gets += len(given) == 2
         return None if len(given) == 2 else stage.stored
 
-    monkeypatch.setattr("loghub_operator.plan.round.plan", splitting)
+    monkeypatch.setattr("loghub_operator.plan.planner.plan", splitting)
     monkeypatch.setattr(stage, "get", get)
     stage.gets = 1
     asyncio.run(stage.play())

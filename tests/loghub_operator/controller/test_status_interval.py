@@ -6,12 +6,12 @@ from typing import Any
 
 from loghub.clock import SystemClock
 from loghub_operator.api import Status
-from loghub_operator.controller.app import Connections, Operator
+from loghub_operator.controller.app import Operator, OperatorConnections
 from loghub_operator.controller.exporters import Exporters
 from loghub_operator.controller.reconciler import Intervals, Reconciler, _GroupState
 from loghub_operator.leader.lease import LeaseTimings
 from loghub_operator.model.actions import CreateGroup
-from loghub_operator.plan.status.failure import with_failure
+from loghub_operator.plan.status.builder import with_failure
 from loghub_operator.settings import Settings
 from tests.loghub_operator.controller.test_reconciler import Stage
 from tests.loghub_operator.support.golden import all_steps
@@ -50,7 +50,7 @@ def test_the_operator_gives_its_reconciler_both_intervals_of_its_environment() -
     unused: Any = None  # nothing is called before the operator runs
     operator = Operator(
         settings,
-        connections=Connections(kube=unused, login=unused, connect=unused),
+        connections=OperatorConnections(kube=unused, login=unused, connect=unused),
         clock=clock,
         timings=LeaseTimings(),
         exporters=Exporters(settings, clock),

@@ -12,12 +12,7 @@ import pytest
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.apply.executor import Executor
 from loghub_operator.controller.reconciler import Intervals, Reconciler
-from loghub_operator.controller.workqueue import (
-    RESYNCS_AT_ONCE,
-    UNANSWERED_AFTER,
-    UNANSWERED_AT_ONCE,
-    Key,
-)
+from loghub_operator.controller.workqueue import RESYNCS_AT_ONCE, UNANSWERED_AFTER, UNANSWERED_AT_ONCE, Key
 from loghub_operator.model.actions import EmitEvent
 from loghub_operator.model.observed import ObservedState, Unavailable
 from loghub_operator.settings import STATUS_INTERVAL_S

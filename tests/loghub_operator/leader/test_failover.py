@@ -32,13 +32,7 @@ from tests.apiserver.test_autoscaling import AUTO
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.examples import Document, document
 from tests.loghub_operator.support.harness import Stage, stage
-from tests.loghub_operator.support.subprocesses import (
-    GUARD_S,
-    Operator,
-    health,
-    make_namespace,
-    until,
-)
+from tests.loghub_operator.support.subprocesses import GUARD_S, Operator, health, make_namespace, until
 from tests.ports import free_port
 
 pytestmark = pytest.mark.cluster

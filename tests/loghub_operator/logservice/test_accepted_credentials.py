@@ -7,11 +7,14 @@ import pytest
 
 from loghub.client.port import Credentials, LogHub
 from loghub.clock import SystemClock
-from loghub.wire.error_codes import Code
-from loghub.wire.errors import LogHubError
-from loghub_operator.clients.log_service_pool import LogServicePool
-from loghub_operator.logservice.accepted_credentials import MOST_OBJECTS, AcceptedCredentials
-from loghub_operator.logservice.access import LogServiceAccess, LogServiceUnavailable
+from loghub.wire.errors import Code, LogHubError
+from loghub_operator.clients.log_service import LogServicePool
+from loghub_operator.logservice.access import (
+    MOST_OBJECTS,
+    AcceptedCredentials,
+    LogServiceAccess,
+    LogServiceUnavailable,
+)
 from loghub_operator.model.actions import DeleteGroup
 from loghub_operator.model.observed import Available, LogServiceObserved, ServiceErrorReason, Unavailable
 from tests.fakes.fake_log_service import MemoryServer

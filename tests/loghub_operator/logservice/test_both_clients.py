@@ -7,7 +7,7 @@ import pytest
 from loghub.client.port import Credentials, GroupInfo, LogHub
 from loghub.wire import loggroup
 from loghub.wire.loggroup import Log, LogGroup
-from loghub_operator.clients.connector import connector
+from loghub_operator.clients.log_service import connector
 from loghub_operator.model.observed import Available, LogServiceObserved, ServiceErrorReason, Unavailable
 from loghub_operator.settings import Client, Settings
 from tests.loghub.client.scripted import refused_endpoint

@@ -11,11 +11,10 @@ from loghub.wire import cursor as wire_cursor
 from loghub.wire import loggroup
 from loghub.wire.errors import EndpointUnreachable, ExtensionMissing, LogHubError
 from loghub.wire.loggroup import Log, LogGroup
+from loghub_cli.up.snapshot import GroupSnapshot
 from loghub_operator.api import Phase
-from loghub_operator.local.snapshot import GroupSnapshot
 from loghub_operator.logservice.group_changes import GroupExists, change_group, change_shards, create_group
-from loghub_operator.logservice.group_key import GroupKey
-from loghub_operator.logservice.group_state import unavailable
+from loghub_operator.logservice.group_state import ConsumerGroupKey, unavailable
 from loghub_operator.model.actions import CreateGroup, DeleteGroup, MergeShards, ReshardRefused, SplitShard
 from loghub_operator.model.observed import (
     Available,
@@ -32,7 +31,7 @@ from tests.loghub_operator.support.golden import EPOCH
 from tests.loghub_operator.support.observing import service_observed
 from tests.support import HandClock
 
-KEY = GroupKey(logstore="access", group="access")
+KEY = ConsumerGroupKey(logstore="access", group="access")
 CREATE = CreateGroup(timeout_s=30, order=True)
 ONE = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("k", "v"),)),)))
 
@@ -190,7 +189,7 @@ def test_other_groups_are_counted_if_shards_may_be_merged(
             observed = service_observed(requested, allowed, clock=clock)
             assert observed.other_groups == expected
         if expected == 0:
-            create_group(client, GroupKey(logstore="access", group="other"), CREATE)
+            create_group(client, ConsumerGroupKey(logstore="access", group="other"), CREATE)
 
 
 @pytest.mark.parametrize(("merges", "expected"), [({"autoMerge": True}, 2), ({}, 0)])

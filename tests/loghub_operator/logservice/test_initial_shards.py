@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from loghub_operator.api.adoption import GroupRecord
-from loghub_operator.logservice.initial_shards import last_initial_shard
+from loghub_operator.logservice.shard_cursors import last_initial_shard
 from loghub_operator.model.observed import (
     Available,
     GroupSettings,

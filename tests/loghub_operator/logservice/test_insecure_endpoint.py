@@ -2,7 +2,7 @@
 
 import pytest
 
-from loghub_operator.logservice.insecure_endpoint import insecure_endpoint
+from loghub_operator.logservice.access import insecure_endpoint
 
 NODE = "is an address of the node"
 PUBLIC = "is not encrypted"

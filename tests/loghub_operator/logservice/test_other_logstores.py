@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from loghub.client.port import Credentials, GroupInfo
-from loghub.processor_settings import retry_group
+from loghub.contract.processor import retry_group
 from loghub.wire import cursor as wire_cursor
 from loghub.wire import loggroup
 from loghub.wire.loggroup import Log, LogGroup
-from loghub_operator.clients.log_service_pool import LogServicePool
+from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.logservice.access import DEAD_LETTER_EVERY_S, LogServiceAccess
 from loghub_operator.logservice.other_logstores import BOUND_S
 from loghub_operator.model.observed import Available, OtherLogstore

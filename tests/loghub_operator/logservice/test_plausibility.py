@@ -8,7 +8,7 @@ import pytest
 
 from loghub.client.port import CheckpointInfo, GroupInfo, LogHub
 from loghub.wire import cursor as wire_cursor
-from loghub_operator.logservice.plausibility import HIGHEST_SHARD, LONGEST_TEXT, MOST_SHARDS
+from loghub_operator.logservice.group_state import HIGHEST_SHARD, LONGEST_TEXT, MOST_SHARDS
 from loghub_operator.model.actions import RemoveFinalizer
 from loghub_operator.model.observed import ServiceErrorReason
 from loghub_operator.plan.deletion import plan_deletion

@@ -11,17 +11,17 @@ from loghub.wire import loggroup
 from loghub.wire.errors import EndpointUnreachable, LogHubError
 from loghub.wire.loggroup import Log, LogGroup
 from loghub_operator.api.conditions import LagReason
-from loghub_operator.clients.log_service_pool import LogServicePool
+from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.controller.liveness import SHORTEST_BOUND_S
-from loghub_operator.logservice.checkpoints import (
+from loghub_operator.logservice.group_changes import (
     AHEAD_S,
     FORCE_S,
     TOO_SLOW,
     commit_checkpoints,
+    create_group,
     resolve_targets,
 )
-from loghub_operator.logservice.group_changes import create_group
-from loghub_operator.logservice.group_key import GroupKey
+from loghub_operator.logservice.group_state import ConsumerGroupKey
 from loghub_operator.logservice.shard_cursors import (
     BEGIN_VALID_S,
     END_VALID_S,
@@ -31,15 +31,14 @@ from loghub_operator.logservice.shard_cursors import (
     CursorCache,
 )
 from loghub_operator.model.actions import CommitCheckpoints, CreateGroup
-from loghub_operator.model.checkpoint_reset import StoredCheckpoints
-from loghub_operator.model.observed import Available, Unavailable
+from loghub_operator.model.observed import Available, StoredCheckpoints, Unavailable
 from loghub_operator.plan.status.builder import lag_finding
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.observing import service_observed
 from tests.support import HandClock
 
-KEY = GroupKey(logstore="access", group="access")
+KEY = ConsumerGroupKey(logstore="access", group="access")
 SHARDS = 64
 ONE = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("k", "v"),)),)))
 

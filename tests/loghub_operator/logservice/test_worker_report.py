@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from loghub.contract.worker import STATUS_FRESH_S
 from loghub.domain.state_inference import WorkerReport
-from loghub.worker_contract import STATUS_FRESH_S
-from loghub_operator.logservice.worker_report import report_of
+from loghub_operator.logservice.group_state import report_of
 from tests.loghub_operator.support.status_server import shard, worker_status
 
 TIMEOUT_S = 30.0

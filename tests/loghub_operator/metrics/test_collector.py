@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from loghub.client.port import Credentials
 from loghub.wire.errors import EndpointUnreachable, LogHubError
-from loghub_operator.metrics.collector import CONTENT_TYPE, Exposition
+from loghub_operator.metrics.collector import CONTENT_TYPE, OperatorExposition
 from loghub_operator.metrics.operator_metrics import OperatorMetrics, metered_connect
 from loghub_operator.metrics.store import MetricsStore
 from tests.fakes.fake_log_service import MemoryServer
@@ -27,7 +27,7 @@ def text(
     on: MetricsStore, operator_metrics: OperatorMetrics | None = None, *, max_shard_series: int = 1000
 ) -> str:
     return (
-        Exposition(operator_metrics or OperatorMetrics(), on, max_shard_series=max_shard_series)
+        OperatorExposition(operator_metrics or OperatorMetrics(), on, max_shard_series=max_shard_series)
         .text()
         .decode()
     )

@@ -10,11 +10,11 @@ import pytest
 
 from loghub.client.port import Credentials, LogHub
 from loghub.clock import SystemClock
-from loghub.worker_contract import WorkerStatus
+from loghub.contract.worker import WorkerStatus
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.api.fields import MAX_REPLICAS
 from loghub_operator.clients.kube import CONFIG_MAP, SECRET, SERVICE, STATEFUL_SET, Kind, KubeError
-from loghub_operator.clients.log_service_pool import LogServicePool
+from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.model.observed import ObservedState, ServiceErrorReason, UnaddressedProject
 from loghub_operator.resources import project_service
 from loghub_operator.resources.metadata import metadata

@@ -9,7 +9,7 @@ import pytest
 from loghub_operator.clients.kube import KubeError
 from loghub_operator.model.observed import WorkerObserved, WorkerPhase
 from loghub_operator.model.revision import UNKNOWN
-from loghub_operator.observe.refusals import explained, refusal_of
+from loghub_operator.observe.observer import explained, refusal_of
 from loghub_operator.plan.planner import plan
 from tests.loghub_operator.support.golden import FOLDER, steps
 

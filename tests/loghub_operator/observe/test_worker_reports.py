@@ -9,17 +9,16 @@ from aiohttp import web
 
 from loghub.client.port import LogHub
 from loghub.clock import SystemClock
+from loghub.contract.worker import FailingShard, SkippedLogGroups
 from loghub.domain.state_inference import WorkerReport
-from loghub.worker_contract import FailingShard, SkippedLogGroups
 from loghub_operator.clients.kube import POD, STATEFUL_SET, Kind
-from loghub_operator.clients.log_service_pool import LogServicePool
+from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.logservice.group_changes import create_group
-from loghub_operator.logservice.group_key import GroupKey
+from loghub_operator.logservice.group_state import ConsumerGroupKey
 from loghub_operator.model.actions import CreateGroup
-from loghub_operator.model.observed import ObservedState, ShardObserved
-from loghub_operator.model.shard_failures import ShardFailures
+from loghub_operator.model.observed import ObservedState, ShardFailures, ShardObserved
 from loghub_operator.observe.observer import placement_of
-from loghub_operator.observe.worker_reports import address_of, reports_of, statuses_of
+from loghub_operator.observe.pods import address_of, reports_of, statuses_of
 from loghub_operator.resources.services import METRICS_PORT
 from loghub_operator.resources.statefulset import with_replicas, worker_spec
 from loghub_operator.resources.worker_config import worker_config
@@ -125,7 +124,7 @@ def observed(handler: Handler, *, extensions: bool, replicas: int = 1, ready: bo
     client = server.client("demo")
     client.create_project()
     client.create_logstore("access", shards=3)
-    create_group(client, GroupKey.of(group), CreateGroup(timeout_s=30, order=False))
+    create_group(client, ConsumerGroupKey.of(group), CreateGroup(timeout_s=30, order=False))
     settings = Settings(embedded_endpoint="http://127.0.0.1:1")
     config = worker_config(group, placement_of(group, settings))
     spec = worker_spec(group, config, image=settings.worker_image)

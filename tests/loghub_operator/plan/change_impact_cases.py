@@ -1,7 +1,7 @@
 """A change of each field of the spec, with the impact that `test_change_impact` expects of it."""
 
-from loghub.worker_contract import KUBERNETES
-from loghub_operator.plan.change_impact import ChangeImpact
+from loghub.contract.worker import KUBERNETES
+from loghub_operator.plan.decisions import ChangeImpact
 from tests.loghub_operator.support.examples import Document
 
 N, S, L, R = ChangeImpact.NONE, ChangeImpact.SCALE, ChangeImpact.RELOAD, ChangeImpact.ROLL

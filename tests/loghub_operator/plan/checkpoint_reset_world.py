@@ -11,27 +11,20 @@ from loghub.clock import SystemClock
 from loghub.wire import loggroup
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.api.adoption import GroupRecord
-from loghub_operator.logservice.checkpoints import commit_checkpoints, resolve_targets
-from loghub_operator.logservice.group_key import GroupKey
-from loghub_operator.model.actions import (
-    Action,
-    ApplyWorkers,
-    BackUpCheckpoints,
-    CommitCheckpoints,
-)
-from loghub_operator.model.checkpoint_reset import (
-    CheckpointBackup,
-    ResetObserved,
-    StoredCheckpoints,
-    backup_name,
-    needs_observation,
-)
+from loghub_operator.logservice.group_changes import commit_checkpoints, resolve_targets
+from loghub_operator.logservice.group_state import ConsumerGroupKey
+from loghub_operator.model.actions import Action, ApplyWorkers, BackUpCheckpoints, CommitCheckpoints
 from loghub_operator.model.memory import NO_MEMORY
 from loghub_operator.model.observed import (
+    CheckpointBackup,
     ObservedState,
     ObservedStatefulSet,
     Peer,
     Placement,
+    ResetObserved,
+    StoredCheckpoints,
+    backup_name,
+    needs_observation,
 )
 from loghub_operator.plan.planner import plan
 from tests.fakes.fake_log_service import MemoryServer
@@ -136,7 +129,7 @@ class World:
                 for cursor in cursors:  # the call is one for each shard
                     self.effect()
                     commit_checkpoints(
-                        self.client, GroupKey.of(group), CommitCheckpoints((cursor,)), self.clock
+                        self.client, ConsumerGroupKey.of(group), CommitCheckpoints((cursor,)), self.clock
                     )
                 self.effect()
 

@@ -21,13 +21,8 @@ from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.api.adoption import GroupRecord, is_attributed, read_record, record_annotations
 from loghub_operator.api.labels import FINALIZER
 from loghub_operator.logservice.group_changes import GroupExists
-from loghub_operator.logservice.initial_shards import last_initial_shard
+from loghub_operator.logservice.shard_cursors import last_initial_shard
 from loghub_operator.model import actions
-from loghub_operator.model.checkpoint_reset import (
-    ResetObserved,
-    backup_name,
-    needs_observation,
-)
 from loghub_operator.model.observed import (
     Available,
     GroupSettings,
@@ -35,14 +30,17 @@ from loghub_operator.model.observed import (
     ObservedState,
     ObservedStatefulSet,
     Placement,
+    ResetObserved,
     ServiceErrorReason,
     ShardObserved,
     Unavailable,
     WorkerObserved,
     WorkerPhase,
+    backup_name,
+    needs_observation,
 )
-from loghub_operator.plan.round import finish, plan_round
-from loghub_operator.plan.status.write_policy import worth_writing
+from loghub_operator.plan.planner import finish, plan_round
+from loghub_operator.plan.status.builder import worth_writing
 from tests.loghub_operator.plan.shared_groups import ENDPOINTS, SHARDS, Cluster, Group, Stored, World
 from tests.loghub_operator.support.golden import EPOCH, desired_spec
 

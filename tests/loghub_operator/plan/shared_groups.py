@@ -5,13 +5,8 @@ from dataclasses import dataclass, field
 
 from loghub_operator.api import LogHubConsumerGroup, parse_resource
 from loghub_operator.api.conditions import rfc3339
-from loghub_operator.model.checkpoint_reset import (
-    CheckpointBackup,
-)
 from loghub_operator.model.memory import Memory
-from loghub_operator.model.observed import (
-    GroupSettings,
-)
+from loghub_operator.model.observed import CheckpointBackup, GroupSettings
 from loghub_operator.model.revision import Revision, WorkerSpec
 from loghub_operator.observe.group_index import GroupIndex
 from loghub_operator.settings import Settings

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from loghub_operator.api.adoption import ANNOTATIONS, GroupRecord, read_record, record_annotations
-from loghub_operator.api.conditions import ConditionType
+from loghub_operator.api.conditions import ConditionType, GroupReason
 from loghub_operator.api.status import OwnershipStatus, Status
 from loghub_operator.model.actions import (
     Action,
@@ -24,9 +24,8 @@ from loghub_operator.model.observed import (
     ObservedStatefulSet,
     ShardObserved,
 )
-from loghub_operator.plan.adoption import RECENT_S
+from loghub_operator.plan.ownership import RECENT_S
 from loghub_operator.plan.planner import plan
-from loghub_operator.plan.status.group_synced import GroupReason
 from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.golden import EPOCH, FOLDER, steps
 

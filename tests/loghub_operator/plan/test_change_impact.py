@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.api.v1alpha1 import Spec
 from loghub_operator.model.observed import GroupSettings, Placement
-from loghub_operator.plan.change_impact import ChangeImpact, Running, change_impact
+from loghub_operator.plan.decisions import ChangeImpact, Running, change_impact
 from loghub_operator.resources import worker_spec
 from loghub_operator.resources.worker_config import worker_config
 from tests.loghub_operator.plan.change_impact_cases import FIELDS

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loghub.clock import SystemClock
+from loghub_cli.up.backend import CheckpointBackups
 from loghub_operator.clients.kube import CONFIG_MAP, Document, Kind, KubeError
-from loghub_operator.clients.log_service_pool import LogServicePool
-from loghub_operator.local.checkpoint_backup import CheckpointBackups
+from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.model.actions import BackUpCheckpoints
-from loghub_operator.model.checkpoint_reset import CheckpointBackup
-from loghub_operator.plan.checkpoint_backups import MOST_BACKUPS, superseded
+from loghub_operator.model.observed import CheckpointBackup
+from loghub_operator.plan.checkpoint_reset import MOST_BACKUPS, superseded
 from loghub_operator.resources import checkpoint_backup
 from loghub_operator.settings import Settings
 from tests.loghub_operator.support.examples import resource

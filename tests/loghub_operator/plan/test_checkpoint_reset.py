@@ -13,20 +13,17 @@ from loghub_operator.model.actions import (
     BackUpCheckpoints,
     CommitCheckpoints,
 )
-from loghub_operator.model.checkpoint_reset import (
-    ResetObserved,
-)
 from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import (
     ObservedState,
     ObservedStatefulSet,
     Peer,
+    ResetObserved,
     ServiceErrorReason,
     Unavailable,
 )
 from loghub_operator.model.revision import UNKNOWN
-from loghub_operator.plan.planner import plan
-from loghub_operator.plan.round import finish, plan_round
+from loghub_operator.plan.planner import finish, plan, plan_round
 from loghub_operator.plan.status.builder import unseen_status
 from tests.loghub_operator.plan.checkpoint_reset_world import LOGSTORE, World
 from tests.loghub_operator.support.examples import Document

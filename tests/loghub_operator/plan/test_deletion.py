@@ -8,8 +8,8 @@ from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.model.actions import Action, DeleteGroup, DrainWorker, EmitEvent, RemoveFinalizer
 from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import Available, ObservedState
-from loghub_operator.plan.adoption import RECENT_S
 from loghub_operator.plan.deletion import DELETE_BOUND_S, STILL_S, plan_deletion
+from loghub_operator.plan.ownership import RECENT_S
 from tests.loghub_operator.support.availability import available
 from tests.loghub_operator.support.golden import EPOCH, FOLDER, Step, steps
 

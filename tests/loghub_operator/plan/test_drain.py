@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from loghub_operator.model.actions import ApplyWorkers, DrainWorker, EmitEvent, RemoveWorkers
+from loghub_operator.model.actions import ApplyWorkers, DrainWorker, EmitEvent, Plan, RemoveWorkers
 from loghub_operator.model.observed import ObservedState, WorkerObserved, WorkerPhase
-from loghub_operator.model.plan import Plan
 from loghub_operator.plan.planner import plan
 from loghub_operator.resources.worker_config import drain_timeout_s
 from tests.loghub_operator.support.golden import FOLDER, Step, steps

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from loghub_operator.model.drift_state import NO_DRIFT_HISTORY, DriftHistory, FieldPath, ObjectName
+from loghub_operator.model.memory import NO_DRIFT_HISTORY, DriftHistory, FieldPath, ObjectName
 from loghub_operator.model.revision import Revision
-from loghub_operator.plan.drift_backoff import (
+from loghub_operator.plan.drift import (
     AT_ONCE,
     CALM_S,
     FIRST_PAUSE_S,

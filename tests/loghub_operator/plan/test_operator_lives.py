@@ -2,7 +2,8 @@
 
 import pytest
 
-from loghub_operator.plan import adoption, deletion, ownership
+from loghub_operator.plan import deletion, ownership
+from loghub_operator.plan import ownership as adoption
 from tests.loghub_operator.plan.operator_lives import run
 from tests.suite.seed import of_run
 

@@ -9,8 +9,7 @@ from loghub_operator.model.memory import NO_MEMORY, Memory
 from loghub_operator.model.observed import ServiceErrorReason, Unavailable
 from loghub_operator.plan.deletion import plan_deletion
 from loghub_operator.plan.patience import PATIENCE
-from loghub_operator.plan.planner import plan
-from loghub_operator.plan.round import finish, plan_round
+from loghub_operator.plan.planner import finish, plan, plan_round
 from tests.loghub_operator.support.golden import FOLDER, Step, steps
 
 BUSY = Unavailable(reason=ServiceErrorReason.THROTTLED, message="ServerBusy")

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from loghub_operator.model.actions import ApplyWorkers, DrainWorker, RemoveWorkers
+from loghub_operator.model.actions import ApplyWorkers, DrainWorker, Plan, RemoveWorkers
 from loghub_operator.model.memory import Memory
-from loghub_operator.model.plan import Plan
 from loghub_operator.plan.deletion import plan_deletion
 from loghub_operator.plan.planner import plan
 from loghub_operator.resources.worker_config import drain_timeout_s

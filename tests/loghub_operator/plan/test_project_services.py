@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loghub_operator.plan.project_services import ProjectService, abandoned, in_turn, unnamed
+from loghub_operator.controller.project_services import ProjectService, abandoned, in_turn, unnamed
 
 names = st.sampled_from([f"p{n}" for n in range(6)])
 some = st.frozensets(names)

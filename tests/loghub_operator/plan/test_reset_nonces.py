@@ -1,6 +1,6 @@
 """Each nonce is executed once, and what was executed is kept in the status."""
 
-from loghub_operator.plan.suspension import suspension_of
+from loghub_operator.plan.desired import suspension_of
 from loghub_operator.resources.worker_config import worker_config
 from tests.loghub_operator.plan.checkpoint_reset_world import PLACEMENT, World
 from tests.loghub_operator.support.examples import resource

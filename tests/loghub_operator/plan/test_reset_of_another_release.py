@@ -11,9 +11,9 @@ from loghub_operator.model.actions import (
     BackUpCheckpoints,
     CommitCheckpoints,
     DrainWorker,
+    Plan,
 )
 from loghub_operator.model.observed import ObservedStatefulSet, WorkerObserved, WorkerPhase
-from loghub_operator.model.plan import Plan
 from loghub_operator.plan.planner import plan
 from tests.loghub_operator.plan.checkpoint_reset_world import World
 

@@ -7,7 +7,7 @@ import pytest
 from loghub_operator.model.actions import ActionRefused, ApplyWorkers, EmitEvent
 from loghub_operator.model.memory import NO_MEMORY, Memory
 from loghub_operator.model.revision import UNKNOWN, Revision
-from loghub_operator.plan.round import finish, plan_round
+from loghub_operator.plan.planner import finish, plan_round
 from tests.loghub_operator.support.golden import FOLDER, Step, steps
 
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from loghub_operator.model.actions import EmitEvent
-from loghub_operator.model.plan import Plan
+from loghub_operator.model.actions import EmitEvent, Plan
 from loghub_operator.plan.planner import plan
 from tests.loghub_operator.support.examples import Document, resource
 from tests.loghub_operator.support.golden import EPOCH, observed_at

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 import yaml
 
-from loghub import sink_settings
-from loghub import worker_contract as contract
 from loghub.clock import SystemClock
-from loghub.processor_settings import ProcessorPipeline, RetryLogstore
-from loghub.worker_contract import WorkerConfig
+from loghub.contract import sinks
+from loghub.contract import worker as contract
+from loghub.contract.processor import ProcessorPipeline, RetryLogstore
+from loghub.contract.worker import WorkerConfig
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.api.labels import ANNOTATION_REVISION
 from loghub_operator.apply.executor import Executor
@@ -111,7 +111,7 @@ def test_the_worker_can_read_the_config_map() -> None:
     result = config_map(example(), config)
     (text,) = result["data"].values()
     assert msgspec.json.decode(text, type=WorkerConfig) == config
-    assert config.sink == sink_settings.ParquetSink(path="/sink/access")
+    assert config.sink == sinks.ParquetSink(path="/sink/access")
     assert result["immutable"] is True
     assert result["metadata"]["name"].endswith(config_hash(config))
 
@@ -181,7 +181,7 @@ def test_a_logstore_sink_needs_no_claim() -> None:
     group = example({"pipeline": {"sink": {"parquet": None, "logstore": {"name": "copy"}}}})
     pod = built(group)["spec"]["template"]["spec"]
     assert not [volume for volume in pod["volumes"] if "persistentVolumeClaim" in volume]
-    assert worker_config(group, PLACEMENT).sink == sink_settings.LogstoreSink(project="demo", logstore="copy")
+    assert worker_config(group, PLACEMENT).sink == sinks.LogstoreSink(project="demo", logstore="copy")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_processor_has_no_sink_and_its_code_as_a_function_has() -> None:
     claim = {"factory": "counts:Count", "volumeClaim": {"name": "code", "path": "lib"}}
     group = example({"pipeline": PROCESSOR | {"processor": claim}})
     config, pod = worker_config(group, PLACEMENT), built(group)["spec"]["template"]["spec"]
-    assert config.sink == sink_settings.NoSink()
+    assert config.sink == sinks.NoSink()
     assert config.pipeline == ProcessorPipeline(factory="counts:Count", folder="lib")
     claims = [one["persistentVolumeClaim"] for one in pod["volumes"] if "persistentVolumeClaim" in one]
     assert claims == [{"claimName": "code"}]

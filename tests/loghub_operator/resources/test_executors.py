@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from loghub.executor_settings import ExecutorSettings
-from loghub.worker_contract import KUBERNETES, LOCAL_MASTER, decode_settings
+from loghub.contract.worker import KUBERNETES, LOCAL_MASTER, ExecutorSettings, decode_settings
 from loghub_operator.api.labels import worker_selector
 from loghub_operator.model.observed import Placement
 from loghub_operator.model.revision import WorkerSpec

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from loghub import worker_contract as contract
+from loghub.contract import worker as contract
 from loghub_operator.api.labels import ANNOTATION_REVISION
 from loghub_operator.model.observed import Placement
 from loghub_operator.model.revision import Revision

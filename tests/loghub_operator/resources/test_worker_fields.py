@@ -6,14 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from loghub import sink_settings
-from loghub import worker_contract as contract
-from loghub.log_settings import LogFile, LogSettings
-from loghub.worker_contract import encode_settings
+from loghub.contract import sinks
+from loghub.contract import worker as contract
+from loghub.contract.worker import LogFile, LogSettings, encode_settings
 from loghub_operator.api import LogHubConsumerGroup
-from loghub_operator.model.observed import Placement, UserCode
+from loghub_operator.model.observed import Placement, UserCodeFiles
 from loghub_operator.resources import with_replicas, worker_spec
-from loghub_operator.resources.user_code import code_in
+from loghub_operator.resources.metadata import code_in
 from loghub_operator.resources.worker_config import config_hash, worker_config
 from tests.loghub_operator.support.examples import Document, resource
 
@@ -84,15 +83,15 @@ def test_a_table_gets_batches_that_fit_into_the_heap(spark: Document, given: int
 @pytest.mark.parametrize(
     ("sink", "wanted", "mounted"),
     [
-        ({"json": {"path": "a/b", "volumeClaim": "c"}}, sink_settings.JsonSink(path="/sink/a/b"), True),
+        ({"json": {"path": "a/b", "volumeClaim": "c"}}, sinks.JsonSink(path="/sink/a/b"), True),
         (
             {"json": {"url": "s3://bucket/a/b"}},
-            sink_settings.JsonSink(path="s3://bucket/a/b"),
+            sinks.JsonSink(path="s3://bucket/a/b"),
             False,
         ),
         (
             {"kafka": {"bootstrapServers": "b:1"}},
-            sink_settings.KafkaSink(bootstrap_servers="b:1"),
+            sinks.KafkaSink(bootstrap_servers="b:1"),
             False,
         ),
         (
@@ -102,11 +101,9 @@ def test_a_table_gets_batches_that_fit_into_the_heap(spark: Document, given: int
                     "s3": {"endpoint": "http://m:1", "region": "r", "virtualHosted": True, "allowHttp": True},
                 }
             },
-            sink_settings.JsonSink(
+            sinks.JsonSink(
                 path="s3://bucket",
-                s3=sink_settings.S3Settings(
-                    endpoint="http://m:1", region="r", virtual_hosted=True, allow_http=True
-                ),
+                s3=sinks.S3Settings(endpoint="http://m:1", region="r", virtual_hosted=True, allow_http=True),
             ),
             False,
         ),
@@ -122,7 +119,7 @@ def test_a_table_gets_batches_that_fit_into_the_heap(spark: Document, given: int
                 },
                 "credentialsSecret": {"name": "user"},
             },
-            sink_settings.KafkaSink(
+            sinks.KafkaSink(
                 bootstrap_servers="b:1",
                 topic="t",
                 tls=True,
@@ -134,7 +131,7 @@ def test_a_table_gets_batches_that_fit_into_the_heap(spark: Document, given: int
         ),
         (
             {"spark": {"format": "csv", "options": {"path": "/a"}}},
-            sink_settings.SparkSink(format="csv", options={"path": "/a"}),
+            sinks.SparkSink(format="csv", options={"path": "/a"}),
             False,
         ),
         (
@@ -146,15 +143,15 @@ def test_a_table_gets_batches_that_fit_into_the_heap(spark: Document, given: int
                     "schemaEvolution": "AddColumns",
                 }
             },
-            sink_settings.DeltaSink(path="/sink/a/b", partition_by=("day",), add_columns=True),
+            sinks.DeltaSink(path="/sink/a/b", partition_by=("day",), add_columns=True),
             True,
         ),
         (
             {"json": {"url": "s3://bucket/a", "partitionBy": ["day"], "roll": {}}},
-            sink_settings.JsonSink(
+            sinks.JsonSink(
                 path="s3://bucket/a",
                 partition_by=("day",),
-                roll=sink_settings.FileRoll(target_bytes=128 << 20, max_delay_s=300.0),
+                roll=sinks.FileRoll(target_bytes=128 << 20, max_delay_s=300.0),
             ),
             False,
         ),
@@ -167,26 +164,26 @@ def test_a_table_gets_batches_that_fit_into_the_heap(spark: Document, given: int
                     "roll": {"targetBytes": 1 << 20, "maxDelaySeconds": 5},
                 }
             },
-            sink_settings.ParquetSink(
+            sinks.ParquetSink(
                 path="/sink/a",
                 partition_by=("day",),
-                roll=sink_settings.FileRoll(target_bytes=1 << 20, max_delay_s=5.0),
+                roll=sinks.FileRoll(target_bytes=1 << 20, max_delay_s=5.0),
             ),
             True,
         ),
-        ({"delta": {"url": "s3://bucket/a"}}, sink_settings.DeltaSink(path="s3://bucket/a"), False),
-        ({"console": {}}, sink_settings.ConsoleSink(rows=20), False),
+        ({"delta": {"url": "s3://bucket/a"}}, sinks.DeltaSink(path="s3://bucket/a"), False),
+        ({"console": {}}, sinks.ConsoleSink(rows=20), False),
         (
             {
                 "postgresql": {"host": "h", "database": "d", "schema": "s", "table": "t", "port": 1},
                 "credentialsSecret": {"name": "c"},
             },
-            sink_settings.PostgresqlSink(host="h", port=1, database="d", schema="s", table="t"),
+            sinks.PostgresqlSink(host="h", port=1, database="d", schema="s", table="t"),
             False,
         ),
     ],
 )
-def test_each_sink_reaches_the_worker(sink: Document, wanted: sink_settings.Sink, mounted: bool) -> None:
+def test_each_sink_reaches_the_worker(sink: Document, wanted: sinks.Sink, mounted: bool) -> None:
     group = resource({"pipeline": {"sink": {"parquet": None, **sink}}})
     assert worker_config(group, PLACEMENT).sink == wanted
     assert ("sink" in {one["name"] for one in pod(group)["volumes"]}) is mounted
@@ -197,7 +194,7 @@ def test_a_group_in_order_keeps_the_order_of_keys_in_kafka(in_order: bool) -> No
     kafka = {"bootstrapServers": "b:1"}
     group = resource({"inOrder": in_order, "pipeline": {"sink": {"parquet": None, "kafka": kafka}}})
     sink = worker_config(group, PLACEMENT).sink
-    assert isinstance(sink, sink_settings.KafkaSink)
+    assert isinstance(sink, sinks.KafkaSink)
     assert sink.keep_order is in_order
 
 
@@ -286,14 +283,14 @@ def test_settings_with_their_defaults_are_not_written() -> None:
 def test_a_logstore_sink_keeps_the_order_if_the_group_consumes_in_order(in_order: bool) -> None:
     sink = {"parquet": None, "logstore": {"project": "other", "name": "copy"}}
     config = worker_config(resource({"inOrder": in_order, "pipeline": {"sink": sink}}), PLACEMENT)
-    assert config.sink == sink_settings.LogstoreSink(project="other", logstore="copy", keep_order=in_order)
+    assert config.sink == sinks.LogstoreSink(project="other", logstore="copy", keep_order=in_order)
 
 
 def test_a_copy_has_no_query() -> None:
     sink = {"parquet": None, "logstore": {"name": "ls", "copy": True}}
     config = worker_config(resource({"inOrder": True, "pipeline": {"sql": None, "sink": sink}}), PLACEMENT)
     assert config.pipeline == contract.CopyPipeline()
-    assert config.sink == sink_settings.LogstoreSink(project="demo", logstore="ls")
+    assert config.sink == sinks.LogstoreSink(project="demo", logstore="ls")
 
 
 def test_code_of_a_config_map_is_part_of_the_settings() -> None:
@@ -303,7 +300,9 @@ def test_code_of_a_config_map_is_part_of_the_settings() -> None:
     here = replace(PLACEMENT, code=code_in(group, config_map))
     config = worker_config(group, here)
     assert config.pipeline == contract.PythonPipeline(function="enrich:run", files=config_map["data"])
-    changed = replace(PLACEMENT, code=UserCode(files={"enrich.py": "def run(logs): return logs.limit(1)"}))
+    changed = replace(
+        PLACEMENT, code=UserCodeFiles(files={"enrich.py": "def run(logs): return logs.limit(1)"})
+    )
     assert config_hash(worker_config(group, changed)) != config_hash(config)
     assert "code" not in {one["name"] for one in pod(group)["volumes"]}
 
@@ -319,7 +318,7 @@ def test_code_of_a_config_map_is_part_of_the_settings() -> None:
 )
 def test_unusable_code_is_reported(config_map: Document | None, says: str) -> None:
     group = resource(python(configMap={"name": "enrich"}))
-    assert code_in(group, config_map) == UserCode(error=says)
+    assert code_in(group, config_map) == UserCodeFiles(error=says)
 
 
 def test_code_of_a_claim_is_mounted_read_only() -> None:

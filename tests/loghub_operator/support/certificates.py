@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from loghub_operator.autoscaling.tls.key_pair import KeyPair
+from loghub_operator.autoscaling.certificates import KeyPair
 
 _PEM = serialization.Encoding.PEM
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, cast
 
 from loghub.client.port import Credentials, LogHub
 from loghub_operator.clients.kube import Kind, Kube
-from loghub_operator.clients.log_service_pool import Connect
+from loghub_operator.clients.log_service import Connect
 from loghub_operator.leader.fencing import READS
 from tests.loghub_operator.support.examples import Document
 

@@ -7,8 +7,8 @@ import os
 import signal
 import sys
 
-from loghub_operator.clients.connector import connector
 from loghub_operator.clients.kube import AioKube, configured
+from loghub_operator.clients.log_service import connector
 from loghub_operator.controller import app
 from loghub_operator.settings import Settings
 from tests.loghub_operator.support.crash_injection import Fate, MortalKube, mortal_connect

@@ -5,9 +5,9 @@ import contextlib
 import json
 
 from loghub.client.port import LogHub
+from loghub.contract.worker import DRAIN_ANNOTATION, DRAIN_REQUESTED
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.errors import LogHubException
-from loghub.worker_contract import DRAIN_ANNOTATION, DRAIN_REQUESTED
 from loghub_operator.api.labels import ANNOTATION_REVISION, worker_selector
 from loghub_operator.clients.kube import CONFIG_MAP, POD, STATEFUL_SET, AioKube, KubeError
 from loghub_operator.model.revision import Revision

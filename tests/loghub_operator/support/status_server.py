@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from loghub.worker_contract import STATUS_PATH, ShardProgress, WorkerStatus
+from loghub.contract.worker import STATUS_PATH, ShardProgress, WorkerStatus
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

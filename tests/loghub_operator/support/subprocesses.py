@@ -59,7 +59,7 @@ def log_service(folder: Path) -> Iterator[str]:
     port_file = folder / "port"
     options = ("--data", str(folder / "data"), "--listen", "127.0.0.1:0", "--port-file", str(port_file))
     with process(
-        folder / "service.log", "-m", "loghub.service", *options, "--credentials-dir", str(keys)
+        folder / "service.log", "-m", "loghub_service", *options, "--credentials-dir", str(keys)
     ) as child:
         until("the service's port", lambda: port_file.exists() or child.poll() is not None)
         assert child.poll() is None, (folder / "service.log").read_text()

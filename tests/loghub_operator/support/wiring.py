@@ -5,7 +5,7 @@ from typing import Any
 from loghub.clock import Clock
 from loghub_operator.apply.event_recorder import EventRecorder
 from loghub_operator.apply.executor import Executor
-from loghub_operator.clients.log_service_pool import LogServicePool
+from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.logservice.access import LogServiceAccess
 from loghub_operator.logservice.secret_credentials import SecretCredentials
 from loghub_operator.observe.drift_detector import DriftDetector

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.loghub_worker.consumer.conftest import service, site
+from tests.loghub_consumer.conftest import service, site
 from tests.loghub_worker.processing.support import KeptProcesses
 
 __all__ = ["service", "site"]

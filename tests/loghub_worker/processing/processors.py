@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from loghub_worker.api import (
+from loghub_consumer import (
     Listener,
     LogBatch,
     LogPlace,

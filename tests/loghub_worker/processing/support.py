@@ -9,18 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from loghub.clock import SystemClock
+from loghub.contract.worker import OnFailure
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub.worker_contract import OnFailure
-from loghub_worker.api import Consumer
-from loghub_worker.consumer.processes.child_process import ProcessSettings
-from loghub_worker.consumer.processes.messages import Load
-from loghub_worker.consumer.processes.process_pool import ProcessPool
-from loghub_worker.consumer.processes.processor_counts import ProcessorCounts
-from loghub_worker.consumer.processes.remote_processor import RemoteParts, RemoteProcessor, has_hung
-from loghub_worker.consumer.running_batches import RunningBatches
-from loghub_worker.consumer.worker_options import WorkerOptions
-from loghub_worker.failure.failure_policy import FailingRange
-from tests.loghub_worker.consumer.support import Site
+from loghub_consumer import Consumer
+from loghub_consumer.failure.policy import FailingRange
+from loghub_consumer.processes.child_process import ProcessPool, ProcessSettings
+from loghub_consumer.processes.messages import Load
+from loghub_consumer.processes.remote_processor import ProcessorCounts, RemoteParts, RemoteProcessor, has_hung
+from loghub_consumer.running_batches import RunningBatches
+from loghub_consumer.settings import WorkerOptions
+from tests.loghub_consumer.support import Site
 from tests.loghub_worker.processing.processors import OUTPUT
 from tests.support import ROOT
 

@@ -26,7 +26,7 @@ FIRST_MINUTE = 1_700_000_040
 @contextmanager
 def up(folder: Path, service: ServiceProcess, example: Path, *options: str) -> Iterator[Path]:
     """`loghub up` with an example; the path of what it shows. It is ended as with Ctrl-C."""
-    command = [sys.executable, "-m", "loghub_operator.cli", "up", "-f", str(example), "--plain"]
+    command = [sys.executable, "-m", "loghub_cli", "up", "-f", str(example), "--plain"]
     command += [*options, "--state-dir", str(folder / "state"), "--endpoint", service.endpoint]
     key = service.credentials
     keys = {"LOGHUB_ACCESS_KEY_ID": key.access_key_id, "LOGHUB_ACCESS_KEY_SECRET": key.access_key_secret}

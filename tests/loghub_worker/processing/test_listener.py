@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from loghub_worker.consumer.processes.child_shards import ProcessShards
-from loghub_worker.consumer.processes.load import load_listener
-from loghub_worker.fatal_error import FatalError
-from tests.loghub_worker.consumer.support import Site, running, wait_for
+from loghub_consumer.errors import FatalError
+from loghub_consumer.processes.child import ProcessShards, load_listener
+from tests.loghub_consumer.support import Site, running, wait_for
 from tests.loghub_worker.processing.support import MODULE, Rig, put, rig
 
 pytestmark = pytest.mark.long
@@ -114,9 +113,9 @@ def test_a_processor_seeks_in_its_shard(tmp_path: Path, site: Site) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("not_a_listener", "made object, not a loghub_worker.api.Listener"),
-        ("number", "is neither a class nor a function; name a class derived from loghub_worker.api.Listener"),
-        ("WithArguments", "made WithArguments, not a loghub_worker.api.Listener"),
+        ("not_a_listener", "made object, not a loghub_consumer.Listener"),
+        ("number", "is neither a class nor a function; name a class derived from loghub_consumer.Listener"),
+        ("WithArguments", "made WithArguments, not a loghub_consumer.Listener"),
         ("Unfinished", "TypeError"),
     ],
 )

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from loghub_worker.consumer.processes.load import OF_PROGRAM, load_factory
-from loghub_worker.fatal_error import FatalError
+from loghub_consumer.errors import FatalError
+from loghub_consumer.processes.child import OF_PROGRAM, load_factory
 from tests.loghub_worker.processing.processors import Recorder, fanned
 from tests.loghub_worker.processing.support import MODULE
 
@@ -16,7 +16,7 @@ from tests.loghub_worker.processing.support import MODULE
     [
         ("no_such_module_here:A", "ModuleNotFoundError: No module named 'no_such_module_here'"),
         (f"{MODULE}:Missing", "AttributeError: module .* has no attribute 'Missing'"),
-        (f"{MODULE}:NotDerived", "the class is not derived from loghub_worker.api.Processor"),
+        (f"{MODULE}:NotDerived", "the class is not derived from loghub_consumer.Processor"),
         (f"{MODULE}:Unfinished", "the class does not define process"),
         (f"{MODULE}:WithArguments", "must take no arguments: missing a required argument: 'needed'"),
         (f"{MODULE}:number", "is neither a class nor a function but int; name a class derived from"),

@@ -11,11 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loghub_worker.consumer.processes.child_process import ChildProcess, ProcessSettings
-from loghub_worker.consumer.processes.cores import available_cores
-from loghub_worker.consumer.processes.messages import Load
-from loghub_worker.consumer.processes.process_end import ProcessUnavailableError
-from loghub_worker.consumer.processes.process_pool import ProcessPool, choose
+from loghub_consumer.processes.child_process import (
+    ChildProcess,
+    ProcessPool,
+    ProcessSettings,
+    ProcessUnavailableError,
+    choose,
+)
+from loghub_consumer.processes.messages import Load
+from loghub_worker.processing.processor_worker import available_cores
 from tests.support import wait_until
 
 
@@ -65,7 +69,7 @@ def test_a_limit_of_cpu_bounds_the_cores(tmp_path: Path) -> None:
 
 
 MINE = """
-from loghub_worker.api import Processor
+from loghub_consumer import Processor
 class Mine(Processor):
     def process(self, logs, tracker): ...
 """

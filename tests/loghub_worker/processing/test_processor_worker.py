@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from loghub.contract.worker import DRAIN_REQUESTED, OnFailure, WorkerStatus
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub.worker_contract import DRAIN_REQUESTED, OnFailure, WorkerStatus
 from tests.loghub_worker.processing.worker_site import SHARDS, one_child, reason, site
 from tests.loghub_worker.support import GROUP, LOGSTORE, Producer, processes_of
 from tests.support import get, wait_until
@@ -138,7 +138,7 @@ def test_the_pod_contract_holds(tmp_path: Path) -> None:
 
 def test_a_processor_that_cannot_be_loaded_ends_the_worker_with_what_to_do(tmp_path: Path) -> None:
     with site(tmp_path) as on:
-        files = {"counts.py": "from loghub_worker.api import Processor\n\nclass Count(Processor:\n    pass\n"}
+        files = {"counts.py": "from loghub_consumer import Processor\n\nclass Count(Processor:\n    pass\n"}
         worker = on.start(factory="counts:Count", files=files)
         assert worker.wait() == 1
         message = (worker.folder / "termination").read_text()
@@ -208,7 +208,7 @@ def test_a_processor_that_hangs_is_ended_and_seen_in_the_status(tmp_path: Path) 
 
 
 PICKY = """\
-from loghub_worker.api import Processor
+from loghub_consumer import Processor
 
 class Picky(Processor):
     def process(self, logs, tracker):

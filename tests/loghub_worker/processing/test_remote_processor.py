@@ -8,12 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from loghub.worker_contract import DeadLetterFolder
-from loghub_worker.batch_plan import Range
-from loghub_worker.failure.attempt_journal import Journal
-from loghub_worker.failure.skip_limits import WaitState
-from loghub_worker.log_service import decode_cursor, encode_cursor
-from tests.loghub_worker.consumer.support import Site, running, wait_for
+from loghub.contract.worker import DeadLetterFolder
+from loghub.wire.cursor import decode as decode_cursor
+from loghub.wire.cursor import encode as encode_cursor
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.failure.handler import Journal
+from loghub_consumer.failure.policy import WaitState
+from tests.loghub_consumer.support import Site, running, wait_for
 from tests.loghub_worker.processing.support import KeptProcesses, put, rig
 from tests.loghub_worker.support import GUARD_S
 
@@ -357,7 +358,7 @@ def test_a_factory_that_returns_something_else_is_an_error_of_initialize(tmp_pat
         wait_for(lambda: consumer.errors() != (), "the error")
         (error,) = consumer.errors()
         assert error.reason == "ProcessorFailed"
-        assert "the factory returned object, not a loghub_worker.api" in error.message
+        assert "the factory returned object, not a loghub_consumer" in error.message
 
 
 def test_what_cannot_be_loaded_is_fatal(tmp_path: Path) -> None:

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from loghub.processor_settings import RetryLogstore, retry_group
+from loghub.contract.processor import RetryLogstore, retry_group
+from loghub.contract.worker import DeadLetterFolder, DeadLetterLogstore
 from loghub.wire import loggroup
-from loghub.worker_contract import DeadLetterFolder, DeadLetterLogstore
-from loghub_worker.api import Consumer
-from loghub_worker.consumer.processes.child_process import ChildProcess
-from loghub_worker.consumer.processes.messages import Channel, Save, TrackerCall
-from loghub_worker.failure.skip_limits import WaitState
-from loghub_worker.log_service import decode_cursor, encode_cursor
-from tests.loghub_worker.consumer.support import PROJECT, Site, running, wait_for
+from loghub.wire.cursor import decode as decode_cursor
+from loghub.wire.cursor import encode as encode_cursor
+from loghub_consumer import Consumer
+from loghub_consumer.failure.policy import WaitState
+from loghub_consumer.processes.child_process import ChildProcess
+from loghub_consumer.processes.messages import Channel, Save, TrackerCall
+from tests.loghub_consumer.support import PROJECT, Site, running, wait_for
 from tests.loghub_worker.processing.support import KeptProcesses, Rig, put, rig
 
 pytestmark = pytest.mark.long

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from loghub.processor_settings import RetryLogstore
+from loghub.contract.processor import RetryLogstore
+from loghub.contract.worker import DeadLetterLogstore, OnFailure, WorkerConfig
 from loghub.wire import loggroup
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub.worker_contract import DeadLetterLogstore, OnFailure, WorkerConfig
 from tests.loghub_worker.processing.support import MODULE
 from tests.loghub_worker.processing.worker_site import Site, one_child, reason, site
 from tests.loghub_worker.support import GROUP, LOGSTORE, all_saved
@@ -144,7 +144,7 @@ def test_a_log_group_that_kills_the_whole_worker_is_isolated_by_its_journal(tmp_
 
 KILLING = """\
 import os, signal, time
-from loghub_worker.api import Processor
+from loghub_consumer import Processor
 
 class Killing(Processor):
     def process(self, logs, tracker):

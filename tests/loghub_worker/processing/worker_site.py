@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from loghub.client.http import HttpLogHub
-from loghub.processor_settings import ProcessorPipeline
-from loghub.sink_settings import NoSink
-from loghub.worker_contract import WorkerConfig
+from loghub.contract.processor import ProcessorPipeline
+from loghub.contract.sinks import NoSink
+from loghub.contract.worker import WorkerConfig
 from tests.loghub_worker.processing.processors import OUTPUT
 from tests.loghub_worker.processing.support import MODULE, python_path
 from tests.loghub_worker.support import (

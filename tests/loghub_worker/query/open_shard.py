@@ -5,19 +5,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from loghub.sink_settings import FileRoll, ParquetSink
-from loghub.worker_contract import LOCAL_MASTER, OnFailure
-from loghub_worker.batch_plan import BatchPlan, Range
-from loghub_worker.exchange_files import ExchangeFiles
-from loghub_worker.failure.dead_letter import DeadLetters
-from loghub_worker.membership.membership import Membership, MembershipTimings
-from loghub_worker.membership.requests import HeartbeatRequest
-from loghub_worker.membership.shared_membership import SharedState
-from loghub_worker.query.query_settings import QuerySettings
+from loghub.contract.sinks import FileRoll, ParquetSink
+from loghub.contract.worker import LOCAL_MASTER, OnFailure
+from loghub_consumer.batch_plan import BatchPlan, Range
+from loghub_consumer.exchange_files import ExchangeFiles
+from loghub_consumer.failure.dead_letter import DeadLetters
+from loghub_consumer.membership.membership import Membership, MembershipTimings, SendHeartbeat
+from loghub_consumer.membership.shared_membership import SharedState
+from loghub_consumer.reading.shard_reader import ReadCount
+from loghub_worker.query.settings import QuerySettings
 from loghub_worker.query.stateful_query import StatefulQueryRunner
 from loghub_worker.query.streaming_query import QueryRunner
-from loghub_worker.sink.commit_log import SessionLostError
-from loghub_worker.source.read_counts import ReadCount
+from loghub_worker.sink.files.commit_log import SessionLostError
 from loghub_worker.state.ledger import StateLedger
 from tests.loghub_worker.support import worker_config
 from tests.support import HandClock
@@ -138,7 +137,7 @@ class OpenShard:
         self.exchange = ExchangeFiles(folder)
         self.shared_state = SharedState(membership, self.exchange, self.clock)
         request = membership.poll(self.clock.now)
-        assert isinstance(request, HeartbeatRequest)
+        assert isinstance(request, SendHeartbeat)
         membership.answered(request.number, tuple(self._shards), now=self.clock.now)
         for held in membership.shards:
             membership.opened(held.shard, epoch=held.epoch, position=BEGIN, saved=BEGIN)

@@ -10,10 +10,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from loghub.client.http import HttpLogHub
-from loghub.sink_settings import ParquetSink
+from loghub.contract.sinks import ParquetSink
+from loghub.contract.worker import WorkerConfig
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub.worker_contract import WorkerConfig
-from loghub_worker.batch_plan import Range
+from loghub_consumer.batch_plan import Range
 from loghub_worker.query.transform import PythonTransform
 from loghub_worker.sink.sinks import make_sink
 from loghub_worker.state.checkpoint_folder import pending_batch

@@ -12,15 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from loghub.wire.cursor import decode
-from loghub_worker.batch_plan import GroupSize, Range
-from loghub_worker.exchange_files import ExchangeFiles, Positions
-from loghub_worker.query.batch_counts import BatchCounts
-from loghub_worker.query.computed_rows import ComputedRows
+from loghub_consumer.batch_plan import GroupSize, Range
+from loghub_consumer.exchange_files import ExchangeFiles, Positions
+from loghub_consumer.reading.shard_reader import ReadCount
+from loghub_worker.query.batch_counts import BatchCounts, ComputedRows
 from loghub_worker.sink.logstore import FORMAT
-from loghub_worker.source.datasource import SourceOptions
-from loghub_worker.source.read_counts import ReadCount
+from loghub_worker.source import SourceOptions
+from tests.loghub_consumer.reading.options import source_options
 from tests.loghub_worker.query.poison import LOWER, UPPER
-from tests.loghub_worker.source.options import source_options
 from tests.loghub_worker.support import GUARD_S, LOGSTORE, Producer, prepare
 from tests.support import ServiceProcess, running_service
 

@@ -9,11 +9,11 @@ from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from loghub.wire.errors import Code, EndpointUnreachable, LogHubError
-from loghub_worker.failure.skip_limits import Cause
+from loghub_consumer.failure.policy import Cause
+from loghub_consumer.reading.shard_reader import ShortReadError
 from loghub_worker.query.batch_errors import failure_of, is_outage, is_unreadable_state
 from loghub_worker.query.transform import PipelineError
 from loghub_worker.sink.batch_sink import InvalidSinkError
-from loghub_worker.source.shard_reader import ShortReadError
 from loghub_worker.spark_errors import java_causes
 
 SHORT_READ = f"{ShortReadError.__module__}.{ShortReadError.__name__}"

@@ -5,8 +5,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from loghub_worker.query.checked_columns import difference
-from loghub_worker.query.transform import PipelineError, PythonTransform, SqlTransform, empty_logs
+from loghub_worker.query.transform import PipelineError, PythonTransform, SqlTransform, difference, empty_logs
 
 N, USER = ("n", "bigint"), ("user", "string")
 

@@ -5,14 +5,12 @@ from typing import Any
 
 import pytest
 
-from loghub.executor_settings import ExecutorSettings
-from loghub.sink_settings import ParquetSink
-from loghub.worker_contract import KUBERNETES, WorkerConfig
-from loghub_worker.query import spark_master
-from loghub_worker.query.cluster_error import ClusterError
+from loghub.contract.sinks import ParquetSink
+from loghub.contract.worker import KUBERNETES, ExecutorSettings, WorkerConfig
+from loghub_worker.query import spark_session
 from loghub_worker.query.executor_pods import executor_conf, why_not_running
-from loghub_worker.query.spark_master import driver_address, join_cluster, refused
-from loghub_worker.query.spark_session import spark_settings
+from loghub_worker.query.spark_session import driver_address, join_cluster, refused, spark_settings
+from loghub_worker.spark_errors import ClusterError
 from tests.loghub_worker.query.test_spark_master import FakeSession
 from tests.loghub_worker.support import worker_config
 
@@ -72,7 +70,7 @@ class _NoPods:
 
 
 def test_without_an_executor_the_reason_is_that_of_the_pods(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_master, "PODS_S", 0.0)
+    monkeypatch.setattr(spark_session, "PODS_S", 0.0)
     session, pods = FakeSession(0), _NoPods()
     with pytest.raises(ClusterError, match="Unschedulable: 0/1 nodes") as raised:
         join_cluster(session, config_of(), None, pods=pods)  # type: ignore[arg-type]

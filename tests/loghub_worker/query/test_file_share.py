@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from loghub.sink_settings import FileRoll
-from loghub_worker.source.read_counts import ReadCount
+from loghub.contract.sinks import FileRoll
+from loghub_consumer.reading.shard_reader import ReadCount
 from tests.loghub_worker.query.open_shard import BEGIN, OpenShard
 from tests.loghub_worker.query.test_streaming_query import no_space
 

@@ -10,27 +10,19 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from loghub.client.http import HttpLogHub
-from loghub.sink_settings import ParquetSink
+from loghub.contract.sinks import ParquetSink
 from loghub.wire.cursor import decode, encode
-from loghub_worker.batch_plan import Range
-from loghub_worker.exchange_files import ExchangeFiles, Positions
-from loghub_worker.fatal_error import FatalError
-from loghub_worker.query.batch_ranges import plan_of_batch
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.errors import FatalError
+from loghub_consumer.exchange_files import ExchangeFiles, Positions
+from loghub_consumer.resumption import CheckpointOrigin, ShardIncarnation
+from loghub_worker.query.batch_counts import plan_of_batch
 from loghub_worker.query.spark_session import register_sources
 from loghub_worker.query.transform import SqlTransform, empty_logs
-from loghub_worker.sink.commit_log import ShardIncarnation
 from loghub_worker.sink.logstore import FORMAT
-from loghub_worker.sink.resumption import CheckpointOrigin
+from tests.loghub_consumer.reading.options import source_options
 from tests.loghub_worker.query.worker_threads import WorkerThreads
-from tests.loghub_worker.source.options import source_options
-from tests.loghub_worker.support import (
-    GROUP,
-    GUARD_S,
-    LOGSTORE,
-    Producer,
-    prepare,
-    worker_config,
-)
+from tests.loghub_worker.support import GROUP, GUARD_S, LOGSTORE, Producer, prepare, worker_config
 from tests.support import ServiceProcess, running_service, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]

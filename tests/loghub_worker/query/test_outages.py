@@ -12,8 +12,8 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from loghub_worker.batch_plan import Range
-from loghub_worker.fatal_error import FatalError
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.errors import FatalError
 from loghub_worker.query.streaming_query import MAX_FAILURES
 from loghub_worker.sink.batch_sink import InvalidSinkError, SinkUnreachableError
 from tests.loghub_worker.query.open_shard import BEGIN, OpenShard

@@ -9,10 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.window import Window
 
-from loghub_worker.fatal_error import FatalError
-from loghub_worker.query.per_batch import refuse_per_batch, refuse_stateful
-from loghub_worker.query.transform import SqlTransform, empty_logs
-from loghub_worker.source.arrow_decoder import SCHEMA
+from loghub_consumer.errors import FatalError
+from loghub_consumer.reading.decoding import SCHEMA
+from loghub_worker.query.transform import SqlTransform, empty_logs, refuse_per_batch, refuse_stateful
 from tests.loghub_worker.plan_operations import per_batch_operations
 from tests.loghub_worker.support import SQL
 

@@ -17,20 +17,14 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StringType
 
 from loghub.client.http import HttpLogHub
-from loghub.sink_settings import ParquetSink
+from loghub.contract.sinks import ParquetSink
+from loghub.contract.worker import DeadLetterFolder, DeadLetterLogstore, OnFailure, SqlPipeline, WorkerConfig
 from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import decode as decode_group
 from loghub.wire.loggroup import split
-from loghub.worker_contract import (
-    DeadLetterFolder,
-    DeadLetterLogstore,
-    OnFailure,
-    SqlPipeline,
-    WorkerConfig,
-)
-from loghub_worker.failure.dead_letter import TAG_PREFIX
-from loghub_worker.failure.skip_limits import WaitState
+from loghub_consumer.failure.dead_letter import TAG_PREFIX
+from loghub_consumer.failure.policy import WaitState
 from loghub_worker.query.transform import PythonTransform, Transform
 from loghub_worker.sink.sinks import make_sink
 from tests.loghub_worker.query.poison import POISON, UPPER, ids, put, put_around_a_poison

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from loghub.sink_settings import FileRoll, JsonSink
+from loghub.contract.sinks import FileRoll, JsonSink
+from loghub.contract.worker import SqlPipeline
 from loghub.wire.cursor import decode
-from loghub.worker_contract import SqlPipeline
 from loghub_worker.sink.sinks import make_sink
 from tests.loghub_worker.query.worker_threads import WorkerThreads
 from tests.loghub_worker.support import GUARD_S, LOGSTORE, Producer, prepare, worker_config

@@ -6,12 +6,19 @@ from typing import Any
 
 import pytest
 
-from loghub.sink_settings import ParquetSink
-from loghub.worker_contract import LOCAL_MASTER, PythonPipeline, WorkerConfig
-from loghub_worker.query import spark_master
-from loghub_worker.query.spark_master import ClusterError, cluster_settings, driver_address, join_cluster
-from loghub_worker.query.spark_session import FatalError, spark_settings, start_spark
+from loghub.contract.sinks import ParquetSink
+from loghub.contract.worker import LOCAL_MASTER, PythonPipeline, WorkerConfig
+from loghub_consumer.errors import FatalError
+from loghub_worker.query import spark_session
+from loghub_worker.query.spark_session import (
+    cluster_settings,
+    driver_address,
+    join_cluster,
+    spark_settings,
+    start_spark,
+)
 from loghub_worker.sink.batch_sink import require_rows
+from loghub_worker.spark_errors import ClusterError
 from tests.loghub_worker.support import worker_config
 
 CLUSTER = "spark://master:7077"
@@ -91,7 +98,7 @@ def test_a_wrong_address_of_the_master_is_a_reason_before_spark_starts(
 
 
 def test_a_cluster_without_a_free_executor_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_master, "EXECUTORS_S", 0.0)
+    monkeypatch.setattr(spark_session, "EXECUTORS_S", 0.0)
     session: Any = FakeSession(0)
     with pytest.raises(ClusterError, match=r"spark\.executor\.memory") as raised:
         join_cluster(session, config_of(CLUSTER), None)

@@ -7,8 +7,8 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from loghub_worker.batch_plan import BatchPlan, Range
-from loghub_worker.fatal_error import FatalError
+from loghub_consumer.batch_plan import BatchPlan, Range
+from loghub_consumer.errors import FatalError
 from loghub_worker.query.stateful_query import StatefulQueryRunner
 from loghub_worker.state.ledger import StateFigures, StateIdentity, StateLedger
 from tests.loghub_worker.query.open_shard import BEGIN, OpenShard

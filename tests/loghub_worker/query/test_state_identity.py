@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from loghub.sink_settings import ConsoleSink
-from loghub_worker.query.pipeline_check import state_identity
+from loghub.contract.sinks import ConsoleSink
 from loghub_worker.state.ledger import StateIdentity
+from loghub_worker.worker import state_identity
 from tests.loghub_worker.state.test_ledger import continued, deliver, lacking, opened
 from tests.loghub_worker.support import worker_config
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from loghub_worker.query.state_operators import Counted, counted_by_operators
+from loghub_worker.query.stateful_plan import Counted, counted_by_operators
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

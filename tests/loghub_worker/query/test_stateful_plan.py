@@ -7,13 +7,13 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from loghub.sink_settings import LogstoreSink, ParquetSink
-from loghub.worker_contract import CopyPipeline, OnFailure
-from loghub_worker.fatal_error import FatalError
+from loghub.contract.sinks import LogstoreSink, ParquetSink
+from loghub.contract.worker import CopyPipeline, OnFailure
+from loghub_consumer.errors import FatalError
 from loghub_worker.query.stateful_plan import refuse_settings, refuse_unbounded
 from loghub_worker.query.transform import PythonTransform, SqlTransform
 from loghub_worker.sink.logstore import FORMAT
-from tests.loghub_worker.source.options import source_options
+from tests.loghub_consumer.reading.options import source_options
 from tests.loghub_worker.stateful_pipelines import first_of_each_id
 from tests.loghub_worker.support import worker_config
 

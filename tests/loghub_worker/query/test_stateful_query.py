@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from loghub.sink_settings import SparkSink
-from loghub.worker_contract import OnFailure
-from loghub_worker.membership.membership import ShutdownMode
+from loghub.contract.sinks import SparkSink
+from loghub.contract.worker import OnFailure
+from loghub_consumer.membership.membership import ShutdownMode
 from loghub_worker.state.checkpoint_folder import last_commit, pending_batch
 from loghub_worker.state.ledger import Why
 from tests.loghub_worker.query.stateful_stage import LOWER, UPPER, Stage, put

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 
-from loghub_worker.batch_plan import Range
-from loghub_worker.fatal_error import FatalError
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.errors import FatalError
 from loghub_worker.state.ledger import StateFigures
 from tests.loghub_worker.query.open_shard import BEGIN
 from tests.loghub_worker.query.test_state_and_heap import Query, stateful

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from loghub.contract.worker import OnFailure
 from loghub.wire.errors import EndpointUnreachable
-from loghub.worker_contract import OnFailure
-from loghub_worker.batch_plan import GroupSize, Range, RangeRetry
-from loghub_worker.failure.dead_letter import Rejection
-from loghub_worker.failure.skip_limits import Cause, WaitState
-from loghub_worker.membership.requests import LeaveRequest
-from loghub_worker.query.query_counters import query_counters
-from loghub_worker.source.read_counts import ReadCount, ReadFailure
+from loghub_consumer.batch_plan import GroupSize, Range, RangeRetry
+from loghub_consumer.failure.dead_letter import Rejection
+from loghub_consumer.failure.policy import Cause, WaitState
+from loghub_consumer.membership.membership import LeaveRequest
+from loghub_consumer.reading.shard_reader import ReadCount, ReadFailure
+from loghub_worker.query.streaming_query import query_counters
 from tests.loghub_worker.query.open_shard import BEGIN, TIMEOUT_S, OpenShard
 from tests.support import HandClock, wait_until
 

@@ -10,8 +10,9 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
-from loghub.worker_contract import PythonPipeline, SqlPipeline
-from loghub_worker.fatal_error import FatalError
+from loghub.contract.worker import PythonPipeline, SqlPipeline
+from loghub_consumer.errors import FatalError
+from loghub_consumer.user_code import place_code
 from loghub_worker.query.transform import (
     PipelineError,
     PythonTransform,
@@ -19,7 +20,6 @@ from loghub_worker.query.transform import (
     empty_logs,
     make_transform,
 )
-from loghub_worker.user_code import place_code
 from tests.spark_session import CODE
 
 spark_test = pytest.mark.spark

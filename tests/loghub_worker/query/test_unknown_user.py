@@ -17,9 +17,9 @@ USER = 1_234_567
 PROGRAM = """
 import os, sys
 from pathlib import Path
-from loghub.worker_contract import ENV_CLASS_ARCHIVE
+from loghub.contract.worker import ENV_CLASS_ARCHIVE
 from loghub_worker.query.spark_session import start_spark
-from loghub.sink_settings import ParquetSink
+from loghub.contract.sinks import ParquetSink
 from tests.loghub_worker.support import worker_config
 
 folder = Path(sys.argv[1])

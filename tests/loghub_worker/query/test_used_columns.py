@@ -8,9 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from loghub.wire import loggroup
 from loghub.wire.loggroup import Log, LogGroup
-from loghub_worker.query.transform import SqlTransform, empty_logs
-from loghub_worker.query.used_columns import as_view
-from loghub_worker.source.arrow_decoder import EVERYTHING, SCHEMA, Body, Selection, decode
+from loghub_consumer.reading.decoding import EVERYTHING, SCHEMA, Body, Selection, decode
+from loghub_worker.query.transform import SqlTransform, as_view, empty_logs
 
 pytestmark = pytest.mark.spark
 

@@ -6,18 +6,17 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from loghub.clock import SystemClock
-from loghub.worker_contract import WorkerConfig
-from loghub_worker.exchange_files import ExchangeFiles
-from loghub_worker.failure.dead_letter import make_dead_letters
-from loghub_worker.failure.origin import Origin
-from loghub_worker.log_service import Address, ConsumerIdentity, connect
-from loghub_worker.membership.heartbeat import Heartbeats
-from loghub_worker.membership.membership import Membership, MembershipTimings
-from loghub_worker.membership.parallel_tasks import ParallelTasks
-from loghub_worker.membership.shard_manager import ShardManager
-from loghub_worker.membership.shard_opening import ShardOpening
-from loghub_worker.membership.shared_membership import SharedState
-from loghub_worker.query.query_settings import QuerySettings
+from loghub.contract.worker import WorkerConfig
+from loghub_consumer.exchange_files import ExchangeFiles
+from loghub_consumer.failure.dead_letter import make_dead_letters
+from loghub_consumer.failure.retry_logstore import Origin
+from loghub_consumer.log_service import ConsumerIdentity, LogServiceAddress, connect
+from loghub_consumer.membership.heartbeat import Heartbeats
+from loghub_consumer.membership.membership import Membership, MembershipTimings
+from loghub_consumer.membership.shard_manager import ParallelTasks, ShardManager
+from loghub_consumer.membership.shard_opening import ShardOpening
+from loghub_consumer.membership.shared_membership import SharedState
+from loghub_worker.query.settings import QuerySettings
 from loghub_worker.query.stateful_query import StatefulQueryRunner
 from loghub_worker.query.streaming_query import QueryRunner
 from loghub_worker.query.transform import Transform, make_transform
@@ -45,7 +44,9 @@ class WorkerThreads:
         exchange, clock = ExchangeFiles(folder), SystemClock()
         self.exchange = exchange
         origin = Origin(project=PROJECT, logstore=LOGSTORE, consumer_group=GROUP)
-        address = Address(endpoint=config.endpoint, project=PROJECT, credentials_dir=str(credentials_dir))
+        address = LogServiceAddress(
+            endpoint=config.endpoint, project=PROJECT, credentials_dir=str(credentials_dir)
+        )
         identity = ConsumerIdentity(logstore=LOGSTORE, group=GROUP, consumer=name)
         target = config.on_failure.dead_letter
         dead_letters = None if target is None else make_dead_letters(target, origin, address, agent=name)

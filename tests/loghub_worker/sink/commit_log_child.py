@@ -19,14 +19,13 @@ from pathlib import Path
 
 import msgspec
 
-from loghub.sink_settings import S3Settings
-from loghub_worker.batch_plan import Range
-from loghub_worker.sink.bucket import Bucket
-from loghub_worker.sink.bucket_storage import BucketStorage
-from loghub_worker.sink.commit_log import CommitLog, SessionLostError, ShardIncarnation
-from loghub_worker.sink.folder_storage import FolderStorage
-from loghub_worker.sink.resumption import CheckpointOrigin
-from loghub_worker.sink.sink_credentials import SinkCredentials
+from loghub.contract.sinks import S3Settings
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.resumption import CheckpointOrigin, ShardIncarnation
+from loghub_worker.sink.files.bucket import Bucket, BucketStorage
+from loghub_worker.sink.files.commit_log import CommitLog, SessionLostError
+from loghub_worker.sink.files.storage import FolderStorage
+from loghub_worker.sink.sink_start import CredentialFiles
 
 BEGIN, END, SHARDS = 100, 130, (0, 1)
 GROUPS = 10  # log groups per shard and batch
@@ -44,7 +43,7 @@ class BucketOfATest(msgspec.Struct):
 
     def open(self) -> Bucket:
         settings = S3Settings(endpoint=self.endpoint, allow_http=True)
-        return Bucket(self.url, settings, SinkCredentials(Path(self.credentials)))
+        return Bucket(self.url, settings, CredentialFiles(Path(self.credentials)))
 
 
 def storage_in(folder: Path, name: str) -> FolderStorage | BucketStorage:

@@ -18,10 +18,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from loghub.sink_settings import S3Settings
-from loghub_worker.batch_plan import Range
-from loghub_worker.sink.commit_log import RangeTakenError
-from loghub_worker.sink.range_claims import ShardIncarnation
+from loghub.contract.sinks import S3Settings
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.resumption import ShardIncarnation
+from loghub_worker.sink.files.commit_log import RangeTakenError
 from tests.loghub_worker.sink.delta_tables import opened, rows, table_sink
 
 BEGIN, END, SHARDS = 100, 150, (0, 1)

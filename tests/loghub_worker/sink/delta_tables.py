@@ -18,12 +18,11 @@ import duckdb_extension_delta
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from loghub.sink_settings import DeltaSink as DeltaSettings
+from loghub.contract.sinks import DeltaSink as DeltaSettings
+from loghub_consumer.resumption import CheckpointOrigin, ShardIncarnation
 from loghub_worker.sink.batch_sink import SinkOwner
-from loghub_worker.sink.delta import DeltaSink, make_delta_sink
-from loghub_worker.sink.range_claims import ShardIncarnation
-from loghub_worker.sink.resumption import CheckpointOrigin
-from loghub_worker.sink.sink_credentials import SinkCredentials
+from loghub_worker.sink.delta.sink import DeltaTableSink, make_delta_sink
+from loghub_worker.sink.sink_start import CredentialFiles
 
 GROUP_PATH = ("p", "l", "g")
 SHARD = ShardIncarnation(shard=0, created=1)
@@ -58,7 +57,7 @@ def table_sink(
     """A sink that takes pyarrow tables, checked for the column ``id``."""
     sink: Any = make_delta_sink(
         DeltaSettings(path=path, **settings),
-        SinkCredentials(keys),
+        CredentialFiles(keys),
         SinkOwner(group_path=group_path, consumer=name, scratch=scratch),
     )
     sink._write = partial(_write, sink)
@@ -67,7 +66,7 @@ def table_sink(
     return sink
 
 
-def _write(sink: DeltaSink, rows: Any, batch: str) -> None:
+def _write(sink: DeltaTableSink, rows: Any, batch: str) -> None:
     stage = sink._files.stage(batch)
     stage.mkdir(parents=True)
     if isinstance(rows, pa.Table):

@@ -4,13 +4,13 @@ from collections import Counter
 from typing import Any
 
 from loghub.client.port import GroupInfo, Position
-from loghub.sink_settings import ParquetSink
+from loghub.contract.sinks import ParquetSink
 from loghub.wire.cursor import decode, encode
-from loghub_worker.batch_plan import Range
-from loghub_worker.log_service import ConsumerIdentity
-from loghub_worker.membership.shard_opening import ShardOpening
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.log_service import ConsumerIdentity
+from loghub_consumer.membership.shard_opening import ShardOpening
 from tests.fakes.fake_log_service import MemoryServer
-from tests.loghub_worker.membership.one_shard_worker import GROUP, FakeClock
+from tests.loghub_consumer.membership.one_shard_worker import GROUP, FakeClock
 from tests.loghub_worker.sink.places import Place
 from tests.loghub_worker.support import worker_config
 

@@ -10,15 +10,14 @@ from typing import Any, Protocol
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from loghub_worker.sink.commit_log import CommitLog
-from loghub_worker.sink.file_formats import JSON
-from loghub_worker.sink.files import FilesSink
-from loghub_worker.sink.folder_storage import FolderStorage
-from loghub_worker.sink.postgresql.database import Database
-from loghub_worker.sink.postgresql.delivered_ranges import RANGES, SHARDS, DeliveredRanges
-from loghub_worker.sink.postgresql.table import Table
-from loghub_worker.sink.postgresql.transactions import Transactions
-from loghub_worker.sink.sink_credentials import SinkCredentials
+from loghub_worker.sink.files.commit_log import CommitLog
+from loghub_worker.sink.files.formats import JSON
+from loghub_worker.sink.files.sink import FilesSink
+from loghub_worker.sink.files.storage import FolderStorage
+from loghub_worker.sink.postgresql.database import RANGES, SHARDS, DeliveredRanges, SinkDatabase
+from loghub_worker.sink.postgresql.sink import Transactions
+from loghub_worker.sink.postgresql.table import SinkTable
+from loghub_worker.sink.sink_start import CredentialFiles
 from tests.loghub_worker.sink.delta_tables import table_sink
 from tests.loghub_worker.sink.postgresql.line_worker import sink_settings
 from tests.postgresql_server import USER, PostgresqlServer
@@ -102,8 +101,8 @@ class InPostgresql:
         self._server = server
         self._schema = schema
         settings = sink_settings(server.port)
-        keys = SinkCredentials(credentials)
-        self._database = Database(settings, keys, client="w", statement_timeout_s=60.0)
+        keys = CredentialFiles(credentials)
+        self._database = SinkDatabase(settings, keys, client="w", statement_timeout_s=60.0)
         self._sql(f"CREATE SCHEMA {schema}")
         self._sql(f"CREATE TABLE {schema}.lines (line text)")
 
@@ -118,7 +117,7 @@ class InPostgresql:
 
     def write(self, sink: Transactions, batch: str, lines: list[str]) -> None:
         rows = (pa.RecordBatch.from_pydict({"line": part}) for part in (lines,))
-        sink.copy(batch, Table(self._schema, "lines").copy_statement(["line"]), rows)
+        sink.copy(batch, SinkTable(self._schema, "lines").copy_statement(["line"]), rows)
 
     def lines(self) -> Counter[str]:
         return Counter(str(line) for (line,) in self._server.rows(f"SELECT line FROM {self._schema}.lines"))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from loghub_worker.sink import exclusive_files, folder_storage
+from loghub_worker.sink.files import exclusive_files, storage
 
 File = tuple[int, int]  # inode and time of the last change, since inodes are used again
 
@@ -36,7 +36,7 @@ class Disk:
             self.flush(folder)
         with (
             patch.object(exclusive_files, "sync", self.flush),
-            patch.object(folder_storage, "sync", self.flush),
+            patch.object(storage, "sync", self.flush),
         ):
             yield
 

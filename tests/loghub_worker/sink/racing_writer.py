@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from loghub_worker.sink.commit_log import RangeTakenError
+from loghub_worker.sink.files.commit_log import RangeTakenError
 from tests.loghub_worker.sink.commit_log_child import BEGIN, SHARDS, LineWorker
 
 DEATHS = {"all ranges claimed": 0.05, "decided": 0.2, "file moved": 0.05}  # by step

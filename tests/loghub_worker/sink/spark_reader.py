@@ -18,8 +18,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from loghub.worker_contract import ENV_CLASS_ARCHIVE
-from loghub_worker import spark_jars
+from loghub.contract.worker import ENV_CLASS_ARCHIVE
+from loghub_worker.image import spark_jars
 from tests.cluster import paths
 from tests.support import ROOT
 

@@ -12,16 +12,15 @@ from typing import Any
 
 import pytest
 
-from loghub.sink_settings import JsonSink, ParquetSink, S3Settings
-from loghub_worker.sink import bucket as bucket_module
+from loghub.contract.sinks import JsonSink, ParquetSink, S3Settings
 from loghub_worker.sink.batch_sink import InvalidSinkError, SinkOwner
-from loghub_worker.sink.bucket import PART_BYTES, Bucket, ObjectStorageError
-from loghub_worker.sink.bucket_storage import BucketStorage
-from loghub_worker.sink.commit_log import TOMBSTONE_S, CommitLog, RangeTakenError
-from loghub_worker.sink.delta_options import s3_options
-from loghub_worker.sink.delta_table import Table
-from loghub_worker.sink.files import make_files_sink
-from loghub_worker.sink.sink_credentials import NO_CREDENTIALS, SinkCredentials
+from loghub_worker.sink.delta.sink import s3_options
+from loghub_worker.sink.delta.table import DeltaGroupTable
+from loghub_worker.sink.files import bucket as bucket_module
+from loghub_worker.sink.files.bucket import PART_BYTES, Bucket, BucketStorage, ObjectStorageError
+from loghub_worker.sink.files.commit_log import TOMBSTONE_S, CommitLog, RangeTakenError
+from loghub_worker.sink.files.sink import make_files_sink
+from loghub_worker.sink.sink_start import NO_CREDENTIALS, CredentialFiles
 from tests.cluster.s3_server import S3Server, running_s3_server
 from tests.loghub_worker.sink.commit_log_child import (
     BEGIN,
@@ -135,7 +134,7 @@ def test_settings_that_cannot_work_are_refused(path: str, settings: S3Settings, 
 
 def test_a_secret_without_the_keys_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidSinkError, match="accessKeyId"):
-        Bucket("s3://b", S3Settings(), SinkCredentials(tmp_path))
+        Bucket("s3://b", S3Settings(), CredentialFiles(tmp_path))
 
 
 # Bad targets
@@ -143,7 +142,7 @@ def test_a_secret_without_the_keys_is_refused(tmp_path: Path) -> None:
 
 def make(sink: ParquetSink | JsonSink, keys: Path, scratch: Path) -> object:
     owner = SinkOwner(group_path=GROUP_PATH, consumer="w", scratch=scratch)
-    return make_files_sink(sink, SinkCredentials(keys), owner)
+    return make_files_sink(sink, CredentialFiles(keys), owner)
 
 
 def test_a_wrong_key_and_an_absent_bucket_say_what_to_do(tmp_path: Path, s3: S3Server) -> None:
@@ -162,7 +161,7 @@ def test_a_wrong_key_and_an_absent_bucket_say_what_to_do(tmp_path: Path, s3: S3S
 def test_an_absent_bucket_is_not_an_absent_record(tmp_path: Path, s3: S3Server) -> None:
     """Otherwise a decision that was made would count as not made while a bucket is away."""
     settings = S3Settings(endpoint=s3.endpoint, allow_http=True)
-    bucket = Bucket("s3://nowhere", settings, SinkCredentials(s3.credentials(tmp_path / "keys")))
+    bucket = Bucket("s3://nowhere", settings, CredentialFiles(s3.credentials(tmp_path / "keys")))
     for ask in (bucket.read, bucket.exists, bucket.times, lambda key: bucket.copy(key, "b")):
         with pytest.raises(ObjectStorageError, match="NoSuchBucket"):
             ask("a")
@@ -193,7 +192,7 @@ def test_a_conflict_of_two_requests_is_an_outage(tmp_path: Path, s3: S3Server) -
     with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         settings = S3Settings(endpoint=f"http://127.0.0.1:{server.server_port}", allow_http=True)
-        bucket = Bucket("s3://b", settings, SinkCredentials(s3.credentials(tmp_path / "keys")))
+        bucket = Bucket("s3://b", settings, CredentialFiles(s3.credentials(tmp_path / "keys")))
         requests: list[Callable[[str], object]] = [
             bucket.read, lambda key: bucket.copy(key, "b"), lambda key: bucket.remove([key]),
             lambda key: bucket.upload(key, tmp_path / "file"),
@@ -211,7 +210,7 @@ def test_a_404_that_is_not_the_storages_is_not_an_absent_record(tmp_path: Path, 
     with ThreadingHTTPServer(("127.0.0.1", 0), NoBackend) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         settings = S3Settings(endpoint=f"http://127.0.0.1:{server.server_port}", allow_http=True)
-        bucket = Bucket("s3://b", settings, SinkCredentials(s3.credentials(tmp_path / "keys")))
+        bucket = Bucket("s3://b", settings, CredentialFiles(s3.credentials(tmp_path / "keys")))
         requests: list[Callable[[str], object]] = [
             bucket.read, bucket.exists, bucket.times, lambda key: bucket.copy(key, "b"),
             lambda key: bucket.create(key, b""), lambda key: bucket.remove([key]),
@@ -269,8 +268,8 @@ def test_a_key_that_cannot_be_sent_is_an_outage(tmp_path: Path, described: Bucke
     """The libraries would end the worker's thread."""
     (Path(described.credentials) / "accessKeyId").write_bytes(key)
     settings = S3Settings(endpoint=described.endpoint, allow_http=True)
-    options = partial(s3_options, settings, SinkCredentials(Path(described.credentials)))
-    table = Table(described.url, group_path=GROUP_PATH, options=options, read=lambda _: None)
+    options = partial(s3_options, settings, CredentialFiles(Path(described.credentials)))
+    table = DeltaGroupTable(described.url, group_path=GROUP_PATH, options=options, read=lambda _: None)
     for request in (lambda: described.open().read("a"), table.exists):
         with pytest.raises(OSError, match=r"characters that no key has|not UTF-8") as caught:
             request()

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from loghub_worker.batch_plan import Range
-from loghub_worker.sink.bucket import Bucket
-from loghub_worker.sink.bucket_storage import PARALLEL
-from loghub_worker.sink.range_claims import ShardIncarnation
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.resumption import ShardIncarnation
+from loghub_worker.sink.files.bucket import PARALLEL, Bucket
 from tests.cluster.s3_server import S3Server
 from tests.loghub_worker.sink.commit_log_child import BEGIN, END, BucketOfATest, LineWorker
 from tests.loghub_worker.sink.conftest import bucket_in

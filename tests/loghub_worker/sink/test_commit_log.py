@@ -13,21 +13,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from loghub.sink_settings import ParquetSink, S3Settings
-from loghub_worker.batch_plan import Range
+from loghub.contract.sinks import ParquetSink, S3Settings
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.resumption import CheckpointOrigin, ShardIncarnation
 from loghub_worker.sink.batch_sink import SinkOwner
-from loghub_worker.sink.commit_log import (
-    TOMBSTONE_S,
-    CommitLog,
-    RangeTakenError,
-    SessionLostError,
-    ShardIncarnation,
-)
-from loghub_worker.sink.file_formats import JSON
-from loghub_worker.sink.files import FilesSink, make_files_sink
-from loghub_worker.sink.folder_storage import FolderStorage
-from loghub_worker.sink.resumption import CheckpointOrigin
-from loghub_worker.sink.sink_credentials import NO_CREDENTIALS, SinkCredentials
+from loghub_worker.sink.files.commit_log import TOMBSTONE_S, CommitLog, RangeTakenError, SessionLostError
+from loghub_worker.sink.files.formats import JSON
+from loghub_worker.sink.files.sink import FilesSink, make_files_sink
+from loghub_worker.sink.files.storage import FolderStorage
+from loghub_worker.sink.sink_start import NO_CREDENTIALS, CredentialFiles
 from tests.loghub_worker.sink.commit_log_child import (
     BEGIN,
     BUCKET,
@@ -252,7 +246,7 @@ def test_a_worker_whose_clock_is_ahead_takes_nothing_for_old(
     if (site / BUCKET).exists():
         described = msgspec.json.decode((site / BUCKET).read_bytes(), type=BucketOfATest)
         settings = S3Settings(endpoint=described.endpoint, allow_http=True)
-        keys, path = SinkCredentials(Path(described.credentials)), described.url
+        keys, path = CredentialFiles(Path(described.credentials)), described.url
         described.open().create("_loghub/p/l/g/stage/writer-1/part-0.parquet", b"rows")
     else:
         writer.commit_log.stage("writer-1").mkdir()

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from loghub.sink_settings import ParquetSink
-from loghub_worker.batch_plan import Range
+from loghub.contract.sinks import ParquetSink
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.resumption import ShardIncarnation
 from loghub_worker.sink.batch_sink import InvalidSinkError
-from loghub_worker.sink.commit_log import TOMBSTONE_S, CommitLog, ShardIncarnation
-from loghub_worker.sink.folder_storage import FolderStorage
+from loghub_worker.sink.files.commit_log import TOMBSTONE_S, CommitLog
+from loghub_worker.sink.files.storage import FolderStorage
 from loghub_worker.sink.sinks import make_sink
 from tests.loghub_worker.sink.commit_log_child import date_back
 from tests.loghub_worker.support import worker_config

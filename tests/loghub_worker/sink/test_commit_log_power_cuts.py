@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loghub_worker.sink import exclusive_files, folder_storage
+from loghub_worker.sink.files import exclusive_files, storage
 from tests.loghub_worker.sink.commit_log_child import LineWorker, delivered, everything
 from tests.loghub_worker.sink.power_cuts import Disk
 from tests.loghub_worker.sink.test_commit_log_takeover import DiedError, die_at
@@ -62,7 +62,7 @@ def test_a_power_cut_at_any_step_loses_and_repeats_nothing(
         worker.run()
     assert delivered(site) == everything()
     assert cuts.steps >= {"range claimed", "openings checked", "decided", "file moved", "files flushed"}
-    for module in (exclusive_files, folder_storage):
+    for module in (exclusive_files, storage):
         monkeypatch.setattr(module, "sync", lambda path: None)
     for end in cuts.ends:
         LineWorker(end, "second").run()

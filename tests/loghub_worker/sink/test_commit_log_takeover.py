@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
+from loghub_worker.sink.files.commit_log import RangeTakenError, SessionLostError
 from tests.loghub_worker.sink.commit_log_child import (
     BEGIN,
     END,

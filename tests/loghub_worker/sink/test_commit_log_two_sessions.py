@@ -8,15 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from loghub_worker.sink.commit_log import RangeTakenError
-from tests.loghub_worker.sink.commit_log_child import (
-    BEGIN,
-    GROUPS,
-    SHARDS,
-    LineWorker,
-    delivered,
-    everything,
-)
+from loghub_worker.sink.files.commit_log import RangeTakenError
+from tests.loghub_worker.sink.commit_log_child import BEGIN, GROUPS, SHARDS, LineWorker, delivered, everything
 from tests.loghub_worker.sink.in_turn import in_turn
 
 GUARD_S = 120

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from loghub_worker.batch_plan import Range
-from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
-from loghub_worker.sink.folder_storage import FolderStorage
+from loghub_consumer.batch_plan import Range
+from loghub_worker.sink.files.commit_log import RangeTakenError, SessionLostError
+from loghub_worker.sink.files.storage import FolderStorage
 from tests.loghub_worker.sink.commit_log_child import (
     BEGIN,
     END,

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from deltalake import Field as DeltaField
 from deltalake import Schema as DeltaSchema
 
-from loghub_worker.batch_plan import Range
+from loghub_consumer.batch_plan import Range
 from loghub_worker.sink.batch_sink import RowsRejectedError
 from tests.loghub_worker.sink.delta_tables import (
     EmptyResult,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from loghub.sink_settings import DeltaSink, S3Settings
-from loghub_worker.sink.sink_credentials import SinkCredentials
+from loghub.contract.sinks import DeltaSink, S3Settings
+from loghub_worker.sink.sink_start import CredentialFiles
 from loghub_worker.sink.sinks import make_sink
 from tests.cluster.s3_server import S3Server
 from tests.loghub_worker.sink.spark_reader import WHERE, by_spark, missing, texts_of
@@ -28,7 +28,7 @@ def written(sink: DeltaSink, folder: Path, *batches: DataFrame, keys: Path | Non
         consumer="w-0",
         credentials_dir="/k",
         scratch=folder,
-        sink_credentials=SinkCredentials(keys),
+        sink_credentials=CredentialFiles(keys),
     )
     made.check(batches[0].limit(0))
     for number, rows in enumerate(batches):

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from loghub.sink_settings import S3Settings
+from loghub.contract.sinks import S3Settings
+from loghub_consumer.resumption import CheckpointOrigin
 from loghub_worker.sink.batch_sink import InvalidSinkError
-from loghub_worker.sink.commit_log import RangeTakenError
-from loghub_worker.sink.resumption import CheckpointOrigin
+from loghub_worker.sink.files.commit_log import RangeTakenError
 from tests.cluster.s3_server import S3Server, running_s3_server
 from tests.loghub_worker.sink.delta_tables import delivered, ids, opened, table_sink
 from tests.loghub_worker.sink.test_delta_table import deliver, everything, run, start

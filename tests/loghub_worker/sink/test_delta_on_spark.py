@@ -12,10 +12,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
-from loghub.sink_settings import DeltaSink
-from loghub_worker.batch_plan import Range
+from loghub.contract.sinks import DeltaSink
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.resumption import ShardIncarnation
 from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError
-from loghub_worker.sink.commit_log import RangeTakenError, ShardIncarnation
+from loghub_worker.sink.files.commit_log import RangeTakenError
 from loghub_worker.sink.sinks import make_sink
 from tests.loghub_worker.sink.delta_tables import active_files, by_duckdb, by_protocol
 from tests.loghub_worker.support import worker_config

@@ -19,12 +19,11 @@ import pytest
 from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from loghub_worker.batch_plan import Range
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.resumption import CheckpointOrigin, ShardIncarnation
 from loghub_worker.sink.batch_sink import InvalidSinkError
-from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
-from loghub_worker.sink.delta_files import ABANDONED_S
-from loghub_worker.sink.range_claims import ShardIncarnation
-from loghub_worker.sink.resumption import CheckpointOrigin
+from loghub_worker.sink.delta.sink import ABANDONED_S
+from loghub_worker.sink.files.commit_log import RangeTakenError, SessionLostError
 from tests.loghub_worker.sink import delta_child
 from tests.loghub_worker.sink.commit_log_child import date_back
 from tests.loghub_worker.sink.delta_child import BEGIN, END, SHARDS

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from loghub.sink_settings import DeltaSink, FileRoll, JsonSink, ParquetSink, S3Settings
-from loghub.worker_contract import LOCAL_MASTER
-from loghub_worker.batch_plan import Range
+from loghub.contract.sinks import DeltaSink, FileRoll, JsonSink, ParquetSink, S3Settings
+from loghub.contract.worker import LOCAL_MASTER
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.resumption import ShardIncarnation
 from loghub_worker.sink.batch_sink import RowsRejectedError
-from loghub_worker.sink.commit_log import ShardIncarnation
-from loghub_worker.sink.sink_credentials import SinkCredentials
+from loghub_worker.sink.sink_start import CredentialFiles
 from loghub_worker.sink.sinks import make_sink
 from tests.cluster.s3_server import S3Server
 from tests.loghub_worker.sink.delta_tables import active_files, by_duckdb, by_protocol
@@ -60,7 +60,7 @@ def make(s3: S3Server, tmp_path: Path) -> Make:
             consumer="w-0",
             credentials_dir="/k",
             scratch=tmp_path / name,
-            sink_credentials=SinkCredentials(keys),
+            sink_credentials=CredentialFiles(keys),
         )
         sink.out = out
         return sink
@@ -224,7 +224,7 @@ def test_executors_without_the_keys_say_which_folder_they_lack(
     sink = make(JsonSink, "keys", roll=FileRoll(target_bytes=1 << 20, max_delay_s=60))
     keys = tmp_path / "keys"
     executors = sink._executors._files
-    sink._executors._files = replace(executors, credentials=SinkCredentials(tmp_path / "absent"))
+    sink._executors._files = replace(executors, credentials=CredentialFiles(tmp_path / "absent"))
     with pytest.raises(OSError, match=r"executor on .*no folder .*/absent .*credentialsSecret"):
         sink.check(spark.range(0))
     sink._executors._files = executors

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from loghub.sink_settings import DeltaSink, JsonSink, S3Settings
-from loghub_worker.sink.bucket import ObjectStorageError
-from loghub_worker.sink.sink_credentials import SinkCredentials
+from loghub.contract.sinks import DeltaSink, JsonSink, S3Settings
+from loghub_worker.sink.files.bucket import ObjectStorageError
+from loghub_worker.sink.sink_start import CredentialFiles
 from loghub_worker.sink.sinks import make_sink
 from tests.cluster.s3_server import S3Server, running_s3_server
 from tests.loghub_worker.support import worker_config
@@ -41,7 +41,7 @@ def test_files_that_the_worker_does_not_find_are_not_committed(
         consumer="w-0",
         credentials_dir="/k",
         scratch=tmp_path,
-        sink_credentials=SinkCredentials(s3.credentials(tmp_path / "keys")),
+        sink_credentials=CredentialFiles(s3.credentials(tmp_path / "keys")),
     )
     sink.check(spark.range(0))
     assert sink.write(spark.range(5), "w-0-1") == 5

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loghub_worker.sink.file_sizes import PARTS, RowSize, files_to_join
+from loghub_worker.sink.files.file_sizes import PARTS, RowSize, files_to_join
 
 
 @given(st.lists(st.integers(1, 300), max_size=30), st.integers(1, 4000))

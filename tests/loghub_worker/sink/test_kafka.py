@@ -21,11 +21,11 @@ from confluent_kafka.admin import (
 )
 from pyspark.sql import DataFrame, SparkSession
 
-from loghub.sink_settings import KafkaSink
+from loghub.contract.sinks import KafkaSink
 from loghub_worker.query.batch_errors import failure_of, is_outage
 from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.kafka import KafkaTopic, outage
-from loghub_worker.sink.sink_credentials import NO_CREDENTIALS, SinkCredentials
+from loghub_worker.sink.sink_start import NO_CREDENTIALS, CredentialFiles
 from loghub_worker.spark_errors import SPARK_ERRORS
 from tests import kafka
 from tests.kafka import Broker, running_broker
@@ -52,7 +52,7 @@ def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
 def sink(
     broker: Broker,
     topic: str | None,
-    credentials: SinkCredentials = NO_CREDENTIALS,
+    credentials: CredentialFiles = NO_CREDENTIALS,
     *,
     timeout_s: float = 120.0,
     **settings: Any,
@@ -61,11 +61,11 @@ def sink(
     return KafkaTopic(KafkaSink(**given), credentials, client_id="tests", batch_timeout_s=timeout_s)
 
 
-def secret(folder: Path, **values: str) -> SinkCredentials:
+def secret(folder: Path, **values: str) -> CredentialFiles:
     """Values as files; a line break at the end is not part of them."""
     for name, value in values.items():
         (folder / name.replace("ca", "ca.crt")).write_text(f"{value}\n")
-    return SinkCredentials(folder)
+    return CredentialFiles(folder)
 
 
 def ids(spark: SparkSession, columns: str, *, count: int = 10) -> DataFrame:

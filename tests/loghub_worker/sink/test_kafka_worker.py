@@ -7,17 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from loghub.sink_settings import KafkaSink
-from loghub.worker_contract import ENV_SINK_CREDENTIALS_DIR
+from loghub.contract.sinks import KafkaSink
+from loghub.contract.worker import ENV_SINK_CREDENTIALS_DIR
 from tests import kafka
-from tests.loghub_worker.support import (
-    GUARD_S,
-    Producer,
-    all_saved,
-    prepare,
-    worker_config,
-    worker_processes,
-)
+from tests.loghub_worker.support import GUARD_S, Producer, all_saved, prepare, worker_config, worker_processes
 from tests.support import running_service, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.deep(minutes=5), pytest.mark.timeout(1800)]

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from loghub.sink_settings import JsonSink, ParquetSink
+from loghub.contract.sinks import JsonSink, ParquetSink
 from loghub.wire.loggroup import Log, LogGroup, encode, wrap
-from loghub_worker.batch_plan import Range
-from loghub_worker.sink.range_claims import ShardIncarnation
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.reading.decoding import Body, Selection, decode
+from loghub_consumer.resumption import ShardIncarnation
 from loghub_worker.sink.sinks import make_sink
-from loghub_worker.source.arrow_decoder import Body, Selection, decode
 from tests.loghub_worker.support import worker_config
 
 pytestmark = pytest.mark.spark

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loghub.client.port import ShardInfo
-from loghub.domain.hashrange import even_ranges
+from loghub.domain.shards import even_ranges
 from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub_worker.sink.log_groups import (
     GROUP_CHARS,

@@ -13,12 +13,12 @@ from loghub.client.http import HttpLogHub
 from loghub.wire.cursor import decode
 from loghub.wire.loggroup import Log, LogGroup, encode, split, wrap
 from loghub.wire.loggroup import decode as decode_group
-from loghub_worker.log_service import Address
-from loghub_worker.query.streaming_query import query_error
+from loghub_consumer.log_service import LogServiceAddress
+from loghub_consumer.reading.decoding import Body
+from loghub_consumer.reading.decoding import decode as decode_rows
+from loghub_worker.query.batch_errors import query_error
 from loghub_worker.query.transform import SqlTransform, empty_logs
-from loghub_worker.sink.logstore import Logstore, LogstoreWriter
-from loghub_worker.source.arrow_decoder import Body
-from loghub_worker.source.arrow_decoder import decode as decode_rows
+from loghub_worker.sink.logstore import LogstoreWriter, TargetLogstore
 from tests.loghub_worker.support import LOGSTORE, PROJECT, prepare
 from tests.support import ServiceProcess, running_service
 
@@ -56,10 +56,13 @@ def client(service: ServiceProcess) -> Iterator[HttpLogHub]:
 
 
 def writer(service: ServiceProcess, folder: Path, *, keep_order: bool = False) -> LogstoreWriter:
-    address = Address(
+    address = LogServiceAddress(
         endpoint=service.endpoint, project=PROJECT, credentials_dir=str(service.credentials_dir)
     )
-    target, source = Logstore(address=address, name=COPY), Logstore(address=address, name=LOGSTORE)
+    target, source = (
+        TargetLogstore(address=address, name=COPY),
+        TargetLogstore(address=address, name=LOGSTORE),
+    )
     return LogstoreWriter(target, source, keep_order=keep_order, scratch=folder)
 
 

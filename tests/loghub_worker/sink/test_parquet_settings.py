@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loghub_worker.sink.batch_sink import InvalidSinkError
-from loghub_worker.sink.parquet_settings import codec, require_columns, timestamps
+from loghub_worker.sink.files.formats import codec, require_columns, timestamps
 
 
 def schema_of(*kinds: Any) -> dict[str, Any]:

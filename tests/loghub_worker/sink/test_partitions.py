@@ -13,15 +13,17 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 
-from loghub.sink_settings import DeltaSink, FileRoll, JsonSink, ParquetSink, S3Settings
-from loghub.worker_contract import LOCAL_MASTER
-from loghub_worker.batch_plan import Range
-from loghub_worker.failure.skip_limits import Cause
+from loghub.contract.sinks import DeltaSink, FileRoll, JsonSink, ParquetSink, S3Settings
+from loghub.contract.worker import LOCAL_MASTER
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.failure.policy import Cause
+from loghub_consumer.resumption import ShardIncarnation
 from loghub_worker.query.batch_errors import failure_of
-from loghub_worker.sink import bucket_storage, files
 from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError
-from loghub_worker.sink.commit_log import RangeTakenError, ShardIncarnation
-from loghub_worker.sink.sink_credentials import SinkCredentials
+from loghub_worker.sink.files import bucket
+from loghub_worker.sink.files import sink as files
+from loghub_worker.sink.files.commit_log import RangeTakenError
+from loghub_worker.sink.sink_start import CredentialFiles
 from loghub_worker.sink.sinks import make_sink
 from tests.cluster.s3_server import S3Server
 from tests.loghub_worker.support import worker_config
@@ -48,12 +50,12 @@ def make(request: Any, tmp_path: Path) -> Make:
     """Makes a sink of these settings, and says in ``out`` where its files are."""
 
     def make_one(kind: Any, **settings: Any) -> Any:
-        keys = SinkCredentials(tmp_path / "keys")
+        keys = CredentialFiles(tmp_path / "keys")
         where: dict[str, Any] = {"path": str(tmp_path / "out")}
         out = tmp_path / "out"
         if request.param != "folder":
             server: S3Server = request.getfixturevalue("s3")
-            keys = SinkCredentials(server.credentials(tmp_path / "keys"))
+            keys = CredentialFiles(server.credentials(tmp_path / "keys"))
             name = f"p-{tmp_path.name}".replace("_", "-").lower()[-60:].strip("-.")
             out = server.bucket(name) / "logs"
             s3 = S3Settings(endpoint=server.endpoint, allow_http=True)
@@ -227,7 +229,7 @@ def test_what_a_bucket_cannot_take_fails_its_batch_and_not_the_bucket(
     make: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that it is divided. On a volume there is no such limit."""
-    monkeypatch.setattr(bucket_storage, "LARGEST_COPY_BYTES", 1000)
+    monkeypatch.setattr(bucket, "LARGEST_COPY_BYTES", 1000)
     sink = make(JsonSink)
     large, small = spark.range(500), spark.range(5)
     if "://" not in str(sink._commit_log._storage.describe("x")):

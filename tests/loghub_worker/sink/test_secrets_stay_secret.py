@@ -17,8 +17,7 @@ import pytest
 import structlog
 from pyspark.sql import SparkSession
 
-from loghub.log_settings import LogSettings
-from loghub.sink_settings import (
+from loghub.contract.sinks import (
     ConsoleSink,
     DeltaSink,
     JsonSink,
@@ -31,14 +30,14 @@ from loghub.sink_settings import (
     Sink,
     SparkSink,
 )
-from loghub_worker.batch_plan import Range
-from loghub_worker.fatal_error import FatalError
-from loghub_worker.log_setup import configure_log
+from loghub.contract.worker import LogSettings
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.errors import FatalError
+from loghub_consumer.resumption import ShardIncarnation
+from loghub_worker.log import configure_log
 from loghub_worker.query.batch_errors import failure_of, query_error
 from loghub_worker.sink.batch_sink import BatchSink
-from loghub_worker.sink.commit_log import ShardIncarnation
-from loghub_worker.sink.sink_credentials import SinkCredentials
-from loghub_worker.sink.sink_start import SinkStart
+from loghub_worker.sink.sink_start import CredentialFiles, SinkStart
 from loghub_worker.sink.sinks import make_sink
 from tests import kafka
 from tests.cluster.s3_server import S3Server
@@ -178,7 +177,7 @@ def test_no_credential_stands_in_status_log_or_plan(
             config,
             consumer="w-0",
             credentials_dir="/unused",
-            sink_credentials=SinkCredentials(folder),
+            sink_credentials=CredentialFiles(folder),
             scratch=tmp_path / "scratch",
         )
 

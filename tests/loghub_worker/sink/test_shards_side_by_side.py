@@ -8,9 +8,8 @@ from threading import Barrier
 
 import pytest
 
-from loghub_worker.batch_plan import Range
-from loghub_worker.sink.commit_log import ShardIncarnation
-from loghub_worker.sink.resumption import CheckpointOrigin
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.resumption import CheckpointOrigin, ShardIncarnation
 from tests.loghub_worker.sink.commit_log_child import BEGIN, END, LineWorker
 from tests.loghub_worker.sink.delta_tables import rows, table_sink
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from loghub_worker.backoff import without_jitter
-from loghub_worker.fatal_error import FatalError
+from loghub.backoff import without_jitter
+from loghub_consumer.errors import FatalError
 from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.sink_start import SinkStart
 from tests.support import HandClock

@@ -11,16 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from loghub.sink_settings import ConsoleSink, DeltaSink, JsonSink, ParquetSink, S3Settings, Sink
-from loghub_worker.batch_plan import Range
-from loghub_worker.sink import console, kafka, logstore
+from loghub.contract.sinks import ConsoleSink, DeltaSink, JsonSink, ParquetSink, S3Settings, Sink
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.resumption import ShardIncarnation
+from loghub_worker.sink import kafka, logstore, sinks
 from loghub_worker.sink.batch_sink import InvalidSinkError
-from loghub_worker.sink.commit_log import RangeTakenError, ShardIncarnation
-from loghub_worker.sink.console import Console
-from loghub_worker.sink.files import FilesSink
-from loghub_worker.sink.postgresql import columns
-from loghub_worker.sink.sink_credentials import SinkCredentials
-from loghub_worker.sink.sinks import make_sink
+from loghub_worker.sink.files.commit_log import RangeTakenError
+from loghub_worker.sink.files.sink import FilesSink
+from loghub_worker.sink.postgresql import table
+from loghub_worker.sink.sink_start import CredentialFiles
+from loghub_worker.sink.sinks import Console, make_sink
 from tests.cluster.s3_server import S3Server
 from tests.loghub_worker.support import worker_config
 
@@ -144,7 +144,7 @@ def test_a_folder_that_is_away_is_not_created_again(
 
 def test_files_are_not_written_into_a_delta_table(tmp_path: Path, s3: S3Server) -> None:
     """Its VACUUM would remove them."""
-    keys = SinkCredentials(s3.credentials(tmp_path / "keys"))
+    keys = CredentialFiles(s3.credentials(tmp_path / "keys"))
     settings = S3Settings(endpoint=s3.endpoint, allow_http=True)
     for place in (tmp_path / "table", s3.bucket("vacuumed") / "table"):
         (place / "_delta_log").mkdir(parents=True)
@@ -179,7 +179,7 @@ def test_a_batch_in_a_bucket_is_published_once_and_completely(
 ) -> None:
     folder = s3.bucket(f"spark-{kind.__name__.lower()}") / "raw" / "lines"
     settings = S3Settings(endpoint=s3.endpoint, allow_http=True)
-    keys = SinkCredentials(s3.credentials(tmp_path / "keys"))
+    keys = CredentialFiles(s3.credentials(tmp_path / "keys"))
     config = worker_config("http://x", kind(path=f"s3://{folder.parents[1].name}/raw/lines", s3=settings))
     sink = make_sink(
         config,
@@ -227,9 +227,9 @@ def test_times_in_json_have_microseconds_in_every_sink(spark: SparkSession) -> N
         " ARRAY(TIMESTAMP_NTZ'2024-01-02 03:04:05.000901') AS local"
     )
     texts = [
-        *console._as_json(rows).collect()[0],
+        *sinks._as_json(rows).collect()[0],
         *rows.select(kafka._value({field.name: field.dataType for field in rows.schema})).collect()[0],
-        "".join(rows.select([columns.copied(field) for field in rows.schema]).collect()[0]),
+        "".join(rows.select([table.copied(field) for field in rows.schema]).collect()[0]),
         "".join(rows.select([logstore._text(f.name, f.dataType) for f in rows.schema]).collect()[0]),
     ]
     for text in texts:

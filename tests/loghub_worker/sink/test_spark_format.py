@@ -9,12 +9,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from loghub.sink_settings import SparkSink
-from loghub_worker.failure.skip_limits import Cause
+from loghub.contract.sinks import SparkSink
+from loghub_consumer.failure.policy import Cause
 from loghub_worker.query.batch_errors import failure_of, is_outage
 from loghub_worker.sink import spark_format
 from loghub_worker.sink.batch_sink import InvalidSinkError
-from loghub_worker.sink.sink_credentials import NO_CREDENTIALS, SinkCredentials
+from loghub_worker.sink.sink_start import NO_CREDENTIALS, CredentialFiles
 from loghub_worker.sink.spark_format import REDACT_OPTIONS, RejectedRowsError, SparkFormat, masked
 from tests.loghub_worker.sink.commit_log_child import date_back
 from tests.ports import free_ports
@@ -28,15 +28,15 @@ def rows(spark: SparkSession) -> DataFrame:
     return spark.range(20).selectExpr("CAST(id AS INT) AS id", "concat('ü ', id) AS line").repartition(2)
 
 
-def sink(name: str, credentials: SinkCredentials = NO_CREDENTIALS, **options: str) -> SparkFormat:
+def sink(name: str, credentials: CredentialFiles = NO_CREDENTIALS, **options: str) -> SparkFormat:
     return SparkFormat(SparkSink(format=name, options=options), credentials)
 
 
-def secret(folder: Path, **values: str) -> SinkCredentials:
+def secret(folder: Path, **values: str) -> CredentialFiles:
     folder.mkdir(exist_ok=True)
     for name, value in values.items():
         (folder / name).write_text(f"{value}\n")
-    return SinkCredentials(folder)
+    return CredentialFiles(folder)
 
 
 @pytest.mark.parametrize("name", ["csv", "orc"])

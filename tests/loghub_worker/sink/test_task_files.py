@@ -12,10 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
-from loghub.sink_settings import S3Settings
-from loghub_worker.sink.executor_files import FilesWriter, Manifest
-from loghub_worker.sink.parquet_settings import MICROS, MILLIS
-from loghub_worker.sink.task_files import FileOptions, ParquetOptions, TaskFiles
+from loghub.contract.sinks import S3Settings
+from loghub_worker.sink.files.executor_files import (
+    FileOptions,
+    FilesWriter,
+    Manifest,
+    ParquetOptions,
+    TaskFiles,
+)
+from loghub_worker.sink.files.formats import MICROS, MILLIS
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from loghub_worker.sink.volume import writing_to
+from loghub_worker.sink.files.storage import writing_to
 
 FAILED = PySparkException("[TASK_WRITE_FAILED] Task failed while writing rows")
 

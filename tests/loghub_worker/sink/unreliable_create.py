@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from loghub_worker.sink.bucket import Bucket, ObjectStorageError
+from loghub_worker.sink.files.bucket import Bucket, ObjectStorageError
 from tests.loghub_worker.sink.commit_log_child import BUCKET
 
 REAL_LINK, REAL_CREATE = os.link, Bucket.create

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from loghub_worker.batch_plan import Range
-from loghub_worker.sink.range_claims import ShardIncarnation
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.resumption import ShardIncarnation
 from loghub_worker.state.ledger import StateFigures, StateIdentity, StateLedger, Why
 
 OURS = StateIdentity(pipeline="sql", reset="")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from loghub_worker.batch_plan import Range
+from loghub_consumer.batch_plan import Range
 from loghub_worker.state.checkpoint_folder import last_commit, pending_batch, roll_back
-from loghub_worker.state.pending_batch import Step, next_step
+from loghub_worker.state.pending_batch import PendingStep, next_step
 
 BOTH = (Range(0, 0, 10), Range(1, 5, 8))
 
@@ -14,29 +14,29 @@ BOTH = (Range(0, 0, 10), Range(1, 5, 8))
 @pytest.mark.parametrize(
     ("positions", "may_be_delivered", "step"),
     [
-        ({}, False, Step.WAIT),  # no member, or no shard yet
-        ({0: 0, 1: None}, False, Step.WAIT),  # one is being opened
-        ({0: 0, 1: 5}, False, Step.DELIVER),
-        ({0: 0, 1: 5}, True, Step.DELIVER),  # the sink did not get it
-        ({0: 0, 1: 5, 2: None}, False, Step.DELIVER),  # another shard does not matter
-        ({0: 10, 1: 8}, True, Step.REPLAY),
-        ({0: 10}, True, Step.REPLAY),  # the other shard moved away after that
-        ({0: 10, 1: 8}, False, Step.ROLL_BACK),  # other workers delivered the same ranges
-        ({0: 0}, False, Step.ROLL_BACK),  # the other shard moved away before that
-        ({0: 0}, True, Step.ROLL_BACK),
-        ({0: 0, 1: 7}, True, Step.ROLL_BACK),  # another worker has read a part
-        ({2: 0}, True, Step.ROLL_BACK),  # both moved away
+        ({}, False, PendingStep.WAIT),  # no member, or no shard yet
+        ({0: 0, 1: None}, False, PendingStep.WAIT),  # one is being opened
+        ({0: 0, 1: 5}, False, PendingStep.DELIVER),
+        ({0: 0, 1: 5}, True, PendingStep.DELIVER),  # the sink did not get it
+        ({0: 0, 1: 5, 2: None}, False, PendingStep.DELIVER),  # another shard does not matter
+        ({0: 10, 1: 8}, True, PendingStep.REPLAY),
+        ({0: 10}, True, PendingStep.REPLAY),  # the other shard moved away after that
+        ({0: 10, 1: 8}, False, PendingStep.ROLL_BACK),  # other workers delivered the same ranges
+        ({0: 0}, False, PendingStep.ROLL_BACK),  # the other shard moved away before that
+        ({0: 0}, True, PendingStep.ROLL_BACK),
+        ({0: 0, 1: 7}, True, PendingStep.ROLL_BACK),  # another worker has read a part
+        ({2: 0}, True, PendingStep.ROLL_BACK),  # both moved away
     ],
 )
 def test_the_step_follows_from_the_positions(
-    positions: dict[int, int | None], may_be_delivered: bool, step: Step
+    positions: dict[int, int | None], may_be_delivered: bool, step: PendingStep
 ) -> None:
     assert next_step(BOTH, positions, is_delivered=False, may_be_delivered=may_be_delivered) is step
 
 
 @pytest.mark.parametrize("positions", [{}, {0: 0, 1: 5}, {0: 10, 1: 8}, {2: None}])
 def test_what_the_sink_is_known_to_have_is_only_computed(positions: dict[int, int | None]) -> None:
-    assert next_step(BOTH, positions, is_delivered=True, may_be_delivered=True) is Step.REPLAY
+    assert next_step(BOTH, positions, is_delivered=True, may_be_delivered=True) is PendingStep.REPLAY
 
 
 def test_a_batch_that_has_not_ended_is_forgotten_with_the_state_that_it_left(tmp_path: Path) -> None:

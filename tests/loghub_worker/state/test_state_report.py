@@ -2,9 +2,9 @@
 
 from prometheus_client.registry import CollectorRegistry
 
-from loghub.incomplete_state import KeptState
-from loghub_worker.log_service import ReportedError
-from loghub_worker.membership.membership import Membership, MembershipTimings
+from loghub.contract.worker import KeptState
+from loghub_consumer.log_service import ReportedError
+from loghub_consumer.membership.membership import Membership, MembershipTimings
 from loghub_worker.metrics import Figures, answer
 from loghub_worker.state.ledger import StateFigures
 from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of

@@ -12,34 +12,32 @@ The leader assigns two partitions. What must hold, whatever the order of events:
 
     Within one generation, no partition belongs to two clients, unless both have the same instance id.
 
-`tests.loghub.kafka.coordinator.invariants` and `memoized_group` say what holds for every step. Besides, once
-nothing is lost any more, every client that runs gets its share (`GroupModel.check_settles`).
+`tests.loghub_service.kafka.coordinator.invariants` and `memoized_group` say what holds for every step.
+Besides, once nothing is lost any more, every client that runs gets its share (`GroupModel.check_settles`).
 """
 
 from collections.abc import Iterator
 from functools import partial
 
-from loghub.kafka.coordinator.answers import (
-    HeartbeatAnswer,
-    JoinAnswer,
-    PartitionsAnswer,
-    SyncAnswer,
-)
-from loghub.kafka.coordinator.events import (
+from loghub_service.kafka.coordinator.group import GroupErrorCode
+from loghub_service.kafka.coordinator.requests import (
     Cleanup,
     ConnectionLost,
-    DeleteGroup,
+    DeleteKafkaGroup,
     Event,
-    Heartbeat,
+    HeartbeatAnswer,
+    JoinAnswer,
     JoinGroup,
     LeaveGroup,
-    LogstoreDeleted,
+    LogstoreGone,
+    MemberHeartbeat,
     OffsetCommit,
     OffsetDelete,
+    PartitionsAnswer,
+    SyncAnswer,
     SyncGroup,
 )
-from loghub.kafka.coordinator.group import ErrorCode
-from loghub.kafka.coordinator.states import GroupState
+from loghub_service.kafka.coordinator.states import KafkaGroupState
 from tests.properties.kafka.memoized_group import REBALANCE, SESSION, MemoizedGroup, Next
 from tests.properties.kafka.system import (
     FENCED,
@@ -155,13 +153,13 @@ class GroupModel:
         yield "the service restarts", self.restart(system)
         if self.setup.admin:
             events: tuple[Event, ...] = (
-                DeleteGroup(),
+                DeleteKafkaGroup(),
                 OffsetCommit(offsets=((PARTITION, 0, ""),), unix_ms=0),
                 OffsetDelete(partitions=(("t", PARTITION),)),
             )
             for event in events:
                 yield f"{event}", self._ask(system, event, event)
-            for event in (Cleanup(unix_ms=0), LogstoreDeleted(logstore=2)):
+            for event in (Cleanup(unix_ms=0), LogstoreGone(logstore=2)):
                 done = self.group.step(system.group, event, partial(_same, event))
                 yield f"{event}", self._after(system, done)
 
@@ -232,7 +230,7 @@ class GroupModel:
     def heartbeat(self, system: System, i: int) -> System:
         """With its answer, which is read at once."""
         client = system.clients[i]
-        event = Heartbeat(
+        event = MemberHeartbeat(
             member_id=client.member_id, generation=client.generation, group_instance_id=self._instance(i)
         )
         return self._at_once(system, i, event)
@@ -293,7 +291,7 @@ class GroupModel:
             for i, client in enumerate(clients):
                 if client.request == number:
                     clients[i] = client._replace(inbox=answer)
-        if self.group[done.state].state is GroupState.DEAD:
+        if self.group[done.state].state is KafkaGroupState.DEAD:
             # Generations begin again: clients of the former group own nothing that counts.
             clients = [client._replace(owned=0) for client in clients]
         return System(done.state, tuple(clients))
@@ -302,18 +300,18 @@ class GroupModel:
         client = system.clients[i]
         answer, client = client.inbox, client._replace(request=0, inbox=None)
         if isinstance(answer, JoinAnswer):
-            if answer.error is ErrorCode.NONE:
+            if answer.error is GroupErrorCode.NONE:
                 roster = tuple(member.member_id for member in answer.members)
                 client = client._replace(
                     member_id=answer.member_id, generation=answer.generation, phase=JOINED, roster=roster
                 )
-            elif answer.error is ErrorCode.MEMBER_ID_REQUIRED:
+            elif answer.error is GroupErrorCode.MEMBER_ID_REQUIRED:
                 client = client._replace(member_id=answer.member_id, phase=OUT)
             else:
                 client = after_error(client, answer.error)
         else:
             assert isinstance(answer, SyncAnswer)
-            if answer.error is ErrorCode.NONE:
+            if answer.error is GroupErrorCode.NONE:
                 mask = answer.assignment[0] if answer.assignment else 0
                 client = client._replace(phase=MEMBER, owned=mask, roster=())
             else:
@@ -338,7 +336,7 @@ class GroupModel:
         for i, client in enumerate(system.clients):
             if client.request and client.inbox is None:
                 after = self.abandon(after, i)
-        if self.group[after.group].state is GroupState.DEAD:
+        if self.group[after.group].state is KafkaGroupState.DEAD:
             after = after._replace(clients=tuple(client._replace(owned=0) for client in after.clients))
         return after
 
@@ -384,8 +382,8 @@ class GroupModel:
     def _is_settled(self, system: System, active: list[int]) -> bool:
         group = self.group[system.group]
         running = [c for c in (system.clients[i] for i in active) if c.phase != FENCED]
-        if group.state is not GroupState.STABLE or {c.member_id for c in running} != set(group.members):
-            return not running and group.state in (GroupState.EMPTY, GroupState.DEAD)
+        if group.state is not KafkaGroupState.STABLE or {c.member_id for c in running} != set(group.members):
+            return not running and group.state in (KafkaGroupState.EMPTY, KafkaGroupState.DEAD)
         shares = sorted(client.owned for client in running)
         return (
             all(c.generation == group.generation and c.phase == MEMBER for c in running)

@@ -10,13 +10,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 
-from loghub.kafka.coordinator import step as coordinator
-from loghub.kafka.coordinator.answers import Answer, Outcome, PartitionsAnswer
-from loghub.kafka.coordinator.events import Event, OffsetCommit, ServicePaused, Tick
-from loghub.kafka.coordinator.facts import restore
-from loghub.kafka.coordinator.group import ErrorCode, Group, Limits, Member, next_deadline
-from loghub.kafka.coordinator.states import GroupState, Trigger
-from tests.loghub.kafka.coordinator.invariants import (
+from loghub_service.kafka.coordinator import step as coordinator
+from loghub_service.kafka.coordinator.group import (
+    Group,
+    GroupErrorCode,
+    GroupMember,
+    KafkaGroupLimits,
+    next_deadline,
+    restore,
+)
+from loghub_service.kafka.coordinator.requests import (
+    Answer,
+    Event,
+    OffsetCommit,
+    Outcome,
+    PartitionsAnswer,
+    PauseDetected,
+    TimePassed,
+)
+from loghub_service.kafka.coordinator.states import KafkaGroupState, KafkaTrigger
+from tests.loghub_service.kafka.coordinator.invariants import (
     as_facts,
     check_state,
     check_step,
@@ -25,14 +38,14 @@ from tests.loghub.kafka.coordinator.invariants import (
 )
 
 SESSION, REBALANCE, DELAY = 2, 3, 1  # units of time; a unit is a second of the coordinator
-LIMITS = Limits(
+LIMITS = KafkaGroupLimits(
     min_session_timeout_ms=1000,
     initial_rebalance_delay_ms=DELAY * 1000,
     offsets_retention_ms=0,
     max_members=4,
 )
 Answers = tuple[tuple[int, Answer], ...]
-Row = tuple[GroupState, Trigger, GroupState]
+Row = tuple[KafkaGroupState, KafkaTrigger, KafkaGroupState]
 
 
 @dataclass
@@ -42,7 +55,7 @@ class Coverage:
 
     events: Counter[str] = field(default_factory=Counter)
     rows: Counter[Row] = field(default_factory=Counter)
-    errors: Counter[ErrorCode] = field(default_factory=Counter)
+    errors: Counter[GroupErrorCode] = field(default_factory=Counter)
 
     def add(self, other: "Coverage") -> None:
         self.events += other.events
@@ -57,7 +70,8 @@ class Next:
 
 
 class MemoizedGroup:
-    """Numbered states of one group. ``rules`` is `loghub.kafka.coordinator.step`, or a changed copy of it."""
+    """Numbered states of one group. ``rules`` is `loghub_service.kafka.coordinator.step`, or a changed copy
+    of it."""
 
     def __init__(self, rules: ModuleType = coordinator) -> None:
         self.coverage = Coverage()
@@ -93,11 +107,11 @@ class MemoizedGroup:
         return deadline is not None and deadline <= 0
 
     def tick(self, number: int) -> Next:
-        return self.step(number, "tick", Tick)
+        return self.step(number, "tick", TimePassed)
 
     def pause(self, number: int) -> Next:
         """The service does not run for one unit."""
-        return self.step(self.one_unit_later(number), "pause", lambda: ServicePaused(pause_s=1.0))
+        return self.step(self.one_unit_later(number), "pause", lambda: PauseDetected(pause_s=1.0))
 
     def restart(self, number: int) -> int:
         """The service restarts from what is persisted."""
@@ -105,12 +119,12 @@ class MemoizedGroup:
         def restarted(group: Group) -> Group:
             new = restore("g", as_facts(survivors(group)), now=0.0)
             trigger = {
-                GroupState.EMPTY: Trigger.RESTORED_EMPTY,
-                GroupState.PREPARING_REBALANCE: Trigger.RESTORED_REBALANCING,
-                GroupState.STABLE: Trigger.RESTORED_STABLE,
+                KafkaGroupState.EMPTY: KafkaTrigger.RESTORED_EMPTY,
+                KafkaGroupState.PREPARING_REBALANCE: KafkaTrigger.RESTORED_REBALANCING,
+                KafkaGroupState.STABLE: KafkaTrigger.RESTORED_STABLE,
             }.get(new.state)
             if trigger is not None:
-                self.coverage.rows[GroupState.DEAD, trigger, new.state] += 1
+                self.coverage.rows[KafkaGroupState.DEAD, trigger, new.state] += 1
             check_state(new, LIMITS)
             assert survivors(new) == survivors(group), "the facts restore another group"
             assert new.generation == (group.generation if survivors(group)[0] else 0)
@@ -158,22 +172,22 @@ class MemoizedGroup:
 def _check_offsets(old: Group, event: Event, done: Outcome) -> None:
     """Only a commit of the present generation, or of nobody while nobody is a member, changes an offset."""
     new = done.group
-    if new.state is GroupState.DEAD or new.offsets == old.offsets:
+    if new.state is KafkaGroupState.DEAD or new.offsets == old.offsets:
         return
     if isinstance(event, OffsetCommit):
         is_member = event.member_id in old.members and event.generation == old.generation
         is_outside = event.generation < 0 and not old.members
         assert is_member or is_outside, "a commit of another generation changed an offset"
-        assert old.state is not GroupState.COMPLETING_REBALANCE
+        assert old.state is not KafkaGroupState.COMPLETING_REBALANCE
     else:
-        assert old.state is GroupState.EMPTY, f"{type(event).__name__} changed an offset"
+        assert old.state is KafkaGroupState.EMPTY, f"{type(event).__name__} changed an offset"
 
 
 def _later(group: Group, by: float) -> Group:
     def moved(time: float | None) -> float | None:
         return None if time is None else time - by
 
-    def older(member: Member) -> Member:
+    def older(member: GroupMember) -> GroupMember:
         return member if member.session_end_s is None else replace(member, expires_s=member.expires_s - by)
 
     return replace(

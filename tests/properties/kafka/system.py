@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from loghub.kafka.coordinator.answers import Answer
-from loghub.kafka.coordinator.group import ErrorCode, Protocol, TopicPartition
+from loghub_service.kafka.coordinator.group import GroupErrorCode, MemberProtocol, TopicPartition
+from loghub_service.kafka.coordinator.requests import Answer
 
 PARTITION = TopicPartition(1, 0)
 PARTITIONS = 2
@@ -12,8 +12,8 @@ OUT, JOINING, JOINED, SYNCING, MEMBER, FENCED = "out", "joining", "joined", "syn
 Late = tuple[str, str, int] | None  # kind, member id, generation
 # A member with other metadata also prefers another assignor.
 PROTOCOLS = {
-    b"0": (Protocol("range", b"0"), Protocol("sticky", b"")),
-    b"1": (Protocol("sticky", b"1"), Protocol("range", b"")),
+    b"0": (MemberProtocol("range", b"0"), MemberProtocol("sticky", b"")),
+    b"1": (MemberProtocol("sticky", b"1"), MemberProtocol("range", b"")),
 }
 
 
@@ -61,16 +61,16 @@ def check_exclusive(setup: Setup, system: System) -> None:
                 assert other == i or is_one, f"partition {partition} has two owners in one generation"
 
 
-def after_error(client: Client, error: ErrorCode) -> Client:
+def after_error(client: Client, error: GroupErrorCode) -> Client:
     """As the libraries do: rejoin, rejoin without a member id, or stop."""
-    if error is ErrorCode.NONE:
+    if error is GroupErrorCode.NONE:
         return client
-    if error is ErrorCode.FENCED_INSTANCE_ID:
+    if error is GroupErrorCode.FENCED_INSTANCE_ID:
         return Client(phase=FENCED, late=client.late, metadata=client.metadata)
-    if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_MAX_SIZE_REACHED):
+    if error in (GroupErrorCode.UNKNOWN_MEMBER_ID, GroupErrorCode.GROUP_MAX_SIZE_REACHED):
         return Client(late=client.late, metadata=client.metadata)
-    assert error in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION), error
-    if error is ErrorCode.REBALANCE_IN_PROGRESS and client.phase == MEMBER:
+    assert error in (GroupErrorCode.REBALANCE_IN_PROGRESS, GroupErrorCode.ILLEGAL_GENERATION), error
+    if error is GroupErrorCode.REBALANCE_IN_PROGRESS and client.phase == MEMBER:
         return client._replace(phase=OUT)  # it keeps its partitions until it sends JoinGroup
     return client._replace(phase=OUT, owned=0, request=0)
 

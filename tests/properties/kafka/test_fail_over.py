@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from loghub.kafka.coordinator.group import Group
-from loghub.kafka.coordinator.states import GroupState
+from loghub_service.kafka.coordinator.group import Group
+from loghub_service.kafka.coordinator.states import KafkaGroupState
 from tests.properties.kafka.group_system import GroupModel
 from tests.properties.kafka.system import OUT, PARTITION, Setup, System
 
@@ -36,7 +36,7 @@ class Story:
         if self.system.clients[C].inbox is not None:
             self.do(self.model.read, C)
             self.do(self.model.join, C)
-        assert self.group.state is GroupState.PREPARING_REBALANCE
+        assert self.group.state is KafkaGroupState.PREPARING_REBALANCE
 
     def lose_answers(self, *clients: int) -> None:
         for i in clients:
@@ -69,7 +69,7 @@ def persisted_and_unanswered(story: Story) -> None:
     half_joined(story)
     story.do(story.model.heartbeat, B)
     story.do(story.model.join, B)
-    assert story.group.state is GroupState.COMPLETING_REBALANCE
+    assert story.group.state is KafkaGroupState.COMPLETING_REBALANCE
     story.lose_answers(A, B, C)
 
 
@@ -82,7 +82,7 @@ def half_answered(story: Story) -> None:
     story.do(story.model.read, leader)
     story.do(story.model.sync, leader)
     story.do(story.model.read, leader)
-    assert story.group.state is GroupState.STABLE
+    assert story.group.state is KafkaGroupState.STABLE
     story.lose_answers(*({A, B, C} - {leader}))
 
 
@@ -115,9 +115,9 @@ def test_every_point_is_another_state_of_the_group() -> None:
         point(story)
         states.append((story.group.state, story.group.generation, len(story.group.members)))
     stable, preparing, completing = (
-        GroupState.STABLE,
-        GroupState.PREPARING_REBALANCE,
-        GroupState.COMPLETING_REBALANCE,
+        KafkaGroupState.STABLE,
+        KafkaGroupState.PREPARING_REBALANCE,
+        KafkaGroupState.COMPLETING_REBALANCE,
     )
     assert [state for state, _, _ in states] == [stable, preparing, preparing, completing, stable]
     assert states[3][1] == states[4][1] == states[0][1] + 1

@@ -6,9 +6,9 @@ numbers are printed.
 
 import pytest
 
-from loghub.kafka.coordinator.events import Event
-from loghub.kafka.coordinator.group import ErrorCode
-from loghub.kafka.coordinator.states import EDGES
+from loghub_service.kafka.coordinator.group import GroupErrorCode
+from loghub_service.kafka.coordinator.requests import Event
+from loghub_service.kafka.coordinator.states import EDGES
 from tests.properties.kafka.group_system import GroupModel
 from tests.properties.kafka.memoized_group import Coverage, MemoizedGroup
 from tests.properties.kafka.search import search, walk
@@ -28,15 +28,15 @@ DEEP_SYSTEMS = 500_000  # 2.5 million in all
 WALKS, STEPS = 10, 200
 # Errors of requests that are wrong whatever the state; the unit tests have them.
 UNREACHABLE = {
-    ErrorCode.OFFSET_METADATA_TOO_LARGE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.INVALID_GROUP_ID,
-    ErrorCode.INVALID_SESSION_TIMEOUT,
-    ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.INVALID_REQUEST,
-    ErrorCode.POLICY_VIOLATION,
-    ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    GroupErrorCode.OFFSET_METADATA_TOO_LARGE,
+    GroupErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    GroupErrorCode.COORDINATOR_NOT_AVAILABLE,
+    GroupErrorCode.INVALID_GROUP_ID,
+    GroupErrorCode.INVALID_SESSION_TIMEOUT,
+    GroupErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    GroupErrorCode.INVALID_REQUEST,
+    GroupErrorCode.POLICY_VIOLATION,
+    GroupErrorCode.INCONSISTENT_GROUP_PROTOCOL,
 }
 
 
@@ -65,8 +65,8 @@ def test_the_searches_and_random_lives_use_every_row_of_the_table_every_event_an
         print(f"{coverage.rows[row]:9} row {name}")
     for kind, count in coverage.events.items():
         print(f"{count:9} event {kind}")
-    for error in ErrorCode:
+    for error in GroupErrorCode:
         print(f"{coverage.errors[error]:9} error {error.name}")
     assert [name for name, row in rows.items() if not coverage.rows[row]] == []
     assert set(coverage.events) == {kind.__name__ for kind in Event.__args__}
-    assert {error for error in ErrorCode if not coverage.errors[error]} == UNREACHABLE
+    assert {error for error in GroupErrorCode if not coverage.errors[error]} == UNREACHABLE

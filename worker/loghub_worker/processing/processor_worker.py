@@ -4,8 +4,11 @@ This process is the member of the group: it sends the heartbeats, pulls, and sav
 `loghub_worker.api` consumer does. The user's code runs in other processes
 (`loghub_worker.consumer.processes`), so nothing that it does delays a heartbeat, and one that hangs or
 crashes is replaced while the shards stay here.
+
+How many cores this process may use.
 """
 
+import math
 import os
 import random
 import threading
@@ -15,40 +18,51 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from loghub.backoff import Backoff
 from loghub.client.credentials_dir import read_key
 from loghub.clock import Clock
+from loghub.contract.processor import ProcessorPipeline
+from loghub.contract.worker import WorkerReason, WorkerStatus
 from loghub.freed_memory import limit_freed_memory
-from loghub.processor_settings import ProcessorPipeline
 from loghub.wire.errors import LogHubException
-from loghub.worker_contract import WorkerReason, WorkerStatus
-from loghub_worker.backoff import Backoff
-from loghub_worker.consumer.connection import connect
-from loghub_worker.consumer.consumer import Consumer
-from loghub_worker.consumer.group import group_timeout_s
-from loghub_worker.consumer.processes.child_process import ProcessSettings
-from loghub_worker.consumer.processes.cores import available_cores
-from loghub_worker.consumer.processes.messages import Load
-from loghub_worker.consumer.processes.process_pool import ProcessPool
-from loghub_worker.consumer.processes.processor_counts import ProcessorCounts
-from loghub_worker.consumer.processes.remote_processor import RemoteParts, RemoteProcessor, has_hung
-from loghub_worker.consumer.retry_consumer import retry_settings
-from loghub_worker.consumer.running_batches import RunningBatches
-from loghub_worker.consumer.settings import LEAST_FETCH_INTERVAL_S, ConsumerSettings
-from loghub_worker.consumer.worker_options import WorkerOptions
-from loghub_worker.failure.batch_deadline import hung_after_s
-from loghub_worker.failure.failure_report import FailureReport
-from loghub_worker.fatal_error import FatalError
-from loghub_worker.log_service import ReportedError, to_reported_error
-from loghub_worker.membership.membership import Membership, MembershipTimings
-from loghub_worker.membership.shard_manager import ShardManager
-from loghub_worker.metrics import Counter
-from loghub_worker.processing.processor_counters import processor_counters
+from loghub_consumer.consumer import Consumer, retry_settings
+from loghub_consumer.errors import FatalError
+from loghub_consumer.failure.handler import FailureReport
+from loghub_consumer.failure.policy import hung_after_s
+from loghub_consumer.log_service import ReportedError, to_reported_error
+from loghub_consumer.membership.membership import Membership, MembershipTimings
+from loghub_consumer.membership.shard_manager import ShardManager
+from loghub_consumer.processes.child_process import ProcessPool, ProcessSettings
+from loghub_consumer.processes.messages import Load
+from loghub_consumer.processes.remote_processor import ProcessorCounts, RemoteParts, RemoteProcessor, has_hung
+from loghub_consumer.running_batches import RunningBatches
+from loghub_consumer.settings import (
+    LEAST_FETCH_INTERVAL_S,
+    ConsumerSettings,
+    WorkerOptions,
+    connect,
+    group_timeout_s,
+)
+from loghub_consumer.user_code import place_code
+from loghub_worker.metrics import Counter, processor_counters
 from loghub_worker.settings import WorkerSettings, is_drain_requested
-from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
-from loghub_worker.status_publisher import StatusPublisher
-from loghub_worker.user_code import place_code
+from loghub_worker.status import Moment, QueryProgress, ShardReadings, StatusPublisher, status_of
 
 log = structlog.get_logger()
+
+
+CPU_MAX = Path("/sys/fs/cgroup/cpu.max")  # of a container with a limit: quota and period
+
+
+def available_cores(cpu_max: Path = CPU_MAX) -> int:
+    """The cores of the machine that are allowed, or those that a container's limit amounts to, rounded up."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = cpu_max.read_text().split()
+        return max(1, min(allowed, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError):  # no such file, or no limit: max
+        return allowed
+
 
 STEP_S = 0.2  # how often the drain file and the processes are checked
 RESTART_S = 1.0  # the first pause after a process has ended; a new one is there in about a second

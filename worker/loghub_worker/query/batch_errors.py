@@ -12,12 +12,12 @@ from pathlib import Path
 
 from py4j.protocol import Py4JNetworkError
 
+from loghub.contract.worker import WorkerReason
 from loghub.wire.errors import LogHubException
-from loghub.worker_contract import WorkerReason
-from loghub_worker.error_text import first_lines
-from loghub_worker.failure import outage
-from loghub_worker.failure.skip_limits import Cause, Failure
-from loghub_worker.log_service import (
+from loghub_consumer.errors import first_lines
+from loghub_consumer.failure import outage
+from loghub_consumer.failure.policy import Cause, Failure
+from loghub_consumer.log_service import (
     PIPELINE_FAILED,
     REJECTED_CONTENT,
     ReportedError,
@@ -25,11 +25,11 @@ from loghub_worker.log_service import (
     rejects_content,
     to_reported_error,
 )
+from loghub_consumer.reading.shard_reader import ShortReadError
+from loghub_consumer.user_code import WITHOUT_PANDAS
 from loghub_worker.query.transform import PipelineError
 from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError
-from loghub_worker.source.shard_reader import ShortReadError
 from loghub_worker.spark_errors import SPARK_ERRORS, java_causes
-from loghub_worker.user_code import WITHOUT_PANDAS
 
 UNREACHABLE, PYTHON_TIMEOUT = "EndpointUnreachable", "PythonWorkerTimeout"
 # Spark gives a new Python process ten seconds (docs/spark.md 8).
@@ -84,7 +84,7 @@ _OUTAGES = {
 def is_outage(error: Exception) -> bool:
     """Whether no batch can succeed now, of whichever shard: Spark's JVM has exited, or the folder of the sink
     cannot be used, or the sink does not take the query's columns any more. The user's own errors of these
-    types arrive as `PipelineError`: those that `loghub_worker.failure.outage` knows let one shard wait."""
+    types arrive as `PipelineError`: those that `loghub_consumer.failure.outage` knows let one shard wait."""
     outages = Py4JNetworkError | OSError | InvalidSinkError
     return isinstance(error, outages) and not isinstance(error, LogHubException)
 

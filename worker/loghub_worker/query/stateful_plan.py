@@ -2,20 +2,106 @@
 
 The query or function is applied to the stream of logs, so Spark's own rules for streams hold, in append mode:
 a row is written once and never changed. On top of these, whatever is kept must be given up some day, and what
-is no state of Spark's must not depend on which logs share a micro-batch."""
+is no state of Spark's must not depend on which logs share a micro-batch.
 
+What Spark's stateful operators have counted in the batch that runs.
+
+Spark puts the same figures into the progress of a query, but only after the batch has ended, and then the
+worker may have ended too. They are read from the operators once all rows of the batch are computed, so that
+the record of the batch has them.
+
+Whether the times that move a watermark are bounded, as the plan of a query says.
+
+`__time__` of a stateful pipeline is never after the receipt of a log (`loghub_worker.source.receipts`). A
+time from the contents can be any, and one of them in the year 2096 would make every later log late. So a
+column with a watermark must be `__time__`, or be computed so that it is not after `__time__`, or not after
+the present, whatever the log says.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
 
-from loghub.worker_contract import CopyPipeline, WorkerConfig
-from loghub_worker.error_text import first_lines
-from loghub_worker.failure.skip_limits import SETTLING_POLICIES
-from loghub_worker.fatal_error import FatalError
-from loghub_worker.query.per_batch import AGGREGATION, DEDUPLICATION, PlanWalk, items
-from loghub_worker.query.spark_master import is_remote
-from loghub_worker.query.watermark_bound import unbounded_watermarks
+from loghub.contract.worker import CopyPipeline, WorkerConfig
+from loghub_consumer.errors import FatalError, first_lines
+from loghub_consumer.failure.policy import SETTLING_POLICIES
+from loghub_worker.query.spark_session import is_remote
+from loghub_worker.query.transform import AGGREGATION, DEDUPLICATION, PlanWalk, items
 from loghub_worker.spark_errors import SPARK_ERRORS
+
+# Spark's names of the counters of an operator that keeps state.
+ROWS, BYTES, LATE_ROWS = "numTotalStateRows", "stateMemory", "numRowsDroppedByWatermark"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What the operators of a query have counted. An aggregation counts late rows after it has added up the
+    logs of each partition, so these are at most as many as the logs."""
+
+    rows: int  # of the state after the batch
+    bytes: int
+    late_rows: int  # dropped in this batch
+
+
+def counted_by_operators(query: Any) -> Counted:
+    """What was counted in the batch of a streaming query that runs, or ran last."""
+    plan = query._jsq.streamingQuery().lastExecution().executedPlan()
+    counters = [node.metrics() for node in _nodes(plan)]
+    # Not every operator has all of them: of session windows one drops late rows and another has the state.
+    rows, bytes_, late_rows = (
+        sum(one.apply(name).value() for one in counters if one.contains(name))
+        for name in (ROWS, BYTES, LATE_ROWS)
+    )
+    return Counted(rows=rows, bytes=bytes_, late_rows=late_rows)
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    for child in items(plan.children()):
+        yield from _nodes(child)
+
+
+TIME = "__time__"
+# Spark's names of expressions: those of the present, and those that are bounded if what they are made of is.
+PRESENT = frozenset({"CurrentTimestamp", "Now", "LocalTimestamp", "CurrentBatchTimestamp"})
+OF_ALL = frozenset(
+    {"Alias", "Cast", "Coalesce", "Greatest", "TruncTimestamp", "TimeAdd", "TimestampAddInterval"}
+)
+OF_ANY = frozenset({"Least"})
+
+
+def unbounded_watermarks(plan: Any) -> list[str]:
+    """The names of the columns with a watermark that is not bounded, in an analyzed plan."""
+    nodes = list(_nodes(plan))
+    defined: dict[int, Any] = {}
+    times: set[int] = set()
+    for node in nodes:
+        if node.nodeName() == "Project":
+            named = [one for one in items(node.projectList()) if _kind(one) == "Alias"]
+            defined |= {one.exprId().id(): one for one in named}
+        elif node.children().isEmpty() and node.isStreaming():
+            times |= {one.exprId().id() for one in items(node.output()) if one.name() == TIME}
+    moving = [node.eventTime() for node in nodes if node.nodeName() == "EventTimeWatermark"]
+    return [column.name() for column in moving if not _is_bounded(column, defined, times)]
+
+
+def _is_bounded(expression: Any, defined: dict[int, Any], times: set[int]) -> bool:
+    kind = _kind(expression)
+    if kind == "AttributeReference":
+        id_ = expression.exprId().id()
+        return id_ in times or (id_ in defined and _is_bounded(defined[id_], defined, times))
+    if kind not in OF_ALL | OF_ANY:
+        return kind in PRESENT
+    operands = [one for one in items(expression.children()) if not one.foldable() or _kind(one) in PRESENT]
+    found = [_is_bounded(one, defined, times) for one in operands]
+    return any(found) if kind in OF_ANY else bool(found) and all(found)
+
+
+def _kind(expression: Any) -> str:
+    return str(expression.getClass().getSimpleName())
+
 
 # How Spark marks a column that has a watermark.
 WATERMARK = "spark.watermarkDelayMs"

@@ -16,31 +16,28 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from loghub.worker_contract import OnFailure
-from loghub_worker.batch_plan import BatchPlan, Range
-from loghub_worker.error_text import first_lines
-from loghub_worker.failure.batch_deadline import RunningBatch
-from loghub_worker.failure.failure_policy import FailingRange
-from loghub_worker.failure.failure_report import FailureReport
-from loghub_worker.failure.skip_limits import Cause, Failure, Policy, WaitState
-from loghub_worker.fatal_error import FatalError
-from loghub_worker.log_service import ReportedError
-from loghub_worker.membership.membership import MemberState, ShardPhase
-from loghub_worker.membership.shard_manager import ShardManager
-from loghub_worker.membership.shared_membership import SharedState
+from loghub.contract.worker import OnFailure
+from loghub_consumer.batch_plan import BatchPlan, Range
+from loghub_consumer.errors import FatalError, first_lines
+from loghub_consumer.failure.handler import FailureReport
+from loghub_consumer.failure.policy import Cause, FailingRange, Failure, Policy, RunningBatch, WaitState
+from loghub_consumer.log_service import ReportedError
+from loghub_consumer.membership.membership import MemberState, ShardPhase
+from loghub_consumer.membership.shard_manager import ShardManager
+from loghub_consumer.membership.shared_membership import SharedState
+from loghub_worker.query.batch_counts import plan_of_batch, watermark_of_batch
 from loghub_worker.query.batch_errors import UNREACHABLE, failure_of, is_outage, is_unreadable_state
-from loghub_worker.query.batch_ranges import plan_of_batch, watermark_of_batch
-from loghub_worker.query.query_settings import QuerySettings
-from loghub_worker.query.state_operators import counted_by_operators
+from loghub_worker.query.settings import QuerySettings
+from loghub_worker.query.stateful_plan import counted_by_operators
 from loghub_worker.query.streaming_query import DRIVER_EXITED, QueryRunner
 from loghub_worker.query.transform import Transform
 from loghub_worker.sink.batch_sink import BatchSink
-from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
+from loghub_worker.sink.files.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.logstore import FORMAT
 from loghub_worker.spark_errors import JVM_EXITED, SPARK_ERRORS
 from loghub_worker.state.checkpoint_folder import roll_back
 from loghub_worker.state.ledger import StateFigures, Why
-from loghub_worker.state.pending_batch import Step, next_step
+from loghub_worker.state.pending_batch import PendingStep, next_step
 
 log = structlog.get_logger()
 
@@ -214,7 +211,7 @@ class StatefulQueryRunner(QueryRunner):
         running = RunningBatch(ranges=plan.ranges, began_s=self._clock.monotonic_s())
         self._running = running
         try:
-            if step is Step.REPLAY:
+            if step is PendingStep.REPLAY:
                 self._replay(rows, plan, number)
             else:
                 self._deliver_once(rows, plan, number)
@@ -235,7 +232,7 @@ class StatefulQueryRunner(QueryRunner):
         self.error = ReportedError()
         self._shard_manager.save_all()
 
-    def _await_step(self, plan: BatchPlan, number: int) -> Step:
+    def _await_step(self, plan: BatchPlan, number: int) -> PendingStep:
         """What to do with the batch, once the positions of its shards are known."""
         while True:
             if self._stop.is_set() or self._ledger.is_discarded:
@@ -247,10 +244,10 @@ class StatefulQueryRunner(QueryRunner):
                 is_delivered=self._ledger.is_delivered(number),
                 may_be_delivered=self._ledger.may_be_delivered(number),
             )
-            if step is Step.ROLL_BACK:
+            if step is PendingStep.ROLL_BACK:
                 log.info("a batch cannot be delivered as it was planned", ranges=plan.ranges)
                 self._roll_back_with(positions)
-            if step is not Step.WAIT:
+            if step is not PendingStep.WAIT:
                 self.waits_for_shards = False
                 return step
             self.waits_for_shards = True

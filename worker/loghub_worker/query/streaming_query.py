@@ -6,6 +6,8 @@ is read next; Spark's query goes on. A batch that takes too long is cancelled.
 
 Spark's own checkpoint directory is scratch space: it is emptied before each start. The ranges of a batch are
 read from Spark's log in that directory, which is written before the batch begins.
+
+The counters of the query for the metrics.
 """
 
 import secrets
@@ -19,33 +21,39 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from loghub.sink_settings import roll_of
-from loghub_worker.batch_plan import BatchPlan, Range
-from loghub_worker.exchange_files import FileShare
-from loghub_worker.failure.batch_deadline import DeadlineStep, RunningBatch, deadline_step
-from loghub_worker.failure.failure_handler import FailureHandler, Settlement
-from loghub_worker.failure.failure_policy import FailingRange
-from loghub_worker.failure.failure_report import FailureReport
-from loghub_worker.failure.skip_limits import Cause, Failure, failure_settings
-from loghub_worker.fatal_error import FatalError
-from loghub_worker.log_service import ReportedError, encode_cursor
-from loghub_worker.membership.shard_manager import ShardManager
-from loghub_worker.membership.shared_membership import SharedState
-from loghub_worker.query.batch_counts import BatchCounts
+from loghub.contract.sinks import roll_of
+from loghub.wire.cursor import encode as encode_cursor
+from loghub_consumer.batch_plan import BatchPlan, Range
+from loghub_consumer.errors import FatalError
+from loghub_consumer.exchange_files import FileShare
+from loghub_consumer.failure.handler import FailureHandler, FailureReport, SettledAs
+from loghub_consumer.failure.policy import (
+    Cause,
+    DeadlineStep,
+    FailingRange,
+    Failure,
+    RunningBatch,
+    ShardTotals,
+    deadline_step,
+    failure_settings,
+)
+from loghub_consumer.log_service import ReportedError
+from loghub_consumer.membership.shard_manager import ShardManager
+from loghub_consumer.membership.shared_membership import SharedState
+from loghub_consumer.reading.shard_reader import ReadCount
+from loghub_worker.metrics import Counter, failure_counters
+from loghub_worker.query.batch_counts import BatchCounts, ComputedRows, plan_of_batch, ranges_read
 from loghub_worker.query.batch_errors import failure_of, is_outage, may_need_restart, query_error
-from loghub_worker.query.batch_ranges import plan_of_batch, ranges_read
-from loghub_worker.query.cluster_error import ClusterError
-from loghub_worker.query.computed_rows import ComputedRows
-from loghub_worker.query.query_settings import QuerySettings
-from loghub_worker.query.spark_master import is_remote, require_application
+from loghub_worker.query.settings import QuerySettings
+from loghub_worker.query.spark_session import is_remote, require_application
 from loghub_worker.query.transform import PipelineError, Transform, empty_logs
 from loghub_worker.sink.batch_sink import BatchSink, WritesFiles, require_rows
-from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
+from loghub_worker.sink.files.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.logstore import FORMAT
-from loghub_worker.source.read_counts import ReadCount
-from loghub_worker.spark_errors import JVM_EXITED, SPARK_ERRORS
+from loghub_worker.spark_errors import JVM_EXITED, SPARK_ERRORS, ClusterError
 
 log = structlog.get_logger()
+
 
 # Failures of the whole query that a new process may not have, without a batch between. Logs that cannot be
 # delivered are none of them, nor is a target, or an endpoint, that is away for a while.
@@ -292,10 +300,10 @@ class QueryRunner:
             self.failures.pipeline_failed(failing, self._failure_of(error, running))
             return False
         settlement = self.failures.write_dead_letter(failing)
-        if settlement is Settlement.FAILED or not self._publish(self._new_batch(), plan, plan.ranges):
+        if settlement is SettledAs.FAILED or not self._publish(self._new_batch(), plan, plan.ranges):
             return False
         self._record(plan.ranges, {})
-        self.totals.missing += settlement is Settlement.EXPIRED
+        self.totals.missing += settlement is SettledAs.EXPIRED
         self.failures.settled(failing, settlement)
         return True
 
@@ -390,3 +398,41 @@ class QueryRunner:
             self.totals.replaced += count.replaced
             self.totals.missing += count.missing
             self.totals.ahead += count.ahead
+
+
+def query_counters(totals: QueryTotals, failures: Mapping[int, ShardTotals]) -> tuple[Counter, ...]:
+    """All of them; ``failures`` by shard."""
+    return (
+        Counter("loghub_worker_batches", "Number of micro-batches committed to the sink.", totals.batches),
+        Counter(
+            "loghub_worker_batches_discarded",
+            "Number of micro-batches discarded because the worker no longer held their shards.",
+            totals.discarded,
+        ),
+        Counter(
+            "loghub_worker_batches_timed_out",
+            "Number of micro-batches cancelled because they took longer than their timeout.",
+            totals.timed_out,
+        ),
+        Counter(
+            "loghub_worker_batch_duration_seconds",
+            "Total duration of the committed micro-batches.",
+            totals.seconds,
+        ),
+        Counter(
+            "loghub_worker_invalid_utf8_values",
+            "Number of text values in which invalid UTF-8 was replaced.",
+            totals.replaced,
+        ),
+        Counter(
+            "loghub_worker_log_groups_expired",
+            "Number of log groups that expired before they were read.",
+            totals.missing,
+        ),
+        Counter(
+            "loghub_worker_logs_ahead_of_receipt",
+            "Number of logs of a time after their receipt, which got another one (stateful pipelines).",
+            totals.ahead,
+        ),
+        *failure_counters(failures),
+    )

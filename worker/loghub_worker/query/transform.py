@@ -2,24 +2,331 @@
 
 It is checked once, with no logs, before the worker joins its group. Each batch must have the columns that it
 returned then (`loghub_worker.query.checked_columns`).
+
+Compares the columns of a batch with those that were checked before the worker joined its group. Pure.
+
+A sink is made ready for the columns that the pipeline returned with no logs: a table is created with them, or
+compared with them. A function may make others of some logs, for example of a schema that it infers from them,
+and a query may read another table whose columns change. Files with such rows could be written, and no reader
+would put them together with those before: columns would be missing, or the whole table unreadable.
+
+Finds operations whose result covers one micro-batch where a reader expects one of all logs.
+
+A pipeline sees the logs of one micro-batch, and how many that are is an accident of time. ``SELECT status,
+count(*) FROM logs GROUP BY status`` therefore writes one count per status and micro-batch, and nothing in
+the sink says so. Such operations are looked up in the plan that Spark makes of the user's query or
+function, since they have many spellings. What is done to other tables, or within one log, is allowed; only
+the rows of another table may not reach the sink without a log, since they would with each micro-batch, and
+nor may those of a query that reads no logs.
+
+Which columns of the view `logs`, and which keys of the contents, a query uses.
+
+What a query does not use is not decoded and does not reach Spark's JVM, whose work on a row grows with every
+column, and with every pair of a map. If a query uses the contents only by constant keys, such as
+``contents['path']``, each of these keys becomes a column of its own in place of the map.
+
+This is read off the plan that Spark's optimizer makes of the query over an empty view. What is not understood
+there uses everything.
 """
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, create_map, lit
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from loghub.worker_contract import CopyPipeline, Pipeline, PythonPipeline, SqlPipeline
-from loghub_worker.failure.outage import decisive
-from loghub_worker.fatal_error import FatalError
-from loghub_worker.query.checked_columns import Columns, difference
+from loghub.contract.worker import CopyPipeline, Pipeline, PythonPipeline, SqlPipeline
+from loghub_consumer.errors import FatalError
+from loghub_consumer.failure.outage import decisive
+from loghub_consumer.reading.decoding import EVERYTHING, SCHEMA, Selection
+from loghub_consumer.user_code import import_named, user_message
 from loghub_worker.query.spark_session import invalid
-from loghub_worker.query.used_columns import VIEW, as_view, used_columns
-from loghub_worker.source.arrow_decoder import EVERYTHING, SCHEMA, Selection
-from loghub_worker.source.datasource import LogHubDataSource
+from loghub_worker.source import GroupDataSource
 from loghub_worker.spark_errors import SPARK_ERRORS
-from loghub_worker.user_code import import_named, user_message
+
+Columns = Sequence[tuple[str, str]]  # names and types, as in `DataFrame.dtypes`: not whether one may be null
+SHOWN = 5  # differences: a message is read by people
+MAX_TYPE_CHARS = 200  # of a struct of many fields
+
+
+def difference(checked: Columns, found: Columns) -> str | None:
+    """What differs in names, types or order, in words; None if nothing does."""
+    if list(checked) == list(found):
+        return None
+    differences = list(_differences(dict(checked), dict(found))) or [
+        f"they are {_names(found)} instead of {_names(checked)}"  # in order, or in number
+    ]
+    more = len(differences) - SHOWN
+    return "; ".join(differences[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    for name, kind in now.items():
+        if name not in before:
+            yield f"{name!r} is new ({kind[:MAX_TYPE_CHARS]})"
+        elif before[name] != kind:
+            yield f"{name!r} is {kind[:MAX_TYPE_CHARS]} instead of {before[name][:MAX_TYPE_CHARS]}"
+    yield from (f"{name!r} is missing" for name in before if name not in now)
+
+
+def _names(columns: Columns) -> str:
+    return ", ".join(name for name, _ in columns)
+
+
+AGGREGATION = "GROUP BY or an aggregate function"
+DEDUPLICATION = "DISTINCT or dropDuplicates"
+# Spark's names of the nodes of a plan; `Sort` counts only if it is of all rows.
+OPERATIONS = {
+    "Aggregate": AGGREGATION,
+    "Distinct": DEDUPLICATION,
+    "Deduplicate": DEDUPLICATION,
+    "GlobalLimit": "LIMIT",
+    "LocalLimit": "LIMIT",
+    "Tail": "LIMIT",
+    "Offset": "OFFSET",
+    "Sort": "ORDER BY",
+    "Window": "a window function",
+    "Intersect": "INTERSECT or EXCEPT",
+    "Except": "INTERSECT or EXCEPT",
+}
+# They would find the state that earlier micro-batches have left, and a micro-batch begins without any.
+STATEFUL = {
+    "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
+    "TransformWithState": "transformWithState",
+    "FlatMapGroupsWithState": "applyInPandasWithState",
+    "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
+}
+GROUPS = "a function over groups"  # the node of each kind has `Group` in its name
+SELF_JOIN = "a join of logs with logs"
+SUBQUERY = "a subquery over logs"
+OTHERS_JOINED = "a join that keeps rows of another table whatever logs there are"
+OTHERS_UNITED = "a union of logs with another table"
+# Of a join with logs on one side only: these also have rows for the other side alone, so each micro-batch
+# has them again.
+KEEP_RIGHT = ("RIGHT OUTER", "FULL OUTER")
+KEEP_LEFT = ("LEFT OUTER", "FULL OUTER", "LEFT SEMI", "LEFT ANTI")
+
+
+def refuse_per_batch(result: DataFrame) -> None:
+    """Raise `FatalError` ``InvalidPipeline`` if the rows depend on which logs share a micro-batch, or come
+    from no log at all."""
+    walk = PlanWalk.of(result)
+    operations = sorted(walk.found)
+    if not walk.is_of_logs and not operations:
+        raise FatalError(
+            "InvalidPipeline",
+            "the rows do not come from the view logs, so the sink would get them again with each micro-batch:"
+            " select from logs. If a function takes the logs out of Spark, by rdd, collect or toPandas, the"
+            " plan does not show what becomes of them: set pipeline.perBatch: true if its rows are of the"
+            " logs of one micro-batch",
+        )
+    if operations:
+        raise FatalError(
+            "InvalidPipeline",
+            f"the pipeline uses {' and '.join(operations)}, and a pipeline sees the logs of one micro-batch"
+            " only: the sink would get results of each micro-batch, not of all logs. Write the rows to the"
+            " sink and evaluate them there, or set pipeline.perBatch: true if results of micro-batches are"
+            " meant",
+        )
+
+
+def refuse_stateful(result: DataFrame) -> None:
+    """Raise `FatalError` ``InvalidPipeline`` if the rows depend on logs of earlier micro-batches."""
+    walk = PlanWalk.of(result)
+    if walk.stateful:
+        raise FatalError(
+            "InvalidPipeline",
+            f"the pipeline uses {' and '.join(sorted(walk.stateful))}, which needs the state of earlier"
+            " micro-batches, and a worker keeps none unless pipeline.stateful is true: write the rows to the"
+            " sink and evaluate them there, or set it and read what happens to the state when shards move",
+        )
+
+
+class PlanWalk:
+    """One walk through an analyzed plan, which is an object of Spark's JVM."""
+
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+        self.stateful: set[str] = set()
+        self.is_of_logs = False  # whether the rows come from logs
+        self.deduplications: list[Any] = []  # the nodes
+        self._definitions: dict[int, bool] = {}  # of WITH: whether each reads logs
+
+    @staticmethod
+    def of(result: DataFrame) -> "PlanWalk":
+        """The walk through the plan of these rows."""
+        walk = PlanWalk()
+        walk.is_of_logs = walk.reads_logs(result._jdf.queryExecution().analyzed())
+        return walk
+
+    def reads_logs(self, node: Any) -> bool:
+        """Whether the rows of this node come from logs. Notes the operations below it."""
+        name = node.nodeName()
+        # The definitions of WITH are children that come before the query that refers to them.
+        sources = [self.reads_logs(child) for child in items(node.children())]
+        subqueries = [self.reads_logs(query) for query in items(node.subqueries())]
+        if any(subqueries):
+            self.found.add(SUBQUERY)
+        if name == "CTERelationRef":
+            return self._definitions[node.cteId()]
+        if not sources:
+            return set(SCHEMA.names) <= {column.name() for column in items(node.output())}
+        if name == "WithCTE":
+            return sources[-1]  # a definition that the query does not refer to gives no rows
+        if name == "CTERelationDef":
+            self._definitions[node.id()] = any(sources)
+        elif "Join" in name and sum(sources) > 1:
+            self.found.add(SELF_JOIN)
+        elif name == "Join" and any(sources):
+            keeps_others = node.joinType().sql() in (KEEP_RIGHT if sources[0] else KEEP_LEFT)
+            self.found |= {OTHERS_JOINED} if keeps_others else set()
+        elif name == "Union" and any(sources):
+            self.found |= set() if all(sources) else {OTHERS_UNITED}
+        elif any(sources):
+            self._note(name, node)
+        return any(sources)
+
+    def _note(self, name: str, node: Any) -> None:
+        state = name.removesuffix("InPySpark").removesuffix("InPandas")
+        if state in STATEFUL:
+            self.stateful.add(STATEFUL[state])
+            return
+        if name in ("Deduplicate", "Distinct"):
+            self.deduplications.append(node)
+        operation = GROUPS if "Group" in name else OPERATIONS.get(name.removesuffix(" All"))
+        if operation is not None and (name != "Sort" or getattr(node, "global")()):
+            self.found.add(operation)
+
+
+def items(sequence: Any) -> Iterator[Any]:
+    """The elements of a Scala sequence."""
+    return (sequence.apply(index) for index in range(sequence.size()))
+
+
+VIEW = "logs"  # the view that a query reads
+CONTENTS = "contents"
+AT_LEAST = "__shard__"  # a row needs a column; this one is the same for all rows of a shard
+# The nodes of a plan whose columns are all named in their expressions, or come from below under their own
+# names. Others, such as a union, have columns by position.
+PLAIN_NODES = frozenset({"Project", "Filter", "Generate", "LogicalRDD"})
+NULL_TESTS = ("IsNotNull", "IsNull")  # the contents of a log are never null, whatever they are made of
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """One node of an expression: the name of its class, its fields, and its operands."""
+
+    kind: str
+    fields: dict[str, Any]
+    operands: list["Expression"] = field(default_factory=list)
+
+    @property
+    def id(self) -> int:
+        """Of an attribute."""
+        return int(self.fields["exprId"]["id"])
+
+
+def used_columns(spark: SparkSession, sql: str) -> Selection:
+    """What a valid query over the view uses. The view is replaced. A query that the optimizer rejects fails
+    in each batch, and with the error of that batch; it uses everything."""
+    session = spark._jsparkSession
+    schema = session.parseDataType(from_arrow_schema(SCHEMA).json())
+    # Of no local rows, since the optimizer would reduce a query over these to nothing.
+    DataFrame(session.createDataFrame(spark._jsc.emptyRDD(), schema), spark).createOrReplaceTempView(VIEW)
+    try:
+        plan = spark.sql(sql)._jdf.queryExecution().optimizedPlan()
+    except PySparkException:
+        return EVERYTHING
+    output = plan.output()
+    result = {output.apply(n).exprId().id() for n in range(output.size())}
+    return selection_of(json.loads(plan.toJSON()), result)
+
+
+def selection_of(nodes: Sequence[dict[str, Any]], result: set[int]) -> Selection:
+    """What a plan uses: its nodes as Spark writes them in JSON, and the ids of the columns of its result."""
+    leaves = [node for node in nodes if _kind(node) == "LogicalRDD"]
+    if len(leaves) != 1 or not {_kind(node) for node in nodes} <= PLAIN_NODES:
+        return EVERYTHING
+    columns = {one.id: one.fields["name"] for one in _expressions(leaves[0]["output"])}
+    if tuple(columns.values()) != tuple(SCHEMA.names):
+        return EVERYTHING
+    used, keys = {columns[id_] for id_ in result & columns.keys()}, set[str]()
+    for node in nodes:
+        if node is not leaves[0]:
+            for expression in _expressions([value for name, value in node.items() if name != "class"]):
+                if not _note(expression, columns, used, keys):
+                    return EVERYTHING
+    names = [name.lower() for name in (*SCHEMA.names, *keys)]  # as Spark compares them
+    if CONTENTS not in used and len(set(names)) < len(names):
+        used.add(CONTENTS)
+    if CONTENTS in used:
+        keys = set()
+    view = tuple(name for name in SCHEMA.names if name in used)
+    return Selection(view=view or (() if keys else (AT_LEAST,)), keys=tuple(sorted(keys)))
+
+
+def _note(expression: Expression, columns: dict[int, str], used: set[str], keys: set[str]) -> bool:
+    """Note the columns and keys that an expression uses. Returns False if there is a query inside it."""
+    if "Subquery" in expression.kind or expression.kind in ("Exists", "ListQuery"):
+        return False
+    if expression.kind == "AttributeReference":
+        used |= {columns[expression.id]} if expression.id in columns else set()
+        return True
+    operands = expression.operands
+    if operands and operands[0].kind == "AttributeReference" and columns.get(operands[0].id) == CONTENTS:
+        if expression.kind in NULL_TESTS:
+            return True
+        if expression.kind == "GetMapValue" and _is_text(operands[1]):
+            keys.add(operands[1].fields["value"])
+            return True
+    return all(_note(one, columns, used, keys) for one in operands)
+
+
+def _is_text(expression: Expression) -> bool:
+    fields = expression.fields
+    return (
+        expression.kind == "Literal" and fields["dataType"] == "string" and isinstance(fields["value"], str)
+    )
+
+
+def _kind(node: dict[str, Any]) -> str:
+    return str(node["class"]).rpartition(".")[2]
+
+
+def _expressions(value: Any) -> Iterator[Expression]:
+    """The expressions in a field of a node. Spark writes each as a list of its nodes: a node, then its
+    operands one after the other."""
+    if not isinstance(value, list):
+        return
+    if value and isinstance(value[0], dict) and "num-children" in value[0]:
+        nodes = iter(value)
+        for first in nodes:
+            yield _tree(first, nodes)
+    else:
+        for one in value:
+            yield from _expressions(one)
+
+
+def _tree(node: dict[str, Any], rest: Iterator[dict[str, Any]]) -> Expression:
+    return Expression(_kind(node), node, [_tree(next(rest), rest) for _ in range(node["num-children"])])
+
+
+def as_view(rows: DataFrame, selection: Selection) -> DataFrame:
+    """The columns of the view, made of the rows of a selection. A column that is not used is null. Contents
+    that were selected by key are a map of them, which Spark's optimizer resolves to the columns."""
+    types = from_arrow_schema(SCHEMA)
+    missing = {
+        name: lit(None).cast(types[name].dataType) for name in SCHEMA.names if name not in selection.view
+    }
+    if selection.keys:
+        pairs = [part for key in selection.keys for part in (lit(key), col(f"`{key.replace('`', '``')}`"))]
+        missing[CONTENTS] = create_map(*pairs)
+    return rows.select(*(missing.get(name, col(name)).alias(name) for name in SCHEMA.names))
 
 
 class PipelineError(Exception):
@@ -159,7 +466,7 @@ def make_transform(pipeline: Pipeline, code: Path | None) -> Transform:
 
 def empty_logs(spark: SparkSession) -> DataFrame:
     """An empty DataFrame with the columns of logs."""
-    return spark.createDataFrame([], LogHubDataSource({}).schema())
+    return spark.createDataFrame([], GroupDataSource({}).schema())
 
 
 def _import_function(name: str, code: Path | None) -> Callable[[DataFrame], object]:

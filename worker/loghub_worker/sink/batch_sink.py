@@ -2,18 +2,30 @@
 
 `loghub_worker.query.streaming_query` calls `write` and `publish` in this order. Each sink has a module of its
 own in this folder; `loghub_worker.sink.sinks` makes the one that the settings name.
+
+Times in the JSON that Spark writes: with microseconds, as Spark has them. By itself it cuts them to three
+digits.
+
+Six digits always, so that texts of one length sort as the times do; `Z` is the session's time zone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from loghub_worker.batch_plan import Range
-from loghub_worker.sink.shard_record import NoRecord, ShardRecord
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.resumption import NoRecord, ShardRecord
 
-if TYPE_CHECKING:  # so that what knows only of the errors does not wait for its import
+if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+# Options of Spark's JSON, of files as well as of `to_json`.
+TIMES: Mapping[str, str] = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 
 class InvalidSinkError(Exception):

@@ -12,20 +12,12 @@ from typing import Any
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegralType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegralType, StringType, StructType
 
-from loghub.sink_settings import KafkaSink
-from loghub_worker.sink.batch_sink import AtLeastOnceSink, InvalidSinkError
-from loghub_worker.sink.json_times import TIMES
+from loghub.contract.sinks import KafkaSink
+from loghub_worker.sink.batch_sink import TIMES, AtLeastOnceSink, InvalidSinkError
 from loghub_worker.sink.logstore import require_order
-from loghub_worker.sink.sink_credentials import SinkCredentials
+from loghub_worker.sink.sink_start import CredentialFiles
 from loghub_worker.sink.spark_format import append
 from loghub_worker.spark_errors import SPARK_ERRORS, java_causes
 
@@ -69,7 +61,7 @@ class KafkaTopic(AtLeastOnceSink):
     """The rows as records of Kafka."""
 
     def __init__(
-        self, sink: KafkaSink, credentials: SinkCredentials, *, client_id: str, batch_timeout_s: float
+        self, sink: KafkaSink, credentials: CredentialFiles, *, client_id: str, batch_timeout_s: float
     ) -> None:
         self._sink = sink
         self._credentials = credentials

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from loghub.client.port import ShardInfo
-from loghub.domain.hashrange import BadHashKey, format_key, parse_key
+from loghub.domain.shards import BadHashKey, format_key, parse_key
 from loghub.wire.loggroup import Log, LogGroup
 
 TIME, TIME_NS, TOPIC, SOURCE, TAGS = "__time__", "__time_ns__", "__topic__", "__source__", "__tags__"

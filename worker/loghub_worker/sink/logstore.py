@@ -5,11 +5,23 @@ size, and only return counts. It is the writer of a data source because that is 
 to Python that does not need pandas. `loghub_worker.source.datasource` registers it.
 
 In a group that consumes in order, the rows of a shard are written one after the other to the target shard
-that holds the first key of their shard, so that a reader of the target finds them in their order."""
+that holds the first key of their shard, so that a reader of the target finds them in their order.
+
+Writes rows to a logstore, where they are: one Python process of Spark encodes and sends its own.
+
+Copies log groups to another logstore, byte by byte.
+
+A log group is neither decoded nor passed through Spark. The groups of a shard are written one after the
+other to the target shard that holds the first key of their shard, so that their order is kept. After an
+error nothing that follows is written: the range counts as read up to the log group that failed, and the
+next batch begins with it. Only a log group whose write was not answered, or was not saved in a checkpoint
+before a crash, is written again.
+"""
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,9 +42,31 @@ from pyspark.sql.types import (
 )
 
 from loghub.atomic_file import replace_file
+from loghub.client.port import LogHub
 from loghub.clock import SystemClock
-from loghub_worker.log_service import Address, shared_client, shared_shard_keys
-from loghub_worker.sink.json_times import TIMES
+from loghub.wire.cursor import encode as encode_cursor
+from loghub.wire.errors import LogHubError, LogHubException
+from loghub.wire.loggroup import encode, split
+from loghub.wire.protobuf import fields
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.log_service import (
+    PIPELINE_FAILED,
+    LogServiceAddress,
+    put_log_group,
+    rejects_content,
+    shared_client,
+    shared_shard_keys,
+    to_reported_error,
+)
+from loghub_consumer.reading.shard_reader import (
+    RangeCounts,
+    ReadCount,
+    ReadFailure,
+    ShortReadError,
+    pull_range,
+    require_count,
+)
+from loghub_worker.sink.batch_sink import TIMES
 from loghub_worker.sink.log_groups import (
     CONTENTS,
     HASH_KEY,
@@ -43,6 +77,7 @@ from loghub_worker.sink.log_groups import (
     TIME,
     TIME_NS,
     TOPIC,
+    FormedGroup,
     LogGroupBuilder,
     Route,
     Row,
@@ -50,7 +85,116 @@ from loghub_worker.sink.log_groups import (
     route_by_hash_key,
     route_by_shard,
 )
-from loghub_worker.sink.put_rows import put_rows
+
+
+@dataclass(slots=True)
+class Written:
+    """What was written."""
+
+    rows: int = 0
+    log_groups: int = 0
+    bytes: int = 0
+
+
+def put_rows(
+    client: LogHub,
+    logstore: str,
+    batches: Iterable[pa.RecordBatch],
+    builder_for: Callable[[list[str]], LogGroupBuilder],
+) -> Written:
+    """Write all rows, in log groups of bounded size. `builder_for` gets the names of the columns."""
+    written = Written()
+
+    def put(groups: Iterable[FormedGroup]) -> None:
+        for formed in groups:
+            body = encode(formed.group)
+            put_log_group(client, logstore, body, hash_key=formed.hash_key)
+            written.log_groups += 1
+            written.bytes += len(body)
+
+    builder: LogGroupBuilder | None = None
+    for batch in batches:
+        builder = builder or builder_for(batch.schema.names)
+        put(builder.add(batch))
+        written.rows += batch.num_rows
+    if builder is not None:
+        put(builder.finish())
+    return written
+
+
+MAX_SHARDS_AT_ONCE = 8
+LOGS_FIELD = 1  # of a LogGroup (docs/sls-protocol.md 3)
+
+
+class LogGroupCopier:
+    """Copies ranges of one logstore. `begin_key` is the first hash key of a shard of the source."""
+
+    def __init__(
+        self,
+        source: LogHub,
+        logstore: str,
+        *,
+        target: LogHub,
+        target_logstore: str,
+        begin_key: Callable[[int], str],
+    ) -> None:
+        self._source = source
+        self._logstore = logstore
+        self._target = target
+        self._target_logstore = target_logstore
+        self._begin_key = begin_key
+
+    def copy_all(self, ranges: Sequence[Range]) -> dict[Range, ReadCount]:
+        """Copy ranges of different shards at the same time."""
+        with ThreadPoolExecutor(min(MAX_SHARDS_AT_ONCE, len(ranges))) as pool:
+            copies = {shard_range: pool.submit(self.copy, shard_range) for shard_range in ranges}
+        return {shard_range: copy.result() for shard_range, copy in copies.items()}
+
+    def copy(self, shard_range: Range) -> ReadCount:
+        """Copy a range, up to the first error. It is no exception even if nothing could be copied: Spark
+        would discard the batch, and the other shards would be copied again."""
+        counts, copied = RangeCounts(), shard_range.begin
+        try:
+            hash_key = self._begin_key(shard_range.shard)
+            for first_cursor, pulled in pull_range(self._source, self._logstore, shard_range, counts):
+                log_groups = list(split(pulled.body))
+                require_count(pulled.count, len(log_groups))
+                for cursor, log_group in enumerate(log_groups, first_cursor):
+                    if cursor >= shard_range.end:
+                        break
+                    copied, logs = cursor, number_of_logs(log_group)  # those before it have expired
+                    self._put(shard_range.shard, cursor, bytes(log_group), hash_key)
+                    copied = cursor + 1
+                    counts.logs += logs
+                    counts.bytes += len(log_group)
+        except (LogHubException, ShortReadError) as error:
+            if copied == shard_range.begin:
+                counts.failure = failure_of(error)
+            else:
+                counts.end = copied
+        return counts.count()
+
+    def _put(self, shard: int, cursor: int, log_group: bytes, hash_key: str) -> None:
+        try:
+            put_log_group(self._target, self._target_logstore, log_group, hash_key=hash_key)
+        except LogHubError as error:
+            message = f"{error.message}, from shard {shard} at cursor {encode_cursor(cursor)}"
+            raise LogHubError(error.code, error.status, message, error.request_id) from error
+
+
+def failure_of(error: LogHubException | ShortReadError) -> ReadFailure:
+    """Why nothing of a range could be copied."""
+    if isinstance(error, ShortReadError):
+        return ReadFailure(rejected=False, reason=PIPELINE_FAILED, message=f"ShortReadError: {error}")
+    reported = to_reported_error(error)
+    return ReadFailure(rejected=rejects_content(error), reason=reported.reason, message=reported.message)
+
+
+def number_of_logs(log_group: bytes | memoryview) -> int:
+    """The number of logs in a serialized LogGroup, whose logs are skipped and not decoded."""
+    view = memoryview(log_group)
+    return sum(number == LOGS_FIELD for number, _, _, _ in fields(view, 0, len(view)))
+
 
 # The worker's own. `loghub` is the format of `loghub_spark`, which may be registered in the same session.
 FORMAT = "loghub-worker"
@@ -61,10 +205,10 @@ _SHUFFLE = re.compile(r"(?<!Broadcast)Exchange|ShuffleQueryStage")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Logstore:
+class TargetLogstore:
     """One logstore of a project."""
 
-    address: Address
+    address: LogServiceAddress
     name: str
 
 
@@ -73,8 +217,8 @@ class WriteOptions:
     """Where to write; ``count_file`` receives the number of rows once all of them are written. ``source`` is
     the logstore that is read."""
 
-    target: Logstore
-    source: Logstore
+    target: TargetLogstore
+    source: TargetLogstore
     count_file: str
 
     def to_option(self) -> str:
@@ -84,7 +228,7 @@ class WriteOptions:
     def from_option(value: str) -> "WriteOptions":
         fields = json.loads(value)
         target, source = (
-            Logstore(address=Address(**fields[name]["address"]), name=fields[name]["name"])
+            TargetLogstore(address=LogServiceAddress(**fields[name]["address"]), name=fields[name]["name"])
             for name in ("target", "source")
         )
         return WriteOptions(target=target, source=source, count_file=fields["count_file"])
@@ -126,7 +270,9 @@ class LogstoreWriter:
     """Writes the rows of a DataFrame to a logstore. With `keep_order` the rows of each shard are written in
     the order in which the shard has them."""
 
-    def __init__(self, target: Logstore, source: Logstore, *, keep_order: bool, scratch: Path) -> None:
+    def __init__(
+        self, target: TargetLogstore, source: TargetLogstore, *, keep_order: bool, scratch: Path
+    ) -> None:
         self._options = WriteOptions(
             target=target, source=source, count_file=str(scratch.absolute() / "put-count")
         )

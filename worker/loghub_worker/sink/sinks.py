@@ -4,14 +4,19 @@ Parquet files and JSON lines in a folder or a bucket are written exactly once, t
 `loghub_worker.sink.commit_log`, a Delta table through its own log, and rows in a table of PostgreSQL through
 `loghub_worker.sink.postgresql.delivered_ranges`; another logstore, Kafka, the formats that Spark writes and
 the worker's own output are written at least once.
+
+The sink that prints rows to the worker's own output, for trying out a pipeline.
 """
 
 import sys
 from pathlib import Path
+from typing import TextIO
 
+import structlog
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from loghub.sink_settings import (
+from loghub.contract.sinks import (
     ConsoleSink,
     DeltaSink,
     KafkaSink,
@@ -20,16 +25,46 @@ from loghub.sink_settings import (
     PostgresqlSink,
     SparkSink,
 )
-from loghub.worker_contract import LOCAL_MASTER, CopyPipeline, WorkerConfig
-from loghub_worker.log_service import Address
-from loghub_worker.sink.batch_sink import AtLeastOnceSink, BatchSink, SinkOwner
-from loghub_worker.sink.console import Console
-from loghub_worker.sink.files import make_files_sink
+from loghub.contract.worker import LOCAL_MASTER, CopyPipeline, WorkerConfig
+from loghub_consumer.log_service import LogServiceAddress
+from loghub_worker.sink.batch_sink import TIMES, AtLeastOnceSink, BatchSink, SinkOwner
+from loghub_worker.sink.files.sink import make_files_sink
 from loghub_worker.sink.kafka import KafkaTopic
-from loghub_worker.sink.logstore import Logstore, LogstoreWriter
-from loghub_worker.sink.postgresql.table_sink import make_table_sink
-from loghub_worker.sink.sink_credentials import NO_CREDENTIALS, SinkCredentials
+from loghub_worker.sink.logstore import LogstoreWriter, TargetLogstore
+from loghub_worker.sink.postgresql.sink import make_table_sink
+from loghub_worker.sink.sink_start import NO_CREDENTIALS, CredentialFiles
 from loghub_worker.sink.spark_format import SparkFormat
+
+log = structlog.get_logger()
+
+
+class Console(AtLeastOnceSink):
+    """The first rows of each batch as JSON lines, at least once, for trying out a pipeline."""
+
+    def __init__(self, max_rows: int, out: TextIO) -> None:
+        self._max_rows = max_rows
+        self._out = out
+
+    def check(self, empty: DataFrame) -> None:
+        _as_json(empty).collect()
+
+    def write(self, result: DataFrame, batch: str) -> int:  # noqa: ARG002 - nothing is staged
+        lines = _as_json(result).persist()  # otherwise `count` and `take` would each read the logs
+        try:
+            rows = lines.count()
+            shown = [row[0] for row in lines.take(self._max_rows)]
+        finally:
+            lines.unpersist()
+        self._out.writelines(f"{line}\n" for line in shown)
+        self._out.flush()
+        if rows > len(shown):
+            log.info("only the first rows of the batch are shown", shown=len(shown), rows=rows)
+        return rows
+
+
+def _as_json(rows: DataFrame) -> DataFrame:
+    return rows.select(F.to_json(F.struct("*"), TIMES))
+
 
 COPIED_LOGS = "logs"  # the column with the number of logs in the log groups that a range was copied as
 
@@ -49,7 +84,7 @@ class LogstoreRows(AtLeastOnceSink):
 
 class LogGroupCopies(AtLeastOnceSink):
     """The log groups themselves in another logstore, at least once. The source writes them where it reads
-    them (`loghub_worker.source.log_group_copier`), and yields the numbers of their logs."""
+    them (`loghub_worker.sink.logstore`), and yields the numbers of their logs."""
 
     def check(self, empty: DataFrame) -> None:
         """There is nothing to check: every log group is accepted as it is."""
@@ -64,7 +99,7 @@ def make_sink(
     consumer: str,
     credentials_dir: str,
     scratch: Path,
-    sink_credentials: SinkCredentials = NO_CREDENTIALS,
+    sink_credentials: CredentialFiles = NO_CREDENTIALS,
 ) -> BatchSink:
     """The sink of a worker's settings. Raises `InvalidSinkError`, or `OSError` if its folder cannot be
     used."""
@@ -101,7 +136,7 @@ def make_sink(
     )
     if isinstance(sink, DeltaSink):
         # Only here: it loads a large library.
-        from loghub_worker.sink.delta import make_delta_sink
+        from loghub_worker.sink.delta.sink import make_delta_sink
 
         return make_delta_sink(sink, sink_credentials, owner)
     assert not isinstance(sink, NoSink)  # of a processor, which runs without Spark
@@ -112,8 +147,10 @@ def _rows_to_logstore(
     sink: LogstoreSink, config: WorkerConfig, *, credentials_dir: str, scratch: Path
 ) -> LogstoreRows:
     target, source = (
-        Logstore(
-            address=Address(endpoint=config.endpoint, project=project, credentials_dir=credentials_dir),
+        TargetLogstore(
+            address=LogServiceAddress(
+                endpoint=config.endpoint, project=project, credentials_dir=credentials_dir
+            ),
             name=name,
         )
         for project, name in ((sink.project, sink.logstore), (config.project, config.logstore))

@@ -15,8 +15,8 @@ import msgspec
 import structlog
 
 from loghub.atomic_file import replace_file
-from loghub_worker.batch_plan import Range
-from loghub_worker.sink.range_claims import ShardIncarnation
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.resumption import ShardIncarnation
 from loghub_worker.state.checkpoint_folder import DurableFolder, forget_cut_off, last_commit
 
 log = structlog.get_logger()
@@ -43,7 +43,7 @@ class StateIdentity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     former: str = ""  # the same digest as earlier releases made it; not stored
 
 
-class ShardState(msgspec.Struct, frozen=True, kw_only=True):
+class ShardStateRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The logs of one shard that the state consists of: the cursors from `since` up to `until`."""
 
     created: int  # of the shard, unix seconds: a shard of the same number may be another one
@@ -77,7 +77,7 @@ class _Ledger(msgspec.Struct, frozen=True, kw_only=True):
     batch: int = NONE  # the last batch that the sink has
     publishing: int = NONE  # a batch that the sink may have
     ends: dict[int, int] = {}  # of the ranges of that batch, by shard
-    shards: dict[int, ShardState] = {}
+    shards: dict[int, ShardStateRecord] = {}
     figures: StateFigures = StateFigures()
 
 
@@ -128,7 +128,9 @@ class StateLedger:
                     return position  # the sink has the batch, and its state will be computed
             why = Why.ELSEWHERE if ledger.batch > NONE else _known(ledger.why)
             why = Why.COMPLETE if is_first else Why.RESET if moved else why
-            begun = ShardState(created=incarnation.created, since=position, until=position, why=why.value)
+            begun = ShardStateRecord(
+                created=incarnation.created, since=position, until=position, why=why.value
+            )
             self._write(msgspec.structs.replace(ledger, shards={**ledger.shards, shard: begun}))
         if why is not Why.COMPLETE:
             log.warning("the state does not have the earlier logs of a shard", shard=shard, since=position)
@@ -161,7 +163,7 @@ class StateLedger:
         with self._lock:
             shards = dict(self._ledger.shards)
             for part in ranges:
-                state = shards.get(part.shard) or ShardState(
+                state = shards.get(part.shard) or ShardStateRecord(
                     created=0, since=part.begin, until=part.begin, why=Why.ELSEWHERE.value
                 )
                 shards[part.shard] = msgspec.structs.replace(state, until=part.end)
@@ -209,7 +211,7 @@ class StateLedger:
                 return
             log.warning("the state is removed", why=why)
             shards = {
-                shard: ShardState(created=state.created, since=at, until=at, why=why.value)
+                shard: ShardStateRecord(created=state.created, since=at, until=at, why=why.value)
                 for shard, state in ledger.shards.items()
                 for at in [positions.get(shard)]
                 if at is not None
@@ -226,7 +228,7 @@ class StateLedger:
         """Those after the last batch that the sink has; None before the first one."""
         return self._ledger.figures if self._ledger.batch > NONE or self._ledger.figures.late_rows else None
 
-    def incomplete(self, held: Collection[int]) -> dict[int, ShardState]:
+    def incomplete(self, held: Collection[int]) -> dict[int, ShardStateRecord]:
         """Of these shards those of which the state does not have the earlier logs."""
         shards = self._ledger.shards
         return {shard: shards[shard] for shard in sorted(held) if shard in shards and shards[shard].why}

@@ -7,10 +7,10 @@ then."""
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from loghub_worker.batch_plan import Range
+from loghub_consumer.batch_plan import Range
 
 
-class Step(StrEnum):
+class PendingStep(StrEnum):
     """What is done with a batch."""
 
     WAIT = "wait"  # the positions of its shards are not known yet
@@ -25,17 +25,17 @@ def next_step(
     *,
     is_delivered: bool,
     may_be_delivered: bool,
-) -> Step:
+) -> PendingStep:
     """The next step with a batch of these ranges. `positions` are those of the shards that the worker holds
     now, None while a shard is opened; it has none while the worker is no member of its group. What the sink
     has is either known (`is_delivered`), or possible, and then seen in the positions."""
     if is_delivered:
-        return Step.REPLAY
+        return PendingStep.REPLAY
     held = [part for part in ranges if part.shard in positions]
     if not positions or any(positions[part.shard] is None for part in held):
-        return Step.WAIT
+        return PendingStep.WAIT
     if len(held) == len(ranges) and all(positions[part.shard] == part.begin for part in held):
-        return Step.DELIVER
+        return PendingStep.DELIVER
     if may_be_delivered and held and all(positions[part.shard] == part.end for part in held):
-        return Step.REPLAY
-    return Step.ROLL_BACK
+        return PendingStep.REPLAY
+    return PendingStep.ROLL_BACK

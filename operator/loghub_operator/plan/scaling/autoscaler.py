@@ -8,6 +8,12 @@ In short, Auto adds the arrival rate and the lag divided by the catch-up time, a
 workers. It stabilizes that number over the stabilization windows, limits it by the bounds and by
 `maxPodsPerStep`, and does not follow it while a gate blocks the change
 (`loghub_operator.plan.scaling.gates`).
+
+Stabilizes the number of workers, so that it follows the load without oscillating.
+
+These are the stabilization windows. Workers are added when the load has needed more for the whole window, as
+many as it needed all that time; they are removed when fewer have sufficed for the whole window, down to the
+number that sufficed all that time.
 """
 
 from dataclasses import dataclass, replace
@@ -15,20 +21,92 @@ from dataclasses import dataclass, replace
 from loghub_operator.api.adoption import stored_ownership
 from loghub_operator.api.conditions import ActiveReason
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.model.memory import Peak, ScalingState, Window
 from loghub_operator.model.observed import ObservedState, WorkerPhase
-from loghub_operator.model.scaling_state import ScalingState, Window
 from loghub_operator.plan.listing import counted, worker_count
-from loghub_operator.plan.scaling.gates import Gate, judge_trial, transfer, warming_too_long, warming_up
-from loghub_operator.plan.scaling.inputs import Measurements, collect
-from loghub_operator.plan.scaling.load_formula import (
+from loghub_operator.plan.scaling.load import (
     Bound,
     LoadInputs,
+    Measurements,
     ReplicaBounds,
     ReplicaRange,
+    ScalingGate,
+    collect,
+    judge_trial,
     replica_range_of,
+    transfer,
+    warming_too_long,
+    warming_up,
 )
 from loghub_operator.plan.scaling.resharding import HotShardResult, ShardBounds, find_hot_shards
-from loghub_operator.plan.scaling.stabilization import Spans, stabilize, with_replica_range
+
+
+def pushed(window: Window, value: int, *, now: float, span_s: float, gap_s: float) -> Window:
+    """Adds a number and drops those older than the span; after a gap the window starts over."""
+    last = window.peaks[-1].at_unix_s if window.peaks else None
+    if window.since_unix_s is None or last is None or not 0.0 <= now - last <= gap_s:
+        return Window(since_unix_s=now, peaks=(Peak(value=value, at_unix_s=now),))
+    larger = [one for one in window.peaks if one.value > value and now - one.at_unix_s <= span_s]
+    return Window(since_unix_s=window.since_unix_s, peaks=(*larger, Peak(value=value, at_unix_s=now)))
+
+
+def largest(window: Window, *, now: float, span_s: float) -> int | None:
+    """The largest number of the span; None: the numbers do not cover the whole span yet."""
+    if window.since_unix_s is None or now - window.since_unix_s < span_s:
+        return None
+    return next((one.value for one in window.peaks if now - one.at_unix_s <= span_s), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spans:
+    """How long a need must last; ``gap_s``: how long it may be unknown in between."""
+
+    up_s: float
+    down_s: float
+    gap_s: float
+
+
+def with_replica_range(
+    state: ScalingState, replica_range: ReplicaRange | None, *, now: float, spans: Spans, up: bool
+) -> ScalingState:
+    """Remembers this need. An unknown need changes nothing until it lasts long enough to be a gap. Without
+    ``up`` the need does not count towards scaling up.
+    """
+    if replica_range is None:
+        return state
+    high = pushed(state.high, replica_range.high, now=now, span_s=spans.down_s, gap_s=spans.gap_s)
+    if not up:
+        return replace(state, high=high)
+    low = pushed(state.low, -replica_range.low, now=now, span_s=spans.up_s, gap_s=spans.gap_s)
+    target = pushed(state.target, -replica_range.target, now=now, span_s=spans.up_s, gap_s=spans.gap_s)
+    return replace(state, high=high, low=low, target=target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stabilized:
+    """The number to run; ``stabilizing``: the current load alone would result in another number."""
+
+    workers: int
+    stabilizing: bool
+
+
+def stabilize(
+    state: ScalingState, replica_range: ReplicaRange, *, current: int, now: float, spans: Spans
+) -> Stabilized:
+    """More, fewer or as many workers as now."""
+    if replica_range.low > current:
+        least_low = largest(state.low, now=now, span_s=spans.up_s)
+        target = largest(state.target, now=now, span_s=spans.up_s)
+        if least_low is None or target is None or -least_low <= current:
+            return Stabilized(workers=current, stabilizing=True)
+        return Stabilized(workers=max(current, -target), stabilizing=False)
+    if replica_range.high < current:
+        enough = largest(state.high, now=now, span_s=spans.down_s)
+        if enough is None or enough >= current:
+            return Stabilized(workers=current, stabilizing=True)
+        return Stabilized(workers=enough, stabilizing=False)
+    return Stabilized(workers=current, stabilizing=False)
+
 
 LITTLE_LAG_S = 30.0  # of arrival: the lag that a worker that keeps up may have at any moment
 LITTLE_LAG_CYCLES = 3.0
@@ -236,7 +314,7 @@ def _without_windows(state: ScalingState) -> ScalingState:
     return replace(state, low=Window(), target=Window(), high=Window(), trial=None)
 
 
-def _gate(case: _Case, state: ScalingState) -> Gate | None:
+def _gate(case: _Case, state: ScalingState) -> ScalingGate | None:
     return transfer(case.observed.service) or warming_up(
         case.observed.workers, state, current=case.current, now=case.now
     )
@@ -257,7 +335,7 @@ def _range_without_rate(case: _Case) -> ReplicaRange | None:
 
 
 def _follow(
-    case: _Case, state: ScalingState, replica_range: ReplicaRange | None, gate: Gate | None
+    case: _Case, state: ScalingState, replica_range: ReplicaRange | None, gate: ScalingGate | None
 ) -> tuple[ScalingState, Recommendation]:
     current, inputs = case.current, case.measured.inputs
     if current == 0:
@@ -308,18 +386,18 @@ def _before_suspension(resource: LogHubConsumerGroup) -> int:
     return steps[0].from_ if stopped else 0
 
 
-def _why_unknown(inputs: LoadInputs) -> Gate:
+def _why_unknown(inputs: LoadInputs) -> ScalingGate:
     if inputs.lag_groups is None:
-        return Gate(reason=ActiveReason.LAG_UNKNOWN, message="the lag of some shard is unknown")
+        return ScalingGate(reason=ActiveReason.LAG_UNKNOWN, message="the lag of some shard is unknown")
     if inputs.arrival_per_s is None:
         message = "the arrival rate is being measured"
     else:
         message = "the rate of one worker is measured once a worker is continuously busy for a while"
-    return Gate(reason=ActiveReason.PROCESSING_RATE_UNKNOWN, message=message)
+    return ScalingGate(reason=ActiveReason.PROCESSING_RATE_UNKNOWN, message=message)
 
 
 def _stabilized(
-    case: _Case, state: ScalingState, replica_range: ReplicaRange, gate: Gate | None
+    case: _Case, state: ScalingState, replica_range: ReplicaRange, gate: ScalingGate | None
 ) -> tuple[ScalingState, Recommendation]:
     current = case.current
     (low, over), (high, under) = (
@@ -339,7 +417,7 @@ def _stabilized(
         return state, _blocked(case, gate)
     if stabilized.stabilizing or workers >= current:
         message = f"fewer workers than {current} suffice, but not yet for the whole stabilization window"
-        return state, _blocked(case, Gate(reason=ActiveReason.SCALE_DOWN_STABILIZED, message=message))
+        return state, _blocked(case, ScalingGate(reason=ActiveReason.SCALE_DOWN_STABILIZED, message=message))
     reason = ActiveReason.SCALING_DOWN if case.measured.inputs.worker_per_s else ActiveReason.PROBING
     enough = counted(workers, "worker has", "workers have")
     return state, _recommendation(workers, reason, f"{enough} sufficed for the stabilization window", cut_by)
@@ -348,7 +426,7 @@ def _stabilized(
 def _scale_up(
     case: _Case,
     state: ScalingState,
-    gate: Gate | None,
+    gate: ScalingGate | None,
     workers: int,
     bound: Bound | None,
     *,
@@ -363,7 +441,7 @@ def _scale_up(
         message = (
             f"more workers than {case.current} are needed, but not yet for the whole stabilization window"
         )
-        return state, _blocked(case, Gate(reason=ActiveReason.SCALE_UP_STABILIZED, message=message))
+        return state, _blocked(case, ScalingGate(reason=ActiveReason.SCALE_UP_STABILIZED, message=message))
     step = 1 if state.unhelpful else case.resource.spec.scaling.scale_up.max_pods_per_step
     most = case.current + step
     if workers > most:
@@ -372,13 +450,13 @@ def _scale_up(
     return state, _recommendation(workers, ActiveReason.SCALING_UP, message, bound)
 
 
-def _unless_blocked(case: _Case, recommendation: Recommendation, gate: Gate | None) -> Recommendation:
+def _unless_blocked(case: _Case, recommendation: Recommendation, gate: ScalingGate | None) -> Recommendation:
     if gate is None or warming_too_long(case.measured.state, case.now):
         return recommendation
     return _blocked(case, gate)
 
 
-def _blocked(case: _Case, gate: Gate) -> Recommendation:
+def _blocked(case: _Case, gate: ScalingGate) -> Recommendation:
     return Recommendation(workers=case.current, reason=gate.reason, message=gate.message, blocked=True)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from loghub_operator.model.scaling_state import Sample, SampleWindow, ShardMark, WorkerRate
+from loghub_operator.model.memory import Sample, SampleWindow, ShardMark, WorkerRate
 
 SHORTEST_SPAN_S = 5.0
 MOST_PER_S = 1e6  # of one shard; a higher rate is a cursor that jumped

@@ -12,8 +12,7 @@ from loghub_operator.model.group_metrics import GroupMetrics, ShardMetrics
 from loghub_operator.model.observed import Available, ObservedState, ShardObserved
 from loghub_operator.plan.listing import worker_count
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision
-from loghub_operator.plan.scaling.inputs import ShardRates
-from loghub_operator.plan.scaling.load_formula import LoadInputs, formula, rounded
+from loghub_operator.plan.scaling.load import LoadInputs, ShardRates, formula, rounded
 
 MOST_STEPS = 10
 _BLIND = (ActiveReason.LAG_UNKNOWN, ActiveReason.PROCESSING_RATE_UNKNOWN, ActiveReason.SUSPENDED)

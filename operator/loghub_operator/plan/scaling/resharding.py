@@ -9,27 +9,131 @@ crash between the split and the status, another operator, a user, and another gr
 
 Shards are merged only for a group that has its logstore to itself, because the operator does not know how
 many workers another group has.
+
+Reports a split or merge that the log service rejects, and retries it with a backoff.
+
+At a limit of shards, or without the permission, an attempt at each reconcile would change nothing. A
+rejection is forgotten when any client has created a shard since, when shards may no longer be changed, and
+with everything else that is remembered.
+
+Judges whether the last split raised what is consumed; if not, no shard is split for hours.
+
+A split helps a shard that is too busy for one worker. It does not help where each worker consumes less than
+it did, say because the sink is slow: then every shard seems too busy, each split makes two more of them, and
+they cost money. Judged are the children of the split together against their parent before it, once they are
+warm. A restart of the operator forgets the trial, so at most one split more follows it.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Literal
 
-from loghub_operator.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, HotReason
+from loghub_operator.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, HotReason, rfc3339
 from loghub_operator.api.scaling import Scaling
-from loghub_operator.model.actions import EmitEvent, MergeShards, SplitShard
+from loghub_operator.model.actions import EmitEvent, MergeShards, ReshardRefused, SplitShard
+from loghub_operator.model.memory import ReshardRejection, ScalingState, SplitTrial, track_since
 from loghub_operator.model.observed import Available, LogServiceObserved, ShardObserved
-from loghub_operator.model.scaling_state import ScalingState, track_since
-from loghub_operator.plan.scaling.inputs import NOT_ASSIGNABLE, Measurements, ShardRates
-from loghub_operator.plan.scaling.load_formula import OVER, short
-from loghub_operator.plan.scaling.reshard_backoff import (
-    again_unix_s,
-    rejection_message,
-    rejection_of,
-    still_valid,
-)
-from loghub_operator.plan.scaling.split_trial import begin_trial, judge_split
+from loghub_operator.plan.scaling.load import NOT_ASSIGNABLE, OVER, Measurements, ShardRates, short
+
+FIRST_PAUSE_S = 60.0  # doubles after each further rejection
+LONGEST_PAUSE_S = 3600.0
+
+
+def with_rejection(state: ScalingState, error: ReshardRefused, now: float) -> ScalingState:
+    """Remembers a rejection; ``now`` in unix seconds."""
+    kind: Literal["split", "merge"] = "split" if isinstance(error.action, SplitShard) else "merge"
+    before = rejection_of(state, kind)
+    new = ReshardRejection(
+        of=kind, message=str(error), at_unix_s=now, times=1 + (before.times if before else 0)
+    )
+    return replace(state, rejections=(*(one for one in state.rejections if one != before), new))
+
+
+def rejection_of(state: ScalingState, kind: Literal["split", "merge"]) -> ReshardRejection | None:
+    """The last rejection of this kind."""
+    return next((one for one in state.rejections if one.of == kind), None)
+
+
+def still_valid(state: ScalingState, shards: Iterable[ShardObserved]) -> ScalingState:
+    """Without the rejections since which a shard was created: the change may be accepted now."""
+    youngest = max((one.created_unix_s or 0.0 for one in shards), default=0.0)
+    return replace(state, rejections=tuple(one for one in state.rejections if one.at_unix_s >= youngest))
+
+
+def again_unix_s(rejection: ReshardRejection) -> float:
+    """From then on the change may be tried again."""
+    return rejection.at_unix_s + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(rejection.times - 1, 10))
+
+
+def rejection_message(rejection: ReshardRejection) -> str:
+    """The message for users; it stays the same until the next attempt."""
+    again = rfc3339(again_unix_s(rejection))
+    return f"the log service refuses to {rejection.of} ({rejection.message}); tried again after {again}"
+
+
+WARM_S = 120.0  # workers are added for the children, start and become warm
+HELPED = 1.25  # of what the parent consumed; with another worker the children may consume twice as much
+NO_HELP_S = 2 * 3600.0  # doubles after each further split that did not help
+LONGEST_NO_HELP_S = 24 * 3600.0
+
+
+def begin_trial(state: ScalingState, shard: int, rates: Mapping[int, ShardRates], now: float) -> ScalingState:
+    """Remembers what the shard consumes before it is split."""
+    consumed = rates[shard].consumed_per_s if shard in rates else None
+    return replace(state, split=SplitTrial(shard=shard, at_unix_s=now, before_per_s=consumed or 0.0))
+
+
+def judge_split(
+    state: ScalingState,
+    shards: Iterable[ShardObserved],
+    rates: Mapping[int, ShardRates],
+    busy: Iterable[int],
+    now: float,
+) -> tuple[ScalingState, str]:
+    """The state afterwards, and why no shard may be split now, as a message for users; "" if one may."""
+    trial = state.split
+    if trial is None:
+        return state, ""
+    if trial.failed_unix_s is not None:
+        again = trial.failed_unix_s + _patience_s(state)
+        return (replace(state, split=None), "") if now >= again else (state, _no_help(trial, again))
+    known = {one.shard: one for one in shards}
+    children = [one for one in known.values() if trial.shard in one.parents]
+    if not children:  # the split was rejected, or the children were split or merged by another client
+        return replace(state, split=None), ""
+    if not {one.shard for one in children} & set(busy) and now - trial.at_unix_s >= WARM_S:
+        return replace(state, split=None, unhelpful_splits=0, split_helped=True), ""
+    consumed = _sum(rates[one.shard].consumed_per_s if one.shard in rates else None for one in children)
+    waiting = any(one.state == "wait" for one in children)
+    if consumed is None or waiting or now - trial.at_unix_s < WARM_S:
+        return state, f"what the split of shard {trial.shard} brings is being measured"
+    if consumed >= HELPED * trial.before_per_s:
+        return replace(state, split=None, unhelpful_splits=0, split_helped=True), ""
+    trial = replace(trial, failed_unix_s=now)
+    unhelpful = state.unhelpful_splits + 1
+    state = replace(state, split=trial, unhelpful_splits=unhelpful, split_helped=False)
+    return state, _no_help(trial, now + _patience_s(state))
+
+
+def _patience_s(state: ScalingState) -> float:
+    return min(LONGEST_NO_HELP_S, NO_HELP_S * 2.0 ** min(max(0, state.unhelpful_splits - 1), 10))
+
+
+def _no_help(trial: SplitTrial, again_unix_s: float) -> str:
+    return (
+        f"the children of shard {trial.shard} consume no more than it did "
+        f"({short(trial.before_per_s)} log groups/s), so no shard is split before {rfc3339(again_unix_s)}; "
+        "check the sink and the resources of the workers"
+    )
+
+
+def _sum(numbers: Iterable[float | None]) -> float | None:
+    known = list(numbers)
+    return None if None in known else math.fsum(one or 0.0 for one in known)
+
 
 HOT_FOR_S = 30.0
 SPLIT_HELPS = 0.9  # of one worker's rate must arrive, since a split does not move a backlog

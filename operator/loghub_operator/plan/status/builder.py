@@ -6,11 +6,16 @@ reasons. A status is written only if it says something new
 workers or a condition changed; at a bounded rate if only the lag, the checkpoints or the text of a message
 changed (the text of another program's error may differ each time); never if only the time of observation
 changed.
+
+Reports a failed action in the status.
+
+Decides whether a new status differs enough from the old one to be written.
 """
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
+from loghub.wire.errors import LogHubError
 from loghub_operator.api.conditions import (
     ConditionType,
     ConditionUpdate,
@@ -31,6 +36,7 @@ from loghub_operator.api.labels import selector_text
 from loghub_operator.api.status import (
     MAX_PARENTS,
     MAX_SHARDS,
+    NUMBERS_EVERY_S,
     Condition,
     Lag,
     Phase,
@@ -52,22 +58,89 @@ from loghub_operator.plan.checkpoint_reset import with_executed
 from loghub_operator.plan.decisions import Decisions
 from loghub_operator.plan.listing import counted, listed
 from loghub_operator.plan.ownership import evaluate_ownership
-from loghub_operator.plan.scaling.inputs import assignable
+from loghub_operator.plan.replicas import ReplicaPlan
+from loghub_operator.plan.scaling.load import assignable
 from loghub_operator.plan.scaling.report import active_finding, scaling_status
-from loghub_operator.plan.scaling_steps import ReplicaPlan
-from loghub_operator.plan.status.dropped_as_late import dropped_as_late_finding
-from loghub_operator.plan.status.group_was_lost import group_was_lost_finding
-from loghub_operator.plan.status.progress import last_progress, stalled_finding
-from loghub_operator.plan.status.shard_failing import shard_failing_finding
-from loghub_operator.plan.status.state_incomplete import state_incomplete_finding
-from loghub_operator.plan.status.summary import (
+from loghub_operator.plan.status.conditions import (
     degraded_finding,
+    dropped_as_late_finding,
+    group_was_lost_finding,
+    last_progress,
     phase_of,
     ready_finding,
+    shard_failing_finding,
+    stalled_finding,
+    state_incomplete_finding,
     stuck_worker_message,
     suspended_finding,
     workers_finding,
 )
+
+
+def error_message(error: Exception) -> str:
+    """The same text at each reconcile: a request ID appears only in the log, because with it the status would
+    change every time.
+    """
+    if isinstance(error, LogHubError):
+        return f"{error.code} (HTTP {error.status}): {error.message}"
+    return str(error)
+
+
+def with_failure(status: Status, message: str, now: float, *, before: Status, deadline_s: int) -> Status:
+    """The same status after an action failed: not ready, with the error as the message. ``before`` is the
+    status that was reported last: another failure does not change the state, or each attempt would write the
+    status. ``deadline_s`` is the time without progress after which the group is stalled.
+    """
+    ready = ConditionUpdate(
+        type=ConditionType.READY, status="False", reason=ReadyReason.RECONCILE_ERROR, message=message
+    )
+    since = last_progress(before, status, ready=ready, now=now)
+    stalled = stalled_finding(ready, since, deadline_s=deadline_s, now=now)
+    generation = status.observed_generation or 0
+    failed = with_transition_times((ready, stalled), before.conditions, generation=generation, now=now)
+    news = {one.type: one for one in failed}
+    conditions = tuple(news.get(one.type, one) for one in status.conditions)
+    return status.model_copy(update={"conditions": conditions, "last_progress_time": since})
+
+
+_TIMES = frozenset({"observedAt", "checkpointAgeSeconds"})
+_MOVING = frozenset(
+    {
+        "lag",
+        "retryLogGroups",
+        "deadLetterLogGroups",
+        "lagSeconds",
+        "lagLogs",
+        "checkpoint",
+        "message",
+        "inputs",
+        "uncappedReplicas",
+        "formula",
+    }
+)
+
+
+def worth_writing(
+    old: Status, new: Status, *, since_last_s: float, numbers_every_s: float = NUMBERS_EVERY_S
+) -> bool:
+    """Whether the new status says something that the old one does not, and whether it is time to write it."""
+    before, after = old.to_dict(), new.to_dict()
+    if _same(before, after, without=_TIMES):
+        return False
+    return since_last_s >= numbers_every_s or not _same(before, after, without=_TIMES | _MOVING)
+
+
+def _same(one: Any, other: Any, *, without: frozenset[str]) -> bool:
+    if one == other:
+        return True
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = one.keys() - without
+        return names == other.keys() - without and all(
+            _same(one[name], other[name], without=without) for name in names
+        )
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return all(_same(a, b, without=without) for a, b in zip(one, other, strict=True))
+    return False
 
 
 def build_status(decisions: Decisions, now: float) -> Status:

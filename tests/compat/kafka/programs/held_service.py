@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from loghub.kafka.broker import produce
-from loghub.kafka.coordinator.answers import Answer, JoinAnswer, SyncAnswer
-from loghub.kafka.coordinator.group import ErrorCode
-from loghub.kafka.group_table import GroupKey
-from loghub.kafka.groups import KafkaGroups
-from loghub.service import engine
-from loghub.service.__main__ import main
+from loghub_service import engine
+from loghub_service.__main__ import main
+from loghub_service.kafka.broker import produce
+from loghub_service.kafka.coordinator.group import GroupErrorCode
+from loghub_service.kafka.coordinator.requests import Answer, JoinAnswer, SyncAnswer
+from loghub_service.kafka.groups import KafkaGroupKey, KafkaGroups
 
 HOLD = "LOGHUB_TEST_HOLD"
 EVERY_JOIN, LEADERS_JOIN, EVERY_SYNC = "JoinGroup", "JoinGroup of the leader", "SyncGroup"
@@ -26,13 +25,13 @@ _stored = produce._outcome
 
 
 class HeldGroups(KafkaGroups):
-    def _deliver(self, key: GroupKey, request: int, answer: Answer) -> None:
+    def _deliver(self, key: KafkaGroupKey, request: int, answer: Answer) -> None:
         if not _is_held(answer):
             super()._deliver(key, request, answer)
 
 
 def _is_held(answer: Answer) -> bool:
-    if answer.error is not ErrorCode.NONE:
+    if answer.error is not GroupErrorCode.NONE:
         return False
     kinds: dict[str, bool] = {
         EVERY_JOIN: isinstance(answer, JoinAnswer),

@@ -10,16 +10,15 @@ from typing import Any, cast
 
 import pytest
 
-from loghub_operator.autoscaling.external_metrics import apiservice
-from loghub_operator.autoscaling.external_metrics.apiservice import (
+from loghub_operator.autoscaling import external_metrics_server
+from loghub_operator.autoscaling.certificates import KeyFolder, KeyPair, self_signed
+from loghub_operator.autoscaling.external_metrics import FrontProxy
+from loghub_operator.autoscaling.external_metrics_server import (
     NAME,
     ExternalMetricsServer,
     NotOursError,
     ServingEndpoint,
 )
-from loghub_operator.autoscaling.external_metrics.request_header_auth import FrontProxy
-from loghub_operator.autoscaling.tls.key_pair import KeyFolder, KeyPair
-from loghub_operator.autoscaling.tls.self_signed import self_signed
 from loghub_operator.clients.kube import Document, Kind, Kube, KubeError
 from loghub_operator.leader import leader_label
 from loghub_operator.leader.leader_label import LeaderLabel
@@ -158,7 +157,7 @@ def test_an_invalid_front_proxy_configuration_is_not_served_until_corrected(
                 cluster.objects[place] = good
             await asyncio.tasks.sleep(0)
 
-        monkeypatch.setattr(apiservice, "asyncio", SimpleNamespace(sleep=sleep))
+        monkeypatch.setattr(external_metrics_server, "asyncio", SimpleNamespace(sleep=sleep))
         running = asyncio.create_task(part(cluster, clock=RealUnix()).run())
         heard = asyncio.create_task(cluster.heard.wait())
         done, _ = await asyncio.wait((running, heard), return_when=asyncio.FIRST_COMPLETED)
@@ -180,7 +179,7 @@ def test_a_failed_start_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.gather(running, return_exceptions=True)
         assert [name for name, _ in cluster.written] == [NAME]
 
-    monkeypatch.setattr(apiservice, "RETRY_S", 0.01)
+    monkeypatch.setattr(external_metrics_server, "RETRY_S", 0.01)
     asyncio.run(story())
 
 
@@ -198,8 +197,8 @@ def test_serving_continues_with_the_same_certificate_while_the_apiserver_is_unre
         reported = {patch["spec"]["caBundle"] for _, patch in cluster.written}
         assert (len(cluster.written), len(reported)) == (3, 1)
 
-    monkeypatch.setattr(apiservice, "CHECK_INTERVAL_S", 0.01)
-    monkeypatch.setattr(apiservice, "RETRY_S", 0.01)
+    monkeypatch.setattr(external_metrics_server, "CHECK_INTERVAL_S", 0.01)
+    monkeypatch.setattr(external_metrics_server, "RETRY_S", 0.01)
     asyncio.run(story())
 
 

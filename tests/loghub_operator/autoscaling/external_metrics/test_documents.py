@@ -4,16 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loghub_operator.autoscaling.external_metrics.documents import (
+from loghub_operator.autoscaling.external_metrics import (
+    BadSelectorError,
     UnknownMetricError,
     failure,
     group,
     group_list,
+    parse,
     quantity,
     resource_list,
     value_list,
 )
-from loghub_operator.autoscaling.external_metrics.label_selector import BadSelectorError, parse
 from loghub_operator.metrics.store import UnknownGroupError, UnknownValueError
 from tests.loghub_operator.support.group_metrics import readings, store
 

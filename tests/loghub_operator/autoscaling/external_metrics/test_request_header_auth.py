@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from loghub_operator.autoscaling.external_metrics.request_header_auth import (
+from loghub_operator.autoscaling.external_metrics import (
     FrontProxy,
     NotAggregatedError,
     User,

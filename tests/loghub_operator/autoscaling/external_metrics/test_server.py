@@ -12,11 +12,10 @@ import aiohttp
 import pytest
 
 from loghub_operator import http_server
-from loghub_operator.autoscaling.external_metrics import server
-from loghub_operator.autoscaling.external_metrics.request_header_auth import FrontProxy, User
-from loghub_operator.autoscaling.external_metrics.server import AccessReviewer, ExternalMetrics
-from loghub_operator.autoscaling.tls.key_pair import KeyPair, server_context
-from loghub_operator.autoscaling.tls.self_signed import self_signed
+from loghub_operator.autoscaling import external_metrics_server
+from loghub_operator.autoscaling.certificates import KeyPair, self_signed, server_context
+from loghub_operator.autoscaling.external_metrics import FrontProxy, User
+from loghub_operator.autoscaling.external_metrics_server import AccessReviewer, ExternalMetrics
 from loghub_operator.clients.kube import Document, Kube, KubeError
 from loghub_operator.http_server import serving_application
 from loghub_operator.metrics.store import MetricsStore
@@ -226,7 +225,7 @@ def test_the_authorization_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         assert [one["user"] for one in reviews.requested] == ["a", "b", "c", "a"]
         assert len(reviewer._cache) == 2
 
-    monkeypatch.setattr(server, "MAX_CACHED_REVIEWS", 2)
+    monkeypatch.setattr(external_metrics_server, "MAX_CACHED_REVIEWS", 2)
     asyncio.run(story())
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from loghub_operator.autoscaling.keda.scaler import serving_keda
+from loghub_operator.autoscaling.keda import serving_keda
 from tests.cluster.fixtures import keda_client  # noqa: F401 - a fixture
 from tests.loghub_operator.support.group_metrics import readings, store
 

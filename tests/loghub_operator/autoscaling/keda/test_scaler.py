@@ -12,9 +12,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from loghub_operator.autoscaling.keda import scaler
-from loghub_operator.autoscaling.keda.scaler import serving_keda
-from loghub_operator.autoscaling.tls.key_pair import KeyFolder
+from loghub_operator.autoscaling import keda
+from loghub_operator.autoscaling.certificates import KeyFolder
+from loghub_operator.autoscaling.keda import serving_keda
 from loghub_operator.metrics.store import MetricsStore
 from tests.loghub_operator.support.certificates import Authority
 from tests.loghub_operator.support.group_metrics import HandClock, readings, store
@@ -205,7 +205,7 @@ def test_streams_are_bounded_and_released(monkeypatch: pytest.MonkeyPatch) -> No
             await asyncio.sleep(0.01)
         assert await stream(channel, ref()).read() == YES
 
-    monkeypatch.setattr(scaler, "MAX_STREAMS", 2)
+    monkeypatch.setattr(keda, "MAX_STREAMS", 2)
     on = store(readings())
     over(on, story)
 

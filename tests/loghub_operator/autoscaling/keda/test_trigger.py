@@ -2,7 +2,7 @@
 
 import pytest
 
-from loghub_operator.autoscaling.keda.trigger import BadTriggerError, trigger_of
+from loghub_operator.autoscaling.metric_catalog import BadTriggerError, trigger_of
 
 
 def test_a_trigger_with_only_a_group_uses_the_defaults() -> None:

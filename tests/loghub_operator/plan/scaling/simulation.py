@@ -16,14 +16,14 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from loghub.domain.hashrange import HashRange, even_ranges
+from loghub.domain.shards import HashRange, even_ranges
 from loghub.wire import cursor as wire_cursor
 from loghub_operator.api import LogHubConsumerGroup, Status
 from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.api.status import NUMBERS_EVERY_S, Condition
 from loghub_operator.model import actions
 from loghub_operator.model.group_metrics import GroupMetrics
-from loghub_operator.model.memory import Memory
+from loghub_operator.model.memory import NOTHING, Memory, ScalingState
 from loghub_operator.model.observed import (
     Available,
     GroupSettings,
@@ -38,10 +38,9 @@ from loghub_operator.model.observed import (
     WorkerPhase,
 )
 from loghub_operator.model.revision import UNKNOWN, Revision, WorkerSpec
-from loghub_operator.model.scaling_state import NOTHING, ScalingState
 from loghub_operator.plan.planner import plan
-from loghub_operator.plan.scaling.reshard_backoff import with_rejection
-from loghub_operator.plan.status.write_policy import worth_writing
+from loghub_operator.plan.scaling.resharding import with_rejection
+from loghub_operator.plan.status.builder import worth_writing
 from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.golden import desired_spec
 

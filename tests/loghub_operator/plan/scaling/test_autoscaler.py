@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loghub_operator.model.scaling_state import NOTHING, Window
-from loghub_operator.plan.scaling.load_formula import (
+from loghub_operator.model.memory import NOTHING, Window
+from loghub_operator.plan.scaling.autoscaler import Spans, largest, pushed, stabilize, with_replica_range
+from loghub_operator.plan.scaling.load import (
     LoadInputs,
     ReplicaBounds,
     ReplicaRange,
@@ -14,7 +15,6 @@ from loghub_operator.plan.scaling.load_formula import (
     rounded,
     spread,
 )
-from loghub_operator.plan.scaling.stabilization import Spans, largest, pushed, stabilize, with_replica_range
 
 SPANS = Spans(up_s=30.0, down_s=300.0, gap_s=120.0)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from loghub_operator.model.scaling_state import (
+from loghub_operator.model.memory import (
     LONGEST_GAP_S,
     MOST_SAMPLES,
     Sample,

@@ -14,9 +14,9 @@ from loghub_operator.model.observed import ObservedState, ShardObserved
 from loghub_operator.plan.patience import PATIENCE
 from loghub_operator.plan.planner import plan
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision, decide
-from loghub_operator.plan.scaling.inputs import mark_of
+from loghub_operator.plan.scaling.load import mark_of
 from loghub_operator.plan.scaling.report import group_metrics
-from loghub_operator.plan.status.write_policy import worth_writing
+from loghub_operator.plan.status.builder import worth_writing
 from tests.loghub_operator.plan.scaling.simulation import EPOCH, World, evenly, world
 from tests.loghub_operator.support.availability import available
 

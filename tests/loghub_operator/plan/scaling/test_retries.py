@@ -11,8 +11,7 @@ from loghub_operator.metrics.store import UnknownValueError
 from loghub_operator.model.actions import ApplyWorkers, DrainWorker
 from loghub_operator.model.memory import NO_MEMORY
 from loghub_operator.model.observed import Available, ObservedState, OtherLogstore
-from loghub_operator.plan.planner import plan
-from loghub_operator.plan.round import plan_round
+from loghub_operator.plan.planner import plan, plan_round
 from tests.loghub_operator.plan.scaling.test_starting_number import observed
 from tests.loghub_operator.support.examples import Document, resource
 from tests.loghub_operator.support.golden import EPOCH

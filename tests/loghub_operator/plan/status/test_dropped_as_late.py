@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from loghub.incomplete_state import KeptState
-from loghub_operator.model.state_reports import StateReports, state_reports
+from loghub.contract.worker import KeptState
+from loghub_operator.model.observed import StateReports, state_reports
 from loghub_operator.plan.planner import plan
-from loghub_operator.plan.status.dropped_as_late import dropped_as_late_finding
+from loghub_operator.plan.status.conditions import dropped_as_late_finding
 from tests.loghub_operator.support.golden import FOLDER, steps
 from tests.loghub_operator.support.status_server import worker_status
 

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from loghub.worker_contract import ShardProgress
-from loghub_operator.model.state_reports import MOST_ENTRIES, StateReports, state_reports
+from loghub.contract.worker import ShardProgress
+from loghub_operator.model.observed import MOST_ENTRIES, StateReports, state_reports
 from loghub_operator.plan.planner import plan
-from loghub_operator.plan.status.group_was_lost import group_was_lost_finding
+from loghub_operator.plan.status.conditions import group_was_lost_finding
 from tests.loghub_operator.support.golden import FOLDER, steps
 from tests.loghub_operator.support.status_server import worker_status
 

@@ -11,7 +11,7 @@ from loghub_operator.api.status import Condition
 from loghub_operator.model.observed import ObservedState, ObservedStatefulSet, WorkerObserved, WorkerPhase
 from loghub_operator.model.revision import Revision
 from loghub_operator.plan.planner import plan
-from loghub_operator.plan.status.write_policy import worth_writing
+from loghub_operator.plan.status.builder import worth_writing
 from tests.loghub_operator.support.examples import Document, resource
 from tests.loghub_operator.support.golden import EPOCH, TEMPLATE, observed_at
 

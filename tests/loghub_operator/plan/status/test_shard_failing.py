@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from loghub.worker_contract import FailingShard, SkippedLogGroups
-from loghub_operator.model.shard_failures import MOST_ENTRIES, ShardFailures, shard_failures
+from loghub.contract.worker import FailingShard, SkippedLogGroups
+from loghub_operator.model.observed import MOST_ENTRIES, ShardFailures, shard_failures
 from loghub_operator.plan.planner import plan
-from loghub_operator.plan.status.shard_failing import shard_failing_finding
+from loghub_operator.plan.status.conditions import shard_failing_finding
 from tests.loghub_operator.support.golden import FOLDER, steps
 from tests.loghub_operator.support.status_server import worker_status
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from loghub.incomplete_state import IncompleteState
-from loghub_operator.model.state_reports import MOST_ENTRIES, StateReports, state_reports
+from loghub.contract.worker import IncompleteState
+from loghub_operator.model.observed import MOST_ENTRIES, StateReports, state_reports
 from loghub_operator.plan.planner import plan
-from loghub_operator.plan.status.state_incomplete import state_incomplete_finding
+from loghub_operator.plan.status.conditions import state_incomplete_finding
 from tests.loghub_operator.support.golden import FOLDER, steps
 from tests.loghub_operator.support.status_server import worker_status
 

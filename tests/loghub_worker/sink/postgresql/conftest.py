@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 
 from tests.loghub_worker.sink.postgresql.line_worker import CREATE, LineWorker
-from tests.postgresql_server import (
-    DATABASE,
-    USER,
-    PostgresqlServer,
-    running_postgresql,
-    write_credentials,
-)
+from tests.postgresql_server import DATABASE, USER, PostgresqlServer, running_postgresql, write_credentials
 
 
 @pytest.fixture(scope="package")

@@ -20,16 +20,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from loghub.atomic_file import replace_file
-from loghub.sink_settings import PostgresqlSink
-from loghub_worker.batch_plan import Range
-from loghub_worker.sink.commit_log import RangeTakenError
-from loghub_worker.sink.postgresql.database import Database
-from loghub_worker.sink.postgresql.delivered_ranges import DeliveredRanges
-from loghub_worker.sink.postgresql.table import Table
-from loghub_worker.sink.postgresql.transactions import Transactions
-from loghub_worker.sink.range_claims import ShardIncarnation
-from loghub_worker.sink.resumption import CheckpointOrigin
-from loghub_worker.sink.sink_credentials import SinkCredentials
+from loghub.contract.sinks import PostgresqlSink
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.resumption import CheckpointOrigin, ShardIncarnation
+from loghub_worker.sink.files.commit_log import RangeTakenError
+from loghub_worker.sink.postgresql.database import DeliveredRanges, SinkDatabase
+from loghub_worker.sink.postgresql.sink import Transactions
+from loghub_worker.sink.postgresql.table import SinkTable
+from loghub_worker.sink.sink_start import CredentialFiles
 from tests.postgresql_server import DATABASE, PostgresqlServer
 
 BEGIN, END, SHARDS = 100, 130, (0, 1)
@@ -71,9 +69,9 @@ class LineWorker:
         may_commit: Callable[[], bool] = lambda: True,
         statement_timeout_s: float = 60.0,
     ) -> None:
-        database = Database(
+        database = SinkDatabase(
             sink_settings(port),
-            SinkCredentials(credentials),
+            CredentialFiles(credentials),
             client=name,
             statement_timeout_s=statement_timeout_s,
         )
@@ -85,7 +83,7 @@ class LineWorker:
         self.may_commit = may_commit
         self.positions: dict[int, int] = {}
         self.refused = self.batches = 0
-        self.copy_statement = Table("public", TABLE).copy_statement(["line"])
+        self.copy_statement = SinkTable("public", TABLE).copy_statement(["line"])
         self._checkpoints = folder / "checkpoints"
         self._checkpoints.mkdir(exist_ok=True)
         self._at_step = at_step

@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from loghub.sink_settings import PostgresqlSink
-from loghub_worker.batch_plan import Range
+from loghub.contract.sinks import PostgresqlSink
+from loghub_consumer.batch_plan import Range
 from loghub_worker.query.batch_errors import failure_of, is_outage
 from loghub_worker.sink.batch_sink import InvalidSinkError, SinkUnreachableError
-from loghub_worker.sink.commit_log import RangeTakenError
-from loghub_worker.sink.postgresql.table_sink import make_table_sink
-from loghub_worker.sink.sink_credentials import SinkCredentials
+from loghub_worker.sink.files.commit_log import RangeTakenError
+from loghub_worker.sink.postgresql.sink import make_table_sink
+from loghub_worker.sink.sink_start import CredentialFiles
 from tests.loghub_worker.sink.postgresql.line_worker import (
     BEGIN,
     CREATE,
@@ -28,13 +28,7 @@ from tests.loghub_worker.sink.postgresql.line_worker import (
     sink_settings,
 )
 from tests.loghub_worker.support import GUARD_S
-from tests.postgresql_server import (
-    DATABASE,
-    PASSWORDS,
-    USER,
-    PostgresqlServer,
-    write_credentials,
-)
+from tests.postgresql_server import DATABASE, PASSWORDS, USER, PostgresqlServer, write_credentials
 
 pytestmark = pytest.mark.long  # each test has a database of a real server
 
@@ -45,7 +39,7 @@ def start(settings: PostgresqlSink, credentials: Path | None) -> None:
     """What a worker does with its sink before Spark starts."""
     make_table_sink(
         settings,
-        SinkCredentials(credentials),
+        CredentialFiles(credentials),
         group_path=("p", "l", "g"),
         owner="w-0",
         batch_timeout_s=60.0,

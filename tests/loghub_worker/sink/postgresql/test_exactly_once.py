@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from loghub_worker.batch_plan import Range
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.resumption import CheckpointOrigin
 from loghub_worker.query.batch_errors import is_outage
 from loghub_worker.sink.batch_sink import RowsRejectedError, SinkUnreachableError
-from loghub_worker.sink.commit_log import RangeTakenError, SessionLostError
+from loghub_worker.sink.files.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.postgresql.database import OPENING_CONNECTIONS
-from loghub_worker.sink.resumption import CheckpointOrigin
 from tests.loghub_worker.sink.in_turn import in_turn
 from tests.loghub_worker.sink.postgresql.line_worker import (
     BEGIN,

@@ -12,14 +12,14 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from loghub_worker.batch_plan import Range
-from loghub_worker.failure.skip_limits import Cause
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.failure.policy import Cause
+from loghub_consumer.resumption import ShardIncarnation
 from loghub_worker.query.batch_errors import failure_of
-from loghub_worker.query.spark_session import SPARK_ERRORS
 from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError
-from loghub_worker.sink.range_claims import ShardIncarnation
-from loghub_worker.sink.sink_credentials import SinkCredentials
+from loghub_worker.sink.sink_start import CredentialFiles
 from loghub_worker.sink.sinks import make_sink
+from loghub_worker.spark_errors import SPARK_ERRORS
 from tests.loghub_worker.sink.postgresql.line_worker import sink_settings
 from tests.loghub_worker.support import worker_config
 from tests.postgresql_server import USER, PostgresqlServer
@@ -66,7 +66,7 @@ def sink_of(server: PostgresqlServer, credentials: Path, **settings: Any) -> Any
         config,
         consumer="w-0",
         credentials_dir="/k",
-        sink_credentials=SinkCredentials(credentials),
+        sink_credentials=CredentialFiles(credentials),
         scratch=Path("/unused"),
     )
 

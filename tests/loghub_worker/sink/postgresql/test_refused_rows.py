@@ -6,12 +6,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from loghub_worker.batch_plan import Range
-from loghub_worker.failure.skip_limits import Cause
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.failure.policy import Cause
 from loghub_worker.query.batch_errors import failure_of, is_outage
 from loghub_worker.sink.batch_sink import RowsRejectedError, SinkUnreachableError
-from loghub_worker.sink.postgresql.database import Database
-from loghub_worker.sink.sink_credentials import SinkCredentials
+from loghub_worker.sink.postgresql.database import SinkDatabase
+from loghub_worker.sink.sink_start import CredentialFiles
 from tests.loghub_worker.sink.postgresql.line_worker import BEGIN, LineWorker, arrow, delivered, sink_settings
 from tests.postgresql_server import PostgresqlServer
 
@@ -73,8 +73,8 @@ REFUSED = {
 def test_an_error_of_a_statement_with_rows_is_due_to_them_unless_its_code_is_that_of_an_outage(
     codes: str, is_outage: bool, credentials: Path
 ) -> None:
-    database = Database(
-        sink_settings(1), SinkCredentials(credentials), client="w-0", statement_timeout_s=60.0
+    database = SinkDatabase(
+        sink_settings(1), CredentialFiles(credentials), client="w-0", statement_timeout_s=60.0
     )
     for code in codes.split():
         error = psycopg.Error("refused")

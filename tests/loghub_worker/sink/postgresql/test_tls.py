@@ -8,17 +8,11 @@ import msgspec
 import pytest
 
 from loghub_worker.sink.batch_sink import InvalidSinkError, SinkUnreachableError
-from loghub_worker.sink.postgresql.database import Database
-from loghub_worker.sink.sink_credentials import SinkCredentials
+from loghub_worker.sink.postgresql.database import SinkDatabase
+from loghub_worker.sink.sink_start import CredentialFiles
 from tests.loghub_operator.support.certificates import Authority
 from tests.loghub_worker.sink.postgresql.line_worker import sink_settings
-from tests.postgresql_server import (
-    PASSWORDS,
-    USER,
-    PostgresqlServer,
-    running_postgresql,
-    write_credentials,
-)
+from tests.postgresql_server import PASSWORDS, USER, PostgresqlServer, running_postgresql, write_credentials
 
 pytestmark = pytest.mark.long  # for a real server
 
@@ -51,7 +45,7 @@ def user_over_tls(server: PostgresqlServer, credentials: Path, **settings: Any) 
     """The user and whether TLS is used, by the server's account of this connection."""
     given = {"host": "localhost", "ssl_mode": "verify-full"} | settings
     sink = msgspec.structs.replace(sink_settings(server.port), **given)
-    database = Database(sink, SinkCredentials(credentials), client="test", statement_timeout_s=60.0)
+    database = SinkDatabase(sink, CredentialFiles(credentials), client="test", statement_timeout_s=60.0)
     with database.transaction() as connection:
         query = "SELECT current_user::text, ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
         return connection.execute(query).fetchone()
@@ -99,9 +93,9 @@ def test_a_client_certificate_takes_the_place_of_a_password(
     (tmp_path / "username").write_text("certified\n")
     assert user_over_tls(tls_server, tmp_path) == ("certified", True)
     (tmp_path / "tls.key").unlink()
-    database = Database(
+    database = SinkDatabase(
         msgspec.structs.replace(sink_settings(tls_server.port), ssl_mode="verify-full"),
-        SinkCredentials(tmp_path),
+        CredentialFiles(tmp_path),
         client="test",
         statement_timeout_s=60.0,
     )

@@ -1,24 +1,194 @@
-"""The table that gets the rows: whether it can, and its columns; and the tables that a query needs."""
+"""The table that gets the rows: whether it can, and its columns; and the tables that a query needs.
+
+How columns of a query fit the columns of a table: their types, and the texts that COPY reads.
+
+PostgreSQL parses each value as the type of its column, so a text may also go to a column such as ``uuid``,
+``inet`` or an enum. What would lose something silently, or could not succeed for any row, does not fit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import psycopg
 from psycopg import sql
-from pyspark.sql.types import StructType
-
-from loghub_worker.sink.batch_sink import InvalidSinkError
-from loghub_worker.sink.postgresql import columns
-from loghub_worker.sink.postgresql.columns import TableColumn
-from loghub_worker.sink.postgresql.delivered_ranges import (
-    Connection,
-    lock_creation,
-    missing_rights,
-    table_identifier,
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
 )
+
+from loghub_worker.sink.batch_sink import TIMES, InvalidSinkError
+from loghub_worker.sink.postgresql.database import Connection, lock_creation, missing_rights, table_identifier
+
+LONGEST_NAME_BYTES = 63  # PostgreSQL cuts off the rest
+MOST_COLUMNS = 1600
+ANY = "any"
+_TEXTS = ("text", "varchar", "bpchar")
+_SHORTENING = ("name", "char")  # types that cut a longer text off without a word
+# Of every table, so no column can have such a name.
+_SYSTEM_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
+_INTEGERS = ("int2", "int4", "int8")
+_FLOATS = ("float4", "float8")
+# The type of Spark -> the type of a new column, and the types of PostgreSQL that take every value of it
+# besides texts.
+_TYPES: dict[type[DataType], tuple[str, tuple[str, ...]]] = {
+    StringType: ("text", (ANY,)),
+    NullType: ("text", (ANY,)),
+    BooleanType: ("boolean", ("bool",)),
+    ByteType: ("smallint", (*_INTEGERS, *_FLOATS, "numeric")),
+    ShortType: ("smallint", (*_INTEGERS, *_FLOATS, "numeric")),
+    IntegerType: ("integer", ("int4", "int8", "float8", "numeric")),
+    LongType: ("bigint", ("int8", "numeric")),
+    FloatType: ("real", _FLOATS),
+    DoubleType: ("double precision", ("float8",)),
+    DecimalType: ("numeric", ("numeric",)),
+    BinaryType: ("bytea", ("bytea",)),
+    TimestampType: ("timestamptz", ("timestamptz",)),
+    TimestampNTZType: ("timestamp", ("timestamp",)),
+    DateType: ("date", ("date",)),
+    MapType: ("jsonb", ("jsonb", "json")),
+    ArrayType: ("jsonb", ("jsonb", "json")),
+    StructType: ("jsonb", ("jsonb", "json")),
+}
+
+# Of every value of an integer.
+_DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableColumn:
+    """A column of a table, as the catalog has it."""
+
+    name: str
+    type: str  # the internal name, such as int4
+    precision: int | None = None  # of a numeric with limits
+    scale: int | None = None
+    required: bool = False  # neither null nor a default is possible
+    generated: bool = False
+
+
+def problems(schema: StructType, table: Sequence[TableColumn]) -> list[str]:
+    """Why the columns of a query do not fit a table, one sentence part for each column; empty if they do."""
+    columns = {column.name: column for column in table}
+    found = problems_of_names(schema)
+    for field in schema.fields:
+        column = columns.get(field.name)
+        if column is None:
+            found.append(f"the table has no column {field.name!r}")
+        elif column.generated:
+            found.append(f"the table computes its column {field.name!r} itself")
+        elif not _fits(field.dataType, column):
+            found.append(
+                f"the column {field.name!r} is {field.dataType.simpleString()} in the query and"
+                f" {_spelled(column)} in the table"
+            )
+    given = set(schema.fieldNames())
+    found += [
+        f"the query has no column {column.name!r}, which the table requires"
+        for column in table
+        if column.required and column.name not in given
+    ]
+    return found
+
+
+def problems_of_names(schema: StructType) -> list[str]:
+    """The same, of names and types alone."""
+    names = schema.fieldNames()
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    found = [f"the query has two columns {name!r}" for name in repeated]
+    found += [
+        f"the name of the column {name!r} is one that no table can have"
+        for name in names
+        if not name or name in _SYSTEM_COLUMNS
+    ]
+    found += [
+        f"the name of the column {name!r} is longer than {LONGEST_NAME_BYTES} bytes"
+        for name in names
+        if len(name.encode()) > LONGEST_NAME_BYTES
+    ]
+    found += [
+        f"the column {field.name!r} is {field.dataType.simpleString()}, for which PostgreSQL has no type"
+        for field in schema.fields
+        if type(field.dataType) not in _TYPES
+    ]
+    if not 0 < len(names) <= MOST_COLUMNS:
+        found.append(f"the query has {len(names)} columns; a table has 1 to {MOST_COLUMNS}")
+    return found
+
+
+def new_column(field: StructField) -> tuple[str, str]:
+    """Name and type, as in CREATE TABLE, of the column for a field."""
+    kind = field.dataType
+    if isinstance(kind, DecimalType):
+        return field.name, f"numeric({kind.precision}, {kind.scale})"
+    return field.name, _TYPES[type(kind)][0]
+
+
+def copied(field: StructField) -> Column:
+    """The column with values that Arrow can write as CSV and that PostgreSQL reads as the field's."""
+    name, kind = field.name, field.dataType
+    column = F.col(f"`{name.replace('`', '``')}`")
+    if isinstance(kind, BinaryType):
+        column = F.concat(F.lit("\\x"), F.hex(column))
+    elif isinstance(kind, MapType | ArrayType | StructType):
+        column = F.to_json(column, {"ignoreNullFields": "false", **TIMES})
+    elif isinstance(kind, DecimalType | NullType):
+        column = column.cast("string")
+    return column.alias(name)
+
+
+def _fits(kind: DataType, column: TableColumn) -> bool:
+    if type(kind) not in _TYPES:
+        return True  # reported already
+    accepted = _TYPES[type(kind)][1]
+    if isinstance(kind, BinaryType):
+        return column.type in accepted
+    if ANY in accepted or column.type in _TEXTS:
+        return column.type not in _SHORTENING
+    if column.type not in accepted:
+        return False
+    if column.type != "numeric" or column.precision is None or column.scale is None:
+        return True
+    digits, scale = _digits(kind)
+    # PostgreSQL rounds to the scale without a word.
+    return scale <= column.scale and digits - scale <= column.precision - column.scale
+
+
+def _digits(kind: DataType) -> tuple[int, int]:
+    """Precision and scale that all values of a type need."""
+    if isinstance(kind, DecimalType):
+        return kind.precision, kind.scale
+    return _DIGITS[type(kind)], 0
+
+
+def _spelled(column: TableColumn) -> str:
+    limits = "" if column.precision is None else f"({column.precision}, {column.scale})"
+    return f"{column.type}{limits}"
+
 
 _ORDINARY, _PARTITIONED = "r", "p"  # of relkind
 _PERMANENT = "p"  # of relpersistence
 
 
-class Table:
+class SinkTable:
     """One table of a database."""
 
     def __init__(self, schema: str, name: str) -> None:
@@ -34,11 +204,11 @@ class Table:
         """Create it with the columns of a query, unless it exists. Raises `InvalidSinkError`."""
         if table_identifier(connection, self._schema, self._name) is not None:
             return
-        if found := columns.problems_of_names(schema):
+        if found := problems_of_names(schema):
             raise InvalidSinkError(f"the table {self} cannot be created: {'; '.join(found)}")
         new = (
             sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind))
-            for name, kind in map(columns.new_column, schema.fields)
+            for name, kind in map(new_column, schema.fields)
         )
         lock_creation(connection)
         try:
@@ -98,7 +268,7 @@ class Table:
 
     def check_columns(self, connection: Connection, schema: StructType) -> None:
         """Raises `InvalidSinkError` with every column of a query that does not fit."""
-        found = columns.problems(schema, self._columns(connection))
+        found = problems(schema, self._columns(connection))
         if found:
             raise InvalidSinkError(f"the query does not fit the table {self}: {'; '.join(found)}")
 

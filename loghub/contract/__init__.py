@@ -1,0 +1,1 @@
+"""What operator, workers and their sinks agree on."""

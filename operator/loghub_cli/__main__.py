@@ -1,0 +1,8 @@
+"""``python -m loghub_cli``: the same as ``loghub``."""
+
+import sys
+
+from loghub_cli.entry import main
+
+if __name__ == "__main__":
+    sys.exit(main())

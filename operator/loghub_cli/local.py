@@ -1,0 +1,438 @@
+"""``loghub up``, ``down``, ``status``, ``serve`` and ``fsck``: groups and the service on this machine.
+
+For an endpoint other than the embedded service, `up` and `down` read the access key from
+LOGHUB_ACCESS_KEY_ID and LOGHUB_ACCESS_KEY_SECRET (and LOGHUB_SECURITY_TOKEN for STS).
+
+What `loghub status` says of a LogHubConsumerGroup on this machine: values and rows.
+
+The workers' own reports may quote logs. They are shown here, to the user whose logs they are; the conditions
+of the object never quote one.
+
+`loghub status`: shows the groups' status from another terminal.
+
+The command reads the files of `loghub_operator.local.object_store` and of the workers, and does not ask the
+log service about the LogHubConsumerGroups, so it shows what the last reconcile observed, and when. It asks
+the embedded service of this machine for the groups of Kafka clients, of all projects.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from loghub.clock import SystemClock
+from loghub.extras import require
+from loghub.near_names import did_you_mean
+from loghub_cli.commands import Command
+from loghub_cli.kafka_groups import document, overview, reported_groups
+from loghub_cli.options import ADDRESS, DURATION, ENDPOINT, EXISTING_FILE, FOLDER, format_option
+from loghub_cli.output import Failed, Format, InvalidInput, Record, on_one_line, render, short_age, utc
+from loghub_cli.up.commands import DownOptions, Refused, StartFailed, UpOptions
+from loghub_cli.up.commands import down as run_down
+from loghub_cli.up.commands import serve as run_serve
+from loghub_cli.up.commands import up as run_up
+from loghub_cli.up.embedded_service import KEYS, ServiceStartError, running_at, running_kafka_at
+from loghub_cli.up.object_store import LocalObject
+from loghub_cli.up.paths import GroupFolder, InUseError, Root, is_locked, owner_only
+from loghub_cli.up.service_options import ServiceOptions, how_to_log_in, is_of_this_machine
+from loghub_cli.up.stopping import Interrupted
+from loghub_cli.up.worker_process import last_words, read_status
+from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Phase, fields
+from loghub_operator.api.v1alpha1 import EMBEDDED
+
+STOPPED = "Stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOnDisk:
+    """A group as the last `loghub up` left it, or as the one that runs keeps it; its status was written at
+    ``as_of_unix_s``."""
+
+    resource: LogHubConsumerGroup
+    folder: GroupFolder
+    is_up: bool
+    as_of_unix_s: float
+
+
+def overview_row(group: GroupOnDisk) -> Record:
+    """A phase and workers are those of a process: without one there are none. Shards and lag are as of the
+    last observation."""
+    status = group.resource.status
+    phase = status.phase.value if status.phase else None
+    if not group.is_up and status.phase is not Phase.TERMINATING:
+        phase = STOPPED
+    return {
+        "name": group.resource.metadata.name,
+        "up": group.is_up,
+        "phase": phase,
+        "workers": status.workers if group.is_up else None,
+        "shards": status.shard_summary.total if status.shard_summary else None,
+        "lagLogs": status.lag.logs if status.lag else None,
+        "lagSeconds": status.lag.seconds if status.lag else None,
+        "asOf": utc(group.as_of_unix_s),
+    }
+
+
+def worker_rows(group: GroupOnDisk) -> list[Record]:
+    """The workers that should run, by their own reports."""
+    return list(_worker_rows(group))
+
+
+def _worker_rows(group: GroupOnDisk) -> Iterator[Record]:
+    for ordinal in range(group.resource.status.replicas):
+        name = f"{group.resource.metadata.name}-{ordinal}"
+        folder = group.folder.worker(name)
+        status = read_status(folder)
+        if status is None:
+            reason, message = last_words(folder) or ("", "")
+            yield _worker(name, "starting" if not message else "ended", [], None, reason, message)
+            continue
+        held = sorted(shard.shard for shard in status.shards)
+        yield _worker(name, status.phase, held, status.rows_written, status.reason, status.message)
+
+
+def _worker(name: str, phase: str, shards: list[int], rows: int | None, reason: str, message: str) -> Record:
+    said = ": ".join(part for part in (reason, " ".join(message.split())) if part)
+    return {"worker": name, "phase": phase, "shards": shards, "rows": rows, "says": said or None}
+
+
+def shard_rows(group: GroupOnDisk, *, now_unix_s: float) -> list[Record]:
+    """``since``: for how long this has been reported."""
+    return [
+        {
+            "shard": one.id,
+            "state": one.state,
+            "consumer": one.consumer,
+            "next": one.next_consumer,
+            "lagLogs": one.lag_logs,
+            "lagSeconds": one.lag_seconds,
+            "since": short_age(now_unix_s - fields.unix_s(one.observed_at)) if one.observed_at else None,
+        }
+        for one in group.resource.status.shards
+    ]
+
+
+def conditions_table(group: GroupOnDisk) -> Table:
+    """Type and status in columns, and next to them why, over as many lines as that takes."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for head in ("CONDITION", "STATUS"):
+        table.add_column(head, no_wrap=True)
+    table.add_column("WHY", overflow="fold")
+    for one in group.resource.status.conditions:
+        why = f"{one.reason}: {one.message}" if one.message else one.reason
+        table.add_row(*(escape(on_one_line(cell)) for cell in (one.type, one.status, why)))
+    return table
+
+
+DONE, FAILED = 0, 1
+_PIPE_WIDTH = 1000  # a program reads every name whole
+
+
+def show_status(root: Root, name: str | None, form: Format) -> int:
+    """Prints the status; returns 1 if there is nothing to show."""
+    records = list(_records(root, name))
+    service = "" if name is not None else running_at(root.service)
+    if not records and not service:
+        what = "no group" if name is None else f"no group {name}"
+        hint = "" if name is None else did_you_mean(name, root.group_names())
+        print(f"loghub: {what} in {root.groups}{hint}", file=sys.stderr)  # noqa: T201 - the program's output
+        return FAILED
+    console = Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
+    of_clients = reported_groups(service, root.service / KEYS) if service else ()
+    if form is not Format.TABLE:
+        documents = [*_documents(root, records), *map(document, of_clients)]
+        _print(console, render(documents[0] if name else documents, form))
+        return DONE
+    groups = [_on_disk(record) for record in records]
+    if groups:
+        _print(console, render([overview_row(group) for group in groups], form))
+    for line in _service_lines(root, service):
+        _print(console, line)
+    if of_clients:
+        _print(console, "\n" + render(overview(of_clients), form))
+    if name is not None:
+        _details(console, groups[0])
+    return DONE
+
+
+def _documents(root: Root, records: Sequence[LocalObject]) -> Iterator[Record]:
+    kafka = running_kafka_at(root.service) or None
+    for record in records:
+        at = kafka if record.resource().spec.endpoint == EMBEDDED else None
+        group = _on_disk(record)
+        yield {
+            **record.document,
+            "up": group.is_up,
+            "asOf": utc(group.as_of_unix_s),
+            "workers": worker_rows(group) if group.is_up else [],
+            "kafka": at,
+        }
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _service_lines(root: Root, endpoint: str) -> Iterator[str]:
+    if endpoint:
+        yield f"embedded service: {endpoint}"
+        kafka = running_kafka_at(root.service)
+        if kafka:
+            yield how_to_log_in(kafka, root.service / KEYS, tls=endpoint.startswith("https:"))
+
+
+def _records(root: Root, name: str | None) -> Iterator[LocalObject]:
+    for group in [name] if name is not None else root.group_names():
+        record = LocalObject.load(root.group(group)) if "/" not in group else None
+        if record is None:
+            continue
+        try:
+            record.resource()
+        except InvalidResourceError as error:
+            print(f"loghub: {error}", file=sys.stderr)  # noqa: T201 - the program's output
+            continue
+        yield record
+
+
+def _on_disk(record: LocalObject) -> GroupOnDisk:
+    return GroupOnDisk(
+        resource=record.resource(),
+        folder=record.folder,
+        is_up=is_locked(record.folder.lock),
+        as_of_unix_s=record.folder.object.stat().st_mtime,
+    )
+
+
+def _details(console: Console, group: GroupOnDisk) -> None:
+    if group.is_up:
+        _print(console, "\n" + render(worker_rows(group), Format.TABLE))
+    _print(console, "\n" + render(shard_rows(group, now_unix_s=SystemClock().unix_s()), Format.TABLE) + "\n")
+    with console.capture() as conditions:
+        console.print(conditions_table(group))
+    _print(console, "\n".join(line.rstrip() for line in conditions.get().splitlines()))
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+MAX_SHARDS = 256
+KAFKA_ADDRESS = "127.0.0.1:9092"  # the port that Kafka clients expect
+
+# Of the service, but `loghub serve` gives them.
+_OWN_FLAGS = {"--data", "--port-file", "--log-format", "--listen", "--tls-cert", "--tls-key"} | {
+    f"--kafka{rest}" for rest in ("", "-advertise", "-plaintext", "-port-file")
+}
+
+_state_dir = click.option(
+    "--state-dir",
+    type=FOLDER,
+    metavar="DIR",
+    help="Directory for all state; default: $XDG_STATE_HOME/loghub or ~/.local/state/loghub.",
+)
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    try:
+        with owner_only():
+            yield
+    except (InvalidResourceError, Refused) as error:
+        raise InvalidInput(str(error)) from None
+    except (StartFailed, InUseError, Interrupted, ServiceStartError) as error:
+        raise Failed(f"loghub: {error}") from None
+
+
+def _root(state_dir: Path | None) -> Root:
+    return Root(state_dir.absolute()) if state_dir else Root.default(os.environ)
+
+
+def _kafka_option(text: str) -> Callable[[F], F]:
+    return click.option(
+        "--kafka",
+        type=ADDRESS,
+        is_flag=False,
+        flag_value=KAFKA_ADDRESS,
+        metavar="[HOST:PORT]",
+        help=text,
+    )
+
+
+def _group_options(function: F) -> F:
+    decorated: Any = function
+    for option in (
+        click.option(
+            "--allow-http",
+            "allowed_http_hosts",
+            metavar="HOST",
+            multiple=True,
+            help="Public host to which keys and logs may be sent by http; *.example.com for all below "
+            "a domain.",
+        ),
+        click.option(
+            "--endpoint",
+            type=ENDPOINT,
+            metavar="URL",
+            help="URL that `endpoint: embedded` refers to; default: an embedded service on this machine.",
+        ),
+        click.option("--name", help="Name of the LogHubConsumerGroup, if the file contains several."),
+        _state_dir,
+    ):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+@click.command(cls=Command)
+@click.option(
+    "-f",
+    "--file",
+    type=FOLDER,
+    required=True,
+    help="YAML file with the LogHubConsumerGroup; changes are applied when you save it.",
+)
+@_group_options
+@_kafka_option(
+    "The embedded service also serves Kafka clients of this machine; default: 127.0.0.1:9092 (docs/kafka.md)."
+)
+@click.option(
+    "--create-logstore",
+    is_flag=True,
+    help="Create the project and the logstores that the file names if they do not exist.",
+)
+@click.option(
+    "--shards",
+    type=click.IntRange(1, MAX_SHARDS),
+    default=4,
+    show_default=True,
+    help="Number of shards of each logstore created by --create-logstore.",
+)
+@click.option(
+    "--wait-for",
+    type=click.Choice(["ready", "caught-up"]),
+    help="Stop with status 0 once every worker is ready, or there is no lag; with 1 if the group is stuck"
+    " before, or stopped otherwise.",
+)
+@click.option(
+    "--timeout",
+    type=DURATION,
+    help="With --wait-for: stop with status 1 if that takes longer; default: no limit.",
+)
+@click.option("--plain", is_flag=True, help="Print plain lines instead of the live view.")
+def up(state_dir: Path | None, plain: bool, **values: Any) -> int:
+    """Run a LogHubConsumerGroup with local worker processes."""
+    kafka = values["kafka"]
+    if kafka is not None and not is_of_this_machine(kafka):
+        raise click.UsageError(
+            f"--kafka {kafka}: `loghub up` serves Kafka clients of this machine only; for others, run"
+            " `loghub serve --kafka` with a certificate first, and then `loghub up`, which uses that service"
+        )
+    if values["timeout"] is not None and values["wait_for"] is None:
+        raise click.UsageError("--timeout belongs to --wait-for")
+    require("local", "loghub up")
+    options = UpOptions(root=_root(state_dir), live=sys.stdout.isatty() and not plain, **values)
+    with _reported():
+        return asyncio.run(run_up(options))
+
+
+@click.command(cls=Command)
+@click.option("-f", "--file", type=FOLDER, help="YAML file with the LogHubConsumerGroup.")
+@_group_options
+def down(state_dir: Path | None, **values: Any) -> int:
+    """Stop a group's workers and delete or retain the group according to deletionPolicy."""
+    with _reported():
+        return asyncio.run(run_down(DownOptions(root=_root(state_dir), **values)))
+
+
+@click.command(cls=Command)
+@click.argument("name", required=False)
+@_state_dir
+@format_option
+@click.option("--json", "as_json", is_flag=True, help="The same as --output json.")
+def status(name: str | None, state_dir: Path | None, output: str, as_json: bool) -> int:
+    """Show the status of groups and, at the embedded service, the groups of Kafka clients; with a NAME, the
+    details of that LogHubConsumerGroup only."""
+    with _reported():
+        return show_status(_root(state_dir), name, Format.JSON if as_json else Format(output))
+
+
+@click.command(cls=Command)
+@_state_dir
+@click.option(
+    "--listen",
+    default="127.0.0.1:0",
+    metavar="HOST:PORT",
+    help="Address to listen on; default: a free port.",
+)
+@_kafka_option("Serve Kafka clients, too; default: 127.0.0.1:9092 (docs/kafka.md).")
+@click.option(
+    "--kafka-advertise",
+    type=ADDRESS,
+    metavar="HOST:PORT",
+    help="Address that Kafka clients connect to after the first answer; default: the one that they used.",
+)
+@click.option(
+    "--kafka-plaintext",
+    is_flag=True,
+    help="Serve Kafka without TLS on an address other than loopback; clients send their secret in clear.",
+)
+@click.option(
+    "--tls-cert",
+    type=EXISTING_FILE,
+    metavar="FILE",
+    help="Serve TLS, to Kafka clients too, with this certificate chain (PEM); read again when it changes. "
+    "SSL_CERT_FILE makes the commands trust its authority.",
+)
+@click.option("--tls-key", type=EXISTING_FILE, metavar="FILE", help="The certificate's key (PEM).")
+@click.argument("more", nargs=-1, metavar="[-- FLAGS]")
+def serve(state_dir: Path | None, listen: str, **values: Any) -> int:
+    """Run the embedded LogHub service in the foreground.
+
+    FLAGS are those of the service itself, such as its limits: `loghub serve -- --max-shards 100`. The command
+    `python -m loghub_service --help` lists them."""
+    for name in ("tls_cert", "tls_key"):
+        if values[name] is not None:
+            values[name] = str(values[name].absolute())
+    require("service", "loghub serve")
+    options = ServiceOptions(**values)
+    _reject_contradictions(options)
+    with _reported():
+        return run_serve(_root(state_dir), listen, options)
+
+
+def _reject_contradictions(options: ServiceOptions) -> None:
+    if options.more and not options.more[0].startswith("-"):
+        raise click.UsageError(f"{options.more[0]!r} is no flag of the service; write its flags after --")
+    for flag in options.more:
+        if flag.partition("=")[0] in _OWN_FLAGS:
+            raise click.UsageError(f"{flag}: write it before --, or leave it to `loghub serve`")
+    if (options.tls_cert is None) != (options.tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key belong together")
+    if options.kafka is None:
+        if options.kafka_advertise or options.kafka_plaintext:
+            raise click.UsageError("--kafka-advertise and --kafka-plaintext need --kafka")
+    elif not (options.tls_cert or options.kafka_plaintext or is_of_this_machine(options.kafka)):
+        raise click.UsageError(
+            f"--kafka {options.kafka}: clients send their secret in clear without TLS: give --tls-cert and"
+            " --tls-key, or --kafka-plaintext where the network is trusted"
+        )
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def fsck(arguments: tuple[str, ...]) -> int:
+    """List what is wrong with a data folder of the embedded service, and repair it.
+
+    The service's own program knows the arguments, --help included, and their exit statuses."""
+    require("service", "loghub fsck")
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "loghub_service.fsck", *arguments], check=False
+    ).returncode

@@ -1,0 +1,88 @@
+"""How long a command bears with a log service that is away or busy.
+
+The client itself repeats a request twice within a second (`loghub.client.retry`). A command that runs for
+hours must also outlive the restart of a service, so it goes on for a stated time, and says that it waits.
+
+Ctrl-C and SIGTERM for commands that run until then: the first one lets the command finish what it does.
+
+The second Ctrl-C interrupts at once, as everywhere else.
+"""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TypeVar
+
+import click
+
+from loghub.clock import Clock
+from loghub.wire.errors import Code, EndpointUnreachable, LogHubError
+
+
+@contextmanager
+def interruption() -> Iterator[threading.Event]:
+    """Yields an event that the first Ctrl-C or SIGTERM sets."""
+    stop = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    for number in before:
+        signal.signal(number, on_signal)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+T = TypeVar("T")
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 5.0
+_BUSY = frozenset(
+    {
+        Code.SERVER_BUSY,
+        Code.READ_QUOTA_EXCEED,
+        Code.WRITE_QUOTA_EXCEED,
+        Code.SHARD_READ_QUOTA_EXCEED,
+        Code.SHARD_WRITE_QUOTA_EXCEED,
+    }
+)
+
+
+class Patience:
+    """Repeats a call for ``seconds`` after it first failed; ``stop`` ends the waiting."""
+
+    def __init__(self, clock: Clock, *, seconds: float, stop: threading.Event) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._stop = stop
+
+    def call(self, request: Callable[[], T], *, repeats_unsure: bool) -> T:
+        """The result. ``repeats_unsure``: also repeat a call of which it is not known whether it was done.
+        Raises the last error."""
+        give_up: float | None = None
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                return request()
+            except (LogHubError, EndpointUnreachable) as error:
+                now = self._clock.monotonic_s()
+                give_up = now + self._seconds if give_up is None else give_up
+                if not _passes(error, repeats_unsure) or now >= give_up:
+                    raise
+                if pause_s == _FIRST_PAUSE_S:
+                    click.echo(f"loghub: {error}; it is tried again for {self._seconds:g} s", err=True)
+                if self._stop.wait(min(pause_s, give_up - now)):
+                    raise
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _passes(error: LogHubError | EndpointUnreachable, repeats_unsure: bool) -> bool:
+    """Whether the same request may succeed later."""
+    if isinstance(error, EndpointUnreachable):
+        return error.definite or repeats_unsure
+    return error.code in _BUSY or (repeats_unsure and error.status >= 500)

@@ -1,1 +1,0 @@
-"""Serving certificates, mounted or generated at startup."""

@@ -1,1 +1,0 @@
-"""Starts, watches and replaces the worker processes of `loghub up`."""

@@ -1,0 +1,536 @@
+"""Summarizes the state of a group: its workers, Ready, Suspended, Degraded, and the phase.
+
+`loghub_operator.api.conditions` explains the reasons, and `loghub_operator.plan.status.builder` builds the
+rest of the status.
+
+Condition LogsDroppedAsLate: whether a stateful pipeline dropped rows as late, as the workers report.
+
+Condition GroupSynced: whether the consumer group at the log service matches the spec.
+
+Condition GroupWasLost: whether shards had no checkpoint and continued by the sink's own record, as the
+workers report (docs/sinks.md 7).
+
+Condition Stalled: whether a group that is not ready makes progress.
+
+As a Deployment has ``progressDeadlineSeconds``, a group that has come no closer to what its spec asks for
+within `spec.worker.progressDeadlineSeconds` is reported, and still reconciled. Flux and `helm --wait` read
+this condition of any custom resource. When progress was made last is kept in the status, so that the deadline
+does not begin again when the operator restarts. ``now`` is in unix seconds.
+
+Condition ShardFailing: whether logs cannot be delivered, from the reports of the workers.
+
+Condition StateIncomplete: whether the state of a stateful pipeline lacks logs, as the workers report.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+from loghub.contract.worker import FailingShard, IncompleteState, KeptState, SkippedLogGroups, WorkerReason
+from loghub_operator.api.conditions import (
+    ConditionStatus,
+    ConditionType,
+    ConditionUpdate,
+    DegradedReason,
+    GroupReason,
+    GroupWasLostReason,
+    LateReason,
+    ReadyReason,
+    ShardFailingReason,
+    StalledReason,
+    StateIncompleteReason,
+    SuspendedReason,
+    WorkersReason,
+    rfc3339,
+)
+from loghub_operator.api.fields import unix_s
+from loghub_operator.api.status import CheckpointResetPhase, CheckpointResetStatus, Phase, Status
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.model.observed import (
+    Available,
+    ObservedState,
+    ShardFailures,
+    ShardObserved,
+    StateReports,
+    Unavailable,
+    WorkerObserved,
+    WorkerPhase,
+)
+from loghub_operator.plan.decisions import Decisions, message_of
+from loghub_operator.plan.desired import Desired, Suspension
+from loghub_operator.plan.listing import listed
+from loghub_operator.plan.ownership import named
+
+MOST_WORKERS = 5  # in a message
+END_OF_TIME_S = 253_402_300_800  # the year 10000, which Python cannot represent
+
+
+def dropped_as_late_finding(reports: StateReports, *, stateful: bool) -> ConditionUpdate:
+    """Whether a worker dropped rows that lay behind the watermark, within the last hour."""
+    if not stateful:
+        return _late_update("False", LateReason.NOTHING_LATE, "the pipeline keeps no state")
+    unread = f"no report from {listed(reports.unread, MOST_WORKERS)}" if reports.unread else ""
+    if reports.late:
+        is_ahead = any(state.is_ahead for _, state in reports.late)
+        reason = LateReason.WATERMARK_AHEAD if is_ahead else LateReason.DROPPED_AS_LATE
+        dropped = listed((_dropped(name, state) for name, state in reports.late), MOST_WORKERS)
+        more = len(reports.late) - MOST_WORKERS
+        dropped += f" and {more} more workers" if more > 0 else ""
+        return _late_update("True", reason, "; ".join(filter(None, (dropped, unread))))
+    if unread:
+        return _late_update("Unknown", LateReason.LATE_NOT_REPORTED, unread)
+    return _late_update("False", LateReason.NOTHING_LATE, "no row was dropped as late within the last hour")
+
+
+def _dropped(name: str, state: KeptState) -> str:
+    return f"{name} dropped {state.late_rows} rows as late (watermark {_time(state.watermark_s)})"
+
+
+def _time(unix_s: float | None) -> str:
+    if unix_s is None or not 0 <= unix_s < END_OF_TIME_S:
+        return "unknown" if unix_s is None else f"{unix_s:.0f} unix seconds"
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _late_update(status: ConditionStatus, reason: LateReason, message: str) -> ConditionUpdate:
+    kind = ConditionType.LOGS_DROPPED_AS_LATE
+    return ConditionUpdate(type=kind, status=status, reason=reason, message=message)
+
+
+def group_finding(
+    resource: LogHubConsumerGroup, observed: ObservedState, desired: Desired, *, delayed: bool
+) -> ConditionUpdate:
+    """Whether the group at the log service matches the spec; ``delayed``: its correction has to wait."""
+    reason, message = _group_state(resource, observed, desired, delayed=delayed)
+    return ConditionUpdate(
+        type=ConditionType.GROUP_SYNCED,
+        status="True" if reason in (GroupReason.UP_TO_DATE, GroupReason.FOREIGN_CONSUMERS) else "False",
+        reason=reason,
+        message=message,
+    )
+
+
+def _group_state(
+    resource: LogHubConsumerGroup, observed: ObservedState, desired: Desired, *, delayed: bool
+) -> tuple[str, str]:
+    service = observed.service
+    if desired.owner is not None:
+        message = (
+            f"{named(desired.owner, resource)} owns consumer group {resource.group}, because it proved access"
+            " to it first"
+        )
+        return GroupReason.OWNERSHIP_CONFLICT, message
+    if isinstance(service, Unavailable):
+        return service.reason, service.message
+    if service.group is None:
+        return GroupReason.CREATING, f"creating consumer group {resource.group}"
+    if desired.refusal is not None:
+        return GroupReason.ADOPTION_REFUSED, desired.refusal
+    if service.group != desired.group_now:
+        if delayed:
+            message = "another controller keeps changing timeout and order; backing off between corrections"
+            return GroupReason.UPDATING, message
+        return GroupReason.UPDATING, "updating timeout and order of the consumer group"
+    if service.group != desired.group:
+        return GroupReason.UPDATING, "the shorter timeout is set once every worker runs with it"
+    if desired.foreign:
+        message = f"shares its shards with consumers of others: {listed(desired.foreign)}"
+        return GroupReason.FOREIGN_CONSUMERS, f"consumer group {resource.group} is up to date and {message}"
+    return GroupReason.UP_TO_DATE, f"consumer group {resource.group} is up to date"
+
+
+MOST_SHARDS = 5  # in a message
+
+
+def group_was_lost_finding(reports: StateReports) -> ConditionUpdate:
+    """Whether the group had no checkpoint of a held shard that the sink has logs of."""
+    unread = f"no report from {listed(reports.unread, MOST_SHARDS)}" if reports.unread else ""
+    if reports.continued:
+        shards = listed((f"shard {shard} at {cursor}" for shard, cursor in reports.continued), MOST_SHARDS)
+        rest = len(reports.continued) - MOST_SHARDS
+        more = f" and {rest} more shards" if rest > 0 else ""
+        message = (
+            f"the group had no checkpoint, and the sink has logs: {shards}{more} continued after them, so"
+            " none comes twice; to have them again, set spec.resetCheckpoints"
+        )
+        message = "; ".join(filter(None, (message, unread)))
+        return _lost_update("True", GroupWasLostReason.CONTINUED_FROM_SINK, message)
+    if unread:
+        return _lost_update("Unknown", GroupWasLostReason.LOSS_NOT_REPORTED, unread)
+    none = "each shard began at its checkpoint, or is new to the sink"
+    return _lost_update("False", GroupWasLostReason.HAS_CHECKPOINTS, none)
+
+
+def _lost_update(status: ConditionStatus, reason: GroupWasLostReason, message: str) -> ConditionUpdate:
+    return ConditionUpdate(type=ConditionType.GROUP_WAS_LOST, status=status, reason=reason, message=message)
+
+
+def last_progress(before: Status, after: Status, *, ready: ConditionUpdate, now: float) -> str:
+    """`status.lastProgressTime` of ``after``, whose condition Ready is ``ready``."""
+    was_ready = all(one.status != "False" for one in before.conditions if one.type == ConditionType.READY)
+    if before.last_progress_time is None or _came_closer(before, after):
+        return rfc3339(now)
+    return rfc3339(now) if was_ready and ready.status == "False" else before.last_progress_time
+
+
+def _came_closer(before: Status, after: Status) -> bool:
+    """Another order counts too: it has the whole deadline. A worker that is lost is no progress."""
+    more = after.updated_replicas > before.updated_replicas or after.ready_replicas > before.ready_replicas
+    return more or _order(before) != _order(after)
+
+
+def _order(status: Status) -> tuple[object, ...]:
+    reset = status.checkpoint_reset
+    moves = None if reset is None else (reset.nonce, reset.phase)
+    return status.observed_generation, status.replicas, moves
+
+
+def stalled_finding(
+    ready: ConditionUpdate, since: str, *, deadline_s: int, waits_for: str = "", now: float
+) -> ConditionUpdate:
+    """Whether the deadline has passed without progress; ``waits_for`` is the worker that a rollout waits
+    for.
+    """
+    kind = ConditionType.STALLED
+    if ready.status != "False" or now - unix_s(since) <= deadline_s:
+        message = "the group is ready, or comes closer to it"
+        return ConditionUpdate(type=kind, status="False", reason=StalledReason.PROGRESSING, message=message)
+    name = "" if waits_for in ready.message else f"; waiting for {waits_for}"
+    return ConditionUpdate(
+        type=kind,
+        status="True",
+        reason=StalledReason.PROGRESS_DEADLINE_EXCEEDED,
+        message=f"no progress for more than {deadline_s} s: {ready.message}{name}",
+    )
+
+
+# By what a shard waits for (`loghub.contract.worker`); the first that applies to any shard is the reason.
+_WAITING = (
+    ("stopped", ShardFailingReason.SHARD_STOPPED),
+    ("limited", ShardFailingReason.FAILURE_LIMIT_REACHED),
+    ("settling", ShardFailingReason.DEAD_LETTER_PENDING),
+    ("retrying", ShardFailingReason.RETRYING_LOG_GROUP),
+)
+
+
+def shard_failing_finding(failures: ShardFailures) -> ConditionUpdate:
+    """Whether a shard waits at a log group that cannot be delivered, or one was skipped within an hour."""
+    return ConditionUpdate(
+        type=ConditionType.SHARD_FAILING,
+        status=_status(failures),
+        reason=_failing_reason(failures),
+        message="; ".join(_sentences(failures)) or "every shard is read",
+    )
+
+
+def waits(failures: ShardFailures) -> bool:
+    """Whether a shard waits, which does not pass by itself."""
+    return bool(failures.failing)
+
+
+def _status(failures: ShardFailures) -> ConditionStatus:
+    if failures.failing or failures.skipped:
+        return "True"
+    return "Unknown" if failures.unread else "False"
+
+
+def _failing_reason(failures: ShardFailures) -> ShardFailingReason:
+    states = {one.state for one in failures.failing}
+    if states:
+        known = (reason for state, reason in _WAITING if state in states)
+        return next(known, ShardFailingReason.RETRYING_LOG_GROUP)  # a newer worker may have other states
+    if failures.skipped:
+        kept = all(one.dead_lettered for one in failures.skipped)
+        return ShardFailingReason.DATA_DEAD_LETTERED if kept else ShardFailingReason.DATA_SKIPPED
+    return ShardFailingReason.NOT_REPORTED if failures.unread else ShardFailingReason.NO_SHARD_FAILING
+
+
+def _sentences(failures: ShardFailures) -> Iterator[str]:
+    if failures.failing:
+        yield f"waiting: {_listed(map(_waiting, failures.failing), len(failures.failing))}"
+    if failures.skipped:
+        yield f"in the last hour: {_listed(map(_skipped, failures.skipped), len(failures.skipped))}"
+    if failures.unread:
+        yield f"no report from {listed(failures.unread, MOST_SHARDS)}"
+
+
+def _listed(texts: Iterable[str], count: int) -> str:
+    more = f" and {count - MOST_SHARDS} more shards" if count > MOST_SHARDS else ""
+    return f"{listed(texts, MOST_SHARDS)}{more}"
+
+
+def _waiting(one: FailingShard) -> str:
+    why = f"{one.reason}, {one.error}" if one.error else one.reason
+    return f"shard {one.shard} at cursor {one.cursor} ({why}, {one.attempts} attempts)"
+
+
+def _skipped(one: SkippedLogGroups) -> str:
+    done = "dead-lettered" if one.dead_lettered else "skipped"
+    return f"{one.log_groups} log groups of shard {one.shard} {done}, the last at cursor {one.last_cursor}"
+
+
+# By what the workers report (`loghub.contract.worker`); the first that applies to any shard is the reason.
+_REASONS = (
+    ("Unusable", StateIncompleteReason.STATE_UNUSABLE),
+    ("Changed", StateIncompleteReason.PIPELINE_CHANGED),
+    ("Reset", StateIncompleteReason.CHECKPOINTS_RESET),
+    ("Elsewhere", StateIncompleteReason.SHARD_MOVED),
+)
+
+
+def state_incomplete_finding(reports: StateReports, *, stateful: bool) -> ConditionUpdate:
+    """Whether the state of a held shard lacks logs that were read before."""
+    if not stateful:
+        return _incomplete_update("False", StateIncompleteReason.NO_STATE, "the pipeline keeps no state")
+    unread = f"no report from {listed(reports.unread, MOST_SHARDS)}" if reports.unread else ""
+    if reports.incomplete:
+        message = f"the state has the logs of {_shards(reports.incomplete)} only"
+        reason = _incomplete_reason(reports.incomplete)
+        return _incomplete_update("True", reason, "; ".join(filter(None, (message, unread))))
+    if unread:
+        return _incomplete_update("Unknown", StateIncompleteReason.STATE_NOT_REPORTED, unread)
+    complete = StateIncompleteReason.STATE_COMPLETE
+    return _incomplete_update("False", complete, "the state has the logs of each shard")
+
+
+def _incomplete_update(
+    status: ConditionStatus, reason: StateIncompleteReason, message: str
+) -> ConditionUpdate:
+    return ConditionUpdate(type=ConditionType.STATE_INCOMPLETE, status=status, reason=reason, message=message)
+
+
+def _incomplete_reason(incomplete: Iterable[IncompleteState]) -> StateIncompleteReason:
+    reported = {one.why for one in incomplete}
+    known = (reason for why, reason in _REASONS if why in reported)
+    return next(known, StateIncompleteReason.SHARD_MOVED)  # a newer worker may have other causes
+
+
+def _shards(incomplete: tuple[IncompleteState, ...]) -> str:
+    texts = (f"shard {one.shard} from cursor {one.cursor}" for one in incomplete)
+    more = f" and {len(incomplete) - MOST_SHARDS} more shards" if len(incomplete) > MOST_SHARDS else ""
+    return f"{listed(texts, MOST_SHARDS)}{more}"
+
+
+# With one of these reasons the workers are ready, or will be without anything else to be done.
+_NO_FAILURE = (WorkersReason.ALL_WORKERS_READY, WorkersReason.WORKERS_NOT_READY)
+_NOT_OURS = (SuspendedReason.OWNERSHIP_CONFLICT, SuspendedReason.ADOPTION_REFUSED)
+
+
+def failing(workers: tuple[WorkerObserved, ...]) -> WorkerObserved | None:
+    """The first worker that does not become ready by waiting."""
+    return next((worker for worker in workers if worker.phase is WorkerPhase.FAILED), None)
+
+
+def without_sink(workers: tuple[WorkerObserved, ...]) -> WorkerObserved | None:
+    """The first worker that waits for the target of its sink. It retries for as long as it takes."""
+    waiting = (WorkerPhase.STARTING, WorkerPhase.RUNNING)
+    return next(
+        (one for one in workers if one.phase in waiting and one.reason == WorkerReason.SINK_UNAVAILABLE), None
+    )
+
+
+def workers_finding(decisions: Decisions) -> ConditionUpdate:
+    """Whether every worker that should run is ready; a failing worker's own reason takes precedence."""
+    status, reason, message = _workers(decisions)
+    return ConditionUpdate(
+        type=ConditionType.WORKERS_AVAILABLE,
+        status="True" if status else "False",
+        reason=reason,
+        message=message,
+    )
+
+
+def _workers(decisions: Decisions) -> tuple[bool, str, str]:
+    observed, replicas = decisions.observed, decisions.replicas
+    no_code = observed.placement.code.error
+    if no_code and replicas.target > 0:
+        continues = "; running workers continue with the code that they have" if observed.workers else ""
+        return False, WorkersReason.PIPELINE_CODE_NOT_FOUND, f"{no_code}{continues}"
+    failed = failing(observed.workers)
+    if failed is not None:
+        message = f"{failed.name}: {failed.message or 'the worker ended without a message; see its log'}"
+        return False, failed.reason or WorkersReason.WORKER_FAILING, message
+    if replicas.run == 0:
+        if isinstance(observed.service, Unavailable) and decisions.desired.suspension is None:
+            return (
+                False,
+                WorkersReason.LOG_SERVICE_UNAVAILABLE,
+                "no worker is started while the log service is unavailable",
+            )
+        return True, WorkersReason.SCALED_TO_ZERO, f"no worker should run{stuck_worker_message(observed)}"
+    ready = sum(worker.ready for worker in observed.workers if worker.ordinal < replicas.run)
+    if ready < replicas.run:
+        waiting = without_sink(tuple(one for one in observed.workers if not one.ready))
+        if waiting is not None:
+            return False, waiting.reason, f"{waiting.name}: {waiting.message}"
+        if refusal := refusal_message(observed):
+            return (
+                False,
+                WorkersReason.PODS_REFUSED,
+                f"{ready} of {replicas.run} workers are ready; {refusal}",
+            )
+        return (
+            False,
+            WorkersReason.WORKERS_NOT_READY,
+            f"{ready} of {replicas.run} workers are ready{stuck_worker_message(observed)}",
+        )
+    return True, WorkersReason.ALL_WORKERS_READY, f"{ready} of {replicas.run} workers are ready"
+
+
+def refusal_message(observed: ObservedState) -> str:
+    """Why pods are missing; "" if none is, or nothing says why."""
+    return "" if observed.worker_set is None else observed.worker_set.refusal
+
+
+def stuck_worker_message(observed: ObservedState) -> str:
+    """The message of the first worker that is stuck, say pending, or terminating on a lost node."""
+    stuck = next((one for one in observed.workers if not one.ready and one.message), None)
+    return "" if stuck is None else f"; {stuck.name}: {stuck.message}"
+
+
+def ready_finding(decisions: Decisions, workers: ConditionUpdate) -> ConditionUpdate:
+    """Whether everything is as the spec says, which includes that every worker runs with its settings. A
+    group that `spec.suspend` has stopped is as the spec says.
+    """
+    status, reason, message = _ready(decisions, workers)
+    return ConditionUpdate(
+        type=ConditionType.READY, status="True" if status else "False", reason=reason, message=message
+    )
+
+
+def _ready(decisions: Decisions, workers: ConditionUpdate) -> tuple[bool, str, str]:
+    group, replicas, rollout = decisions.group, decisions.replicas, decisions.rollout
+    if group.status != "True":
+        return False, group.reason, group.message
+    suspension = decisions.desired.suspension
+    if suspension is not None:
+        return _suspended(decisions, suspension)
+    if without := without_service_message(decisions.observed):
+        return False, ReadyReason.PROJECT_WITHOUT_SERVICE, without
+    if rollout.rolling and workers.reason in _NO_FAILURE:
+        return False, ReadyReason.ROLLING_UPDATE, _rolling(decisions)
+    if workers.status != "True":
+        return False, workers.reason, workers.message
+    if outdated := outdated_worker_message(decisions):
+        return False, ReadyReason.WORKER_OUTDATED, outdated
+    if replicas.run != replicas.target:
+        return False, replicas.reason, replicas.message
+    return True, ReadyReason.RUNNING, "the consumer group is up to date and every worker is ready"
+
+
+def without_service_message(observed: ObservedState) -> str:
+    """The first project that gets no Service yet; "" if there is none."""
+    return next(
+        (f"project {one.name} has no Service yet: {one.error}" for one in observed.unaddressed if one.error),
+        "",
+    )
+
+
+def outdated_worker_message(decisions: Decisions) -> str:
+    """The first worker of the present settings whose image does not know all of them; "" if there is none."""
+    desired = decisions.desired.revision
+    for worker in decisions.observed.workers:
+        if worker.ignored_settings and worker.revision.same_workers(desired):
+            names = listed(worker.ignored_settings)
+            hint = "use a worker image of the operator's release (spec.worker.image)"
+            return f"{worker.name} ignores settings that its image does not know: {names}; {hint}"
+    return ""
+
+
+def _suspended(decisions: Decisions, suspension: Suspension) -> tuple[bool, str, str]:
+    names = listed(worker.name for worker in decisions.observed.workers)
+    if names or decisions.replicas.run > 0:
+        return False, suspension.reason, f"{suspension.message}; waiting for the workers to stop: {names}"
+    return suspension.by_spec, suspension.reason, suspension.message
+
+
+def _rolling(decisions: Decisions) -> str:
+    rollout, generation = decisions.rollout, decisions.resource.metadata.generation
+    run = f"{rollout.current} of {decisions.replicas.run} workers run the settings of generation {generation}"
+    if not rollout.waits_for:
+        return f"{run}; the StatefulSet's controller has not observed the last change yet"
+    worker = message_of(rollout.waits_for, decisions.observed.workers)
+    return f"{run} and are ready; the rollout waits for {worker}"
+
+
+def suspended_finding(suspension: Suspension | None) -> ConditionUpdate:
+    """Whether no worker should run, on purpose."""
+    kind = ConditionType.SUSPENDED
+    if suspension is None:
+        reason, message = SuspendedReason.NOT_SUSPENDED, "workers should run"
+        return ConditionUpdate(type=kind, status="False", reason=reason, message=message)
+    return ConditionUpdate(type=kind, status="True", reason=suspension.reason, message=suspension.message)
+
+
+def degraded_finding(
+    decisions: Decisions, workers: ConditionUpdate, stalled: ConditionUpdate
+) -> ConditionUpdate:
+    """Whether something is wrong that does not pass by itself; the phase follows it."""
+    reason, message = _degraded(decisions, workers, stalled)
+    status = reason is not DegradedReason.AS_EXPECTED
+    return ConditionUpdate(
+        type=ConditionType.DEGRADED, status="True" if status else "False", reason=reason, message=message
+    )
+
+
+def _degraded(
+    decisions: Decisions, workers: ConditionUpdate, stalled: ConditionUpdate
+) -> tuple[DegradedReason, str]:
+    service, suspension = decisions.observed.service, decisions.desired.suspension
+    reset = decisions.reset
+    if failing(decisions.observed.workers) is not None:
+        return DegradedReason.WORKER_FAILING, workers.message
+    if workers.reason == WorkersReason.PODS_REFUSED:
+        return DegradedReason.PODS_REFUSED, workers.message
+    if (waiting := without_sink(decisions.observed.workers)) is not None:
+        return DegradedReason.SINK_UNAVAILABLE, f"{waiting.name}: {waiting.message}"
+    if suspension is not None and suspension.reason in _NOT_OURS:
+        return DegradedReason(suspension.reason), suspension.message
+    if outdated := outdated_worker_message(decisions):
+        return DegradedReason.WORKER_OUTDATED, outdated
+    if isinstance(service, Unavailable) and decisions.replicas.run > 0:
+        return DegradedReason.LOG_SERVICE_UNAVAILABLE, service.message
+    if reset is not None and _is_in_spec(reset, decisions) and reset.phase == CheckpointResetPhase.FAILED:
+        return DegradedReason.CHECKPOINT_RESET_FAILED, reset.message
+    if isinstance(service, Available) and service.beyond_end:
+        return DegradedReason.POSITION_BEYOND_END, _beyond_end_message(service.beyond_end)
+    if waits(decisions.observed.failures):
+        return DegradedReason.SHARD_FAILING, shard_failing_finding(decisions.observed.failures).message
+    if decisions.drift.contested:
+        names = listed(decisions.drift.contested)
+        message = f"another controller keeps changing {names}; backing off between corrections"
+        return DegradedReason.CONFLICTING_CONTROLLER, message
+    if stalled.status == "True":
+        return DegradedReason.PROGRESS_DEADLINE_EXCEEDED, stalled.message
+    return DegradedReason.AS_EXPECTED, "nothing is wrong"
+
+
+def _beyond_end_message(shards: tuple[ShardObserved, ...]) -> str:
+    cursors = (f"{one.shard} (position {one.checkpoint}, end {one.end_cursor})" for one in shards)
+    return (
+        f"the log service has lost logs that were consumed, or was restored: shards {listed(cursors)} end"
+        " before the position of the group, and log groups that are written before it are not read; restore"
+        " the log service or set spec.resetCheckpoints"
+    )
+
+
+def _is_in_spec(reset: CheckpointResetStatus, decisions: Decisions) -> bool:
+    return reset.nonce == decisions.resource.spec.reset_nonce
+
+
+def phase_of(decisions: Decisions, *, rebalancing: ConditionUpdate, degraded: ConditionUpdate) -> Phase:
+    """The summary in one word."""
+    observed, replicas = decisions.observed, decisions.replicas
+    if degraded.status == "True":
+        return Phase.DEGRADED
+    if decisions.desired.suspension is not None:
+        return Phase.SUSPENDED if replicas.run == 0 and not observed.workers else Phase.REBALANCING
+    if isinstance(observed.service, Unavailable):
+        return Phase.PENDING
+    if decisions.rollout.rolling:
+        return Phase.UPDATING
+    if not observed.ready_workers and (replicas.target > 0 or decisions.group.status != "True"):
+        return Phase.PENDING
+    in_step = observed.worker_set is not None and observed.worker_set.replicas == replicas.target
+    if rebalancing.status == "True" or not in_step:
+        return Phase.REBALANCING
+    return Phase.RUNNING

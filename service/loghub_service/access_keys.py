@@ -1,0 +1,231 @@
+"""The access keys that authenticate requests, from a folder.
+
+The folder is mounted, and read again after a rotation; or the service generates a key at its first start and
+stores it in the data directory. It has two forms, which may be combined:
+
+- ``accessKeyId`` and ``accessKeySecret``, and ``securityToken`` if the key is an STS key: one key with every
+  right in every project.
+- ``accessKeys.json``: any number of keys, each with its projects and rights (`loghub.service.access`)::
+
+    [{"accessKeyId": "workers", "accessKeySecret": "...", "projects": ["demo"], "rights": ["read"]},
+     {"accessKeyId": "setup", "accessKeySecret": "...", "projects": ["*"], "rights": ["admin"]}]
+
+`loghub.service.http.auth` verifies signatures with the keys.
+
+Access keys: who signs a request, and what that key may do.
+
+A key has rights in some projects. Every action of the API requires one right (`loghub.service.http.routes`),
+so that a consumer or a producer can have a key that deletes nothing. `loghub.service.credentials` reads the
+keys.
+
+Recognizes that files were replaced or changed, as the kubelet does with the files of a Secret.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+
+from loghub.wire import names
+from loghub.wire.errors import MalformedName
+from loghub_service.errors import ServiceFault
+from loghub_service.ports import Dice
+
+EVERY_PROJECT = "*"
+
+
+class Right(StrEnum):
+    """What a key may do in its projects. No right includes another one."""
+
+    READ = "read"  # what a consumer does: cursors, PullLogs, and its group's settings and checkpoints
+    WRITE = "write"  # PutLogs
+    ADMIN = "admin"  # create, change and delete projects, logstores and shards; delete consumer groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessKey:
+    """An access key with its rights; every right in every project unless they are given.
+
+    ``security_token`` is the STS token that must accompany the key; "" if none may. The key is valid until
+    ``expires_unix_s``; None: without end. `repr` shows neither the token nor the secret.
+    """
+
+    key_id: str
+    secret: str
+    security_token: str = ""
+    expires_unix_s: float | None = None
+    projects: frozenset[str] = frozenset({EVERY_PROJECT})  # in lower case
+    rights: frozenset[Right] = frozenset(Right)
+
+    def __repr__(self) -> str:
+        return f"AccessKey(key_id={self.key_id!r}, secret=***)"
+
+    def sees(self, project: str) -> bool:
+        """Whether the key has its rights in this project."""
+        return EVERY_PROJECT in self.projects or project in self.projects
+
+
+Stamp = tuple[int, int] | None
+
+
+def file_stamps(*paths: str) -> tuple[Stamp, ...]:
+    """A value that changes with the content of any of the files, or when one appears or disappears."""
+    return tuple(map(_stamp, paths))
+
+
+def _stamp(path: str) -> Stamp:
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_ino
+
+
+ACCESS_KEY_ID_FILE = "accessKeyId"
+ACCESS_KEY_SECRET_FILE = "accessKeySecret"  # noqa: S105 - a file's name, not a secret
+SECURITY_TOKEN_FILE = "securityToken"  # noqa: S105 - a file's name, not a secret
+ACCESS_KEYS_FILE = "accessKeys.json"
+OWN_FOLDER = "credentials"
+_MAX_BYTES = 4096
+_MAX_KEYS_BYTES = 1 << 20  # as large as a Secret may be
+_FILES = (ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE, SECURITY_TOKEN_FILE, ACCESS_KEYS_FILE)
+
+
+class CredentialsMissing(ServiceFault):
+    """A file in the folder is missing, empty or not valid; the message names the file, and no secret."""
+
+
+# Neither may contain what ends it in an Authorization header.
+_KeyId = Annotated[str, msgspec.Meta(pattern=r"^[!-9;-~]{1,128}\Z")]
+_Text = Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_BYTES)]
+
+
+class _KeyEntry(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    """One key in `ACCESS_KEYS_FILE`."""
+
+    access_key_id: _KeyId
+    access_key_secret: _Text
+    projects: Annotated[list[_Text], msgspec.Meta(min_length=1)]
+    rights: Annotated[list[Right], msgspec.Meta(min_length=1)]
+    security_token: str = ""
+    expiration: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+
+    def key(self) -> AccessKey:
+        """Raises MalformedName for something that is neither the name of a project nor ``*``."""
+        projects = frozenset(
+            project if project == EVERY_PROJECT else names.PROJECT.check(project) for project in self.projects
+        )
+        return AccessKey(
+            key_id=self.access_key_id,
+            secret=self.access_key_secret,
+            security_token=self.security_token,
+            expires_unix_s=None if self.expiration is None else self.expiration.timestamp(),
+            projects=projects,
+            rights=frozenset(self.rights),
+        )
+
+
+class CredentialsFolder:
+    """The keys in a folder. Call `refresh` periodically and off the event loop; `find` never blocks.
+
+    ``problem`` says why the folder could not be read at the last `refresh`; "" if it could.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.problem = ""
+        self._paths = tuple(os.path.join(folder, name) for name in _FILES)
+        self._stamp = file_stamps(*self._paths)
+        self._keys = _read(folder)
+
+    def find(self, key_id: str) -> AccessKey | None:
+        return self._keys.get(key_id)
+
+    def refresh(self) -> bool:
+        """Read the folder again if it changed; True if a key changed. While a rotation is incomplete or a
+        file is not valid, the old keys stay in use."""
+        stamp = file_stamps(*self._paths)
+        if stamp == self._stamp and not self.problem:
+            return False
+        try:
+            keys = _read(self.folder)
+        except (CredentialsMissing, OSError) as error:
+            self.problem = str(error)
+            return False
+        self._stamp, self.problem = stamp, ""
+        changed = keys != self._keys
+        self._keys = keys
+        return changed
+
+
+def _read(folder: str) -> Mapping[str, AccessKey]:
+    """All keys by their ids. Raises CredentialsMissing, OSError."""
+    keys = _read_list(os.path.join(folder, ACCESS_KEYS_FILE))
+    of_one_key = (ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE)
+    if not keys or any(os.path.exists(os.path.join(folder, name)) for name in of_one_key):
+        keys.append(_read_one(folder))
+    result = {key.key_id: key for key in keys}
+    if len(result) < len(keys):
+        raise CredentialsMissing(f"two access keys in {folder} have the same id")
+    return result
+
+
+def _read_one(folder: str) -> AccessKey:
+    token = os.path.join(folder, SECURITY_TOKEN_FILE)
+    return AccessKey(
+        key_id=_read_file(os.path.join(folder, ACCESS_KEY_ID_FILE)),
+        secret=_read_file(os.path.join(folder, ACCESS_KEY_SECRET_FILE)),
+        security_token=_read_file(token) if os.path.exists(token) else "",
+    )
+
+
+def _read_list(path: str) -> list[AccessKey]:
+    """The keys of `ACCESS_KEYS_FILE`; none if it does not exist."""
+    if not os.path.exists(path):
+        return []
+    try:
+        entries = msgspec.json.decode(_read_file(path, _MAX_KEYS_BYTES), type=list[_KeyEntry])
+        return [entry.key() for entry in entries]
+    except (msgspec.DecodeError, MalformedName) as error:  # they quote names of fields, rights and projects
+        raise CredentialsMissing(f"{path} is not a list of access keys: {error}") from None
+
+
+def _read_file(path: str, max_bytes: int = _MAX_BYTES) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(max_bytes).strip()
+    except FileNotFoundError as error:
+        raise CredentialsMissing(f"{path} does not exist") from error
+    except UnicodeDecodeError as error:
+        raise CredentialsMissing(f"{path} is not UTF-8 text") from error
+    if not text:
+        raise CredentialsMissing(f"{path} is empty")
+    return text
+
+
+def own_folder(data: str, dice: Dice) -> str:
+    """The folder with the random key that the service generates at its first start, in files of mode 0600."""
+    folder = os.path.join(data, OWN_FOLDER)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    for name, value in (
+        (ACCESS_KEY_ID_FILE, "LOGHUB" + dice.hex(16)),
+        (ACCESS_KEY_SECRET_FILE, dice.hex(40)),
+    ):
+        path = os.path.join(folder, name)
+        if not os.path.exists(path):
+            _write_private(path, value)
+    return folder
+
+
+def _write_private(path: str, value: str) -> None:
+    new_path = f"{path}.new"
+    fd = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        file.write(value)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(new_path, path)

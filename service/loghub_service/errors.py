@@ -1,0 +1,76 @@
+"""Errors that the service raises in order to return them to a client.
+
+Each error has a code of the registry in `loghub.wire.errors` and a message. The HTTP status belongs to the
+code, so no action names a status. This module also translates exceptions of the wire and the domain that
+reject a client's input.
+
+The base of the exceptions that the service raises internally.
+
+`__main__` prints one line for each of them and exits. They are not responses to a client; errors that
+become responses are in `api_errors`.
+
+    ServiceFault
+    ├── DataDirInUse         datadir: another process owns the data
+    ├── CredentialsMissing   credentials: no key to check requests against
+    ├── DatabaseUnusable     storage.database: damaged, or of a newer release
+    ├── LogDamaged           storage.segment: acknowledged log data is missing or damaged
+    ├── DamagedRecord        storage.record: the bytes are not a whole record
+    ├── WriteFailed          here: a write or sync failed, which is final
+    ├── StorageFailed        storage.batches: the outcome of every request that waits after such a failure
+    ├── StorageStopped       server: the process ended because of such a failure
+    └── ClientGone           http.body: the client closed the connection
+"""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from loghub.domain.shards import BadHashKey, ShardError, ShardNotFound
+from loghub.wire.errors import Code, LogHubError, MalformedInput
+
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class ServiceFault(Exception):  # noqa: N818 - "error" is reserved for responses on the wire
+    """Raised deliberately, with a message for the operator of the service."""
+
+
+class WriteFailed(ServiceFault):
+    """A write or sync failed: what the file, or the folder's names, have on stable storage is unknown.
+
+    The kernel reports a failed sync once and marks what it could not write as clean, so a later sync succeeds
+    without writing it. Only a new start, which reads the disk, may go on. It is no OSError, so that nothing
+    which copes with a full disk takes it for one.
+    """
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether an error means that there is no room, which passes; any other error of a disk may stay."""
+    return error.errno in _DISK_FULL
+
+
+InvalidInput = (MalformedInput, BadHashKey, ShardError)
+
+
+def failure(code: Code, message: str) -> LogHubError:
+    """The error to raise; `loghub_service.http` adds the request id to the response."""
+    return LogHubError.of(code, message)
+
+
+def refusal(error: Exception) -> LogHubError:
+    """The error to return for one of the `InvalidInput` exceptions."""
+    if isinstance(error, MalformedInput):
+        return failure(error.code, str(error))
+    code = Code.SHARD_NOT_EXIST if isinstance(error, ShardNotFound) else Code.PARAMETER_INVALID
+    return failure(code, str(error))
+
+
+@contextmanager
+def needs_room(what: str) -> Iterator[None]:
+    """ServerBusy, which clients repeat, instead of the OSError of a full disk: no room for ``what``."""
+    try:
+        yield
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        raise failure(Code.SERVER_BUSY, f"no disk space for {what}: {error.strerror}") from error

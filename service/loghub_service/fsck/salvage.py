@@ -1,0 +1,118 @@
+"""Finds the good records in a damaged segment, before and after the damage.
+
+Reads the records of sealed segments, which a start does not, and reports those that are damaged.
+"""
+
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from loghub_service.diagnosis import Finding, FindingKind, LogState
+from loghub_service.fsck.folder import FsckProgress, ReadOnlyDisk
+from loghub_service.storage import record
+from loghub_service.storage.log_inspection import FoundSegment
+from loghub_service.storage.record import DamagedRecord, Layout
+from loghub_service.storage.recovery import inspect
+
+_CURSOR = struct.Struct("<q")
+_MIN_RECORD_BYTES = record.RECORD_HEADER_BYTES + 8
+
+
+@dataclass(frozen=True, slots=True)
+class GoodRecord:
+    """One record that is complete and whose CRC matches."""
+
+    cursor: int
+    received_us: int
+    logs: int
+    group: bytes
+
+
+def good_runs(data: bytes, *, first_cursor: int) -> list[list[GoodRecord]]:
+    """The good records of a segment, in runs of consecutive cursors.
+
+    No length is relied on: after a bad record, the next record is the next valid one whose cursor may be in
+    this segment, which begins with ``first_cursor``. It must have the segment's end mark, if the header is
+    good, since the bad record may contain what a client made look like a record.
+    """
+    layout = _layout(data)
+    runs: list[list[GoodRecord]] = []
+    most = first_cursor + len(data) // _MIN_RECORD_BYTES
+    at, expected = record.SEGMENT_HEADER_BYTES, first_cursor
+    while (found := _next_record(data, at, layout, least=expected, most=most)) is not None:
+        good, at = found
+        if not runs or good.cursor != expected:
+            runs.append([])
+        runs[-1].append(good)
+        expected = good.cursor + 1
+    return runs
+
+
+def _layout(data: bytes) -> Layout:
+    """That of format 1, which has no end marks, if the header is damaged."""
+    try:
+        return record.unpack_segment_header(data)[1]
+    except DamagedRecord:
+        return Layout(version=1, end_mark=b"")
+
+
+def _next_record(
+    data: bytes, at: int, layout: Layout, *, least: int, most: int
+) -> tuple[GoodRecord, int] | None:
+    """The first valid record at or after ``at``, where a good record ended, and the offset after it."""
+    for begin in range(at, len(data) - record.RECORD_HEADER_BYTES, 8):
+        (cursor,) = _CURSOR.unpack_from(data, begin + 8)
+        if least <= cursor <= most:
+            header = record.read_header(data, begin)
+            if (
+                header is not None
+                and _is_valid(data, begin, header)
+                and (begin == at or layout.ends_record(data, begin, header.length))
+            ):
+                group = record.group_bytes(data, begin, header)
+                good = GoodRecord(cursor, header.received_us, header.logs, group)
+                return good, begin + layout.stored_bytes(header.length)
+    return None
+
+
+def _is_valid(data: bytes, at: int, header: record.RecordHeader) -> bool:
+    try:
+        record.check(data, at, header)
+    except DamagedRecord:
+        return False
+    return True
+
+
+def check_records(logs: Iterable[LogState], progress: FsckProgress) -> Iterator[Finding]:
+    """What is damaged in the sealed segments of these logs, by segment and cursors. Raises OSError."""
+    sealed = [(log, segment) for log in logs for segment in log.found.segments if segment.read is None]
+    progress.expect(sum(os.path.getsize(segment.path) for _, segment in sealed))
+    disk = ReadOnlyDisk()
+    for log, segment in sealed:
+        file = disk.open(segment.path)
+        data = file.read_at(file.size(), offset=0)
+        file.close()
+        if inspect(data, segment.header, segment.layout).totals.next_cursor != segment.totals.next_cursor:
+            yield from _damaged(log, segment, data)
+        progress.read(len(data))
+
+
+def _damaged(log: LogState, segment: FoundSegment, data: bytes) -> Iterator[Finding]:
+    begin = segment.header.first_cursor
+    bounds = [
+        (run[0].cursor, run[-1].cursor + 1)
+        for run in good_runs(data, first_cursor=segment.header.first_cursor)
+    ]
+    for first, after in (*bounds, (segment.totals.next_cursor, segment.totals.next_cursor)):
+        if begin < first:
+            yield Finding(
+                kind=FindingKind.DAMAGED_RECORDS,
+                text=f"{log.title}: {segment.path} has damaged records, which cannot be read",
+                logstore=log.shard.logstore,
+                shard=log.shard.shard,
+                path=segment.path,
+                begin_cursor=begin,
+                end_cursor=first,
+            )
+        begin = after

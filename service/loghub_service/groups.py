@@ -1,0 +1,188 @@
+"""The consumer groups of a running service: the coordinator's state, and its facts that are being persisted.
+
+The registry passes events to `loghub.domain.coordinator` one at a time, logs each state change, and delays
+each response until everything that it depends on is persisted.
+
+A new state is effective in memory immediately, and its facts are committed in the same order. A response
+waits for the group's newest facts, including those of earlier events. No response therefore depends on
+anything that a crash could undo, yet waiting events share one transaction, and a heartbeat that changes
+nothing does not wait for the disk. A failed commit stops the service, which bounds how long the state in
+memory can be ahead of the disk.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import structlog
+
+from loghub.clock import Clock
+from loghub.domain import coordinator
+from loghub.domain.group import (
+    Event,
+    GroupState,
+    Heartbeat,
+    LogShard,
+    ServicePaused,
+    ShardsChanged,
+    Step,
+    Tick,
+    Transition,
+)
+from loghub_service.facts import GroupDeleted, GroupStepped, ServiceFact
+from loghub_service.polls import Arrivals
+from loghub_service.storage.batches import Batches
+
+_log = structlog.get_logger("loghub_service.groups")
+
+
+@dataclass(slots=True)
+class RegisteredGroup:
+    """One group. ``saved`` is the commit of its newest facts."""
+
+    logstore: int
+    state: GroupState
+    saved: "asyncio.Future[object] | None" = field(default=None)
+    revision: int = 0  # another one after each change of assignment, consumers or settings
+
+    async def durable(self) -> None:
+        """Return once everything in ``state`` is persisted."""
+        saved = self.saved
+        if saved is not None and not saved.done():
+            await asyncio.shield(saved)
+        elif saved is not None:
+            saved.result()
+
+
+class GroupRegistry:
+    """All groups of all logstores, by logstore id and name."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        batches: Batches[tuple[ServiceFact, ...]],
+        tick_interval_s: float,
+        named: Callable[[int], Mapping[str, str]],
+    ) -> None:
+        """`tick` is called every ``tick_interval_s`` seconds; after much more, the process was paused.
+        ``named`` has the names of a logstore and its project, for the log."""
+        self._clock = clock
+        self._batches = batches
+        self._tick_interval_s = tick_interval_s
+        self._named = named
+        self._ticked_s = clock.monotonic_s()
+        self._groups: dict[int, dict[str, RegisteredGroup]] = {}
+        self.changes = Arrivals()  # of the revision of a group, and its deletion
+        # Of no earlier group of the same name, nor of the run of the service before.
+        self._revision = int(clock.unix_s() * 1_000_000)
+
+    def of(self, logstore: int) -> dict[str, RegisteredGroup]:
+        """The groups of a logstore by name. The caller must not change the mapping."""
+        return self._groups.get(logstore, {})
+
+    async def create(
+        self, *, logstore: int, name: str, timeout_s: float, order: bool, shards: tuple[LogShard, ...]
+    ) -> None:
+        created = coordinator.create_group(
+            group=name, timeout_s=timeout_s, order=order, shards=shards, now=self._clock.monotonic_s()
+        )
+        group = RegisteredGroup(logstore=logstore, state=created.state, revision=self._next_revision())
+        self._groups.setdefault(logstore, {})[name] = group
+        self._submit_facts(group, created)
+        await group.durable()
+
+    def _next_revision(self) -> int:
+        self._revision += 1
+        return self._revision
+
+    def restore(self, group: RegisteredGroup) -> None:
+        group.revision = self._next_revision()
+        self._groups.setdefault(group.logstore, {})[group.state.group] = group
+
+    async def delete(self, group: RegisteredGroup) -> None:
+        """Delete a group. A later heartbeat fails because the group does not exist."""
+        name = group.state.group
+        del self._groups[group.logstore][name]
+        self.changes.arrived(group)
+        await self._batches.submit((GroupDeleted(logstore=group.logstore, group=name),))
+
+    def forget_logstore(self, logstore: int) -> None:
+        """Remove a logstore's groups from memory. Call it before persisting the logstore's deletion, which
+        also deletes the groups' rows."""
+        for group in self._groups.pop(logstore, {}).values():
+            self.changes.arrived(group)
+
+    async def step(self, group: RegisteredGroup, event: Event) -> Step:
+        """Apply one event; return once everything that the response depends on is durable."""
+        step = self.apply(group, event)
+        await group.durable()
+        return step
+
+    def apply(self, group: RegisteredGroup, event: Event) -> Step:
+        """Apply one event and submit its facts without waiting, for callers that send no response."""
+        step = coordinator.step(group.state, event, now=self._clock.monotonic_s())
+        before, group.state = group.state, step.state
+        self._submit_facts(group, step)
+        if step.transitions or _outline(before) != _outline(step.state) or _is_passing(step, event):
+            group.revision = self._next_revision()
+            self.changes.arrived(group)
+        return step
+
+    def _submit_facts(self, group: RegisteredGroup, step: Step) -> None:
+        if step.facts:
+            fact = GroupStepped(logstore=group.logstore, group=step.state.group, facts=step.facts)
+            group.saved = self._batches.submit((fact,))
+        for change in step.transitions:
+            _log_transition(change, self._named(group.logstore))
+
+    def tick(self) -> None:
+        """Remove the consumers whose sessions have timed out; cheap if there are none.
+
+        After a pause the event loop runs this before it reads the heartbeats that arrived meanwhile.
+        """
+        now = self._clock.monotonic_s()
+        late_s, self._ticked_s = now - self._ticked_s - self._tick_interval_s, now
+        paused = late_s > self._tick_interval_s
+        if paused:
+            _log.warning("the service was paused", seconds=round(late_s, 1))
+        for group in [group for groups in self._groups.values() for group in groups.values()]:
+            if paused:
+                self.apply(group, ServicePaused(pause_s=late_s))
+            deadline = coordinator.next_deadline(group.state)
+            if deadline is not None and deadline <= now:
+                self.apply(group, Tick())
+
+    async def shards_changed(self, logstore: int, shards: tuple[LogShard, ...]) -> None:
+        """Report the new shards to every group of a logstore, all before the first wait because a group may
+        be deleted during it."""
+        groups = list(self.of(logstore).values())
+        for group in groups:
+            self.apply(group, ShardsChanged(shards=shards))
+        for group in groups:
+            await group.durable()
+
+
+def _is_passing(step: Step, event: Event) -> bool:
+    """Whether the next heartbeat is answered otherwise, though nothing else happens: who waits for news of
+    the group should send it soon."""
+    return isinstance(event, Heartbeat) and step.answer != step.state.owned_by(event.consumer)
+
+
+def _outline(state: GroupState) -> tuple[object, ...]:
+    """What changes the revision, besides the states and holders of shards, whose changes are transitions."""
+    return state.timeout_s, state.order, state.consumers.keys(), state.shards.keys()
+
+
+def _log_transition(change: Transition, logstore: Mapping[str, str]) -> None:
+    _log.info(
+        "shard state changed",
+        **logstore,
+        group=change.group,
+        shard=change.shard,
+        old=change.old.value if change.old else None,
+        new=change.new.value,
+        trigger=change.trigger.value,
+        holder=change.holder,
+        next_holder=change.next_holder,
+    )

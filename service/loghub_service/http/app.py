@@ -1,0 +1,251 @@
+"""The ASGI application: authenticates a request, receives it, calls the action, and sends the response.
+
+Everything that all requests and responses have in common (docs/sls-protocol.md 1.7) is implemented in this
+module; `loghub.service.http.routes` chooses the action. A request is authenticated and authorized by its
+head, before anything of its body is read. PutLogs has a budget of memory of its own, so that no flood of
+large bodies stops the heartbeats and checkpoints, on which every consumer's shards depend.
+
+Sends responses within a limit on total memory.
+
+Clients that read slowly or not at all must not exhaust the service's memory. A response is therefore sent in
+pieces, each after the client has accepted the previous one, and the bytes of all unsent responses are
+counted. `loghub.service.http.protocol` limits how long a client may take to read.
+"""
+
+import contextlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+from urllib.parse import unquote, unquote_plus
+
+import structlog
+
+from loghub.wire import names
+from loghub.wire.errors import Code, LogHubError
+from loghub_service.access_keys import AccessKey
+from loghub_service.engine import Engine
+from loghub_service.errors import InvalidInput, failure, refusal
+from loghub_service.http import routes
+from loghub_service.http.auth import FindKey, authenticate, authorize
+from loghub_service.http.body import BodyLimits, ClientGone, Receive, read_body
+from loghub_service.http.metrics import UNAUTHENTICATED, RequestMetrics
+from loghub_service.http.protocol import ARRIVED, AUTHENTICATED, GONE, PARKED
+from loghub_service.messages import Head, MemoryBudget, Request, ServiceResponse, error_response
+from loghub_service.settings import Limits
+from loghub_service.storage.batches import StorageFailed
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_PIECE_BYTES = 64 << 10  # as much as a connection buffers before the sender has to wait
+
+
+class ResponsesInFlight:
+    """Counts the bytes of responses until they are sent. The number of threads bounds how many responses are
+    being built."""
+
+    name = "responses"
+
+    def __init__(self, limits: Limits) -> None:
+        self.limit = limits.response_bytes
+        self.used = 0
+
+    async def send(
+        self, send: Send, response: ServiceResponse, *, method: str, request_id: str
+    ) -> tuple[int, int]:
+        """Send the response, or ServerBusy instead if too many bytes wait for clients; return the status and
+        the size of what was sent.
+
+        This replaces only responses to GET, which changed nothing and can be retried; all others are small.
+        """
+        if method == "GET" and self.used + len(response.body) > self.limit:
+            response = error_response(failure(Code.SERVER_BUSY, "too many responses are not read yet"))
+        self.used += len(response.body)
+        try:
+            await send_response(send, response, (b"x-log-requestid", request_id.encode()))
+        finally:
+            self.used -= len(response.body)
+        return response.status, len(response.body)
+
+
+async def send_response(send: Send, response: ServiceResponse, *more: tuple[bytes, bytes]) -> None:
+    """Send a response with further headers. Header names are lower case, and Content-Length is always
+    present, even if it is 0 (docs/sls-protocol.md 1.7)."""
+    size = len(response.body)
+    headers = [
+        *more,
+        (b"content-length", str(size).encode()),
+        *((name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers),
+    ]
+    if response.body or response.headers:
+        headers.append((b"content-type", response.content_type.encode()))
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    for start in range(0, max(size, 1), _PIECE_BYTES):
+        end = start + _PIECE_BYTES
+        await send({"type": "http.response.body", "body": response.body[start:end], "more_body": end < size})
+
+
+Scope = MutableMapping[str, Any]
+
+_log = structlog.get_logger("loghub_service.http")
+_LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
+_MAX_PARAMETERS = 64
+_HOSTS_KEPT = 256  # clients send few different ones; bounded, since anybody may send any
+_ID_DIGITS = 24
+# Instead of an API's name, for metrics.
+_OPEN = "open"
+_UNKNOWN = "unknown"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Call:
+    """What is known of a request in progress; ``action`` is the API, for metrics."""
+
+    request_id: str
+    action: str = UNAUTHENTICATED
+
+
+class Application:
+    """Serves one engine; ``find_key`` returns the access key with an id, as it is valid at that moment."""
+
+    def __init__(self, engine: Engine, *, find_key: FindKey, metrics: RequestMetrics) -> None:
+        self._engine = engine
+        self._find_key = find_key
+        self._metrics = metrics
+        self._project_of = lru_cache(_HOSTS_KEPT)(self._find_project)
+        limits = engine.settings.limits
+        self._log_memory = MemoryBudget("put_logs", limit=limits.log_bytes)
+        self._json_memory = MemoryBudget(
+            "json", limit=limits.json_total_bytes, free_bytes=limits.json_free_bytes
+        )
+        self._responses = ResponsesInFlight(limits)
+        self._log_limits = BodyLimits(max_bytes=limits.body_bytes, timeout_s=limits.body_timeout_s)
+        self._json_limits = BodyLimits(max_bytes=limits.json_bytes, timeout_s=limits.json_timeout_s)
+
+    @property
+    def budgets(self) -> tuple[MemoryBudget, MemoryBudget, ResponsesInFlight, MemoryBudget]:
+        return self._log_memory, self._json_memory, self._responses, self._engine.polls.budget
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        call = _Call(request_id=self._engine.dice.hex(_ID_DIGITS))
+        with contextlib.suppress(ClientGone):
+            status, size = await self._responses.send(
+                send,
+                await self._respond(scope, receive, call),  # a variable would keep a replaced body
+                method=scope["method"],
+                request_id=call.request_id,
+            )
+            self._metrics.responded(call.action, status, size)
+
+    async def _respond(self, scope: Scope, receive: Receive, call: "_Call") -> ServiceResponse:
+        """The only place at which an error becomes a response."""
+        try:
+            return await self._serve(scope, receive, call)
+        except LogHubError as error:
+            return error_response(error)
+        except InvalidInput as error:
+            return error_response(refusal(error))
+        except ClientGone:
+            raise
+        except StorageFailed:
+            return error_response(failure(Code.INTERNAL_SERVER_ERROR, "storage failed, the service stops"))
+        except Exception:  # noqa: BLE001 - a failed request must not stop the service
+            _log.exception("request failed", request_id=call.request_id, path=scope["path"][:256])
+            return error_response(
+                failure(Code.INTERNAL_SERVER_ERROR, "the request failed because of an internal error")
+            )
+
+    async def _serve(self, scope: Scope, receive: Receive, call: "_Call") -> ServiceResponse:
+        open_action = routes.OPEN.get((scope["method"], scope["path"]))
+        if open_action is not None:
+            call.action = _OPEN
+            return await open_action(self._engine)
+        head = self._head(scope)
+        key = self._authenticate(scope, head)
+        connection = scope.get("state", {})
+        authenticated = connection.get(AUTHENTICATED, lambda _: True)
+        if not authenticated(key.key_id):
+            raise failure(Code.SERVER_BUSY, f"access key {key.key_id!r} has too many requests in progress")
+        target = routes.find(head)
+        if target is None:
+            call.action = _UNKNOWN
+            message = f"{head.method} {head.path[:256]} is not an API of this service"
+            raise failure(Code.INVALID_METHOD, message)
+        call.action = target.name
+        authorize(key, target.right, head.project)
+        large = target.name == routes.PUT_LOGS
+        with (self._log_memory if large else self._json_memory).reservation() as memory:
+            body = await read_body(
+                receive,
+                head.headers,
+                limits=self._log_limits if large else self._json_limits,
+                memory=memory,
+                has_arrived=connection.get(ARRIVED, lambda: False)(),
+            )
+            self._metrics.received(len(body))
+            request = Request(
+                head=head,
+                key=key,
+                body=body,
+                memory=memory,
+                is_gone=connection.get(GONE, lambda: False),
+                gone=partial(_gone, receive),
+                parked=connection.get(PARKED, contextlib.nullcontext),
+            )
+            return await target.serve(self._engine, request)
+
+    def _authenticate(self, scope: Scope, head: Head) -> AccessKey:
+        try:
+            return authenticate(head, self._find_key, now_s=self._engine.clock.unix_s())
+        except LogHubError as error:
+            peer, _ = scope.get("client") or ("", 0)
+            project = (head.project or "")[:128]
+            _log.warning("login refused", peer=peer, project=project, reason=error.message)
+            raise
+
+    def _head(self, scope: Scope) -> Head:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        path = scope["raw_path"].decode("latin-1")
+        parts = path.split("/")[1:]
+        return Head(
+            method=scope["method"],
+            path=path,
+            parts=tuple(map(unquote, parts) if "%" in path else parts),
+            query=_query(scope["query_string"].decode("latin-1")),
+            headers=headers,
+            project=self._project_of(headers.get("host", "")),
+        )
+
+    def _find_project(self, host: str) -> str | None:
+        """The project that Host names under one of the known base names; without any, its first label."""
+        settings = self._engine.settings
+        known = (*settings.base_names, names.bracketed(settings.host), *_LOOPBACK)
+        name = names.strip_port(host)
+        if not settings.base_names and not _ends_in(name, known):
+            first, _, base = name.partition(".")
+            if first and base and not names.is_address(name):
+                return names.project_of(name, (base,))
+        return names.project_of(host, known)
+
+
+async def _gone(receive: Receive) -> None:
+    """Return once the client has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _query(text: str) -> dict[str, str]:
+    """The parameters; of one that is repeated, the last value. `parse_qsl` takes several times as long."""
+    pairs = text.split("&")
+    if len(pairs) > _MAX_PARAMETERS:
+        raise failure(Code.PARAMETER_INVALID, f"a query may have at most {_MAX_PARAMETERS} parameters")
+    split = (pair.partition("=") for pair in pairs if pair)
+    if "%" in text or "+" in text:
+        return {unquote_plus(name): unquote_plus(value) for name, _, value in split}
+    return {name: value for name, _, value in split}
+
+
+def _ends_in(name: str, bases: tuple[str, ...]) -> bool:
+    return any(name == base or name.endswith("." + base) for base in bases)

@@ -1,0 +1,252 @@
+"""uvicorn's HTTP protocol with limits on what a client may send before its request is known, and on time.
+
+The limits prevent a client from occupying memory or a connection with silence, with an endless or incomplete
+head or trailer, with many requests at once, or with a response that it does not read. One deadline is always
+set while no request is in progress, and what arrives does not move it, unless it begins or completes a
+request.
+`loghub_service.http.body` limits bodies, and `loghub_service.http.app` limits the size of responses.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from loghub_service.http.listener import HttpConnection, HttpConnections
+from loghub_service.settings import Limits
+
+AUTHENTICATED = "loghub.authenticated"  # in the state of an ASGI scope: call it with the key's id
+GONE = "loghub.gone"  # likewise: a call says whether the client has closed the connection
+ARRIVED = "loghub.arrived"  # likewise: a call says whether all of the request has arrived
+PARKED = "loghub.parked"  # likewise: a context manager around the time in which the request waits for news
+_HEADER_FRAMING = len(": \r\n")
+_MAX_PIPELINED = 8  # requests sent before the response to the first; SLS clients send one
+
+
+class TooMuch(Exception):  # noqa: N818 - the name states the problem
+    """A longer head, more headers, or more requests at once, than accepted. uvicorn answers with 400 and
+    disconnects."""
+
+
+class _OpenTransport(asyncio.Transport):
+    """What a response is written to: the transport while it is open.
+
+    uvloop raises an error for a write to a transport that has just been closed, and reports only afterwards
+    that the connection is lost.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__()
+        self._transport = transport
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """Closes the connection if a head is too long or too slow, if it is idle, or if a client reads too
+    slowly."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        state: ServerState,
+        connections: HttpConnections,
+        connection: HttpConnection,
+        limits: Limits,
+    ) -> None:
+        app_state = {
+            AUTHENTICATED: self.authenticated,
+            GONE: self.is_gone,
+            ARRIVED: self.has_arrived,
+            PARKED: self.parked,
+        }
+        super().__init__(config, state, app_state, asyncio.get_running_loop())
+        self._connections = connections
+        self._connection = connection
+        self._limits = limits
+        self._in_head = False
+        self._in_body = False
+        self._head_bytes = 0  # received: of the head, and since the last bytes of the body
+        self._parsed_bytes = 0  # of the head and trailers that were parsed
+        self._body_bytes = 0  # among the bytes that were received last
+        self._deadline: asyncio.TimerHandle | None = None
+        self._response_deadline: asyncio.TimerHandle | None = None
+        self._response_complete = True
+        self._unanswered: deque[RequestResponseCycle] = deque()  # in the order of the requests
+
+    # Connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._open_transport = _OpenTransport(transport)
+        self._connection.abort = transport.abort
+        if self._connection.evicted:  # while it was being opened
+            transport.abort()
+            return
+        self._expect(self._limits.head_timeout_s)
+
+    def authenticated(self, key_id: str) -> bool:
+        """The request in progress was signed with this key. False if the key has too many in progress."""
+        return self._connections.authenticated(self._connection, key_id)
+
+    def is_gone(self) -> bool:
+        return bool(self.transport.is_closing())
+
+    def has_arrived(self) -> bool:
+        """Of pipelined requests the last one may be incomplete; then this is false for those before, too."""
+        return not self._in_body
+
+    @contextmanager
+    def parked(self) -> Iterator[None]:
+        """Meanwhile the connection may be closed for another one."""
+        self._connection.parked = True
+        try:
+            yield
+        finally:
+            self._connection.parked = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_deadline()
+        self._end_response()
+        self._connections.forget(self._connection)
+        for cycle in self._unanswered:  # uvicorn lets only the last one know
+            cycle.disconnected = True
+            cycle.message_event.set()
+        super().connection_lost(exc)
+
+    def _expect(self, seconds: float) -> None:
+        """Close the connection unless this is called again, or a request begins, within this time."""
+        self._end_deadline()
+        self._deadline = self.loop.call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        # A client without a key gets no time to take leave; TLS would allow it some. Closing waits until the
+        # client has read what was written, which it may never do.
+        if self._connection.key_id and not self.transport.is_closing():
+            self.transport.close()
+            self._expect(self._limits.linger_s)
+        else:
+            self.transport.abort()
+
+    def _end_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    # Requests
+
+    def data_received(self, data: bytes) -> None:
+        self._body_bytes = 0
+        super().data_received(data)
+        if self._in_body and self._body_bytes:
+            self._head_bytes = 0  # small chunks may be more framing than body
+        elif self._in_head or self._in_body:  # a part of a head, of a chunk's extension or of a trailer
+            self._head_bytes += len(data) - self._body_bytes
+            if self._head_bytes > self._limits.head_bytes:
+                self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        if len(self.pipeline) >= _MAX_PIPELINED:
+            raise TooMuch
+        super().on_message_begin()
+        self._in_head = True
+        self._head_bytes = self._parsed_bytes = 0
+        self._expect(self._limits.head_timeout_s)
+
+    def on_url(self, url: bytes) -> None:
+        self._parsed_bytes += len(url)
+        self._check_parsed()
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._parsed_bytes += len(name) + len(value) + _HEADER_FRAMING
+        self._check_parsed()
+        super().on_header(name, value)
+
+    def _check_parsed(self) -> None:
+        """A whole head may arrive at once, so its end says nothing about its length."""
+        if self._parsed_bytes > self._limits.head_bytes or len(self.headers) >= self._limits.headers:
+            raise TooMuch
+
+    def on_headers_complete(self) -> None:
+        self._end_deadline()
+        self._in_head = False
+        self._in_body = True
+        self._connection.busy = True
+        super().on_headers_complete()
+        self.cycle.transport = self._open_transport
+        self._unanswered.append(self.cycle)
+        self._note_waiting()
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
+        self._note_waiting()
+        if not self._connection.busy:  # the rest of a body that was refused
+            self._expect_request()
+
+    def _note_waiting(self) -> None:
+        """A request with an incomplete body waits for its client, unless the one before is in progress."""
+        in_body = self._in_body and not self.pipeline
+        self._connection.waiting = in_body or self.flow.write_paused
+
+    # Responses
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._response_complete = False
+        self._note_waiting()
+        if self._response_deadline is None:
+            self._response_deadline = self.loop.call_later(
+                self._limits.response_timeout_s, self.transport.abort
+            )
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._note_waiting()
+        if self._response_complete:
+            self._end_response()
+
+    def on_response_complete(self) -> None:
+        """Everything is written. The timer continues while the client has not read the last part."""
+        more = bool(self.pipeline)
+        self._unanswered.popleft()
+        super().on_response_complete()
+        self._response_complete = True
+        if not self.flow.write_paused:
+            self._end_response()
+        self._note_waiting()  # of the next request, a part may be missing
+        closing = self.transport.is_closing()  # then nothing more is served
+        if more and not closing:
+            return
+        self._connection.busy = False
+        if closing:
+            self._expect(self._limits.response_timeout_s)
+        elif self._in_body:  # discarded as it comes, so that the client can read why it was refused
+            self._expect(self._limits.linger_s)
+        elif not self._in_head:
+            self._expect_request()
+
+    def _expect_request(self) -> None:
+        self._expect(self.timeout_keep_alive if self._connection.key_id else self._limits.head_timeout_s)
+
+    def _end_response(self) -> None:
+        if self._response_deadline is not None:
+            self._response_deadline.cancel()
+            self._response_deadline = None

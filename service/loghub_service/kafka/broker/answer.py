@@ -1,0 +1,127 @@
+"""What a request leads to: an answer, or the end of the connection.
+
+What the broker counts, for metrics. Names that clients choose are no part of it.
+
+Bounds on what Kafka clients may occupy: sizes in bytes, durations in seconds.
+
+What a request comes to: a response, and what to do once the client has it.
+
+Bounds on requests that name many things, each of which costs work.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence, Sized
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from loghub_service.kafka.wire.codec import Buffer
+from loghub_service.kafka.wire.frames import ApiKey
+
+
+class BrokerCounts:
+    """Totals since the start; used on the event loop only."""
+
+    def __init__(self) -> None:
+        # By API. Each is there from the start: a rate would not see the first value of a series.
+        self.requests: Counter[str] = Counter({api.name: 0 for api in ApiKey})
+        self.errors: Counter[tuple[str, str]] = Counter()  # by API and error code
+        self.failed_requests = 0  # by an error of ours
+        self.refused_logins = 0
+        self.received_bytes = 0  # of requests
+        self.sent_bytes = 0  # of answers
+        self.produced_logs = 0
+        self.fetched_logs = 0
+
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerLimits:
+    """The defaults are for the embedded service; tests choose smaller ones."""
+
+    connections: int = 2000  # open at the same time
+    frame_bytes: int = 11 * MIB  # of a request: a batch of `group_bytes`, and what surrounds it
+    login_frame_bytes: int = 16 * KIB  # of a request before the login
+    free_bytes: int = 16 * KIB  # of a connection's requests; what is more takes from the shared budget
+    group_bytes: int = 10 * MIB  # of a produced batch after decompression, and of the log group it becomes
+    queued_requests: int = 8  # of a connection: received, and not answered yet
+    login_s: float = 15  # from the connection to the end of a successful login
+    refusal_delay_s: float = 0.5  # before a refused login is answered
+    frame_s: float = 60  # from the first byte of a request to its last
+    send_grace_s: float = 5  # the same, while others find no memory for their requests
+    memory_wait_s: float = 30  # for a part of the shared budget
+    idle_s: float = 600  # without a request
+    answer_s: float = 60  # for a client to read what was sent
+    unread_grace_s: float = 5  # the same, while others find no memory for their answers
+    close_s: float = 5  # for requests in progress when the service stops
+    fetch_bytes: int = 16 * MIB  # of one answer, whatever the client allows; the first batch may exceed it
+    fetch_wait_s: float = 60  # of a long poll, whatever the client asks for
+    session_partitions: int = 100_000  # that all fetch sessions remember; 40 MB
+    topics: int = 1000  # in one request
+    partitions: int = 10_000  # in one request
+
+
+def nothing() -> None:
+    """Nothing is held for the answer."""
+
+
+class Reply(NamedTuple):
+    """``response`` None means that none is sent. ``sent`` gives back what the answer occupied."""
+
+    response: Struct | None
+    sent: Callable[[], None] = nothing
+
+
+# Completes a request that was begun; called at most once.
+Finish = Callable[[], Awaitable[Reply]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The parts of a frame, its length included; none if the request has no answer. ``sent`` is called once
+    the client has read it, or is gone."""
+
+    parts: Sequence[Buffer] = ()
+    sent: Callable[[], None] = lambda: None
+
+
+NO_ANSWER = Answer()
+# Completes a request that was begun. It is called at most once: not if the connection ends before.
+Complete = Callable[[], Awaitable[Answer]]
+
+
+class Disconnect(Exception):  # noqa: N818 - says what follows
+    """The client breaks the protocol, so that no answer can be right: the connection ends.
+
+    ``answer`` is sent before, and the message is for the log.
+    """
+
+    def __init__(self, message: str, answer: Answer = NO_ANSWER) -> None:
+        super().__init__(message)
+        self.answer = answer
+
+
+# Things that a request names, each worth some 100 us of the event loop, until others have their turn.
+PAUSE_EVERY = 50
+
+
+def check_bounded(limits: BrokerLimits, *, topics: int, partitions: int) -> None:
+    """Raises Disconnect for a request of which no answer is worth its work."""
+    if topics > limits.topics:
+        raise Disconnect(f"a request with {topics} topics; at most {limits.topics} are accepted")
+    if partitions > limits.partitions:
+        raise Disconnect(f"a request with {partitions} partitions; at most {limits.partitions} are accepted")
+
+
+def check_names(limits: BrokerLimits, names: Sized) -> None:
+    """The same for names of topics, groups or settings."""
+    check_bounded(limits, topics=len(names), partitions=0)
+
+
+def once(names: Iterable[str]) -> list[str]:
+    """The names in their order, each once: no client asks twice, and an answer may be large for each."""
+    return list(dict.fromkeys(names))

@@ -1,0 +1,319 @@
+"""A request in progress, and what all requests share.
+
+Decodes record batches within bounds of memory and of threads.
+
+A compressed batch of some KiB may become 10 MiB, and reading records one by one is slow. So what decoding
+will need at most is taken from a budget first, and what the log group has of it is given back once that is
+durable. A batch that finds too little waits: what others hold depends on the disk only, never on another
+client. Large batches are decoded in threads, as many at once as the service checks log groups.
+
+Clients that hold memory that others need, while the service waits for them or for news.
+
+Each may take a minute as long as there is enough. When an answer finds no memory, the client that has read
+nothing for longest is disconnected, and when a request finds none, the one that has held its part for
+longest. So a few that stall do not stop everybody else.
+
+Names of topics: a logstore, and perhaps a suffix that says what its records look like.
+
+``access`` is a logstore with its own form; ``access.json`` and ``access.raw`` are the same logs in another
+one. SLS has the first of these suffixes. The name of a logstore has no dot.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from loghub.clock import Clock
+from loghub_service.kafka.broker.answer import BrokerCounts, BrokerLimits
+from loghub_service.kafka.broker.fetch_session import FetchSessions, SessionEntries
+from loghub_service.kafka.broker.forms import BatchSource, NewBatch, decode_batch
+from loghub_service.kafka.broker.store import Access, BrokerLogin, Budget, LogService, StoreError, Topic
+from loghub_service.kafka.groups import KafkaGroups
+from loghub_service.kafka.producers import Producers
+from loghub_service.kafka.records.log_runs import RecordForm
+from loghub_service.kafka.wire.batch_compression import decompressed_bytes
+from loghub_service.kafka.wire.codec import Buffer
+from loghub_service.kafka.wire.errors import ErrorCode
+from loghub_service.kafka.wire.frames import ApiKey, RequestHeader
+from loghub_service.kafka.wire.record_batch import HEADER_BYTES, MAX_FIELDS, read_header
+
+# What is decoded on the event loop takes some milliseconds: as many records, and as many bytes of them.
+_ON_LOOP_RECORDS, _ON_LOOP_BYTES = 500, 64 << 10
+_FIELD_BYTES = 700  # of a header or member while its record is read, one record after the other
+_LOG_BYTES = 64  # more than a log has besides the fields of its record: time, lengths, names
+
+
+class InThread(Protocol):
+    """Runs work in a thread once it is its turn; it goes on if the request that waits for it is cancelled."""
+
+    def __call__(self, work: Callable[[], NewBatch]) -> Awaitable[NewBatch]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What decoding a batch takes at most: bytes of memory; and whether a thread, for its time."""
+
+    memory: int
+    thread: bool
+
+
+def need_of(records: Buffer | None, *, group_bytes: int) -> Need:
+    """As the header says. A header that is wrong, or promises more than is accepted, is refused at once."""
+    if records is None or len(records) < HEADER_BYTES:
+        return Need(memory=0, thread=False)
+    header = read_header(records)
+    raw = decompressed_bytes(len(records), header.compression, max_bytes=group_bytes)
+    logs = min(2 * raw + _LOG_BYTES * max(header.record_count, 0), group_bytes)
+    small = raw <= _ON_LOOP_BYTES and header.record_count <= _ON_LOOP_RECORDS
+    fields = _FIELD_BYTES * min(raw // 2, MAX_FIELDS)  # a header has two bytes at least
+    return Need(memory=raw + 2 * logs + fields, thread=not small)  # the log group is copied once
+
+
+def budget_bytes(group_bytes: int) -> int:
+    """The size of the budget: two batches that need the most, and two log groups that wait for the disk."""
+    return 2 * (3 * group_bytes + _FIELD_BYTES * MAX_FIELDS) + 2 * group_bytes
+
+
+class Decoding:
+    """The budget of all connections, and who waits for it in turn."""
+
+    def __init__(self, budget: Budget, in_thread: InThread) -> None:
+        self._budget = budget
+        self._in_thread = in_thread
+        self._turn = asyncio.Lock()
+        self._freed = asyncio.Event()
+
+    async def decode(self, source: BatchSource, records: Buffer | None, limits: BrokerLimits) -> NewBatch:
+        """Raises BadBatch. Call `release` with the size of the group once it is stored, or is not going to
+        be."""
+        need = need_of(records, group_bytes=limits.group_bytes)
+        await self._take(need.memory)
+        work = partial(decode_batch, source, records, limits=limits)
+        held = need.memory
+        try:
+            batch = await self._in_thread(work) if need.thread else work()
+            held -= len(batch.group)
+        finally:
+            self.release(held)
+        return batch
+
+    async def _take(self, size: int) -> None:
+        async with self._turn:
+            while self._budget.used + size > self._budget.limit:
+                self._freed.clear()
+                await self._freed.wait()
+            self._budget.used += size
+
+    def release(self, size: int) -> None:
+        self._budget.used -= size
+        self._freed.set()
+
+
+Abort = Callable[[], None]
+
+
+class StalledClients:
+    """The connections that hold memory of one budget, in the order in which they stalled."""
+
+    def __init__(self, clock: Clock, *, grace_s: float) -> None:
+        self._clock = clock
+        self._grace_s = grace_s
+        self._since_s: dict[Abort, float] = {}
+
+    def add(self, abort: Abort) -> None:
+        """The connection that ``abort`` ends has stalled, now or before."""
+        self._since_s.setdefault(abort, self._clock.monotonic_s())
+
+    def remove(self, abort: Abort) -> None:
+        """It goes on, or is gone."""
+        self._since_s.pop(abort, None)
+
+    def end_oldest(self) -> None:
+        """End the one that has stalled for longest, unless that is not long."""
+        abort = next(iter(self._since_s), None)
+        if abort is not None and self._clock.monotonic_s() - self._since_s[abort] >= self._grace_s:
+            self.remove(abort)
+            abort()
+
+
+class RequestMemory:
+    """What the large requests of one connection have of the budget that all share.
+
+    The connection may be ended for others while it has some and is in the middle of a request, or waits for
+    news or for its client to read. Meanwhile nothing is done for it, and requests behind one that waits hold
+    memory, too.
+    """
+
+    def __init__(self, budget: Budget, holders: StalledClients, abort: Abort) -> None:
+        self._budget = budget
+        self._holders = holders
+        self._abort = abort
+        self._held = 0
+        self._waits = 0  # for what, each of them
+        self._arriving = False
+        self._closed = False
+
+    def take(self, size: int) -> bool:
+        """For a request that begins to arrive. If there is too little, another connection may be ended."""
+        if self._budget.used + size > self._budget.limit:
+            self._holders.end_oldest()
+            return False
+        self._add(size)
+        self._arriving = True
+        self._note()
+        return True
+
+    def arrived(self) -> None:
+        """The request is complete."""
+        self._arriving = False
+        self._note()
+
+    def release(self, size: int) -> None:
+        self._add(-size)
+        self._note()
+
+    def begin_waiting(self) -> None:
+        self._waits += 1
+        self._note()
+
+    def end_waiting(self) -> None:
+        self._waits -= 1
+        self._note()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        self.begin_waiting()
+        try:
+            yield
+        finally:
+            self.end_waiting()
+
+    def close(self) -> None:
+        """The connection has ended; what requests in progress have is released with them."""
+        self._closed = True
+        self._note()
+
+    def _add(self, size: int) -> None:
+        self._held += size
+        self._budget.used += size
+
+    def _note(self) -> None:
+        if self._held and (self._arriving or self._waits) and not self._closed:
+            self._holders.add(self._abort)
+        else:
+            self._holders.remove(self._abort)
+
+
+_SUFFIXES = (None, RecordForm.PLAIN, RecordForm.JSON, RecordForm.RAW)  # their places are stored
+_PARTITION_BITS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedTopic:
+    """A topic by the name that the client uses for it, and the form of its records under that name."""
+
+    name: str
+    topic: Topic
+    form: RecordForm
+    suffix: RecordForm | None = None
+
+    def addressed(self, partition: int) -> int:
+        """What stands for a partition under this name. A producer takes the names of one logstore for
+        different topics, and begins at sequence 0 in each."""
+        return _SUFFIXES.index(self.suffix) << _PARTITION_BITS | partition
+
+
+def find_topic(login: BrokerLogin, name: str) -> NamedTopic:
+    """Raises StoreError UNKNOWN_TOPIC_OR_PARTITION."""
+    logstore, dot, suffix = name.partition(".")
+    topic = login.topic(logstore)
+    if topic is None:
+        raise _unknown(f"project {login.project} has no logstore {logstore[:100]!r}")
+    if not dot:
+        return NamedTopic(name=name, topic=topic, form=topic.settings.form)
+    try:
+        form = RecordForm(suffix)
+    except ValueError:
+        known = ", ".join(form.value for form in RecordForm)
+        raise _unknown(f"topic {name[:100]!r} has none of the suffixes {known}") from None
+    return NamedTopic(name=name, topic=topic, form=form, suffix=form)
+
+
+def _unknown(message: str) -> StoreError:
+    return StoreError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+
+
+NODE_ID = 0  # of the only broker
+_BY_NUMBER = {code.value: code for code in ErrorCode}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """What the connections of one endpoint share."""
+
+    service: LogService
+    groups: KafkaGroups
+    limits: BrokerLimits
+    clock: Clock
+    answer_budget: Budget
+    decoding: Decoding
+    producers: Producers
+    counts: BrokerCounts
+    stalled: StalledClients
+    session_entries: SessionEntries
+    turn: asyncio.Lock  # of a request that names many things, on the event loop
+
+    @asynccontextmanager
+    async def in_turn(self, *, large: bool) -> AsyncIterator[None]:
+        """One large request after the other, with a pause for everybody else: a heartbeat waits for a piece
+        of one of them, and not for one of each."""
+        if not large:
+            yield
+            return
+        async with self.turn:
+            yield
+            await asyncio.sleep(0)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """Where clients find the broker."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaCall:
+    """One request after the login. ``waiting`` marks a time in which the service does nothing for it."""
+
+    broker: Broker
+    login: BrokerLogin
+    header: RequestHeader
+    address: BrokerAddress
+    client_host: str
+    waiting: Callable[[], AbstractContextManager[None]]
+    fetch_sessions: FetchSessions
+
+    @property
+    def version(self) -> int:
+        return self.header.api_version
+
+    def counted(self, error: int) -> ErrorCode:
+        """The error of an answer, or of a part of it, once it is counted."""
+        code = _BY_NUMBER.get(error, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if code:
+            self.broker.counts.errors[ApiKey(self.header.api_key).name, code.name] += 1
+        return code
+
+    def topic(self, name: str, access: Access | None = None) -> NamedTopic:
+        """The topic of this name. Raises StoreError if there is none, or without the right ``access``."""
+        if access is not None and not self.login.may(access):
+            raise StoreError(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                f"access key {self.login.key_id!r} does not have the right {access.value!r}",
+            )
+        return find_topic(self.login, name)

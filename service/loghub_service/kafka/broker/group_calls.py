@@ -1,0 +1,354 @@
+"""The requests of consumer groups, which `loghub_service.kafka.groups` decides.
+
+A group belongs to a project, and what a consumer does takes the right to read, as over HTTP. Committed
+offsets are kept by the logstore's id and the shard. A topic and the same one with a suffix therefore share
+them, and a logstore that was deleted and created again begins without any.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from loghub_service.kafka.broker.answer import PAUSE_EVERY, Reply, check_bounded, check_names, once
+from loghub_service.kafka.broker.call import KafkaCall
+from loghub_service.kafka.broker.pauses import Pauses
+from loghub_service.kafka.broker.store import Access, StoreError
+from loghub_service.kafka.coordinator import requests
+from loghub_service.kafka.coordinator.group import CommittedOffset, MemberProtocol, TopicPartition
+from loghub_service.kafka.groups import KafkaGroupKey
+from loghub_service.kafka.wire import groups
+from loghub_service.kafka.wire import groups as group_admin
+from loghub_service.kafka.wire import groups as offsets
+from loghub_service.kafka.wire.errors import ErrorCode
+
+_MEMBER_ID_REQUIRED_SINCE = 4  # version of JoinGroup
+_MANY_LEAVE_SINCE = 3  # version of LeaveGroup
+
+
+def _key(call: KafkaCall, group_id: str) -> KafkaGroupKey:
+    return KafkaGroupKey(call.login.project, group_id)
+
+
+def _refusal(call: KafkaCall, access: Access = Access.READ) -> ErrorCode:
+    return call.counted(ErrorCode.NONE if call.login.may(access) else ErrorCode.GROUP_AUTHORIZATION_FAILED)
+
+
+# Membership
+
+
+async def join_group(call: KafkaCall, body: groups.JoinGroupRequest) -> Reply:
+    if error := _refusal(call):
+        return Reply(groups.JoinGroupResponse(error_code=error, member_id=body.member_id))
+    rebalance_ms = body.rebalance_timeout_ms
+    event = requests.JoinGroup(
+        member_id=body.member_id,
+        new_member_id="",
+        protocol_type=body.protocol_type,
+        protocols=tuple(MemberProtocol(one.name, one.metadata) for one in body.protocols),
+        session_timeout_ms=body.session_timeout_ms,
+        rebalance_timeout_ms=body.session_timeout_ms if rebalance_ms < 0 else rebalance_ms,
+        group_instance_id=body.group_instance_id,
+        requires_member_id=call.version >= _MEMBER_ID_REQUIRED_SINCE,
+        client_id=call.header.client_id or "",
+        client_host=call.client_host,
+    )
+    with call.waiting():
+        answer = await call.broker.groups.join(_key(call, body.group_id), event)
+    return Reply(
+        groups.JoinGroupResponse(
+            error_code=call.counted(answer.error),
+            generation_id=answer.generation,
+            protocol_name=answer.protocol,
+            leader=answer.leader,
+            member_id=answer.member_id,
+            members=tuple(
+                groups.JoinGroupResponseMember(
+                    member_id=one.member_id,
+                    group_instance_id=one.group_instance_id,
+                    metadata=one.metadata,
+                )
+                for one in answer.members
+            ),
+        )
+    )
+
+
+async def sync_group(call: KafkaCall, body: groups.SyncGroupRequest) -> Reply:
+    if error := _refusal(call):
+        return Reply(groups.SyncGroupResponse(error_code=error))
+    event = requests.SyncGroup(
+        member_id=body.member_id,
+        generation=body.generation_id,
+        group_instance_id=body.group_instance_id,
+        assignments=tuple((one.member_id, one.assignment) for one in body.assignments),
+    )
+    with call.waiting():
+        answer = await call.broker.groups.sync(_key(call, body.group_id), event)
+    return Reply(
+        groups.SyncGroupResponse(error_code=call.counted(answer.error), assignment=answer.assignment)
+    )
+
+
+async def heartbeat(call: KafkaCall, body: groups.HeartbeatRequest) -> Reply:
+    if error := _refusal(call):
+        return Reply(groups.HeartbeatResponse(error_code=error))
+    event = requests.MemberHeartbeat(
+        member_id=body.member_id,
+        generation=body.generation_id,
+        group_instance_id=body.group_instance_id,
+    )
+    answer = await call.broker.groups.heartbeat(_key(call, body.group_id), event)
+    return Reply(groups.HeartbeatResponse(error_code=call.counted(answer.error)))
+
+
+async def leave_group(call: KafkaCall, body: groups.LeaveGroupRequest) -> Reply:
+    if error := _refusal(call):
+        return Reply(groups.LeaveGroupResponse(error_code=error))
+    many = call.version >= _MANY_LEAVE_SINCE
+    members = body.members if many else (groups.MemberIdentity(member_id=body.member_id),)
+    check_names(call.broker.limits, members)
+    event = requests.LeaveGroup(members=tuple((one.member_id, one.group_instance_id) for one in members))
+    answer = await call.broker.groups.leave(_key(call, body.group_id), event)
+    error_code = answer.error
+    if not many and not error_code and answer.members:
+        error_code = answer.members[0]
+    return Reply(
+        groups.LeaveGroupResponse(
+            error_code=call.counted(error_code),
+            members=tuple(
+                groups.MemberResponse(
+                    member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=error
+                )
+                for one, error in zip(members, answer.members, strict=False)
+            ),
+        )
+    )
+
+
+# Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A partition as the client names it."""
+
+    topic: str
+    partition: int
+
+
+async def _resolve(call: KafkaCall, places: Iterable[_Place]) -> dict[_Place, TopicPartition]:
+    """The partitions that exist."""
+    found, pauses = {}, Pauses(PAUSE_EVERY)
+    for place in places:
+        await pauses.step()
+        try:
+            topic = call.topic(place.topic).topic
+        except StoreError:
+            continue
+        if 0 <= place.partition < topic.partitions:
+            found[place] = TopicPartition(topic.id, place.partition)
+    return found
+
+
+async def offset_commit(call: KafkaCall, body: offsets.OffsetCommitRequest) -> Reply:
+    named = [(topic.name, topic.partitions) for topic in body.topics]
+    check_bounded(call.broker.limits, topics=len(named), partitions=sum(len(ones) for _, ones in named))
+    error = _refusal(call)
+    known = await _resolve(call, [_Place(name, one.partition_index) for name, ones in named for one in ones])
+    errors: Mapping[TopicPartition, int] = {}
+    if not error:
+        event = requests.OffsetCommit(
+            offsets=tuple(
+                (known[place], one.committed_offset, one.committed_metadata or "")
+                for name, ones in named
+                for one in ones
+                if (place := _Place(name, one.partition_index)) in known
+            ),
+            unix_ms=call.broker.service.now_ms(),
+            member_id=body.member_id,
+            generation=body.generation_id,
+            group_instance_id=body.group_instance_id,
+        )
+        answer = await call.broker.groups.commit(_key(call, body.group_id), event)
+        error = call.counted(answer.error)
+        errors = dict(answer.partitions)
+
+    def outcome(place: _Place) -> int:
+        if error:
+            return error
+        if place not in known:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return errors.get(known[place], ErrorCode.NONE)
+
+    return Reply(
+        offsets.OffsetCommitResponse(
+            topics=tuple(
+                offsets.OffsetCommitResponseTopic(
+                    name=name,
+                    partitions=tuple(
+                        offsets.OffsetCommitResponsePartition(
+                            partition_index=one.partition_index,
+                            error_code=call.counted(outcome(_Place(name, one.partition_index))),
+                        )
+                        for one in ones
+                    ),
+                )
+                for name, ones in named
+            )
+        )
+    )
+
+
+async def offset_fetch(call: KafkaCall, body: offsets.OffsetFetchRequest) -> Reply:
+    if error := _refusal(call):
+        return Reply(offsets.OffsetFetchResponse(topics=(), error_code=error))
+    key = _key(call, body.group_id)
+    if body.topics is None:
+        return await _fetch_all(call, key)
+    named = [(topic.name, topic.partition_indexes) for topic in body.topics]
+    check_bounded(call.broker.limits, topics=len(named), partitions=sum(len(ones) for _, ones in named))
+    known = await _resolve(call, [_Place(name, number) for name, numbers in named for number in numbers])
+    answer = await call.broker.groups.fetch(key, tuple(known.values()))
+    error_code = call.counted(answer.error)
+    committed = dict(answer.offsets)
+
+    def found(place: _Place) -> offsets.OffsetFetchResponsePartition:
+        if error_code:
+            return offsets.OffsetFetchResponsePartition(
+                partition_index=place.partition, error_code=error_code
+            )
+        offset = committed.get(known[place]) if place in known else None
+        return _committed(place.partition, offset)
+
+    return Reply(
+        offsets.OffsetFetchResponse(
+            topics=tuple(
+                offsets.OffsetFetchResponseTopic(
+                    name=name, partitions=tuple(found(_Place(name, number)) for number in numbers)
+                )
+                for name, numbers in named
+            ),
+            error_code=error_code,
+        )
+    )
+
+
+async def _fetch_all(call: KafkaCall, key: KafkaGroupKey) -> Reply:
+    """Every offset of the group, under the names of the logstores that exist."""
+    answer = await call.broker.groups.fetch(key, None)
+    names = {topic.id: topic.name for topic in call.login.topics()}
+    topics: dict[str, list[offsets.OffsetFetchResponsePartition]] = {}
+    for place, offset in answer.offsets:
+        if place.logstore in names:
+            topics.setdefault(names[place.logstore], []).append(_committed(place.shard, offset))
+    return Reply(
+        offsets.OffsetFetchResponse(
+            topics=tuple(
+                offsets.OffsetFetchResponseTopic(name=name, partitions=tuple(ones))
+                for name, ones in topics.items()
+            ),
+            error_code=call.counted(answer.error),
+        )
+    )
+
+
+def _committed(number: int, offset: CommittedOffset | None) -> offsets.OffsetFetchResponsePartition:
+    if offset is None:
+        return offsets.OffsetFetchResponsePartition(partition_index=number)
+    return offsets.OffsetFetchResponsePartition(
+        partition_index=number, committed_offset=offset.offset, metadata=offset.metadata
+    )
+
+
+async def offset_delete(call: KafkaCall, body: offsets.OffsetDeleteRequest) -> Reply:
+    named = [(topic.name, topic.partitions) for topic in body.topics]
+    check_bounded(call.broker.limits, topics=len(named), partitions=sum(len(ones) for _, ones in named))
+    if error := _refusal(call, Access.ADMIN):
+        return Reply(offsets.OffsetDeleteResponse(error_code=error))
+    known = await _resolve(call, [_Place(name, one.partition_index) for name, ones in named for one in ones])
+    event = requests.OffsetDelete(partitions=tuple((place.topic, one) for place, one in known.items()))
+    answer = await call.broker.groups.delete_offsets(_key(call, body.group_id), event)
+    errors = dict(answer.partitions)
+
+    def outcome(place: _Place) -> int:
+        if place not in known:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return errors.get(known[place], ErrorCode.NONE)
+
+    return Reply(
+        offsets.OffsetDeleteResponse(
+            error_code=call.counted(answer.error),
+            topics=tuple(
+                offsets.OffsetDeleteResponseTopic(
+                    name=name,
+                    partitions=tuple(
+                        offsets.OffsetDeleteResponsePartition(
+                            partition_index=one.partition_index,
+                            error_code=outcome(_Place(name, one.partition_index)),
+                        )
+                        for one in ones
+                    ),
+                )
+                for name, ones in named
+            ),
+        )
+    )
+
+
+# Administration
+
+
+async def describe_groups(call: KafkaCall, body: group_admin.DescribeGroupsRequest) -> Reply:
+    check_names(call.broker.limits, body.groups)
+    described = tuple([await _describe(call, group_id) for group_id in once(body.groups)])
+    return Reply(group_admin.DescribeGroupsResponse(groups=described))
+
+
+async def _describe(call: KafkaCall, group_id: str) -> group_admin.DescribedGroup:
+    if error := _refusal(call):
+        return group_admin.DescribedGroup(error_code=error, group_id=group_id)
+    found = await call.broker.groups.describe(_key(call, group_id))
+    return group_admin.DescribedGroup(
+        error_code=call.counted(found.error),
+        group_id=group_id,
+        group_state=found.state,
+        protocol_type=found.protocol_type,
+        protocol_data=found.protocol,
+        members=tuple(
+            group_admin.DescribedGroupMember(
+                member_id=one.member_id,
+                group_instance_id=one.group_instance_id,
+                client_id=one.client_id,
+                client_host=f"/{one.client_host}",  # as Kafka writes it
+                member_metadata=one.metadata,
+                member_assignment=one.assignment,
+            )
+            for one in found.members
+        ),
+    )
+
+
+async def list_groups(call: KafkaCall, _: group_admin.ListGroupsRequest) -> Reply:
+    if error := _refusal(call):
+        return Reply(group_admin.ListGroupsResponse(error_code=error))
+    found = await call.broker.groups.list(call.login.project)
+    return Reply(
+        group_admin.ListGroupsResponse(
+            error_code=call.counted(found.error),
+            groups=tuple(
+                group_admin.ListedGroup(group_id=one.group_id, protocol_type=one.protocol_type)
+                for one in found.groups
+            ),
+        )
+    )
+
+
+async def delete_groups(call: KafkaCall, body: group_admin.DeleteGroupsRequest) -> Reply:
+    check_names(call.broker.limits, body.groups_names)
+    results = []
+    for group_id in once(body.groups_names):
+        error: int = _refusal(call, Access.ADMIN)
+        if not error:
+            answer = await call.broker.groups.delete(_key(call, group_id))
+            error = call.counted(answer.error)
+        results.append(group_admin.DeletableGroupResult(group_id=group_id, error_code=error))
+    return Reply(group_admin.DeleteGroupsResponse(results=tuple(results)))

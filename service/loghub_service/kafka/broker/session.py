@@ -1,0 +1,286 @@
+"""What one connection has agreed on: first a login by SASL/PLAIN, then requests of that login.
+
+Before the login only ApiVersions, SaslHandshake and SaslAuthenticate are answered; anything else ends the
+connection, as in Kafka. The user is the project, and the password ``accessKeyId#accessKeySecret``, as for
+SLS. A login ends with its access key: each request looks whether the key is still the same.
+
+Which function answers which API after the login.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import structlog
+from msgspec import Struct
+
+from loghub_service.kafka.broker import admin, fetch, group_calls, metadata, produce
+from loghub_service.kafka.broker import fetch as list_offsets
+from loghub_service.kafka.broker.answer import Answer, Complete, Disconnect, Finish, Reply, nothing
+from loghub_service.kafka.broker.call import Broker, BrokerAddress, KafkaCall, RequestMemory
+from loghub_service.kafka.broker.connection import Admitted
+from loghub_service.kafka.broker.fetch_session import FetchSessions
+from loghub_service.kafka.broker.store import BrokerLogin
+from loghub_service.kafka.wire.errors import ErrorCode, MalformedFrame
+from loghub_service.kafka.wire.frames import (
+    ApiKey,
+    RequestHeader,
+    api_versions_response,
+    decode_request,
+    response_buffers,
+)
+from loghub_service.kafka.wire.logs import ProduceRequest
+from loghub_service.kafka.wire.topics import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+    decode_plain,
+)
+
+# Each takes the class of its request, which the API determines.
+Handler = Callable[[KafkaCall, Any], Awaitable[Reply]]
+
+HANDLERS: Mapping[ApiKey, Handler] = {
+    ApiKey.FETCH: fetch.fetch,
+    ApiKey.LIST_OFFSETS: list_offsets.list_offsets,
+    ApiKey.METADATA: metadata.metadata,
+    ApiKey.FIND_COORDINATOR: metadata.find_coordinator,
+    ApiKey.INIT_PRODUCER_ID: produce.init_producer_id,
+    ApiKey.OFFSET_COMMIT: group_calls.offset_commit,
+    ApiKey.OFFSET_FETCH: group_calls.offset_fetch,
+    ApiKey.JOIN_GROUP: group_calls.join_group,
+    ApiKey.HEARTBEAT: group_calls.heartbeat,
+    ApiKey.LEAVE_GROUP: group_calls.leave_group,
+    ApiKey.SYNC_GROUP: group_calls.sync_group,
+    ApiKey.DESCRIBE_GROUPS: group_calls.describe_groups,
+    ApiKey.LIST_GROUPS: group_calls.list_groups,
+    ApiKey.DELETE_GROUPS: group_calls.delete_groups,
+    ApiKey.OFFSET_DELETE: group_calls.offset_delete,
+    ApiKey.CREATE_TOPICS: admin.create_topics,
+    ApiKey.DELETE_TOPICS: admin.delete_topics,
+    ApiKey.CREATE_PARTITIONS: admin.create_partitions,
+    ApiKey.DESCRIBE_CONFIGS: admin.describe_configs,
+}
+
+
+_log = structlog.get_logger("loghub_service.kafka")
+MECHANISM = "PLAIN"
+# Those that may have a thousand members with their metadata, ten thousand offsets, or all partitions.
+_LARGE_ANSWERS = {ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH, ApiKey.METADATA, ApiKey.LIST_GROUPS}
+# Requests that name many things, of which each piece of work is for all of them: as large as a thousand.
+_IN_PIECES = {ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE, ApiKey.METADATA}
+_LARGE_FRAME_BYTES = 4 << 10
+_LARGE_PRODUCE_BYTES = 256 << 10  # most of it is batches, which cost nothing here
+_FREE_ANSWER_BYTES = 16 << 10  # of an answer; the bound on connections limits how many there are
+_NO_ROOM_WAIT_S = 0.05
+_PRODUCE_PREFIX = int(ApiKey.PRODUCE).to_bytes(2, "big")
+
+
+def _session_id() -> int:
+    """Of a fetch session; only its connection may use it, so it need not be secret."""
+    return secrets.randbelow(0x7FFF_FFFE) + 1
+
+
+class ClientSession:
+    """The session of one connection. ``admit`` is called with the key's id at the login, and says whether
+    the key may have another connection; ``memory`` is of the connection's requests."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        admitted: Admitted,
+        *,
+        address: BrokerAddress,
+        client_host: str,
+        admit: Callable[[str], bool],
+        memory: RequestMemory,
+    ) -> None:
+        self._broker = broker
+        self._admitted = admitted
+        self._address = address
+        self._client_host = client_host
+        self._admit = admit
+        self._memory = memory
+        self._login: BrokerLogin | None = None
+        self._mechanism_chosen = False
+        self._fetch_sessions = FetchSessions(broker.session_entries, broker.service.watch, _session_id)
+        self._bare_tokens = False  # after a SaslHandshake of version 0
+
+    @property
+    def is_logged_in(self) -> bool:
+        return self._login is not None
+
+    def overlaps(self, frame: bytes) -> bool:
+        return self._login is not None and self._is_produce(frame)
+
+    @staticmethod
+    def _is_produce(frame: bytes) -> bool:
+        return frame.startswith(_PRODUCE_PREFIX)
+
+    def _large_frame_bytes(self, frame: bytes) -> int:
+        return _LARGE_PRODUCE_BYTES if self._is_produce(frame) else _LARGE_FRAME_BYTES
+
+    def close(self) -> None:
+        self._fetch_sessions.close()
+
+    async def begin(self, frame: bytes) -> Complete:
+        self._broker.counts.received_bytes += len(frame)
+        if self._bare_tokens and self._login is None:
+            return lambda: self._log_in_bare(frame)
+        try:
+            async with self._broker.in_turn(large=len(frame) >= self._large_frame_bytes(frame)):
+                header, body = decode_request(frame)
+        except MalformedFrame as error:
+            raise Disconnect(str(error)) from error
+        api = ApiKey(header.api_key)
+        self._broker.counts.requests[api.name] += 1
+        if api is ApiKey.API_VERSIONS:
+            return lambda: self._done(header, api_versions_response(header.api_version))
+        if isinstance(body, SaslHandshakeRequest):
+            return lambda: self._shake_hands(header, body)
+        if isinstance(body, SaslAuthenticateRequest):
+            return lambda: self._authenticate(header, body)
+        call = self._call(header)
+        if isinstance(body, ProduceRequest):
+            complete = await produce.order(call, body)
+            return lambda: self._finish(header, complete)
+        handler = HANDLERS[api]
+        large = api in _IN_PIECES and len(frame) >= _LARGE_FRAME_BYTES
+        return lambda: self._finish(header, lambda: handler(call, body), large=large)
+
+    def _call(self, header: RequestHeader) -> KafkaCall:
+        if self._login is None:
+            raise Disconnect(f"{ApiKey(header.api_key).name} before the login")
+        if not self._login.is_valid():
+            raise Disconnect(f"access key {self._login.key_id!r} is no longer valid")
+        return KafkaCall(
+            broker=self._broker,
+            login=self._login,
+            header=header,
+            address=self._address,
+            client_host=self._client_host,
+            waiting=self._waiting,
+            fetch_sessions=self._fetch_sessions,
+        )
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """The service does nothing for the connection meanwhile, so it may be closed for another one."""
+        self._admitted.waiting = True
+        try:
+            with self._memory.waiting():
+                yield
+        finally:
+            self._admitted.waiting = False
+
+    async def _finish(self, header: RequestHeader, complete: Finish, *, large: bool = False) -> Answer:
+        if header.api_key in _LARGE_ANSWERS:
+            await self._room_for_answers()
+        answer: Answer | None = None
+        try:
+            async with self._broker.in_turn(large=large):
+                response, sent = await complete()
+                answer = self._answer(header, response, sent)
+        except BaseException:
+            if answer is not None:  # the client has left while others had their turn
+                answer.sent()
+            raise
+        return answer
+
+    async def _room_for_answers(self) -> None:
+        """Wait until others have read theirs: this one is built in one piece, whatever its size."""
+        budget = self._broker.answer_budget
+        while budget.used >= budget.limit:
+            self._broker.stalled.end_oldest()
+            with self._waiting():
+                await asyncio.sleep(_NO_ROOM_WAIT_S)
+
+    async def _done(self, header: RequestHeader, response: Struct) -> Answer:
+        return self._answer(header, response)
+
+    def _answer(
+        self, header: RequestHeader, response: Struct | None, sent: Callable[[], None] = nothing
+    ) -> Answer:
+        if response is None:
+            return Answer((), sent)
+        try:
+            parts = response_buffers(header, response)
+        except BaseException:
+            sent()
+            raise
+        size = sum(map(len, parts))
+        self._broker.counts.sent_bytes += size
+        return Answer(parts, self._counted(size) if sent is nothing else sent)
+
+    def _counted(self, size: int) -> Callable[[], None]:
+        """What gives the answer's memory back, which nobody has counted."""
+        if size <= _FREE_ANSWER_BYTES:
+            return nothing
+        budget = self._broker.answer_budget
+        budget.used += size
+
+        def sent() -> None:
+            budget.used -= size
+
+        return sent
+
+    # Login
+
+    async def _shake_hands(self, header: RequestHeader, body: SaslHandshakeRequest) -> Answer:
+        if self._login is not None:
+            raise Disconnect("SaslHandshake after the login")
+        offered = body.mechanism == MECHANISM
+        error = ErrorCode.NONE if offered else ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        self._mechanism_chosen = offered
+        self._bare_tokens = offered and header.api_version == 0
+        answer = self._answer(header, SaslHandshakeResponse(error_code=error, mechanisms=(MECHANISM,)))
+        if not offered:
+            raise Disconnect(f"SASL mechanism {body.mechanism[:32]!r} is not offered", answer)
+        return answer
+
+    async def _authenticate(self, header: RequestHeader, body: SaslAuthenticateRequest) -> Answer:
+        if self._login is not None or not self._mechanism_chosen:
+            refusal = SaslAuthenticateResponse(
+                error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message="send SaslHandshake once, and first"
+            )
+            raise Disconnect("SaslAuthenticate out of place", self._answer(header, refusal))
+        problem = self._log_in(body.auth_bytes)
+        if problem:
+            await asyncio.sleep(self._broker.limits.refusal_delay_s)
+            refusal = SaslAuthenticateResponse(
+                error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=problem
+            )
+            raise Disconnect("login refused", self._answer(header, refusal))
+        return self._answer(header, SaslAuthenticateResponse())
+
+    async def _log_in_bare(self, token: bytes) -> Answer:
+        """The same for clients before Kafka 1.0, whose tokens have no header."""
+        if self._log_in(token):
+            await asyncio.sleep(self._broker.limits.refusal_delay_s)
+            raise Disconnect("login refused")
+        return Answer((bytes(4),))
+
+    def _log_in(self, token: bytes) -> str:
+        """Log in, or return why not."""
+        try:
+            found = decode_plain(token)
+        except MalformedFrame as error:
+            return str(error)
+        login = self._broker.service.login(found.user, found.password)
+        if login is None or found.authorization_id not in ("", found.user):
+            self._note_refusal(found.user)
+            return (
+                "the login is refused: the user must be the project, and the password "
+                "accessKeyId#accessKeySecret of a key with a right in it"
+            )
+        if not self._admit(login.key_id):
+            return f"access key {login.key_id!r} has too many requests in progress"
+        self._login = login
+        return ""
+
+    def _note_refusal(self, user: str) -> None:
+        self._broker.counts.refused_logins += 1
+        _log.warning("Kafka login refused", peer=self._admitted.peer, user=user[:128])

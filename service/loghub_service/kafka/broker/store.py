@@ -1,0 +1,232 @@
+"""What the broker needs of the log service: logstores as topics, shards as partitions, access keys as logins.
+
+The service implements these protocols over its own storage, so nothing here knows how a log is kept, and a
+test can pass its own. All offsets are those of `loghub.kafka.broker.offsets`.
+
+Offsets of records, from the place of a log group in its shard (docs/kafka.md 2).
+
+The ordinal of a log group counts the groups of its shard from 0. An offset is the ordinal times 2^17 plus
+the index of the record in the group, so that a cursor becomes an offset and back without a table. Between the
+last record of a group and the first one of the next, offsets are unused. The end of a partition is one after
+its last record, never the begin of the next group: consumers wait at the end, and compute their lag with it.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from loghub_service.kafka.producers import BatchOrigin
+from loghub_service.kafka.records.log_runs import RecordForm
+from loghub_service.kafka.wire.errors import ErrorCode
+
+INDEX_BITS = 17
+MAX_GROUP_LOGS = 1 << INDEX_BITS
+_INDEX_MASK = MAX_GROUP_LOGS - 1
+
+
+def offset_of(ordinal: int, index: int = 0) -> int:
+    """The offset of a record. An index of `MAX_GROUP_LOGS` is after the last record of a full group."""
+    return (ordinal << INDEX_BITS) + index
+
+
+def position(offset: int) -> tuple[int, int]:
+    """The ordinal and the index of an offset."""
+    return offset >> INDEX_BITS, offset & _INDEX_MASK
+
+
+def is_past(offset: int, *, ordinal: int, logs: int) -> bool:
+    """Whether a group with so many logs lies completely before an offset."""
+    return offset_of(ordinal, logs) <= offset
+
+
+class StoreError(Exception):
+    """The log service refuses; ``code`` is the answer to the client, and the message is for people."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Access(StrEnum):
+    """What a login may do in its project, by the rights of its access key."""
+
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The offsets of a partition: of the first record, after the last one, and of the next one to come."""
+
+    start: int
+    end: int
+    next: int
+
+
+# Makes a record batch of a log group and the offset of its first record.
+Encode = Callable[[bytes, int], bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordBatches:
+    """Whole record batches of one partition, in order, and the number of their records. ``is_full``: the next
+    one is there, and has no room."""
+
+    data: tuple[bytes, ...] = ()
+    records: int = 0
+    is_full: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedOffset:
+    """An offset, and when its log group was received, in unix milliseconds."""
+
+    offset: int
+    unix_ms: int
+
+
+class Partition(Protocol):
+    """One id of a topic: a shard, or a placeholder for a shard that is gone."""
+
+    @property
+    def key(self) -> object:
+        """Equal for the same shard, also of another snapshot."""
+
+    async def bounds(self) -> Bounds: ...
+
+    async def read(self, offset: int, *, max_bytes: int, encode: Encode) -> RecordBatches:
+        """The log groups from an offset on; of one inside a gap, from the next group on.
+
+        Reading stops before the batch that exceeds ``max_bytes``, but the first one is always returned.
+        ``encode`` is called in a thread.
+        """
+
+    async def offset_at(self, unix_ms: int) -> TimedOffset | None:
+        """The first log group that was received at or after a time; None if there is none. Raises
+        StoreError, as `read` does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    """What DescribeConfigs tells about a topic."""
+
+    retention_ms: int  # -1 for unlimited
+    form: RecordForm
+
+
+class Topic(Protocol):
+    """A logstore at one moment."""
+
+    @property
+    def id(self) -> int:
+        """Never used again, also not for a logstore of the same name."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def partitions(self) -> int:
+        """Their ids are from 0 up to, not including, this number."""
+
+    @property
+    def settings(self) -> TopicSettings: ...
+
+    def partition(self, number: int) -> Partition | None:
+        """None if the topic has no such id."""
+
+    async def append(
+        self, number: int, group: bytes, *, logs: int, origin: BatchOrigin | None = None
+    ) -> "asyncio.Future[int]":
+        """Append a log group to the addressed shard, or to a live one in its place; with its origin, if
+        its producer is idempotent.
+
+        Returns once the order is settled; the future is done when the group is durable, with the offset of
+        its first record. Raises StoreError, as the future does.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """What CreateTopics asks for; None where it leaves the choice."""
+
+    name: str
+    partitions: int | None
+    retention_ms: int | None
+    form: RecordForm | None
+
+
+class BrokerLogin(Protocol):
+    """An authenticated access key in one project. The topics are those of that project."""
+
+    @property
+    def project(self) -> str: ...
+
+    @property
+    def key_id(self) -> str: ...
+
+    def is_valid(self) -> bool:
+        """Whether the key still exists, with the same secret, and has not expired."""
+
+    def may(self, access: Access) -> bool: ...
+
+    def topics(self) -> tuple[Topic, ...]:
+        """Ascending by name."""
+
+    def topic(self, name: str) -> Topic | None: ...
+
+    async def create_topic(self, new: NewTopic, *, check_only: bool) -> None:
+        """Raises StoreError."""
+
+    async def delete_topic(self, name: str) -> None:
+        """Raises StoreError."""
+
+    async def add_partitions(self, name: str, total: int, *, check_only: bool) -> None:
+        """Split shards until so many ids exist. Raises StoreError."""
+
+
+class Watch(Protocol):
+    """What arrives in some partitions, which come and go."""
+
+    bytes: int  # that have come so far, as log groups; many more at once if there is an error to tell
+
+    def add(self, key: object, label: Hashable) -> None:
+        """Watch the partition with this key under a label, in place of the one that had the label."""
+
+    def remove(self, label: Hashable) -> None: ...
+
+    def take_marked(self) -> list[Hashable]:
+        """The labels of partitions in which something has arrived since the last call."""
+
+    def expect(self, total: int) -> None:
+        """`wait` until ``bytes`` is so much."""
+
+    async def wait(self) -> object: ...
+
+    def close(self) -> None: ...
+
+
+class LogService(Protocol):
+    """The service behind the broker."""
+
+    def login(self, project: str, password: str) -> BrokerLogin | None:
+        """``password`` is ``accessKeyId#accessKeySecret``. None if there is no such key, or if it has no
+        right in the project."""
+
+    def watch(self) -> Watch:
+        """Close it."""
+
+    def now_ms(self) -> int:
+        """The time by which offsets expire, in unix milliseconds, which a wrong clock changes late."""
+
+    def new_producer_id(self) -> int:
+        """Not negative, and not given before, also not by an earlier process."""
+
+
+class Budget(Protocol):
+    """A bound on memory that the broker shares with the rest of the service; in bytes."""
+
+    limit: int
+    used: int

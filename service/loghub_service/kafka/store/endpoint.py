@@ -1,0 +1,184 @@
+"""The port of the Kafka endpoint: its listener, its connections, and their end with the service.
+
+Puts the Kafka endpoint together from an open engine.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+from prometheus_client.core import Metric
+
+from loghub_service.engine import Engine
+from loghub_service.http.listener import HttpConnection, HttpConnections, SocketListener
+from loghub_service.kafka.broker.answer import BrokerCounts, BrokerLimits
+from loghub_service.kafka.broker.call import Broker, BrokerAddress, Decoding, StalledClients, budget_bytes
+from loghub_service.kafka.broker.connection import BrokerResources, KafkaConnection
+from loghub_service.kafka.broker.fetch_session import SessionEntries
+from loghub_service.kafka.broker.session import ClientSession
+from loghub_service.kafka.store.log_service import EngineLogService, FindKey
+from loghub_service.kafka.store.metrics import LAG_INTERVAL_S, GroupLag, collect, collect_groups
+from loghub_service.kafka.store.partitions import in_turn
+from loghub_service.messages import MemoryBudget
+from loghub_service.settings import AROUND_A_BATCH, KafkaLimits, KafkaSettings, Limits
+
+_log = structlog.get_logger("loghub_service.kafka")
+_MAPPED = "::ffff:"  # begins an IPv4 address on a socket for both families
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """A listening socket, and how clients find it; ``advertised`` None is where each one connected."""
+
+    listening: socket.socket
+    tls: ssl.SSLContext | None
+    advertised: BrokerAddress | None
+
+
+class KafkaEndpoint:
+    """Serves a broker on a port, from `start` until `close`."""
+
+    def __init__(
+        self, engine: Engine, broker: Broker, port: Port, *, budgets: tuple[MemoryBudget, ...]
+    ) -> None:
+        """The budgets are of requests, the first of them, of answers and of decoded batches."""
+        self.broker = broker
+        self.connections = HttpConnections(broker.limits.connections)
+        self.budgets = budgets
+        self.lag = GroupLag(engine)
+        self._engine = engine
+        self._port = port
+        self._resources = BrokerResources(
+            limits=broker.limits,
+            budget=budgets[0],
+            holders=StalledClients(broker.clock, grace_s=broker.limits.send_grace_s),
+            stalled=broker.stalled,
+            counts=broker.counts,
+        )
+        self._open: set[KafkaConnection] = set()
+        self._measuring: asyncio.Task[None] | None = None
+        self._all_closed = asyncio.Event()
+        self._all_closed.set()
+        self._listener = SocketListener(
+            port.listening, connections=self.connections, make_protocol=self._protocol, tls=port.tls
+        )
+
+    def collect(self) -> Iterable[Metric]:
+        """The metrics of the endpoint."""
+        yield from collect(self.broker, self.connections)
+        yield from collect_groups(self._engine, self.lag)
+
+    async def _measure_lag(self) -> None:
+        while True:
+            try:
+                await self.lag.refresh()
+            except Exception:  # noqa: BLE001 - it is logged, and the next attempt may succeed
+                _log.exception("lag of Kafka groups not measured")
+            await asyncio.sleep(LAG_INTERVAL_S)
+
+    def start(self) -> None:
+        self._listener.start()
+        self._measuring = asyncio.get_running_loop().create_task(self._measure_lag())
+
+    async def close(self) -> None:
+        """Answer what is in progress, for some seconds, and end all connections."""
+        self._listener.close()
+        if self._measuring is not None:
+            self._measuring.cancel()
+        for connection in tuple(self._open):
+            connection.finish()
+        try:
+            async with asyncio.timeout(self.broker.limits.close_s):
+                await self._all_closed.wait()
+        except TimeoutError:
+            for connection in tuple(self._open):
+                connection.abort()
+            await self._all_closed.wait()
+
+    def _protocol(self, admitted: HttpConnection) -> KafkaConnection:
+        return KafkaConnection(
+            admitted,
+            resources=self._resources,
+            make_session=lambda connection: self._session(connection, admitted),
+            on_closed=lambda connection: self._closed(connection, admitted),
+        )
+
+    def _session(self, connection: KafkaConnection, admitted: HttpConnection) -> ClientSession:
+        self._open.add(connection)
+        self._all_closed.clear()
+        transport = connection.transport
+        admitted.abort = transport.abort
+        here, there = (transport.get_extra_info(name) or ("", 0) for name in ("sockname", "peername"))
+        return ClientSession(
+            self.broker,
+            admitted,
+            address=self._port.advertised or BrokerAddress(here[0].removeprefix(_MAPPED), here[1]),
+            client_host=there[0].removeprefix(_MAPPED),
+            admit=lambda key_id: self.connections.authenticated(admitted, key_id),
+            memory=connection.memory,
+        )
+
+    def _closed(self, connection: KafkaConnection, admitted: HttpConnection) -> None:
+        self.connections.forget(admitted)
+        self._open.discard(connection)
+        if not self._open:
+            self._all_closed.set()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What the endpoint shares with the HTTP API."""
+
+    find_key: FindKey
+    tls: ssl.SSLContext | None
+
+
+def broker_limits(limits: Limits, kafka: KafkaLimits) -> BrokerLimits:
+    """Those of Kafka clients alone, and those of the HTTP API where both have the same."""
+    return BrokerLimits(
+        connections=kafka.connections,
+        frame_bytes=limits.body_bytes + AROUND_A_BATCH,
+        group_bytes=limits.raw_bytes,
+        login_s=limits.head_timeout_s,
+        frame_s=limits.body_timeout_s,
+        answer_s=limits.response_timeout_s,
+        idle_s=kafka.idle_s,
+        fetch_bytes=kafka.fetch_bytes,
+    )
+
+
+def endpoint_of(
+    engine: Engine,
+    settings: KafkaSettings,
+    listening: socket.socket,
+    shared: Shared,
+    *,
+    limits: BrokerLimits | None = None,
+) -> KafkaEndpoint:
+    """The endpoint, not started yet. Its limits follow from those of the service unless they are given."""
+    kafka = engine.settings.kafka_limits
+    limits = limits or broker_limits(engine.settings.limits, kafka)
+    # Not those of HTTP: a client that uses these up disturbs no HTTP client.
+    requests = MemoryBudget("kafka_requests", limit=kafka.request_bytes)
+    answers = MemoryBudget("kafka_answers", limit=kafka.answer_bytes)
+    decoded = MemoryBudget("kafka_produce", limit=budget_bytes(limits.group_bytes))
+    broker = Broker(
+        service=EngineLogService(engine, shared.find_key),
+        groups=engine.kafka_groups,
+        limits=limits,
+        clock=engine.clock,
+        answer_budget=answers,
+        decoding=Decoding(decoded, partial(in_turn, engine.checking)),
+        producers=engine.producers.producers,
+        counts=BrokerCounts(),
+        stalled=StalledClients(engine.clock, grace_s=limits.unread_grace_s),
+        session_entries=SessionEntries(limits.session_partitions),
+        turn=asyncio.Lock(),
+    )
+    advertised = None if settings.advertised is None else BrokerAddress(*settings.advertised)
+    port = Port(listening=listening, tls=shared.tls, advertised=advertised)
+    return KafkaEndpoint(engine, broker, port, budgets=(requests, answers, decoded))

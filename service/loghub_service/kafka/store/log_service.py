@@ -1,0 +1,108 @@
+"""The log service behind the Kafka endpoint: the same access keys, rights and logstores as over HTTP."""
+
+import hmac
+from collections.abc import Callable, Iterator
+
+from loghub_service.access_keys import AccessKey, Right
+from loghub_service.api import logstores
+from loghub_service.catalog import Logstore
+from loghub_service.engine import Engine
+from loghub_service.kafka.broker.store import Access, NewTopic, Topic
+from loghub_service.kafka.store import topics
+from loghub_service.kafka.store.topics import LogstoreTopic, as_store_errors
+from loghub_service.polls import LogWatch
+
+FindKey = Callable[[str], AccessKey | None]
+_RIGHTS = {Access.READ: Right.READ, Access.WRITE: Right.WRITE, Access.ADMIN: Right.ADMIN}
+_MOST_KEY_ID = 128  # characters, as in `loghub_service.access_keys`
+_PRODUCER_DIGITS = 15  # hexadecimal; a producer id has 63 bits
+
+
+class EngineLogService:
+    """A `loghub_service.kafka.broker.store.LogService` over one engine."""
+
+    def __init__(self, engine: Engine, find_key: FindKey) -> None:
+        self._engine = engine
+        self._find_key = find_key
+
+    def login(self, project: str, password: str) -> "ProjectLogin | None":
+        project = project.lower()  # as over HTTP, where a host name has no case
+        for key_id, secret in _splits(password):
+            key = self._find_key(key_id)
+            # A key with an STS token is refused: the password has no place for the token.
+            if (
+                key is not None
+                and hmac.compare_digest(key.secret.encode(), secret.encode())
+                and not key.security_token
+                and key.sees(project)
+                and not _has_expired(key, self._engine)
+            ):
+                return ProjectLogin(self._engine, self._find_key, project, key)
+        return None
+
+    def watch(self) -> LogWatch:
+        return self._engine.arrivals.watch()
+
+    def now_ms(self) -> int:
+        return self._engine.now_us() // 1000
+
+    def new_producer_id(self) -> int:
+        """Random, so that no state has to be kept for it."""
+        return int(self._engine.dice.hex(_PRODUCER_DIGITS), 16)
+
+
+def _splits(password: str) -> Iterator[tuple[str, str]]:
+    """The key ids and secrets that a password may stand for: either may contain the ``#`` between them."""
+    for at, character in enumerate(password[: _MOST_KEY_ID + 1]):
+        if character == "#":
+            yield password[:at], password[at + 1 :]
+
+
+def _has_expired(key: AccessKey, engine: Engine) -> bool:
+    return key.expires_unix_s is not None and engine.clock.unix_s() >= key.expires_unix_s
+
+
+class ProjectLogin:
+    """An access key in one project."""
+
+    def __init__(self, engine: Engine, find_key: FindKey, project: str, key: AccessKey) -> None:
+        self.project = project
+        self._engine = engine
+        self._find_key = find_key
+        self._key = key
+
+    @property
+    def key_id(self) -> str:
+        return self._key.key_id
+
+    def is_valid(self) -> bool:
+        found = self._find_key(self._key.key_id)
+        return found == self._key and not _has_expired(self._key, self._engine)
+
+    def may(self, access: Access) -> bool:
+        return _RIGHTS[access] in self._key.rights
+
+    def topics(self) -> tuple[Topic, ...]:
+        return tuple(LogstoreTopic(self._engine, store) for _, store in sorted(self._logstores().items()))
+
+    def topic(self, name: str) -> Topic | None:
+        store = self._logstores().get(name)
+        return None if store is None else LogstoreTopic(self._engine, store)
+
+    def _logstores(self) -> dict[str, Logstore]:
+        project = self._engine.catalog.projects.get(self.project)
+        return {} if project is None else project.logstores
+
+    # A connection that ends cancels its requests, which an action that has begun must not notice.
+
+    async def create_topic(self, new: NewTopic, *, check_only: bool) -> None:
+        create = topics.create_topic(self._engine, self.project, new, check_only=check_only)
+        await self._engine.to_the_end(create)
+
+    async def delete_topic(self, name: str) -> None:
+        with as_store_errors():
+            await self._engine.to_the_end(logstores.delete(self._engine, self.project, name))
+
+    async def add_partitions(self, name: str, total: int, *, check_only: bool) -> None:
+        split = topics.add_partitions(self._engine, self.project, name, total, check_only=check_only)
+        await self._engine.to_the_end(split)

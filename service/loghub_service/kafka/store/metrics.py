@@ -1,0 +1,252 @@
+"""What Prometheus can know about the Kafka endpoint.
+
+Only the lag of a group has labels with names that clients choose. Their number is bounded
+(`loghub.service.kafka.lag`), and a series ends with its group.
+
+The lag of all Kafka groups in logs, for metrics: computed now and then, and only where something moved.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from loghub_service.engine import Engine
+from loghub_service.http.listener import HttpConnections
+from loghub_service.kafka.broker.call import Broker
+from loghub_service.kafka.broker.pauses import Pauses
+from loghub_service.kafka.coordinator.group import CommittedOffset, Group, TopicPartition
+from loghub_service.kafka.coordinator.states import KafkaGroupState
+from loghub_service.kafka.groups import KafkaGroupKey
+from loghub_service.kafka.shard_bounds import logs_after
+from loghub_service.storage.shardlog import ShardLog
+
+LAG_INTERVAL_S = 15.0
+MOST_GROUP_LAGS = 1000  # that are reported one by one: clients choose the names, and how many there are
+_OFFSETS_AT_ONCE = 256  # of one group in one call of a thread
+_PAUSE_EVERY = 200  # offsets, which take a millisecond
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogstoreLag:
+    """The logs after the committed offsets of one group at one logstore, of all its shards together."""
+
+    project: str
+    group: str
+    logstore: str
+    logs: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """The logs after one offset, when its log was like this; None if they cannot be counted."""
+
+    offset: int
+    seen: "_Seen"
+    logs: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A log at one moment: it grows, retention drops its begin, and it may be deleted."""
+
+    log: ShardLog
+    oldest_cursor: int
+    end_cursor: int
+
+    @classmethod
+    def now(cls, log: ShardLog) -> "_Seen":
+        return cls(log, log.extent.oldest_cursor, log.extent.end_cursor)
+
+
+_Logs = Mapping[tuple[int, int], ShardLog]  # by logstore and shard
+
+
+@dataclass(frozen=True, slots=True)
+class _OfGroup:
+    """What was measured of a group; ``offsets`` is the very table of the group, which a change replaces."""
+
+    offsets: Mapping[TopicPartition, CommittedOffset]
+    seen: Mapping[tuple[int, int], _Seen]
+    places: Mapping[TopicPartition, _Measured]
+    sums: Mapping[int, int]  # logstore -> logs, where they can be counted
+
+    def is_current(self, group: Group, logs: _Logs) -> bool:
+        return self.offsets is group.offsets and all(
+            logs.get(key) is seen.log and _Seen.now(seen.log) == seen for key, seen in self.seen.items()
+        )
+
+
+class GroupLag:
+    """``total`` is None until `refresh` has come to its end for the first time. ``largest`` has at most
+    `MOST_GROUP_LAGS`; the total includes those that are ``left_out``. Neither has a logstore of which a log
+    is damaged where the group reads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.total: int | None = None
+        self.largest: tuple[LogstoreLag, ...] = ()
+        self.left_out = 0
+        self._engine = engine
+        self._known: dict[KafkaGroupKey, _OfGroup] = {}
+
+    async def refresh(self) -> None:
+        """Call it periodically. Reads one record of the log for each offset or end that has moved. Groups of
+        which nothing has moved are passed over, and others run meanwhile."""
+        groups, pauses = self._engine.kafka_groups, Pauses(_PAUSE_EVERY)
+        measured: dict[KafkaGroupKey, _OfGroup] = {}
+        for project in tuple(self._engine.catalog.projects):
+            for key, group in tuple(groups.of(project)):
+                known = self._known.get(key)
+                if known is None or not known.is_current(group, self._engine.logs):
+                    known = await self._measure(group, known, pauses)
+                measured[key] = known
+                await pauses.step()
+        stores = self._engine.catalog.logstores_by_id
+        lags = [
+            LogstoreLag(project=key.project, group=key.group_id, logstore=stores[store].saved.name, logs=logs)
+            for key, one in measured.items()
+            for store, logs in one.sums.items()
+            if store in stores
+        ]
+        self._known, self.total = measured, sum(lag.logs for lag in lags)
+        self.largest = largest_of_each_project(lags)
+        self.left_out = len(lags) - len(self.largest)
+
+    async def _measure(self, group: Group, known: _OfGroup | None, pauses: Pauses) -> _OfGroup:
+        before = {} if known is None else known.places
+        places: dict[TopicPartition, _Measured] = {}
+        moved: list[tuple[TopicPartition, _Seen, int]] = []
+        logs: dict[tuple[int, int], _Seen] = {}
+        for place, saved in group.offsets.items():
+            await pauses.step()
+            key = (place.logstore, place.shard)
+            log = self._engine.logs.get(key)
+            if log is None:
+                continue
+            logs[key] = seen = _Seen.now(log)
+            last = before.get(place)
+            if last is not None and (last.offset, last.seen) == (saved.offset, seen):
+                places[place] = last
+            else:
+                moved.append((place, seen, saved.offset))
+        for begin in range(0, len(moved), _OFFSETS_AT_ONCE):
+            some = moved[begin : begin + _OFFSETS_AT_ONCE]
+            lags = await asyncio.to_thread(_lags_of, some, self._engine.now_us())
+            for (place, seen, offset), lag in zip(some, lags, strict=True):
+                places[place] = _Measured(offset, seen, lag)
+        return _OfGroup(group.offsets, logs, places, _sums(places))
+
+
+def _lags_of(moved: Sequence[tuple[TopicPartition, _Seen, int]], now_us: int) -> list[int | None]:
+    return [logs_after(seen.log, offset, now_us=now_us) for _, seen, offset in moved]
+
+
+def _sums(places: Mapping[TopicPartition, _Measured]) -> dict[int, int]:
+    sums: Counter[int] = Counter()
+    unknown = set()
+    for place, one in places.items():
+        if one.logs is None:
+            unknown.add(place.logstore)
+        else:
+            sums[place.logstore] += one.logs
+    return {logstore: logs for logstore, logs in sums.items() if logstore not in unknown}
+
+
+def largest_of_each_project(
+    lags: Iterable[LogstoreLag], most: int = MOST_GROUP_LAGS
+) -> tuple[LogstoreLag, ...]:
+    """The largest of each project, then the second largest of each and so on, so that a project with many
+    groups leaves out its own first."""
+    ranks: Counter[str] = Counter()
+    ranked = []
+    for lag in sorted(lags, key=lambda lag: (-lag.logs, lag.project, lag.group, lag.logstore)):
+        ranked.append((ranks[lag.project], lag))
+        ranks[lag.project] += 1
+    ranked.sort(key=lambda one: one[0])  # keeps the order of equal ranks
+    return tuple(lag for _, lag in ranked[:most])
+
+
+_PREFIX = "loghub_service_kafka_"
+
+
+def collect(broker: Broker, connections: HttpConnections) -> Iterable[Metric]:
+    counts = broker.counts
+    yield _by_label(
+        "connections",
+        "Open connections of Kafka clients, by whether they have logged in.",
+        {"true": connections.authenticated_count, "false": connections.unauthenticated_count},
+        label="authenticated",
+    )
+    requests = CounterMetricFamily(_PREFIX + "requests", "Requests of Kafka clients.", labels=("api",))
+    for api, number in counts.requests.items():
+        requests.add_metric((api,), number)
+    yield requests
+    errors = CounterMetricFamily(
+        _PREFIX + "errors", "Errors that Kafka clients were answered with.", labels=("api", "error")
+    )
+    for labels, number in counts.errors.items():
+        errors.add_metric(labels, number)
+    yield errors
+    totals = {
+        "requests_failed": (
+            "Requests of Kafka clients that ended their connection by an internal error.",
+            counts.failed_requests,
+        ),
+        "logins_refused": ("Logins of Kafka clients that were refused.", counts.refused_logins),
+        "received_bytes": ("Bytes of requests of Kafka clients.", counts.received_bytes),
+        "sent_bytes": ("Bytes of answers to Kafka clients.", counts.sent_bytes),
+        "produced_logs": ("Logs that Kafka clients have written.", counts.produced_logs),
+        "fetched_logs": ("Logs that Kafka clients were sent.", counts.fetched_logs),
+    }
+    for name, (text, value) in totals.items():
+        yield CounterMetricFamily(_PREFIX + name, text, value=value)
+    yield GaugeMetricFamily(
+        _PREFIX + "producers", "Idempotent producers that are remembered.", value=len(broker.producers)
+    )
+
+
+def collect_groups(engine: Engine, lag: GroupLag) -> Iterable[Metric]:
+    """Of all projects together. The lag is left out while it is not known."""
+    groups = list(engine.kafka_groups.all())
+    states = Counter(group.state.value for group in groups)
+    yield _by_label(
+        "groups",
+        "Consumer groups of Kafka clients, by state.",
+        {state.value: states[state.value] for state in KafkaGroupState},
+        label="state",
+    )
+    yield GaugeMetricFamily(
+        _PREFIX + "members",
+        "Members of the consumer groups of Kafka clients.",
+        value=sum(len(group.members) for group in groups),
+    )
+    if lag.total is not None:
+        yield from _lag_metrics(lag, lag.total)
+
+
+def _lag_metrics(lag: GroupLag, total: int) -> Iterable[Metric]:
+    yield GaugeMetricFamily(
+        _PREFIX + "lag_logs", "Logs after the committed offsets of all groups.", value=total
+    )
+    by_group = GaugeMetricFamily(
+        _PREFIX + "group_lag_logs",
+        "Logs after the committed offsets of a group at a logstore; the largest of each project.",
+        labels=("project", "group", "logstore"),
+    )
+    for one in lag.largest:
+        by_group.add_metric((one.project, one.group, one.logstore), one.logs)
+    yield by_group
+    yield GaugeMetricFamily(
+        _PREFIX + "group_lags_left_out",
+        "Lags of groups at logstores that group_lag_logs does not have, since there are too many.",
+        value=lag.left_out,
+    )
+
+
+def _by_label(name: str, text: str, values: Mapping[str, float], *, label: str) -> Metric:
+    family = GaugeMetricFamily(_PREFIX + name, text, labels=(label,))
+    for value, number in values.items():
+        family.add_metric((value,), number)
+    return family

@@ -1,0 +1,396 @@
+"""One segment file: append, sync, seal and scan.
+
+A segment is a part of a shard's log (see `shardlog`); `record` and `footer` define its binary layout. One
+thread writes the `OpenSegment` at the end of a log. Any thread may scan its published part meanwhile, since
+records never change. A `SealedSegment` keeps neither its file nor its index in memory: `segment_files` loads
+them when they are read.
+
+How much of the volume a segment takes.
+
+Space is allocated ahead, so that a full disk is noticed before a write, and a torn write by the zeros in its
+place. A segment begins small and grows, so that a shard with one log does not take 16 MiB; one that follows a
+large one begins as large.
+"""
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from loghub_service.errors import ServiceFault, WriteFailed, is_disk_full
+from loghub_service.ports import Disk, File
+from loghub_service.storage import record
+from loghub_service.storage.record import (
+    DamagedRecord,
+    Layout,
+    Marks,
+    SegmentHeader,
+    Totals,
+    footer_room,
+    pack_footer,
+)
+from loghub_service.storage.recovery import Inspection
+
+FIRST_BYTES = 256 << 10
+_GROWTH = 4
+# Space that log data leaves to the metadata: without it, no checkpoint could be saved and no log removed.
+# What groups of Kafka clients hold comes on top (`reserved_for`).
+RESERVED_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """How much of the volume the log of a shard takes for a segment, and what it leaves to the metadata."""
+
+    segment_bytes: int
+    first_bytes: int = FIRST_BYTES
+    reserved_bytes: int = RESERVED_BYTES
+
+
+def grown(capacity: int, *, least: int, most: int) -> int | None:
+    """The next size of a segment that needs ``least``; None if it has to end."""
+    return max(min(_GROWTH * capacity, most), least) if least <= most else None
+
+
+def new_size(*, first: int, used_before: int, least: int, most: int) -> int:
+    """The size of a new segment that needs ``least``, after one of which so much was used."""
+    size = min(first, most)
+    while size < min(used_before, most):
+        size = min(_GROWTH * size, most)
+    return max(size, least)
+
+
+def check_free(disk: Disk, folder: str, size: int, *, reserved_bytes: int) -> None:
+    """Raises OSError if there is no room for so much more."""
+    if disk.free_bytes(folder) < size + reserved_bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
+
+
+def reserved_for(group_bytes: int) -> int:
+    """What log data leaves to the metadata if groups of Kafka clients may hold ``group_bytes``. In the
+    database and its write-ahead log, 82 MB of offsets with 4 KB of metadata took 93 MB."""
+    return RESERVED_BYTES + group_bytes * 5 // 4
+
+
+# The first window is for one record, which is at most 16 KiB behind a mark unless it is large; what goes on
+# from there reads more at once.
+_FIRST_WINDOW_BYTES, _WINDOW_BYTES = 32 << 10, 256 << 10
+# A small step back of the wall clock is evened out; a larger one is the correction of a wrong clock.
+CLOCK_STEP_US = 60_000_000
+
+
+class LogDamaged(ServiceFault):
+    """A log file has lost acknowledged data. The message names the file, and the offset where it is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One stored log group."""
+
+    cursor: int
+    received_us: int
+    logs: int
+    logs_before: int  # in all earlier groups of the shard, including dropped groups
+    group: bytes  # as it is stored (`stored_group`)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewGroup:
+    """A log group to append."""
+
+    group: bytes  # as it is stored (`stored_group`)
+    logs: int
+    received_us: int
+
+
+class Segment(Protocol):
+    """What reading needs of an open or sealed segment."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def header(self) -> SegmentHeader: ...
+
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def totals(self) -> Totals: ...
+
+    def contents(self) -> tuple[File, Marks]:
+        """The file and its index. Raises FileNotFoundError if the file was removed, LogDamaged."""
+
+
+class SegmentFiles(Protocol):
+    """Loads the files and indexes of sealed segments (`segment_files`)."""
+
+    def get(self, path: str) -> tuple[File, Marks]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SealedSegment:
+    """A segment that never changes again."""
+
+    path: str
+    header: SegmentHeader
+    layout: Layout
+    totals: Totals
+    files: SegmentFiles
+
+    def contents(self) -> tuple[File, Marks]:
+        return self.files.get(self.path)
+
+
+class OpenSegment:
+    """The segment at the end of a log. After `seal`, nothing may be appended."""
+
+    def __init__(self, *, path: str, file: File, header: SegmentHeader, layout: Layout) -> None:
+        self.path = path
+        self.header = header
+        self.layout = layout
+        self._file = file
+        self._capacity = file.size()
+        self._marks = Marks()
+        self._used = record.SEGMENT_HEADER_BYTES
+        self._next_cursor = header.first_cursor
+        self._logs_total = header.logs_before
+        self._received_us = self._latest_us = header.received_us
+        self._earliest_us: int | None = None
+        self._synced = self._used
+        self._can_grow = True  # it is the file of this run, or of one that has ended cleanly
+
+    def restore(self, found: Inspection, *, writable: bool) -> None:
+        """Take over the records that were found, and make them whole and durable. Raises WriteFailed.
+
+        Without ``writable``, the next append goes to a new segment, and what follows the records is cut: a
+        torn tail, but also blocks of which a failed sync has left it open whether they can be written. Only
+        room for the footer is allocated again. In format 1, the footer is written over a torn tail.
+        """
+        totals = found.totals
+        self._marks, self._used, self._next_cursor = found.marks, totals.used, totals.next_cursor
+        self._logs_total, self._received_us = totals.logs_total, totals.received_us
+        self._latest_us, self._earliest_us = totals.latest_us, totals.earliest_us
+        try:
+            mark = self.layout.end_mark
+            if mark and not writable:
+                self._file.truncate(self._used)
+                self._allocate_footer_room()
+            if mark and found.lacks_end_mark:
+                # It tells later damage of the record from a torn tail.
+                self._file.write_at(mark, offset=self._used - len(mark))
+        except OSError as error:
+            raise WriteFailed(f"{self.path}: {error}") from error
+        if not writable:
+            self._capacity, self._can_grow = self._used, False
+            self.sync()
+
+    def _allocate_footer_room(self) -> None:
+        """A full disk must not prevent the start; then the segment is sealed once there is room."""
+        if self.is_empty:
+            return  # it will be replaced
+        try:
+            self._file.allocate(self._used + footer_room(self._used))
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+
+    @property
+    def totals(self) -> Totals:
+        return Totals(
+            used=self._used,
+            next_cursor=self._next_cursor,
+            logs_total=self._logs_total,
+            received_us=self._received_us,
+            latest_us=self._latest_us,
+            earliest_us=self._earliest_us,
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no records."""
+        return not self._marks
+
+    def contents(self) -> tuple[File, Marks]:
+        return self._file, self._marks
+
+    def fits(self, stored_bytes: int) -> bool:
+        """Whether records of this size fit, so that the footer will have room behind them."""
+        used = self._used + stored_bytes
+        return used + footer_room(used) <= self._capacity
+
+    def size_for(self, stored_bytes: int, *, most: int) -> int | None:
+        """The size to grow to for records of this size; None if the segment has to end."""
+        used = self._used + stored_bytes
+        return grown(self._capacity, least=used + footer_room(used), most=most) if self._can_grow else None
+
+    def grow(self, size: int) -> None:
+        """Make room, durably before anything is written there: what a crash cuts must have its whole place.
+
+        Raises OSError if there is none, and WriteFailed.
+        """
+        try:
+            self._file.allocate(size)
+        except OSError as error:
+            if is_disk_full(error):
+                raise
+            raise WriteFailed(f"{self.path}: {error}") from error
+        self._file.sync_data()
+        self._capacity = size
+
+    def append(self, groups: Sequence[NewGroup]) -> None:
+        """Append the groups with one write. They are durable after `sync`. Raises WriteFailed."""
+        start = self._used
+        parts = [self._pack(new) for new in groups]
+        try:
+            self._file.write_at(b"".join(parts), offset=start)
+        except OSError as error:
+            raise WriteFailed(f"{self.path}: {error}") from error
+
+    def _pack(self, new: NewGroup) -> bytes:
+        received_us = _received_us(new.received_us, self._received_us)
+        data = record.pack_record(
+            new.group,
+            cursor=self._next_cursor,
+            received_us=received_us,
+            logs=new.logs,
+            synced=self._synced,
+            end_mark=self.layout.end_mark,
+        )
+        if self._marks.is_due(self._used):
+            self._marks.append(self._next_cursor, self._used, received_us, self._logs_total)
+        self._used += len(data)
+        self._next_cursor += 1
+        self._logs_total += new.logs
+        self._received_us = received_us
+        self._latest_us = max(self._latest_us, received_us)
+        earliest_us = received_us if self._earliest_us is None else self._earliest_us
+        self._earliest_us = min(earliest_us, received_us)
+        return data
+
+    def sync(self) -> None:
+        """Make all appends durable. Raises WriteFailed."""
+        self._file.sync_data()
+        self._synced = self._used
+
+    def seal(self, files: SegmentFiles) -> SealedSegment:
+        """Write the footer, free the unused blocks, and make all of it durable.
+
+        Raises WriteFailed; OSError if there is no space for the footer, which only a segment of format 1, or
+        one that was recovered on a full disk, can lack. It may be called again.
+        """
+        totals = self.totals
+        footer = pack_footer(self._marks, totals, end_mark=self.layout.end_mark)
+        self._capacity, self._can_grow = self._used, False
+        try:
+            self._file.write_at(footer, offset=self._used)
+            self._file.truncate(self._used + len(footer))
+        except OSError as error:
+            if is_disk_full(error):
+                raise
+            raise WriteFailed(f"{self.path}: {error}") from error
+        self.sync()
+        return SealedSegment(self.path, self.header, self.layout, totals, files)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _received_us(now_us: int, before_us: int) -> int:
+    """Not before the last record, unless the wall clock was set back: then the later time is the true one."""
+    return before_us if before_us - CLOCK_STEP_US <= now_us < before_us else now_us
+
+
+def scan(segment: Segment, *, cursor: int, end_cursor: int) -> Iterator[Entry]:
+    """The entries in [cursor, end_cursor). Each is checked; raises LogDamaged if an entry is damaged, and
+    FileNotFoundError if the segment was removed."""
+    if cursor >= end_cursor:
+        return
+    file, marks = segment.contents()
+    mark = marks.before(cursor)
+    if mark is None:
+        return
+    reader = _WindowReader(file, segment.path)
+    offset, logs_before = mark.offset, mark.logs_before
+    for _ in range(mark.cursor, end_cursor):
+        header, group = reader.read(offset)
+        if header.cursor >= cursor:
+            yield Entry(
+                cursor=header.cursor,
+                received_us=header.received_us,
+                logs=header.logs,
+                logs_before=logs_before,
+                group=group,
+            )
+        logs_before += header.logs
+        offset += segment.layout.stored_bytes(header.length)
+
+
+class _WindowReader:
+    """Reads records through a window on the file, most of them without a call of the disk."""
+
+    def __init__(self, file: File, path: str) -> None:
+        self._file, self._path = file, path
+        self._window, self._base = b"", 0
+        self._next_window_bytes = _FIRST_WINDOW_BYTES
+
+    def read(self, offset: int) -> tuple[record.RecordHeader, bytes]:
+        """The record at ``offset``. Raises LogDamaged unless it is complete and its CRC matches."""
+        try:
+            header = self._load(offset)
+            if header is None:
+                raise DamagedRecord("a record is missing")
+            record.check(self._window, offset - self._base, header)
+        except DamagedRecord as error:
+            raise LogDamaged(f"{self._path} at {offset}: {error}") from error
+        return header, record.group_bytes(self._window, offset - self._base, header)
+
+    def _load(self, offset: int) -> record.RecordHeader | None:
+        """Move the window so that it contains the whole record at ``offset``; return the record's header."""
+        header = record.read_header(self._window, offset - self._base)
+        if header is not None and self._is_inside(header, offset):
+            return header
+        self._window, self._base = self._file.read_at(self._next_window_bytes, offset=offset), offset
+        self._next_window_bytes = _WINDOW_BYTES
+        header = record.read_header(self._window, 0)
+        if header is not None and not self._is_inside(header, offset):
+            length = record.RECORD_HEADER_BYTES + min(header.length, record.MAX_GROUP_BYTES)
+            self._window = self._file.read_at(length, offset=offset)
+        return header
+
+    def _is_inside(self, header: record.RecordHeader, offset: int) -> bool:
+        end = offset + record.RECORD_HEADER_BYTES + header.length
+        return end <= self._base + len(self._window)
+
+
+def create_segment(disk: Disk, *, folder: str, header: SegmentHeader, size: int) -> OpenSegment:
+    """Create a preallocated segment; the file and its name are durable before the call returns.
+
+    Raises OSError if there is no room, and WriteFailed for any other error: a name that may or may not be on
+    stable storage is as bad as a record.
+    """
+    path = f"{folder}/{segment_name(header.first_cursor)}"
+    fresh = f"{path}.new"
+    packed = record.pack_segment_header(header)
+    try:
+        file = disk.create(fresh)
+        try:
+            file.allocate(size)
+            file.write_at(packed, offset=0)
+            file.sync_data()
+            disk.rename(fresh, path)
+        except OSError:
+            file.close()
+            disk.remove(fresh)
+            raise
+    except OSError as error:
+        if is_disk_full(error):
+            raise
+        raise WriteFailed(f"{path}: {error}") from error
+    disk.sync_dir(folder)
+    return OpenSegment(path=path, file=file, header=header, layout=record.unpack_segment_header(packed)[1])
+
+
+def segment_name(first_cursor: int) -> str:
+    return f"{first_cursor:020d}.seg"

@@ -1,0 +1,44 @@
+"""Fixtures: one service per test process, and one project per test."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.loghub_service.engines import ManualClock
+from tests.loghub_service.fsck_runs import Fsck, Reported, filled
+from tests.loghub_service.rawclient import RawClient
+from tests.support import ServiceProcess, running_service
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    with running_service(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+@pytest.fixture
+def client(service: ServiceProcess) -> Iterator[RawClient]:
+    """For a project that is not there yet."""
+    with RawClient(service, f"project{next(_numbers)}") as raw:
+        yield raw
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The folder of a service that was stopped cleanly, with some log groups in one shard."""
+    return filled(tmp_path / "d")
+
+
+@pytest.fixture
+def fsck(data: Path, capsys: pytest.CaptureFixture[str]) -> Fsck:
+    """Runs `loghub fsck` on the folder of the test's own fixture ``data``."""
+    return lambda *arguments: Reported(data, capsys, *arguments)

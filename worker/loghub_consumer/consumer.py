@@ -1,0 +1,569 @@
+"""A consumer in a program of its own: puts the parts together, hands out shards and takes them back.
+
+`Consumer.run` blocks; its thread calls the listener. Membership, heartbeats, the opening of shards and the
+saving of checkpoints are those of the worker on Spark (`loghub_worker.membership`). Its threads are its own,
+or those of all consumers of a program (`loghub_worker.consumer.program_parts`).
+
+What does not work in a consumer at the moment.
+
+The steps of a consumer, and its end: its running batches end, what was noted is saved, and it leaves its
+group.
+
+The consumer of the retry logstore, which runs next to that of the logstore, with processors of its own.
+
+How far a shard is behind, from what the pulls have seen.
+"""
+
+import random
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from inspect import GEN_CLOSED, getgeneratorstate
+from typing import Generic, Literal, Protocol, TypeVar
+
+import structlog
+
+from loghub.clock import Clock, SystemClock
+from loghub.contract.processor import retry_group
+from loghub.wire.cursor import encode as encode_cursor
+from loghub.wire.errors import Code
+from loghub_consumer.assignment import Assignment, GroupAssignment, make_assignment
+from loghub_consumer.end_time import EndTime
+from loghub_consumer.failure.handler import FailureReport
+from loghub_consumer.fan_out import FanOutFactory, check_fan_out
+from loghub_consumer.log_context import inherited
+from loghub_consumer.log_service import ReportedError, reason_of_code
+from loghub_consumer.membership.membership import Membership
+from loghub_consumer.membership.shard_manager import ShardManager
+from loghub_consumer.processes.program import ProgramProcesses
+from loghub_consumer.processor import Listener, ProcessorFactory
+from loghub_consumer.program_parts import ProgramParts, own_parts
+from loghub_consumer.puller import ArrivalWatch, Puller
+from loghub_consumer.settings import (
+    ConsumerSettings,
+    WorkerOptions,
+    about_consumer,
+    log_to_logging,
+    logs_as_consumer,
+)
+from loghub_consumer.settlement import make_failure_sink
+from loghub_consumer.shard_flow import ShardFlow
+from loghub_consumer.shard_runner import RunParts, ShardRuns
+from loghub_consumer.shard_table import ShardTable, SlotControl
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerError:
+    """Why something does not work now; it is retried. `shard` is None for what concerns all."""
+
+    shard: int | None
+    reason: str  # in CamelCase
+    message: str
+
+
+def errors_of(shard: int | None, errors: Iterable[ReportedError]) -> tuple[ConsumerError, ...]:
+    """Those that have a reason."""
+    return tuple(
+        ConsumerError(shard=shard, reason=error.reason, message=error.message)
+        for error in errors
+        if error.reason
+    )
+
+
+MAX_LEAVE_S = 10.0  # for leaving the group once every shard is given up
+
+
+def run_to_end(life: Generator[int, None, None], wait: Callable[[int], None]) -> None:
+    """Take all steps. Each yields the change after which the next one is due, for which `wait` waits. What
+    is raised between two steps, such as Ctrl-C, is raised in `life`."""
+    between: BaseException | None = None
+    while True:
+        try:
+            since = next(life) if between is None else life.throw(between)
+            between = None
+            wait(since)
+        except StopIteration:
+            return
+        except BaseException as failure:
+            if getgeneratorstate(life) == GEN_CLOSED:  # `life` has ended with it
+                raise
+            between = failure
+
+
+class Drain:
+    """Each step of `run` yields the number of the change after which the next one may do more."""
+
+    def __init__(self, assignment: Assignment, runs: ShardRuns, clock: Clock) -> None:
+        self._assignment = assignment
+        self._runs = runs
+        self._clock = clock
+
+    def run(self, *, leaves: bool, timeout_s: float) -> Iterator[int]:
+        """The timeout bounds the wait; then the shards are abandoned, so that other consumers continue with
+        them."""
+        self._assignment.give_up(leaves=leaves)
+        yield from self._until(self._is_drained, timeout_s)
+        if not self._is_drained():
+            log.warning("drain timeout: other consumers continue with the shards", shards=self._runs.shards)
+            self._assignment.abandon()
+            self._runs.step()
+        elif not leaves:
+            return
+        # Until the service knows, or for a while: the membership ends by itself later.
+        yield from self._until(lambda: self._assignment.has_left, MAX_LEAVE_S)
+
+    def _is_drained(self) -> bool:
+        self._runs.step()
+        return self._assignment.is_drained and not self._runs.shards
+
+    def _until(self, condition: Callable[[], bool], timeout_s: float) -> Iterator[int]:
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        while self._clock.monotonic_s() < deadline_s:
+            since = self._assignment.changes
+            if condition():
+                return
+            yield since
+
+
+Error = TypeVar("Error", covariant=True)
+
+
+class Runnable(Protocol[Error]):
+    """What is used of a consumer."""
+
+    def run(self) -> None: ...
+    def wakeup(self) -> None: ...
+    def leave(self) -> None: ...
+    def is_own_thread(self) -> bool: ...
+    def errors(self) -> tuple[Error, ...]: ...
+    def failure_report(self) -> FailureReport: ...
+
+
+def retry_settings(settings: ConsumerSettings) -> ConsumerSettings | None:
+    """The settings of the consumer of the retry logstore; None if there is none, or if these are they."""
+    if settings.retry is None or settings.is_of_retries:
+        return None
+    return replace(
+        settings,
+        logstore=settings.retry.logstore,
+        consumer_group=retry_group(settings.consumer_group, settings.logstore),
+        retries_of=settings.origin,
+        start_position="begin",
+        last_initial_shard=None,
+        end_time_s=None,
+        create_group=True,
+        in_order=False,
+    )
+
+
+class RetryConsumer(Generic[Error]):
+    """Runs a consumer in a thread."""
+
+    def __init__(self, consumer: Runnable[Error], fail: Callable[[BaseException], None]) -> None:
+        self._consumer = consumer
+        self._fail = fail
+        self._thread = threading.Thread(target=inherited(self._run), name="retries", daemon=True)
+
+    def errors(self) -> tuple[Error, ...]:
+        return self._consumer.errors()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def is_own_thread(self) -> bool:
+        return self._consumer.is_own_thread()
+
+    def failure_report(self) -> FailureReport:
+        return self._consumer.failure_report()
+
+    def stop(self, *, leaves: bool) -> None:
+        """Let it end; its shards drain meanwhile. With `leaves` it leaves the group in any case."""
+        if leaves:
+            self._consumer.leave()
+        else:
+            self._consumer.wakeup()
+
+    def join(self) -> None:
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._consumer.run()
+        except BaseException as failure:  # noqa: BLE001 - raised by the consumer of the logstore
+            self._fail(failure)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardLag:
+    """Log groups that were not processed yet. `is_complete`: the last pull reached the end of the shard, so
+    that there were no more at that time; otherwise there are at least so many."""
+
+    log_groups: int
+    is_complete: bool
+
+
+def lag_of(flow: ShardFlow, end: int | None) -> ShardLag:
+    """`end` is the cursor after the last log group; None if the last pull did not reach it."""
+    if end is not None and end >= flow.position:
+        return ShardLag(log_groups=end - flow.position, is_complete=True)
+    return ShardLag(log_groups=max(0, flow.read_to - flow.position), is_complete=False)
+
+
+T = TypeVar("T")
+
+STEP_S = 0.2  # how often `wakeup`, which takes no lock, is noticed
+
+
+class Consumer:
+    """One consumer of a consumer group. `run` it once; the other methods may be called by any thread, also by
+    processors and the listener."""
+
+    @logs_as_consumer
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        factory: ProcessorFactory | str,
+        listener: Listener | None = None,
+        *,
+        shared: ProgramParts | None = None,
+        worker: WorkerOptions | None = None,
+    ) -> None:
+        """`factory` may be a text ``module:name`` with `ConsumerSettings.processes`. `shared` is given by a
+        `loghub_consumer.multi_logstore.MultiLogstoreConsumer`, `worker` by `loghub_worker.processing`.
+        Raises `OSError` if its folder cannot be written to."""
+        if not settings.logstore:
+            raise ValueError("logstore is empty")
+        if isinstance(factory, FanOutFactory):
+            check_fan_out(by_log=settings.acknowledge == "log", ack_timeout_s=settings.ack_timeout_s)
+        log_to_logging()
+        self._leaves, self._abandons = settings.leave, False
+        self.has_started = False  # `run` has read what it needs at the start
+        self._settings = settings
+        self._clock = SystemClock()
+        self._random = random.SystemRandom().random
+        self._parts = shared or own_parts(settings.max_buffered_bytes)
+        self._client = self._parts.connections.open(settings)
+        self._table = table = ShardTable(
+            settings.limits,
+            settings.redelivery,
+            self._clock,
+            self._parts.buffers,
+            priority=settings.priority,
+            random=self._random,
+        )
+        self._processes: ProgramProcesses | None = None
+        factory, worker = self._in_processes(factory, worker)
+        self._failure_sink = make_failure_sink(settings, worker, self._clock, random=self._random)
+        table.failures = self._failure_sink.policy if self._failure_sink is not None else None
+        self._retries = self._make_retries(factory, worker)
+        self._puller = Puller(table, self._client, settings, self._parts)
+        self._arrivals = ArrivalWatch(table, self._client, logstore=settings.logstore, random=self._random)
+        timeout_s = None if worker is None else worker.timeout_s
+        self._assignment = make_assignment(
+            settings, self._client, table, parts=self._parts, random=self._random, timeout_s=timeout_s
+        )
+        self._end_time: EndTime | None = None
+        if settings.end_time_s is not None:
+            self._end_time = EndTime(
+                table, self._client, self._assignment, settings, self._clock, self.wakeup
+            )
+        parts = RunParts(
+            settings=settings,
+            client=self._client,
+            factory=factory,
+            failure_sink=self._failure_sink,
+            processors=self._parts.processors,
+        )
+        self._runs = ShardRuns(table, self._assignment, parts, listener or Listener())
+        self._commits = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._stop = self._has_begun = False
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None  # that calls the listener, if it calls it
+
+    def _in_processes(
+        self, factory: ProcessorFactory | str, worker: WorkerOptions | None
+    ) -> tuple[ProcessorFactory, WorkerOptions | None]:
+        """The factory of processors that call those of the user, if these run in other processes."""
+        if self._settings.processes and worker is None:
+            self._processes = ProgramProcesses(
+                self._settings, factory, self.failure_report, self._clock, random=self._random
+            )
+            return self._processes.factory, self._processes.options
+        if isinstance(factory, str):
+            raise TypeError(f"factory is {factory!r}; a name needs processes above 0")
+        return factory, worker
+
+    def _make_retries(
+        self, factory: ProcessorFactory, worker: WorkerOptions | None
+    ) -> RetryConsumer[ConsumerError] | None:
+        settings = retry_settings(self._settings)
+        if settings is None:
+            return None
+        if worker is None:
+            return RetryConsumer(Consumer(settings, factory), self._table.fail)
+        retrying = Consumer(settings, worker.retry_factory, worker=worker.of_retries())
+        return RetryConsumer(retrying, self._table.fail)
+
+    def run(self) -> None:
+        """Consume until `shutdown`, `wakeup` or Ctrl-C, or until all is processed up to
+        `ConsumerSettings.end_time_s`. Raises `LogHubException` if the group cannot be read at the start,
+        `OSError` if the dead letter is a folder that cannot be written to, and what the listener, or a
+        processor that ends its thread, raised. With processes, `RuntimeError` if the factory cannot be
+        imported there."""
+        with self._in_turn():  # also between the steps: a signal handler may call `shutdown`
+            run_to_end(self.life(), lambda since: self._assignment.wait(since, STEP_S))
+
+    def life(self) -> Generator[int, None, None]:
+        """`run` without waits: a step yields the change after which the next is due, or `STEP_S` later."""
+        if self._has_begun:
+            raise RuntimeError("a consumer runs only once; make another one")
+        self._has_begun = True
+        return self._steps()
+
+    def _steps(self) -> Generator[int, None, None]:
+        is_left = False
+        try:
+            if not self._stop:
+                with self._in_turn():
+                    self._start()
+                yield from self._serve()
+        except GeneratorExit:  # the program has ended in between
+            is_left = True
+            raise
+        finally:
+            if not is_left:
+                with self._in_turn():
+                    self._end()
+        if self._table.failure is not None:
+            raise self._table.failure
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        before, self._thread = self._thread, threading.current_thread()
+        try:
+            with about_consumer(self._settings):
+                yield
+        finally:
+            self._thread = before
+
+    def call_on_change(self, on_change: Callable[[], None]) -> None:
+        """Call this when the next step of `life` may do more. It must not wait. Before the first step."""
+        self._assignment.call_on_change(on_change)
+
+    def wakeup(self) -> None:
+        """Let `run` return once running batches have ended. Returns at once and takes no lock, so that a
+        signal handler may call it."""
+        self._stop = True
+
+    def leave(self) -> None:
+        """As `wakeup`, and leave the group in any case."""
+        self._leaves = True
+        self._stop = True
+
+    def fail(self, failure: BaseException) -> None:
+        """As `wakeup`, and let `run` raise this."""
+        self._table.fail(failure)
+
+    def abandon(self) -> None:
+        """As `wakeup`, for a logstore that no longer exists: the shards are lost, and nothing is waited
+        for."""
+        self._abandons = True
+        self._stop = True
+
+    def shutdown(self, timeout_s: float | None = None) -> bool:
+        """As `wakeup`, and wait until `run` has returned; False after `timeout_s`. A processor or the
+        listener does not wait for itself."""
+        self._stop = True
+        if not self._has_begun or self.is_own_thread():
+            return self._ended.is_set()
+        return self._ended.wait(timeout_s)
+
+    def is_own_thread(self) -> bool:
+        """Whether the caller is the listener, a processor, also one of the retry logstore, or `handle` of
+        `fan_out`."""
+        if self._retries is not None and self._retries.is_own_thread():
+            return True
+        return threading.current_thread() in (self._thread, *self._runs.threads)
+
+    @property
+    def has_lost_group(self) -> bool:
+        """Whether the log service says that the group does not exist any more. Whether that is
+        meant is not known, so a consumer that runs does not create it again."""
+        missing = reason_of_code(Code.CONSUMER_GROUP_NOT_EXIST)
+        return self.has_started and any(error.reason == missing for error in self._assignment.errors())
+
+    # -- shards
+
+    def assignment(self) -> tuple[int, ...]:
+        """The shards of this consumer, those included that it is giving up."""
+        return tuple(sorted(self._table.working()))
+
+    def position(self, shard: int) -> str:
+        """The cursor up to which the shard was processed. Raises `NotAssignedError`."""
+        return encode_cursor(self._table.slot(shard).flow.position)
+
+    def lag(self, shard: int) -> ShardLag:
+        """What is not processed yet, as far as the pulls have seen; no request is sent. Raises
+        `NotAssignedError`."""
+        slot = self._table.slot(shard)
+        return lag_of(slot.flow, slot.end)
+
+    def end(self, shard: int) -> str | None:
+        """The cursor after the last log group, as the last pull has seen it; None if that did not reach the
+        end, and before the first. A shard that is paused is not pulled. Raises `NotAssignedError`."""
+        end = self._table.slot(shard).end
+        return None if end is None else encode_cursor(end)
+
+    def cursor_at(self, shard: int, where: Literal["begin", "end"] | int) -> str:
+        """Ask the log service for the cursor of the oldest log group of any shard, for that after the last
+        one, or for that of a time of receipt in unix seconds. Raises `LogHubException`."""
+        return self._client.get_cursor(self._settings.logstore, shard, where)
+
+    def seek(self, shard: int, to: str | int) -> None:
+        """Continue a shard at ``"begin"``, ``"end"``, a time of receipt in unix seconds, or a cursor. It is
+        not saved. A batch that is being processed ends first. Raises `NotAssignedError`,
+        `MalformedCursor` and `LogHubException`."""
+        self._control(shard).seek(to)
+
+    def pause(self, shards: Iterable[int] | None = None) -> None:
+        """Hand over no further batch of these shards; None: of any, those included that are assigned later.
+        Raises `NotAssignedError`."""
+        if shards is None:
+            self._table.pause_all(is_paused=True)
+            return
+        for control in [self._control(shard) for shard in shards]:
+            control.pause()
+
+    def resume(self, shards: Iterable[int] | None = None) -> None:
+        """The opposite of `pause`."""
+        if shards is None:
+            self._table.pause_all(is_paused=False)
+            return
+        for control in [self._control(shard) for shard in shards]:
+            control.resume()
+
+    def _control(self, shard: int) -> SlotControl:
+        slot, logstore = self._table.slot(shard), self._settings.logstore
+        return SlotControl(self._table, slot, self._client, logstore=logstore)
+
+    def prioritize(self, shards: Iterable[int], priority: int) -> None:
+        """Give shards another priority than `ConsumerSettings.priority`, until they are given up. Raises
+        `NotAssignedError`."""
+        self._table.prioritize([self._table.slot(shard) for shard in shards], priority)
+
+    def paused(self) -> tuple[int, ...]:
+        """The shards that `pause`, or the failure policy ``Stop``, keeps from going on."""
+        return tuple(sorted(n for n, slot in self._table.working().items() if slot.flow.is_paused))
+
+    def commit(self) -> None:
+        """Save the position of every shard. Tries all, then raises the first error: `ShardLostError` or
+        `LogHubException`."""
+        self._runs.commit()
+
+    def commit_async(self) -> Future[None]:
+        """`commit` in another thread, one after the other."""
+        return self._commits.submit(self.commit)
+
+    def errors(self) -> tuple[ConsumerError, ...]:
+        """What does not work at the moment, with the shards of the retry logstore as None."""
+        of_retries = () if self._retries is None else self._retries.errors()
+        of_end = () if self._end_time is None else (self._end_time.error,)
+        return (
+            *errors_of(None, (*self._assignment.errors(), *of_end)),
+            *(one for shard, slot in self._table.working().items() for one in errors_of(shard, slot.errors)),
+            *(replace(error, shard=None) for error in of_retries),
+        )
+
+    def failure_report(self) -> FailureReport:
+        """The shards that wait at logs that fail, and what was settled."""
+        if self._failure_sink is None:
+            return FailureReport()
+        report = self._failure_sink.report(self._table)
+        return report if self._retries is None else report.with_retries(self._retries.failure_report())
+
+    def inspect(self, view: Callable[[Membership, float, ShardManager], T]) -> T | None:
+        """What `view` makes of the membership, at the present monotonic time; None before `run`, and
+        without a group."""
+        if not isinstance(self._assignment, GroupAssignment):
+            return None
+        return self._assignment.inspect(view)
+
+    def check(self) -> None:
+        """Raises `OSError` if the dead letter is a folder that cannot be written to."""
+        if self._failure_sink is not None:
+            self._failure_sink.check()
+
+    def _start(self) -> None:
+        self.check()
+        if self._processes is not None:
+            self._processes.start(lambda: self._stop)
+        self._assignment.start()
+        self._table.call_on_change(self._assignment.wake)
+        if self._end_time is not None:
+            self._end_time.start()
+        self._puller.start()
+        if self._parts.polls:
+            self._arrivals.start()
+        self.has_started = True
+        if self._retries is not None:
+            self._retries.start()
+
+    def _serve(self) -> Iterator[int]:
+        try:
+            while not self._stop and not self._failed():
+                since = self._assignment.changes
+                with self._in_turn():
+                    self._runs.step()
+                yield since
+        except GeneratorExit:
+            raise
+        except BaseException as failure:  # noqa: BLE001 - raised again after the drain
+            self._table.fail(failure)
+        yield from self._drain()
+
+    def _failed(self) -> bool:
+        processes = None if self._processes is None else self._processes.failure
+        failure = self._assignment.failure or processes
+        if failure is not None:
+            self._table.fail(failure)
+        return self._table.failure is not None
+
+    def _drain(self) -> Iterator[int]:
+        if self._retries is not None:
+            self._retries.stop(leaves=self._leaves)
+        if self._abandons:
+            with self._in_turn():
+                self._assignment.abandon()
+                self._runs.step()
+            return
+        drain = Drain(self._assignment, self._runs, self._clock)
+        steps = drain.run(leaves=self._leaves, timeout_s=self._settings.drain_timeout_s)
+        while True:
+            with self._in_turn():
+                since = next(steps, None)
+            if since is None:
+                return
+            yield since
+
+    def _end(self) -> None:
+        if self._retries is not None:
+            self._retries.join()
+        if self._end_time is not None:
+            self._end_time.stop()
+        self._arrivals.stop()
+        self._puller.stop()
+        self._assignment.stop()
+        if self._processes is not None:
+            self._processes.close()
+        self._commits.shutdown(wait=False, cancel_futures=True)
+        if self._failure_sink is not None:
+            if self._table.failure is None:
+                self._failure_sink.forget()
+            self._failure_sink.close()
+        self._parts.connections.give_back(self._client)
+        self._ended.set()

@@ -1,0 +1,146 @@
+"""Ends a consumer once everything that was received before a given time is processed.
+
+The time may lie ahead: what is received until then is processed as always. From then on no shard hands over
+anything behind the cursor of that time. A consumer does not end with its own shards alone, since those of
+another may become its own, such as after a crash, or as the children of a shard in an ordered group. It ends
+when the checkpoints of all others have reached that cursor, too.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from loghub.client.port import LogHub
+from loghub.clock import Clock
+from loghub.wire.cursor import decode as decode_cursor
+from loghub.wire.errors import LogHubException
+from loghub_consumer import shard_flow
+from loghub_consumer.assignment import Assignment
+from loghub_consumer.log_context import inherited
+from loghub_consumer.log_service import ReportedError, to_reported_error
+from loghub_consumer.settings import ConsumerSettings
+from loghub_consumer.shard_table import ShardSlot, ShardTable
+
+log = structlog.get_logger()
+
+INTERVAL_S = 0.5
+# A log group gets its time before it is written, and the clocks of machines differ. So long after the time,
+# its cursor is final.
+SETTLE_S = 2.0
+
+
+class EndTime:
+    """Of one consumer, in a thread."""
+
+    def __init__(
+        self,
+        table: ShardTable,
+        client: LogHub,
+        assignment: Assignment,
+        settings: ConsumerSettings,
+        clock: Clock,
+        on_reached: Callable[[], None],
+    ) -> None:
+        """`on_reached` is called once, when there is nothing left to process."""
+        assert settings.end_time_s is not None
+        self._table = table
+        self._client = client
+        self._assignment = assignment
+        self._settings = settings
+        self._end_time_s = settings.end_time_s
+        self._clock = clock
+        self._on_reached = on_reached
+        self._ends: dict[int, int] = {}  # the cursors of the time, which do not change while it has passed
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=inherited(self._run), name="end-time", daemon=True)
+        self.error = ReportedError()
+
+    def start(self) -> None:
+        """Before the first shard is begun."""
+        self._table.end_time_s = self._end_time_s
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.wait(INTERVAL_S):
+                if self._is_reached():
+                    log.info("everything before the end time is processed", logstore=self._settings.logstore)
+                    self._on_reached()
+                    return
+        except BaseException as failure:  # noqa: BLE001 - `run` raises it
+            self._table.fail(failure)
+
+    def _is_reached(self) -> bool:
+        passed_s = self._clock.unix_s() - self._end_time_s
+        slots = self._table.working()
+        if passed_s < 0:
+            self._unbind(slots)
+        if passed_s < SETTLE_S:
+            return False
+        try:
+            self._bound(slots)
+            is_reached = self._are_processed(slots) and self._are_others_saved(slots)
+        except LogHubException as error:
+            reported = to_reported_error(error)
+            if reported.reason != self.error.reason:
+                log.warning("end not known, will retry", reason=reported.reason, message=reported.message)
+            self.error = reported
+            return False
+        self.error = ReportedError()
+        return is_reached
+
+    def _unbind(self, slots: Mapping[int, ShardSlot]) -> None:
+        """The clock was wrong when the time seemed to have passed."""
+        self._ends.clear()
+        for slot in slots.values():
+            self._table.apply(slot, lambda flow, _: shard_flow.bounded(flow, end=None))
+
+    def _bound(self, slots: Mapping[int, ShardSlot]) -> None:
+        for shard, slot in slots.items():
+            if slot.flow.end is None:
+                end = self._end_of(shard)
+                self._table.apply(slot, lambda flow, _, end=end: shard_flow.bounded(flow, end=end))  # type: ignore[misc]
+
+    def _end_of(self, shard: int) -> int:
+        if shard not in self._ends:
+            cursor = self._client.get_cursor(self._settings.logstore, shard, self._end_time_s)
+            self._ends[shard] = decode_cursor(cursor)
+        return self._ends[shard]
+
+    def _are_processed(self, slots: Mapping[int, ShardSlot]) -> bool:
+        """Whether this consumer has begun all its shards, and has nothing left to do in them."""
+        is_known = self._assignment.has_joined
+        if not is_known or {held.shard for held in self._assignment.held()} != set(slots):
+            return False
+        with self._table.lock:
+            return all(_is_processed(slot) for slot in slots.values())
+
+    def _are_others_saved(self, slots: Mapping[int, ShardSlot]) -> bool:
+        settings = self._settings
+        if settings.shards is not None:
+            return True
+        others = [info.shard for info in self._client.list_shards(settings.logstore)]
+        others = [shard for shard in others if shard not in slots]
+        if not others:
+            return True
+        saved = self._client.get_checkpoints(settings.logstore, settings.consumer_group)
+        cursors = {one.shard: one.cursor for one in saved if one.cursor}
+        return all(self._is_saved(shard, cursors.get(shard)) for shard in others)
+
+    def _is_saved(self, shard: int, cursor: str | None) -> bool:
+        """Without a checkpoint no consumer has begun the shard yet, wherever that will be."""
+        end = self._end_of(shard)
+        if cursor is not None and decode_cursor(cursor) >= end:
+            return True
+        return decode_cursor(self._client.get_cursor(self._settings.logstore, shard, "begin")) >= end
+
+
+def _is_processed(slot: ShardSlot) -> bool:
+    flow = slot.flow
+    if flow.end is None or not flow.is_initialized or flow.is_busy or flow.keeps_batch:
+        return False
+    return slot.next_cursor >= flow.end and not len(slot.unacknowledged)

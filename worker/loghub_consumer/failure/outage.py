@@ -1,0 +1,86 @@
+"""Whether an error of user code says that something it needs is away, so that the logs are not to blame.
+
+There is one rule for programs, workers, `fan_out` and the functions of pipelines: logs that meet an outage
+are tried again, and neither skipped nor dead-lettered. In doubt it is an outage, since that loses nothing.
+"""
+
+import errno
+import gzip
+from http import HTTPStatus
+
+from loghub.wire.errors import LogHubException
+from loghub_consumer.errors import text_of
+from loghub_consumer.log_service import rejects_content
+
+# What a file system says of a name or an argument, which a processor may have from a log. All other errors of
+# the operating system concern its disk, its network or this process.
+OF_A_NAME = frozenset(
+    {
+        errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP,
+        errno.ENOTEMPTY, errno.EINVAL, errno.EILSEQ, errno.EFBIG,
+    }
+)  # fmt: skip
+# The other answers from 400 to 499 say that the request cannot be taken, and so speak of the logs in it.
+AWAY = frozenset(
+    {
+        HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.FORBIDDEN,
+        HTTPStatus.PROXY_AUTHENTICATION_REQUIRED,
+        HTTPStatus.REQUEST_TIMEOUT,
+        HTTPStatus.TOO_EARLY,
+        HTTPStatus.TOO_MANY_REQUESTS,
+    }
+)
+
+
+class BlamelessError(Exception):
+    """For whatever reason something failed, the logs are not to blame."""
+
+
+class UnavailableError(BlamelessError):
+    """For `Processor.process` to raise when the logs are not to blame, such as for a database that is away:
+    they are tried again, and neither skipped nor dead-lettered. `OSError` (thus `ConnectionError` and
+    `TimeoutError`) and `LogHubException` usually mean the same (docs/processor.md 4.1)."""
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether the logs are not to blame. A group of exceptions, as an `asyncio.TaskGroup` raises it, is an
+    outage if any of its exceptions is: what is wrong with the logs shows when the outage is over."""
+    return _is_outage(decisive(error))
+
+
+def decisive(error: BaseException) -> BaseException:
+    """Of a group of exceptions the one that counts, and that users read of; else the error itself."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    found = [decisive(one) for one in error.exceptions]
+    return next(filter(_is_outage, found), found[0])
+
+
+def description(error: BaseException) -> str:
+    """The type and the message of what counts."""
+    counts = decisive(error)
+    return f"{type(counts).__name__}: {text_of(counts)}"
+
+
+def _is_outage(error: BaseException) -> bool:
+    if isinstance(error, BlamelessError):
+        return True
+    if isinstance(error, LogHubException):
+        return not rejects_content(error)
+    status = _http_status(error)
+    if status is not None:
+        return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in AWAY
+    return (
+        isinstance(error, OSError)
+        and error.errno not in OF_A_NAME
+        and not isinstance(error, gzip.BadGzipFile)
+    )
+
+
+def _http_status(error: BaseException) -> int | None:
+    """Of an answer that a library raises, as urllib, requests and httpx do; None without one."""
+    found = getattr(getattr(error, "response", None), "status_code", None)
+    if found is None and isinstance(error, OSError):
+        found = getattr(error, "code", None)
+    return found if isinstance(found, int) else None

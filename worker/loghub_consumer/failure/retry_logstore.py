@@ -1,0 +1,87 @@
+"""A logstore in which logs wait that were refused too often, before they are skipped or dead-lettered.
+
+A log group is written with its origin, how often it was handed over, how often it has waited, and the time
+before which it must not be tried. The same workers read it there, as a consumer group of their own. The wait
+is never longer than the delay itself, whatever the clocks of writer and reader say.
+
+Every client that writes to the logstore can write marks too. So a mark counts only if every part of it is one
+that a consumer writes: its names become a path in a dead-letter folder, and its numbers times.
+
+Where logs come from that could not be delivered.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from loghub.wire import loggroup, names
+from loghub.wire.cursor import decode as decode_cursor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The group that reads the logs."""
+
+    project: str
+    logstore: str
+    consumer_group: str
+
+
+RETRY_PREFIX = "retry_"
+FIRST_TAG = f"{RETRY_PREFIX}project"  # of those that are written with logs that wait
+MAX_SHARD, MAX_COUNT = 2**31, 10**6
+MAX_MS = 10**15  # in unix milliseconds, 31,700 years
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryMark:
+    """What is written with logs that wait. `shard` and `cursor` are those of their origin."""
+
+    origin: Origin
+    shard: int
+    cursor: int
+    attempts: int
+    retries: int  # how often they have waited, this time included
+    not_before_unix_s: float
+    delay_s: float
+
+    def wait_s(self, unix_s: float) -> float:
+        """How long they must still wait."""
+        return min(self.delay_s, max(0.0, self.not_before_unix_s - unix_s))
+
+
+def mark_of(raw: bytes) -> RetryMark | None:
+    """The mark of a log group; None if it has none that can be read, such as one that others wrote."""
+    try:
+        group = loggroup.decode(raw)
+        tags = {
+            name.removeprefix(RETRY_PREFIX): value if isinstance(value, str) else value.decode()
+            for name, value in _texts(group.tags)
+            if name.startswith(RETRY_PREFIX)
+        }
+        return RetryMark(
+            origin=Origin(
+                project=names.PROJECT.check(tags["project"]),
+                logstore=names.LOGSTORE.check(tags["logstore"]),
+                consumer_group=names.CONSUMER_GROUP.check(tags["consumer_group"]),
+            ),
+            shard=_number(tags["shard"], most=MAX_SHARD),
+            cursor=decode_cursor(tags["cursor"]),
+            attempts=_number(tags["attempts"], most=MAX_COUNT),
+            retries=_number(tags["retries"], most=MAX_COUNT),
+            not_before_unix_s=_number(tags["not_before_ms"], most=MAX_MS) / 1000,
+            delay_s=_number(tags["delay_ms"], most=MAX_MS) / 1000,
+        )
+    except (ValueError, KeyError):  # the errors of malformed names, cursors and log groups are of the first
+        return None
+
+
+def _number(text: str, *, most: int) -> int:
+    """Raises ValueError unless it is from 0 to `most`."""
+    number = int(text)
+    if not 0 <= number <= most:
+        raise ValueError(f"{text[:40]} is not from 0 to {most}")
+    return number
+
+
+def _texts(tags: Iterable[tuple[str | bytes, str | bytes]]) -> Iterable[tuple[str, str | bytes]]:
+    return ((name if isinstance(name, str) else name.decode(), value) for name, value in tags)

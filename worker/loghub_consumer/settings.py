@@ -1,0 +1,379 @@
+"""The settings of a consumer.
+
+What a consumer has to know whose processors run in other processes.
+
+Connections of a consumer to its endpoint.
+
+The consumer group at the start of a consumer: its timeout, or its creation; and the name of a shard.
+
+Where the messages of a consumer go in a program that is not ours: to Python's `logging`.
+
+The modules log through structlog, whose default prints on standard output. A program that uses structlog has
+configured it, and is left alone.
+"""
+
+import math
+from collections.abc import Callable, MutableMapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+
+import structlog
+
+from loghub.backoff import Backoff, without_jitter
+from loghub.client.http import HttpLogHub
+from loghub.client.port import Credentials, GroupInfo, LogHub
+from loghub.client.transport import Timeouts
+from loghub.contract.processor import RetryLogstore
+from loghub.contract.worker import DeadLetterLogstore, OnFailure
+from loghub.wire.errors import Code, LogHubError
+from loghub_consumer.checkpoint_store import CheckpointStore, StoredShard
+from loghub_consumer.failure.retry_logstore import Origin
+from loghub_consumer.log_context import about
+from loghub_consumer.processor import ProcessorFactory
+from loghub_consumer.running_batches import RunningBatches
+from loghub_consumer.shard_flow import ReceiveLimits
+from loghub_consumer.unacknowledged import RedeliveryRules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """Given by `loghub_worker.processing`, or made for `ConsumerSettings.processes`. With them every batch
+    for which `process` raises is divided, also with the policy ``Retry``. A worker remembers attempts from
+    one of its processes to the next; a program has neither timeouts nor `state_dir`."""
+
+    timeout_s: int | None  # of the group, if it is known
+    retry_timeout_s: int | None  # of the group in the retry logstore
+    state_dir: Path | None  # keeps what the next process must know of logs that fail
+    batch_timeout_s: float  # after which a call of `process` is ended, with its process
+    restart_s: float  # the first pause after a process has ended
+    retry_factory: ProcessorFactory  # for the shards of the retry logstore
+    running: RunningBatches  # those of the retry logstore included
+
+    def of_retries(self) -> "WorkerOptions":
+        """Those of the consumer of the retry logstore."""
+        folder = None if self.state_dir is None else self.state_dir / "retries"
+        return replace(self, state_dir=folder, timeout_s=self.retry_timeout_s)
+
+
+LEAST_FETCH_INTERVAL_S = 0.2
+RETRY = OnFailure()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """One consumer of a consumer group. Raises `ValueError` for a value that cannot work.
+
+    `credentials` is an access key, or a function that is called before each request, so that keys can rotate
+    (`loghub_consumer.read_key` reads one from a folder). A request for which it raises has failed, and is
+    sent again later.
+    """
+
+    endpoint: str  # without the project, such as https://cn-hangzhou.log.aliyuncs.com
+    project: str
+    credentials: Credentials | Callable[[], Credentials]
+    logstore: str = ""  # left out only for a `MultiLogstoreConsumer`
+    consumer_group: str = ""  # with `shards` only a name for positions in the checkpoint store
+    consumer: str = ""  # this consumer's name; no two live consumers of a group may share one
+    # Read these shards, all of them and always, and join no group. Positions are only in `checkpoint_store`;
+    # without one, each run begins at `start_position` or where the listener seeks. None: the group's.
+    shards: tuple[int, ...] | None = None
+    # Where a shard without a checkpoint begins; int: the time of receipt in unix seconds.
+    start_position: Literal["begin", "end"] | int = "begin"
+    # Shards with higher numbers begin at their first log (docs/decisions/worker.md). None: so do those that
+    # were split or merged from shards of which the group has a checkpoint.
+    last_initial_shard: int | None = None
+    # Everything that was received before this time, in unix seconds, is processed; then `run` returns.
+    # None: it runs until it is stopped.
+    end_time_s: int | None = None
+    # The log service hands over only what this SPL query returns, such as "* | where status >= '500'". Of the
+    # real SLS only; the embedded service refuses it. Logs stay in order: `on_failure` must be "Retry".
+    query: str = ""
+    create_group: bool = False  # if it does not exist; an existing one is never changed
+    timeout_s: int = 60  # of a group that is created: a consumer that is silent for so long loses its shards
+    in_order: bool = False  # of a group that is created: children of a split wait for their parent
+    heartbeat_interval_s: float = 5.0  # at most; a third of the group's timeout if that is less
+    fetch_interval_s: float = LEAST_FETCH_INTERVAL_S  # at the end of a shard; before it, pulls never pause
+    checkpoint_interval_s: float = 5.0  # how often what `save(persist=False)` noted is sent
+    # A batch is complete with this many logs or bytes, or once its first log group waits for so long,
+    # whichever comes first. A log group is never divided.
+    max_logs: int | None = None
+    max_bytes: int = 4 << 20
+    max_wait_s: float = 0.0
+    max_buffered_bytes: int = 32 << 20  # pulled and not yet processed, of all shards together, about
+    max_pulls: int = 4  # in flight at once
+    # Processors run in so many other processes, so that one that computes for long, hangs or crashes takes
+    # neither the heartbeats nor other shards with it (docs/processor.md 9.1). 0: in this process.
+    processes: int = 0
+    load_timeout_s: float = 120.0  # with processes, for one to import the factory's module
+    batch_timeout_s: float = 600.0  # with processes: one is ended in which a call takes longer
+    # Shards wait while others of the process, with a higher priority, have a backlog.
+    priority: int = 0
+    # "batch": what `process` returns from is acknowledged, but for what was refused with `Tracker.nack`.
+    # "log": nothing is acknowledged but by `Tracker.ack`, which is also what saves the checkpoint.
+    acknowledge: Literal["batch", "log"] = "batch"
+    # What was refused comes again after the first of these pauses, then after twice as long each time, up to
+    # the second, unless `nack` says when.
+    redelivery_delay_s: float = 1.0
+    max_redelivery_delay_s: float = 60.0
+    # "log": what was neither acknowledged nor refused for so long comes again; None: never. The next time it
+    # has twice as long, up to the second of these; None: as long each time.
+    ack_timeout_s: float | None = None
+    max_ack_timeout_s: float | None = None
+    # Log groups of a shard from the first that is not acknowledged to the last that was handed over; beyond,
+    # nothing new is. So many are repeated, at most, after a crash or a move of the shard.
+    max_unacknowledged: int = 10_000
+    # What happens to logs that `process` raised for, alone, or that were refused, `max_attempts` times. With
+    # "Retry" they come again forever, and a batch for which `process` raises is not divided.
+    on_failure: OnFailure = RETRY
+    # Where logs wait before they are settled by `on_failure`, which must be "DeadLetter" or "Skip". A
+    # consumer of this logstore runs in the same process, with processors of its own.
+    retry: RetryLogstore | None = None
+    # The user's database, in which `Tracker.transaction` saves positions: they take precedence over the
+    # checkpoints of the log service. Logs stay in order and cannot be refused.
+    checkpoint_store: CheckpointStore | None = None
+    drain_timeout_s: float = 60.0  # how long a shutdown waits for running batches
+    leave: bool = True  # at the end; otherwise the shards stay reserved for this name until the timeout
+    # Set by a consumer for the one that reads its retry logstore: whose logs wait there.
+    retries_of: Origin | None = None
+
+    def __post_init__(self) -> None:
+        least: dict[str, float] = {
+            "timeout_s": 1,
+            "fetch_interval_s": LEAST_FETCH_INTERVAL_S,
+            "checkpoint_interval_s": 0,
+            "max_bytes": 1,
+            "max_wait_s": 0,
+            "max_buffered_bytes": 1,
+            "max_pulls": 1,
+            "max_unacknowledged": 1,
+            "max_redelivery_delay_s": self.redelivery_delay_s,
+            "drain_timeout_s": 0,
+            "processes": 0,
+        }
+        for name, value in least.items():
+            if getattr(self, name) < value:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {value:g}")
+        for name in ("heartbeat_interval_s", "redelivery_delay_s", "load_timeout_s", "batch_timeout_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0")
+        if self.acknowledge not in ("batch", "log"):
+            raise ValueError(f"acknowledge is {self.acknowledge!r}; it must be 'batch' or 'log'")
+        if self.ack_timeout_s is not None and (self.ack_timeout_s <= 0 or self.acknowledge != "log"):
+            raise ValueError(
+                f"ack_timeout_s is {self.ack_timeout_s}; it must be above 0, and needs acknowledge='log'"
+            )
+        if self.max_ack_timeout_s is not None and self.max_ack_timeout_s < (self.ack_timeout_s or math.inf):
+            raise ValueError(
+                f"max_ack_timeout_s is {self.max_ack_timeout_s}; it must be at least ack_timeout_s, which it"
+                " needs"
+            )
+        if self.max_logs is not None and self.max_logs < 1:
+            raise ValueError(f"max_logs is {self.max_logs}; it must be at least 1, or None for no limit")
+        if (self.on_failure.policy == "DeadLetter") != (self.on_failure.dead_letter is not None):
+            raise ValueError("on_failure needs dead_letter with the policy 'DeadLetter', and only with it")
+        if self.retry is not None and self.on_failure.policy not in ("DeadLetter", "Skip"):
+            raise ValueError("retry needs on_failure with the policy 'DeadLetter' or 'Skip'")
+        if self.retry is not None and not all(delay_s > 0 for delay_s in self.retry.delays_s):
+            raise ValueError(f"retry has the delays {self.retry.delays_s}; all must be above 0")
+        keeps_order = self.acknowledge == "batch" and self.on_failure.policy in ("Retry", "Stop")
+        if self.checkpoint_store is not None and not keeps_order:
+            raise ValueError("checkpoint_store needs acknowledge='batch' and on_failure 'Retry' or 'Stop'")
+        if self.checkpoint_store is not None and self.processes:
+            raise ValueError(
+                "checkpoint_store needs processes=0; the process with its connection must commit"
+            )
+        if self.query and (self.on_failure.policy != "Retry" or self.end_time_s is not None):
+            raise ValueError("query needs on_failure 'Retry', and no end_time_s")
+        if self.query and self.processes:
+            raise ValueError("query needs processes=0; batches that it has left gaps in cannot be divided")
+        self._check_names()
+        self._check_targets()
+
+    def _check_targets(self) -> None:
+        """What fails must not come back as a new log, which fails again."""
+        if self.is_of_retries:
+            return
+        if self.logstore and self.logstore in self.targets:
+            raise ValueError(
+                f"logs of {self.logstore} that fail would be written into {self.logstore} itself, and fail"
+                " again; name another logstore in dead_letter and retry"
+            )
+        if len(set(self.targets)) < len(self.targets):
+            raise ValueError(
+                f"dead_letter and retry both name {self.targets[0]}, so that dead letters would be tried"
+                " again; name two logstores"
+            )
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The logstores of this project into which logs are written that fail."""
+        dead_letter = self.on_failure.dead_letter
+        found = [] if self.retry is None else [self.retry.logstore]
+        if isinstance(dead_letter, DeadLetterLogstore) and dead_letter.project == self.project:
+            found.append(dead_letter.logstore)
+        return tuple(found)
+
+    def _check_names(self) -> None:
+        needed = ["endpoint", "project"]
+        if self.shards is None:
+            needed += ["consumer_group", "consumer"]
+        elif not self.shards:
+            raise ValueError("shards is empty; name at least one shard, or None for those of the group")
+        elif self.retry is not None:
+            raise ValueError("retry needs a consumer group, so shards must be None")
+        elif self.checkpoint_store is not None:
+            needed.append("consumer_group")
+        for name in needed:
+            if not getattr(self, name):
+                raise ValueError(f"{name} is empty")
+
+    @property
+    def is_of_retries(self) -> bool:
+        """Whether the logstore is a retry logstore, whose logs are handed over at their time."""
+        return self.retries_of is not None
+
+    @property
+    def origin(self) -> Origin:
+        """What is written with logs that are put elsewhere."""
+        return Origin(project=self.project, logstore=self.logstore, consumer_group=self.consumer_group)
+
+    @property
+    def limits(self) -> ReceiveLimits:
+        return ReceiveLimits(max_logs=self.max_logs, max_bytes=self.max_bytes, max_wait_s=self.max_wait_s)
+
+    @property
+    def _ack_timeouts(self) -> Backoff | None:
+        if self.ack_timeout_s is None:
+            return None
+        longest_s = self.max_ack_timeout_s or self.ack_timeout_s
+        return Backoff(first_s=self.ack_timeout_s, longest_s=longest_s, random=without_jitter)
+
+    @property
+    def redelivery(self) -> RedeliveryRules:
+        backoff = Backoff(
+            first_s=self.redelivery_delay_s, longest_s=self.max_redelivery_delay_s, random=without_jitter
+        )
+        return RedeliveryRules(
+            by_log=self.acknowledge == "log",
+            backoff=backoff,
+            ack_timeouts=self._ack_timeouts,
+            max_unacknowledged=self.max_unacknowledged,
+            defers_for=None if self.retries_of is None else frozenset({self.retries_of, self.origin}),
+            max_attempts=None if self.on_failure.policy == "Retry" else self.on_failure.max_attempts,
+        )
+
+
+def connect(
+    settings: ConsumerSettings, *, project: str | None = None, timeout_s: float | None = None
+) -> LogHub:
+    """A connection to a project, by default that of the settings. The caller closes it."""
+    timeouts = Timeouts()
+    if timeout_s is not None:
+        timeouts = Timeouts(connect_s=min(timeout_s, timeouts.connect_s), read_s=timeout_s, total_s=timeout_s)
+    return HttpLogHub(
+        settings.endpoint,
+        project or settings.project,
+        credentials=settings.credentials,
+        agent=f"{settings.consumer_group}/{settings.consumer}",
+        timeouts=timeouts,
+    )
+
+
+def group_timeout_s(client: LogHub, settings: ConsumerSettings) -> int:
+    """The timeout of the group, which is created if the settings say so. Raises `LogHubException`."""
+    timeout_s = present_timeout_s(client, settings)
+    if timeout_s is None and settings.create_group:
+        timeout_s = _create(client, settings)
+    if timeout_s is None:
+        raise LogHubError(
+            Code.CONSUMER_GROUP_NOT_EXIST,
+            404,
+            f"logstore {settings.project}/{settings.logstore} has no consumer group"
+            f" {settings.consumer_group}; create it, or set create_group",
+        )
+    return timeout_s
+
+
+def stored_shard(client: LogHub, settings: ConsumerSettings, shard: int) -> StoredShard:
+    """What a shard is called in a checkpoint store. Raises `LogHubException`."""
+    created = {info.shard: info.created_unix_s for info in client.list_shards(settings.logstore)}
+    if shard not in created:
+        raise LogHubError(Code.SHARD_NOT_EXIST, 400, f"the logstore no longer has shard {shard}")
+    return StoredShard(
+        project=settings.project,
+        logstore=settings.logstore,
+        consumer_group=settings.consumer_group,
+        shard=shard,
+        created_unix_s=created[shard],
+    )
+
+
+def present_timeout_s(client: LogHub, settings: ConsumerSettings) -> int | None:
+    """The timeout of the group; None if it does not exist. Raises `LogHubException`."""
+    groups = client.list_groups(settings.logstore)
+    return next((group.timeout_s for group in groups if group.name == settings.consumer_group), None)
+
+
+def _create(client: LogHub, settings: ConsumerSettings) -> int | None:
+    group = GroupInfo(name=settings.consumer_group, timeout_s=settings.timeout_s, order=settings.in_order)
+    try:
+        client.create_group(settings.logstore, group)
+    except LogHubError as error:
+        if error.code != Code.CONSUMER_GROUP_ALREADY_EXIST:
+            raise
+        return present_timeout_s(client, settings)  # another consumer has just created it
+    return group.timeout_s
+
+
+P = ParamSpec("P")
+S = TypeVar("S")
+
+_FIELDS = structlog.processors.LogfmtRenderer(key_order=["project", "logstore", "group"], drop_missing=True)
+_OF_LOGGING = ("exc_info", "stack_info")  # logging renders them below the message, with line breaks
+
+
+def log_to_logging() -> None:
+    """Send messages to the loggers ``loghub_worker.*``, unless structlog is configured."""
+    if structlog.is_configured():
+        return
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.contextvars.merge_contextvars,
+            _to_logging,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+def _to_logging(
+    logger: Any, method: str, event_dict: MutableMapping[str, Any]
+) -> tuple[tuple[str], dict[str, Any]]:
+    """The arguments of `logging`: the text with the fields after it, and the exception as it is."""
+    kept = {name: event_dict.pop(name) for name in _OF_LOGGING if name in event_dict}
+    event = event_dict.pop("event")
+    fields = {name: value if isinstance(value, str) else repr(value) for name, value in event_dict.items()}
+    return (f"{event} {_FIELDS(logger, method, fields)}".rstrip(),), kept
+
+
+def about_consumer(settings: ConsumerSettings) -> AbstractContextManager[None]:
+    """Within it, messages name what this consumer reads."""
+    return about(project=settings.project, logstore=settings.logstore, group=settings.consumer_group)
+
+
+def logs_as_consumer(
+    init: Callable[Concatenate[S, ConsumerSettings, P], None],
+) -> Callable[Concatenate[S, ConsumerSettings, P], None]:
+    """For an ``__init__`` that gets the settings first: so do the threads that it makes."""
+
+    @wraps(init)
+    def named(self: S, settings: ConsumerSettings, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        with about_consumer(settings):
+            init(self, settings, *args, **kwargs)
+
+    return named

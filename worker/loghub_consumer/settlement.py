@@ -1,0 +1,454 @@
+"""What becomes of logs that a processor has refused too often: the group's failure policy, carried out.
+
+`loghub_worker.failure` decides and writes, as for the workers on Spark. The thread of the shard waits for the
+write, so that other shards go on, and its checkpoint does not pass what is not written.
+
+What is known of logs that fail, for the next process of this worker.
+
+Each shard has a file, since each has a thread: `loghub_worker.failure.attempt_journal` says what is in it.
+
+The failure policy of a consumer, and where it puts logs.
+"""
+
+import re
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import structlog
+
+from loghub.client.port import LogHub
+from loghub.clock import Clock
+from loghub.contract.processor import RetryLogstore
+from loghub.contract.worker import WorkerReason
+from loghub.wire.cursor import encode as encode_cursor
+from loghub.wire.errors import LogHubException
+from loghub_consumer import shard_flow
+from loghub_consumer.batch import select_logs, without_last_tags
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.failure.dead_letter import (
+    DEAD_LETTER_UNAVAILABLE,
+    DeadLetterTarget,
+    LogstoreTarget,
+    Rejection,
+    make_target,
+)
+from loghub_consumer.failure.handler import ENDED, AttemptJournal, FailureReport, Journal
+from loghub_consumer.failure.policy import (
+    Cause,
+    FailingRange,
+    FailingShards,
+    Failure,
+    WaitState,
+    failure_settings,
+)
+from loghub_consumer.failure.retry_logstore import FIRST_TAG, RETRY_PREFIX, RetryMark
+from loghub_consumer.log_service import ReportedError
+from loghub_consumer.running_batches import BatchTurn, RunningBatches
+from loghub_consumer.settings import ConsumerSettings, WorkerOptions, connect
+from loghub_consumer.shard_flow import ENDING
+from loghub_consumer.shard_table import Kept, ShardSlot, ShardTable, Waiting, kept_again
+from loghub_consumer.unacknowledged import FINAL, TIMED_OUT, RedeliveryRules, Unsettled
+
+log = structlog.get_logger()
+
+
+FILE_NAME = re.compile(r"attempts-(\d+)\.json")
+
+
+def journal_of(policy: FailingShards, shard: int, running: tuple[Range, ...] = (), *, now: float) -> Journal:
+    """What the next process must know of a shard."""
+    return Journal(
+        running=running,
+        failing=tuple(one for one in policy.failing if one.shard == shard),
+        skips=tuple(one for one in policy.skips.past_skips(now) if one.shard == shard),
+    )
+
+
+class ShardJournals:
+    """The files. Thread-safe; the thread of a shard writes that of the shard."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._files: dict[int, AttemptJournal] = {}
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def restore(self, policy: FailingShards, *, ended_alone: bool, now: float) -> None:
+        """Tell the policy what an earlier process knew, and that it ended in the batches that ran. The end
+        counts against the logs only if a single batch ran."""
+        for path in sorted(self._folder.iterdir()):
+            name = FILE_NAME.fullmatch(path.name)
+            if name is None:
+                continue
+            shard = int(name[1])
+            left = self._file(shard).read()
+            policy.restore(left.failing, left.skips, now=now)
+            for part in left.running:
+                log.warning("an earlier process ended during a batch", range=part)
+                if ended_alone:
+                    policy.failed((part,), ENDED, now=now)
+                else:
+                    policy.suspected(part, ENDED, now=now)
+            self.write(shard, journal_of(policy, shard, now=now))
+
+    def write(self, shard: int, journal: Journal) -> None:
+        with self._lock:
+            if self._is_closed:
+                return
+            file = self._file(shard)
+        file.write(journal)
+
+    def close(self) -> None:
+        """The worker stops in order: the next process has nothing to learn from this one."""
+        with self._lock:
+            self._is_closed = True
+            for file in self._files.values():
+                file.write(Journal())
+
+    def _file(self, shard: int) -> AttemptJournal:
+        if shard not in self._files:
+            self._files[shard] = AttemptJournal(self._folder / f"attempts-{shard}.json")
+        return self._files[shard]
+
+
+HANG_S = 60.0  # for pauses of the policy after a batch that hung, which a consumer does not cancel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureSink:
+    """The policy, which all shards of a consumer share, the dead letter, and the retry logstore. Only a
+    worker has `journals` and `running`."""
+
+    policy: FailingShards
+    target: DeadLetterTarget | None
+    retry: RetryLogstore | None = None
+    retry_target: DeadLetterTarget | None = None
+    clients: tuple[LogHub, ...] = ()
+    journals: ShardJournals | None = None
+    running: RunningBatches | None = None
+
+    def forget(self) -> None:
+        """The consumer ends in order, so that nothing must be known of the attempts later."""
+        if self.journals is not None:
+            self.journals.close()
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+
+    def check(self) -> None:
+        """Raises `OSError` if nothing can be written."""
+        if self.target is not None:
+            self.target.check()
+
+    def report(self, table: ShardTable) -> FailureReport:
+        """What concerns the present places of the shards."""
+        slots = table.working()
+        with table.lock:
+            positions = {shard: slot.flow.position for shard, slot in slots.items()}
+            alone = (one for one in self.policy.failing if one.isolated)
+            failing = [one for one in alone if positions.get(one.shard) == one.begin]
+            waiting = (slot.waiting for slot in slots.values() if slot.waiting is not None)
+            failing += [one.failing for one in waiting if not one.logs.is_gone]
+            return FailureReport(
+                failing=tuple(failing),
+                skips=self.policy.skips.recent_skips(table.clock.monotonic_s()),
+                totals={shard: replace(totals) for shard, totals in self.policy.totals.items()},
+                dead_lettered=self.target is not None,
+            )
+
+
+def make_failure_sink(
+    settings: ConsumerSettings, worker: WorkerOptions | None, clock: Clock, *, random: Callable[[], float]
+) -> FailureSink | None:
+    """None with the policy ``Retry`` where processors run in this process, since nothing is divided or
+    settled. Raises
+    `OSError` if the journals have no place."""
+    if settings.on_failure.policy == "Retry" and worker is None:
+        return None
+    hang_s = HANG_S if worker is None else worker.batch_timeout_s
+    rules = failure_settings(settings.on_failure, batch_timeout_s=hang_s)
+    if settings.is_of_retries:
+        rules = replace(rules, max_consecutive=None)
+    journals = None
+    if worker is not None:
+        rules = replace(rules, restart_s=worker.restart_s)
+    if worker is not None and worker.state_dir is not None:
+        journals = ShardJournals(worker.state_dir)
+    policy = FailingShards(rules, random=random)
+    if worker is not None and journals is not None:
+        journals.restore(policy, ended_alone=worker.running.ended_alone, now=clock.monotonic_s())
+    clients: list[LogHub] = []
+
+    def connected(project: str) -> LogHub:
+        clients.append(connect(settings, project=project))
+        return clients[-1]
+
+    target, retry_target, retry = None, None, settings.retry
+    if settings.on_failure.dead_letter is not None:
+        target = make_target(settings.on_failure.dead_letter, settings.origin, connected)
+    if retry is not None:
+        client = connected(settings.project)
+        retry_target = LogstoreTarget(client, retry.logstore, settings.origin, prefix=RETRY_PREFIX)
+    return FailureSink(
+        policy=policy,
+        target=target,
+        retry=retry,
+        retry_target=retry_target,
+        clients=tuple(clients),
+        journals=journals,
+        running=None if worker is None else worker.running,
+    )
+
+
+class Settlement:
+    """Settles the logs of one assignment of a shard; used by its thread only."""
+
+    def __init__(self, table: ShardTable, slot: ShardSlot, sink: FailureSink, rules: RedeliveryRules) -> None:
+        self._table = table
+        self._slot = slot
+        self._shard = slot.flow.shard
+        self._sink = sink
+        self._rules = rules
+        self._running: BatchTurn | None = None
+
+    # -- what the next process must know, and what runs with it
+
+    def begin(self, kept: Kept) -> bool:
+        """These logs are processed, or settled, next. Those that may have ended a process wait until nothing
+        else runs in the worker. False if the shard was given up meanwhile."""
+        if self._sink.running is not None:
+            self._running = self._sink.running.begin(self._stays, alone=self._is_suspect(kept))
+            if self._running is None:
+                return False
+        self._write_journal((Range(self._shard, kept.batch.begin, kept.batch.end),))
+        return True
+
+    def _stays(self) -> bool:
+        return self._slot.flow.phase not in ENDING
+
+    def end(self) -> None:
+        """That has ended."""
+        self._write_journal(())
+        if self._sink.running is not None and self._running is not None:
+            self._sink.running.end(self._running)
+
+    @property
+    def was_alone(self) -> bool:
+        """Whether no other batch has run in the worker since this one began."""
+        return self._running is None or self._running.was_alone
+
+    def _is_suspect(self, kept: Kept) -> bool:
+        with self._table.lock:
+            if kept.again is None:
+                return self._sink.policy.is_suspect(self._shard, kept.batch.begin)
+            return any(one.is_suspect and _has_ended_a_process(one) for one in kept.again)
+
+    def _write_journal(self, running: tuple[Range, ...]) -> None:
+        journals = self._sink.journals
+        if journals is None:
+            return
+        with self._table.lock:
+            now = self._table.clock.monotonic_s()
+            journal = journal_of(self._sink.policy, self._shard, running, now=now)
+        journals.write(self._shard, journal)
+
+    # -- logs that come again
+
+    def settle(self, kept: Kept, again: Sequence[Unsettled]) -> Kept | None:
+        """Settle those that were refused too often. Returns those that must be handed over now."""
+        with self._table.lock:
+            for mark in (one.mark for one in again if one.failure is not None):
+                self._sink.policy.refused(self._shard_of(mark))
+        left = [one for one in again if not self._has_settled(one)]
+        with self._table.lock:  # any thread may acknowledge them
+            left = [one for one in left if not one.is_gone]
+            if len(left) == len(again):
+                return kept
+            return kept_again(self._slot.flow, left) if left else None
+
+    def _has_settled(self, one: Unsettled) -> bool:
+        limits, shard = self._sink.policy.skips, self._shard_of(one.mark)
+        failure = one.failure or TIMED_OUT
+        with self._table.lock:
+            if one.is_gone:  # acknowledged at the last moment, such as while others of these were written
+                return True
+            now = self._table.clock.monotonic_s()
+            next_s = now + self._rules.backoff.pause_s(one.attempts)
+            if not self._rules.is_settled(one.attempts, is_final=failure.reason == FINAL):
+                return False
+            counted = max(one.attempts, limits.settings.max_attempts)
+            state, due_s = limits.decide(shard, counted, failure.cause, not_before_s=next_s, now=now)
+            if state is WaitState.RETRYING or one.is_limited:
+                one.is_limited = False
+                return False
+            if state is not WaitState.SETTLING:
+                self._wait(one, state, due_s, failure)
+                return True
+            self._slot.waiting = None
+            raw, only = one.raw, None if one.only is None else tuple(sorted(one.only))
+        rejection = self._rejection(one.cursor, failure, one.attempts, one.mark)
+        raw = select_logs(raw, only)
+        if one.mark is not None:
+            raw = without_last_tags(raw, first=FIRST_TAG, prefix=RETRY_PREFIX)
+        error = self._write(raw, replace(rejection, part=self._part(one, only)))
+        with self._table.lock:
+            now = self._table.clock.monotonic_s()
+            if error is not None:
+                one.settle_failures += 1
+                pause_s = self._rules.backoff.pause_s(one.settle_failures)
+                self._slot.unacknowledged.put_back(one, now + pause_s)
+            else:
+                waits = rejection.delay_s is not None
+                self._sink.policy.settled_apart(shard, rejection.cursor, waits=waits, now=now)
+                for index in (None,) if only is None else only:  # also if it was refused meanwhile
+                    self._slot.unacknowledged.acknowledge(one.cursor, index)
+        return True
+
+    def _part(self, one: Unsettled, only: tuple[int, ...] | None) -> str:
+        """Which logs of their log group these are; of those that waited elsewhere, their place there."""
+        logs = "" if only is None else ",".join(map(str, only))
+        return logs if one.mark is None else f"{self._shard}-{one.cursor}-{logs}"
+
+    def _wait(self, one: Unsettled, state: WaitState, due_s: float | None, failure: Failure) -> None:
+        """Too much was skipped, or the policy stops. A shard that stopped continues after `resume`."""
+        one.is_limited = True
+        due = self._table.clock.monotonic_s() if due_s is None else due_s
+        self._slot.unacknowledged.put_back(one, due)
+        failing = FailingRange(
+            shard=self._shard,
+            begin=one.cursor,
+            until=one.cursor + 1,
+            failed_end=one.cursor + 1,
+            log_groups=1,
+            attempts=one.delivery,
+            state=state,
+            not_before_s=due_s,
+            failure=failure,
+        )
+        self._slot.waiting = Waiting(one, failing)
+        if state is WaitState.STOPPED:
+            self._table.apply_locked(self._slot, lambda flow, _: shard_flow.paused(flow))
+        self._report(state, one.cursor, failure)
+
+    # -- a batch that failed, in order
+
+    def is_due(self, kept: Kept) -> bool:
+        """Whether the batch is one log group that failed too often, alone."""
+        batch = kept.batch
+        part = Range(self._shard, batch.begin, batch.end)
+        with self._table.lock:
+            return kept.again is None and self._sink.policy.to_settle((part,)) is not None
+
+    def settle_alone(self, kept: Kept) -> bool:
+        """Settle this log group. False if it is not written; it is tried again later."""
+        begin = kept.batch.begin
+        with self._table.lock:
+            failing = self._failing()
+        ((_, raw, _),) = kept.batch.raw_groups()
+        rejection = self._rejection(begin, failing.failure, failing.attempts, None)
+        error = self._write(raw, rejection)
+        with self._table.lock:
+            now = self._table.clock.monotonic_s()
+            if error is None:
+                self._sink.policy.settled(self._shard, waits=rejection.delay_s is not None, now=now)
+                return True
+            failure = Failure(cause=Cause.REJECTED, reason=error.reason, message=error.message)
+            self._sink.policy.settling_failed(self._shard, failure, now=now)
+            return False
+
+    def failed(self, kept: Kept, failure: Failure) -> None:
+        """`process` raised with these logs."""
+        part = Range(self._shard, kept.batch.begin, kept.batch.end)
+        with self._table.lock:
+            policy, now = self._sink.policy, self._table.clock.monotonic_s()
+            if failure.cause is Cause.ENDED and not self.was_alone:
+                policy.suspected(part, failure, now=now)
+            else:
+                policy.failed((part,), failure, now=now)
+            state = self._failing().state
+        if state in (WaitState.STOPPED, WaitState.LIMITED):
+            self._report(state, kept.batch.begin, failure)
+
+    def divide(self, kept: Kept) -> None:
+        """The shard waits at a batch that failed: next are fewer of these logs, down to one log group."""
+        with self._table.lock:
+            failing = self._failing()
+            if not self._slot.flow.keeps_batch or failing.begin != kept.batch.begin:
+                return  # the position was sought, or the shard is given up
+            first, rest = kept.batch.divided(failing.log_groups)
+            self._slot.kept = Kept(first, kept.generation)
+            if rest is not None:
+                self._slot.buffer.put_back(rest)
+            at_s = failing.not_before_s
+            self._table.apply_locked(self._slot, lambda flow, _: shard_flow.postponed(flow, due_s=at_s))
+
+    def _failing(self) -> FailingRange:
+        return next(one for one in self._sink.policy.failing if one.shard == self._shard)
+
+    def succeeded(self, kept: Kept, *, refused_all: bool) -> None:
+        """`process` returned. What it refused of new logs is settled on its own, if it is."""
+        with self._table.lock:
+            policy = self._sink.policy
+            if not refused_all:
+                policy.skips.succeeded(self._shard)
+            if kept.again is None:
+                part = Range(self._shard, kept.batch.begin, kept.batch.end)
+                policy.passed((part,), now=self._table.clock.monotonic_s())
+
+    # -- both
+
+    def _shard_of(self, mark: RetryMark | None) -> int:
+        """The shard of the logstore that the group consumes, also of logs that wait in the retry logstore."""
+        return self._shard if mark is None else mark.shard
+
+    def _rejection(self, cursor: int, failure: Failure, attempts: int, mark: RetryMark | None) -> Rejection:
+        retries = 0 if mark is None else mark.retries
+        is_final = failure.reason == FINAL
+        delays_s = () if self._sink.retry is None or is_final else self._sink.retry.delays_s[retries:]
+        return Rejection(
+            shard=self._shard_of(mark),
+            cursor=cursor if mark is None else mark.cursor,
+            reason=failure.reason,
+            message=failure.message,
+            attempts=attempts,
+            rejected_unix_s=self._table.clock.unix_s(),
+            origin=None if mark is None else mark.origin,
+            retries=retries + 1 if delays_s else retries,
+            delay_s=delays_s[0] if delays_s else None,
+        )
+
+    def _write(self, raw: bytes, rejection: Rejection) -> ReportedError | None:
+        """None if the log group is settled."""
+        place = {"shard": rejection.shard, "cursor": encode_cursor(rejection.cursor)}
+        waits = rejection.delay_s is not None
+        target = self._sink.retry_target if waits else self._sink.target
+        if target is not None:
+            try:
+                target.write(raw, rejection)
+            except (LogHubException, OSError) as error:
+                log.warning("dead letter not written, will retry", **place, message=str(error))
+                self._slot.failure_error = ReportedError(DEAD_LETTER_UNAVAILABLE, str(error))
+                return self._slot.failure_error
+        self._slot.failure_error = ReportedError()
+        done = "put into the retry logstore" if waits else "dead-lettered" if target else "skipped"
+        log.warning(
+            f"logs {done}",
+            **place,
+            attempts=rejection.attempts,
+            reason=rejection.reason,
+            message=rejection.message,
+        )
+        return None
+
+    def _report(self, state: WaitState, cursor: int, failure: Failure) -> None:
+        message = f"shard {self._shard} at cursor {encode_cursor(cursor)}, {state}: {failure.message}"
+        self._slot.failure_error = ReportedError(failure.reason, message)
+        log.warning("logs wait", shard=self._shard, cursor=encode_cursor(cursor), state=str(state))
+
+
+def _has_ended_a_process(one: Unsettled) -> bool:
+    return one.failure is not None and one.failure.reason == WorkerReason.PROCESS_ENDED.value

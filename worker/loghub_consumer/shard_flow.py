@@ -1,0 +1,551 @@
+"""One held shard as a state machine: what to pull, when to process, how to give it up.
+
+Everything is a value: an event is a function from one `ShardFlow` and the time to the next.
+`loghub_worker.consumer.shard_step` says what to do next, and `loghub_worker.consumer.shard_runner` does it;
+`next_pull` says what to pull, and `loghub_worker.consumer.puller` does. A batch is processed while the next
+logs are pulled.
+
+The phases, with the function that leads from one to the next:
+
+==============  ===========================================  ==============================================
+phase           what happens                                 leaves it
+==============  ===========================================  ==============================================
+OPENING         `initialize`, repeated until it succeeds     `initialized` -> PULLING, PAUSING
+PULLING         logs are awaited for a batch                 `batch_began` -> PROCESSING; `paused` -> PAUSING
+PROCESSING      `process` has a batch                        `batch_done` -> PULLING, PAUSING;
+                                                             `batch_failed`, `rolled_back` ->
+                                                             ROLLING_BACK, PAUSING
+ROLLING_BACK    waits; then the same logs, or those from     `batch_began` -> PROCESSING (the same logs);
+                the cursor that `process` returned           `roll_back_ended` -> PULLING; `paused` -> PAUSING
+PAUSING         nothing is pulled nor processed              `resumed` -> PULLING, ROLLING_BACK
+DRAINING        given up: a running batch ends, then         `shut_down` -> ENDED
+                `on_revoked`, `shutdown`
+LOST            another consumer may have it: a running      `shut_down` -> ENDED
+                batch ends, then `shutdown`; saves nothing
+ENDED           nothing
+==============  ===========================================  ==============================================
+
+From every phase but LOST and ENDED, `revoked` leads to DRAINING and `lost` to LOST. `sought` changes no phase
+but that of ROLLING_BACK, to PULLING. Cursors are integers; times are seconds of the monotonic clock.
+
+Which shards a consumer begins and gives up, as a value, from what the membership holds.
+
+What the thread of a shard does next, as a value: initialize, process, hand logs over again, shut down, or
+wait.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+import msgspec
+from msgspec.structs import replace
+
+from loghub.backoff import Backoff
+from loghub_consumer.batch_plan import BatchLimits, GroupSize, smoothed
+from loghub_consumer.membership.membership import HeldShard, ShardPhase
+
+# A pull asks for less than a batch, since an answer that is larger than one must be divided. It does not
+# begin with less room than this part of the shard's share, since each request costs the same.
+PULL_FRACTION, LEAST_ROOM = 0.9, 0.25
+PULL_LOG_GROUPS = 1000  # the most that one PullLogs may request (docs/sls-protocol.md 5)
+
+
+class FlowPhase(StrEnum):
+    """The state of a shard in a consumer; the module has the table."""
+
+    OPENING = "opening"
+    PULLING = "pulling"
+    PROCESSING = "processing"
+    ROLLING_BACK = "rolling back"
+    PAUSING = "pausing"
+    DRAINING = "draining"
+    LOST = "lost"
+    ENDED = "ended"
+
+
+ENDING = (FlowPhase.DRAINING, FlowPhase.LOST, FlowPhase.ENDED)
+
+
+class ShardFlow(msgspec.Struct, frozen=True, kw_only=True):
+    """One assignment of a shard. Each pull replaces it about ten times, which costs less here than with a
+    dataclass, by a factor of fifty. `generation` tells answers to earlier pulls, which count no longer."""
+
+    shard: int
+    epoch: int  # of `loghub_consumer.membership.membership.HeldShard`
+    position: int  # everything before it was processed
+    read_to: int  # cursor of the next pull
+    began_at: int = 0  # where it was assigned, or last sought
+    phase: FlowPhase = FlowPhase.OPENING
+    generation: int = 0
+    is_initialized: bool = False
+    is_paused: bool = False
+    is_busy: bool = False  # user code of the shard runs
+    is_announced: bool = False  # the listener knows that the shard is given up
+    keeps_batch: bool = False  # the failed batch is processed again
+    is_at_end: bool = False  # the last pull saw the end of the shard
+    is_pulling: bool = False  # a request is in flight
+    is_parked: bool = False  # at its end, and a poll tells when there is more
+    end: int | None = None  # nothing from there on is handed over
+    pull_due_s: float = 0.0
+    pull_failures: int = 0  # consecutive
+    due_s: float = 0.0  # of the next attempt, in OPENING and ROLLING_BACK
+    failures: int = 0  # consecutive, of the processor
+    held_bytes: int = 0  # pulled and not yet processed
+    unacknowledged_bytes: int = 0  # processed, but kept to be handed over again
+    asked_bytes: int = 0  # that the request in flight may bring, about
+    group_size: GroupSize | None = None  # the mean; the logs, which are decoded later, are not counted
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.held_bytes + self.unacknowledged_bytes
+
+    @property
+    def used_bytes(self) -> int:
+        """Of what all shards may hold together."""
+        return self.held_bytes + self.unacknowledged_bytes + self.asked_bytes
+
+
+# -- what to pull
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pull:
+    """Request so many log groups, of so many bytes together, about, from a cursor on."""
+
+    shard: int
+    generation: int
+    cursor: int
+    count: int
+    bytes: int
+
+
+def share_bytes(flow: ShardFlow, *, max_bytes: int, shards: int, used_bytes: int) -> int:
+    """How much the shard may hold: an equal part of `max_bytes`, so that a processor that never returns does
+    not keep the others from pulling, and not more than is free, since those that came first may hold more.
+    `used_bytes` is the sum of what all shards hold and have requested."""
+    return min(max_bytes // max(1, shards), flow.memory_bytes + max(0, max_bytes - used_bytes))
+
+
+def is_full(flow: ShardFlow, *, share_bytes: int) -> bool:
+    """Whether the shard holds about all that it may hold. One log group is always read."""
+    return flow.memory_bytes > 0 and share_bytes - flow.memory_bytes < share_bytes * LEAST_ROOM
+
+
+def is_read(flow: ShardFlow) -> bool:
+    """Whether everything up to the end that the settings give was pulled."""
+    return flow.end is not None and flow.read_to >= flow.end
+
+
+def room_to_end(flow: ShardFlow, *, first: int, has_passed: bool) -> int | None:
+    """How many log groups from `first` on may be handed over before the end of the settings; None: any.
+    `has_passed`: the time of the end has, so that nothing may before its cursor is known."""
+    if flow.end is None:
+        return 0 if has_passed else None
+    return max(0, flow.end - first)
+
+
+def pull_due_s(flow: ShardFlow, *, share_bytes: int) -> float | None:
+    """When to pull; None: not as things are. `share_bytes` is what the shard may hold."""
+    cannot_pull = flow.is_pulling or flow.is_parked or flow.is_paused or not flow.is_initialized
+    if cannot_pull or flow.phase in ENDING or is_read(flow):
+        return None
+    if is_full(flow, share_bytes=share_bytes):
+        return None
+    return flow.pull_due_s
+
+
+def next_pull(flow: ShardFlow, *, share_bytes: int, batch_bytes: int) -> Pull:
+    """The pull that is due: as much as the share and a batch have room for, and at least one log group."""
+    room = max(1, min(share_bytes - flow.memory_bytes, int(batch_bytes * PULL_FRACTION)))
+    limits = BatchLimits(log_groups=PULL_LOG_GROUPS, bytes=room, logs=PULL_LOG_GROUPS)
+    count = limits.groups_of(flow.group_size)
+    size = room if flow.group_size is None else min(room, round(count * flow.group_size.bytes))
+    return Pull(shard=flow.shard, generation=flow.generation, cursor=flow.read_to, count=count, bytes=size)
+
+
+# -- events of the processor
+
+
+def user_code_began(flow: ShardFlow) -> ShardFlow:
+    """`initialize` or `shutdown` runs."""
+    return replace(flow, is_busy=True)
+
+
+def initialized(flow: ShardFlow, *, now: float) -> ShardFlow:
+    """`initialize` has returned."""
+    flow = replace(flow, is_busy=False, is_initialized=True, failures=0, pull_due_s=now)
+    return flow if flow.phase in ENDING else replace(flow, phase=_idle(flow))
+
+
+def initialize_failed(flow: ShardFlow, *, retries: Backoff, now: float) -> ShardFlow:
+    """`initialize` has raised: it is called again later."""
+    return replace(_failed(flow, retries=retries, now=now), is_busy=False)
+
+
+def batch_began(flow: ShardFlow) -> ShardFlow:
+    """`process` runs."""
+    return replace(flow, phase=FlowPhase.PROCESSING, is_busy=True)
+
+
+def batch_done(flow: ShardFlow, *, end: int, size: int, generation: int) -> ShardFlow:
+    """`process` has returned. `generation` is that of the batch: a later one was sought meanwhile. Once
+    nothing is left, everything that was read is processed; a query may have left out what follows."""
+    flow = _after_batch(flow, size=size, generation=generation)
+    flow = replace(flow, failures=0)
+    if generation != flow.generation:
+        return flow
+    return replace(flow, position=end if flow.held_bytes else max(end, flow.read_to))
+
+
+def batch_failed(flow: ShardFlow, *, size: int, generation: int, retries: Backoff, now: float) -> ShardFlow:
+    """`process` has raised: it gets the same logs again, unless the position was sought or the shard is given
+    up."""
+    if generation != flow.generation or flow.phase in ENDING:
+        return _after_batch(flow, size=size, generation=generation)
+    flow = _failed(replace(flow, is_busy=False), retries=retries, now=now)
+    return replace(flow, phase=_waiting(flow), keeps_batch=True)
+
+
+def postponed(flow: ShardFlow, *, due_s: float | None) -> ShardFlow:
+    """The failed batch comes again at this time; None: not before the shard is resumed."""
+    return paused(flow) if due_s is None else replace(flow, due_s=due_s)
+
+
+def rolled_back(
+    flow: ShardFlow, *, to: int, size: int, generation: int, retries: Backoff, now: float
+) -> ShardFlow:
+    """`process` has returned a cursor: the shard continues there. The first time it does so at once; without
+    a batch that succeeds in between, it waits longer each time."""
+    flow = _after_batch(flow, size=size, generation=generation)
+    if generation != flow.generation or flow.phase in ENDING:
+        return flow
+    failed = _failed(flow, retries=retries, now=now)
+    due_s = failed.due_s if flow.failures else now
+    return replace(_moved(failed, to=to, now=due_s), phase=_waiting(flow), due_s=due_s)
+
+
+def retained(flow: ShardFlow, *, size: int) -> ShardFlow:
+    """So many bytes of logs are not acknowledged."""
+    return replace(flow, unacknowledged_bytes=size)
+
+
+def roll_back_ended(flow: ShardFlow, *, now: float) -> ShardFlow:
+    """The logs from the returned cursor on may be processed, once it is time."""
+    is_due = flow.phase is FlowPhase.ROLLING_BACK and not flow.keeps_batch and now >= flow.due_s
+    return replace(flow, phase=_idle(flow)) if is_due else flow
+
+
+def shut_down(flow: ShardFlow) -> ShardFlow:
+    """`shutdown` has returned, or there was no processor."""
+    return replace(flow, phase=FlowPhase.ENDED, is_busy=False, held_bytes=0, unacknowledged_bytes=0)
+
+
+def _after_batch(flow: ShardFlow, *, size: int, generation: int) -> ShardFlow:
+    held = flow.held_bytes - size if generation == flow.generation else flow.held_bytes
+    flow = replace(flow, is_busy=False, held_bytes=max(0, held), keeps_batch=False)
+    return flow if flow.phase in ENDING else replace(flow, phase=_idle(flow))
+
+
+def _failed(flow: ShardFlow, *, retries: Backoff, now: float) -> ShardFlow:
+    failures = flow.failures + 1
+    return replace(flow, failures=failures, due_s=now + retries.pause_s(failures))
+
+
+def _idle(flow: ShardFlow) -> FlowPhase:
+    return FlowPhase.PAUSING if flow.is_paused else FlowPhase.PULLING
+
+
+def _waiting(flow: ShardFlow) -> FlowPhase:
+    return FlowPhase.PAUSING if flow.is_paused else FlowPhase.ROLLING_BACK
+
+
+# -- events of the pulls
+
+
+def pull_began(flow: ShardFlow, pull: Pull) -> ShardFlow:
+    """The request is in flight."""
+    return replace(flow, is_pulling=True, asked_bytes=pull.bytes)
+
+
+def _pull_ended(flow: ShardFlow) -> ShardFlow:
+    return replace(flow, is_pulling=False, asked_bytes=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullResult:
+    """An answer: log groups and bytes, the cursor after it, and whether nothing follows now."""
+
+    groups: int
+    bytes: int
+    after: int
+    is_end: bool
+
+
+def pulled(flow: ShardFlow, pull: Pull, result: PullResult, *, interval_s: float, now: float) -> ShardFlow:
+    """The answer to `pull`. At the end of the shard the next pull follows after the fetch interval, and
+    otherwise at once. An answer of an earlier generation counts no longer."""
+    flow = replace(_pull_ended(flow), pull_failures=0)
+    if pull.generation != flow.generation:
+        return flow
+    is_idle = not flow.held_bytes and not result.groups  # everything before the answer's end was processed
+    return replace(
+        flow,
+        read_to=result.after,
+        is_at_end=result.is_end,
+        position=result.after if is_idle else flow.position,
+        pull_due_s=now + interval_s if result.is_end else now,
+        held_bytes=flow.held_bytes + result.bytes,
+        group_size=smoothed(flow.group_size, read_bytes=result.bytes, logs=0, groups=result.groups),
+    )
+
+
+def pull_failed(flow: ShardFlow, *, retries: Backoff, now: float) -> ShardFlow:
+    """The request has failed: it is sent again later."""
+    failures = flow.pull_failures + 1
+    pause_s = retries.pause_s(failures)
+    return replace(_pull_ended(flow), pull_failures=failures, pull_due_s=now + pause_s)
+
+
+def parked(flow: ShardFlow) -> ShardFlow:
+    """A pull is due although the last one has seen the end: nothing is pulled before there is more."""
+    return replace(flow, is_parked=True)
+
+
+def arrived(flow: ShardFlow, *, now: float) -> ShardFlow:
+    """There is more, or it is not known any more whether: the next pull is due."""
+    return replace(flow, is_parked=False, is_at_end=False, pull_due_s=now) if flow.is_parked else flow
+
+
+def expired(flow: ShardFlow, pull: Pull, *, oldest: int, now: float) -> ShardFlow:
+    """The log groups up to `oldest` no longer exist: the shard continues there."""
+    flow = _pull_ended(flow)
+    if pull.generation != flow.generation or oldest <= flow.read_to:
+        return flow
+    position = oldest if not flow.held_bytes else flow.position
+    return replace(flow, read_to=oldest, position=position, pull_due_s=now)
+
+
+# -- events of the user and of the group
+
+
+def sought(flow: ShardFlow, *, to: int, now: float) -> ShardFlow:
+    """The shard continues at another cursor; what was pulled is discarded. A batch that is being processed
+    ends, but its end is not the position."""
+    if flow.phase in ENDING:
+        return flow
+    flow = _moved(flow, to=to, now=now)
+    return replace(flow, phase=_idle(flow)) if flow.phase is FlowPhase.ROLLING_BACK else flow
+
+
+def _moved(flow: ShardFlow, *, to: int, now: float) -> ShardFlow:
+    return replace(
+        flow,
+        position=to,
+        read_to=to,
+        began_at=to,
+        generation=flow.generation + 1,
+        is_at_end=False,
+        is_parked=False,
+        keeps_batch=False,
+        held_bytes=0,
+        pull_due_s=now,
+        pull_failures=0,
+    )
+
+
+def bounded(flow: ShardFlow, *, end: int | None) -> ShardFlow:
+    """The time at which the shard ends has passed, and this is its cursor; None: it lies ahead after all."""
+    return replace(flow, end=end)
+
+
+def paused(flow: ShardFlow) -> ShardFlow:
+    """No further batch is handed over; what was pulled stays. A batch that failed comes again afterwards."""
+    flow = replace(flow, is_paused=True)
+    idle = (FlowPhase.PULLING, FlowPhase.ROLLING_BACK)
+    return replace(flow, phase=FlowPhase.PAUSING) if flow.phase in idle else flow
+
+
+def resumed(flow: ShardFlow, *, now: float) -> ShardFlow:
+    """The shard is processed again."""
+    if not flow.is_paused:
+        return flow
+    flow = replace(flow, is_paused=False, pull_due_s=now)
+    if flow.phase is not FlowPhase.PAUSING:
+        return flow
+    return replace(flow, phase=FlowPhase.ROLLING_BACK if flow.keeps_batch else FlowPhase.PULLING)
+
+
+def revoked(flow: ShardFlow) -> ShardFlow:
+    """The group gives the shard to another consumer, or this one stops."""
+    return flow if flow.phase in ENDING else replace(flow, phase=FlowPhase.DRAINING)
+
+
+def lost(flow: ShardFlow) -> ShardFlow:
+    """Another consumer may have the shard already."""
+    has_ended = flow.phase in (FlowPhase.LOST, FlowPhase.ENDED)
+    return flow if has_ended else replace(flow, phase=FlowPhase.LOST)
+
+
+def announced(flow: ShardFlow) -> ShardFlow:
+    """The listener knows that the shard was revoked or lost."""
+    return replace(flow, is_announced=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebalance:
+    """The shards by what happens to them. `revoked` end their batch, `announce` have no batch any more and
+    wait for the listener, `ended` are released, and so are `unbegun`, which were revoked before they
+    began."""
+
+    assigned: tuple[HeldShard, ...] = ()
+    revoked: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
+    announce: tuple[int, ...] = ()
+    ended: tuple[int, ...] = ()
+    unbegun: tuple[HeldShard, ...] = ()
+
+
+def rebalance(flows: Mapping[int, ShardFlow], held: tuple[HeldShard, ...]) -> Rebalance:
+    """What to do now. A shard that returns waits until the processor of its earlier assignment has ended, so
+    that the order of its logs is kept."""
+    by_shard = {shard.shard: shard for shard in held}
+    revoked, lost, announce, ended = [], [], [], []
+    for number, flow in sorted(flows.items()):
+        shard = by_shard.get(number)
+        is_ours = shard is not None and shard.epoch == flow.epoch and not shard.refused
+        if flow.phase is FlowPhase.ENDED:
+            ended.append(number)
+        elif flow.phase is FlowPhase.LOST:
+            continue
+        elif not is_ours:
+            lost.append(number)
+        elif flow.phase is FlowPhase.DRAINING:
+            if not flow.is_busy and not flow.is_announced:
+                announce.append(number)
+        elif shard is not None and shard.phase is not ShardPhase.OPEN:
+            revoked.append(number)
+    opened = (s for s in held if s.phase is ShardPhase.OPEN and s.position is not None)
+    return Rebalance(
+        assigned=tuple(s for s in opened if s.shard not in flows),
+        revoked=tuple(revoked),
+        lost=tuple(lost),
+        announce=tuple(announce),
+        ended=tuple(ended),
+        unbegun=tuple(s for s in held if s.phase is ShardPhase.DRAINING and s.shard not in flows),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiveLimits:
+    """When a batch is complete: it has this many logs or bytes, or its first log group waits for so long."""
+
+    max_logs: int | None
+    max_bytes: int
+    max_wait_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffered:
+    """What was pulled and not yet handed over. `logs` counts no further than a limit needs, and is 0 without
+    one; `since_s` is when the first of it arrived."""
+
+    groups: int = 0
+    logs: int = 0
+    bytes: int = 0
+    since_s: float = 0.0
+
+
+NOTHING = Buffered()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """What is handed over again: when, or None for nothing; and whether so much is not acknowledged that
+    nothing new may be handed over."""
+
+    due_s: float | None = None
+    is_full: bool = False
+
+
+NOT_AGAIN = Again()
+
+
+class ThreadStep(Enum):
+    """What the thread of a shard does next."""
+
+    INITIALIZE = "initialize"
+    PROCESS = "process"  # the batch that failed, if there is one, or the next one
+    REDELIVER = "redeliver"  # process logs that were handed over before
+    SHUT_DOWN = "shutdown"
+    WAIT = "wait"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """The next step; for WAIT also when to ask again if nothing happens, or None: not before."""
+
+    step: ThreadStep
+    at_s: float | None = None
+
+
+_WAIT = NextStep(ThreadStep.WAIT)
+
+
+def next_step(
+    flow: ShardFlow,
+    buffered: Buffered,
+    limits: ReceiveLimits,
+    *,
+    is_full: bool,
+    now: float,
+    again: Again = NOT_AGAIN,
+) -> NextStep:
+    """What the thread of the shard, which is idle, does next. `is_full`: no more may be pulled."""
+    match flow.phase:
+        case FlowPhase.ENDED:
+            return NextStep(ThreadStep.END)
+        case FlowPhase.DRAINING | FlowPhase.LOST:
+            if not flow.is_announced:
+                return _WAIT
+            return NextStep(ThreadStep.SHUT_DOWN)
+        case FlowPhase.OPENING:
+            return _at(flow.due_s, ThreadStep.INITIALIZE, now)
+        case FlowPhase.ROLLING_BACK:
+            return _at(flow.due_s, ThreadStep.PROCESS if flow.keeps_batch else ThreadStep.WAIT, now)
+        case FlowPhase.PULLING:
+            ready_s = None if again.is_full else _ready_s(buffered, limits, is_full=is_full)
+            if again.due_s is not None and (ready_s is None or again.due_s <= max(now, ready_s)):
+                return _at(again.due_s, ThreadStep.REDELIVER, now)
+            return _at(ready_s, ThreadStep.PROCESS, now)
+        case _:
+            return _WAIT
+
+
+def has_backlog(flow: ShardFlow, step: ThreadStep, *, is_held: bool) -> bool:
+    """Whether the shard has logs to process at present, for shards with a lower priority; `step` is what it
+    would do next. A shard that waits, such as after a failure or for a batch to be complete, has none, and
+    neither has one that `is_held`: whatever is pulled, it may not be handed over yet."""
+    if flow.phase is FlowPhase.PROCESSING:
+        return True
+    is_unread = not (flow.is_at_end or flow.pull_failures or is_read(flow) or is_held)
+    return flow.phase is FlowPhase.PULLING and (
+        is_unread or step in (ThreadStep.PROCESS, ThreadStep.REDELIVER)
+    )
+
+
+def _at(due_s: float | None, step: ThreadStep, now: float) -> NextStep:
+    if due_s is None:
+        return _WAIT
+    return NextStep(step) if now >= due_s else NextStep(ThreadStep.WAIT, due_s)
+
+
+def _ready_s(buffered: Buffered, limits: ReceiveLimits, *, is_full: bool) -> float | None:
+    """When the buffered log groups are a batch; None: not before more arrive."""
+    if not buffered.groups:
+        return None
+    has_logs = limits.max_logs is not None and buffered.logs >= limits.max_logs
+    if is_full or has_logs or buffered.bytes >= limits.max_bytes:
+        return buffered.since_s
+    return buffered.since_s + limits.max_wait_s

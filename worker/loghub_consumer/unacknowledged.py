@@ -1,0 +1,372 @@
+"""The logs of one shard that are not acknowledged: which must be handed over again, and when.
+
+A log group stays here from the moment at which it was refused, or handed over to a processor that
+acknowledges each log itself, until all its logs are acknowledged. Parts of a log group may be refused with
+different delays. The first log group that is here bounds the checkpoint (`floor`), so that everything here is
+read again by the next consumer, whatever happens to this one.
+
+Nothing here knows threads or clocks: times are arguments, in seconds of the monotonic clock, and
+`loghub_consumer.tracker` has the lock.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import TypeAlias
+
+from loghub.backoff import Backoff
+from loghub_consumer.failure.policy import Cause, Failure
+from loghub_consumer.failure.retry_logstore import Origin, RetryMark
+
+TIMED_OUT = Failure(
+    cause=Cause.REJECTED, reason="AckTimedOut", message="it was neither acknowledged nor refused in time"
+)
+FINAL = "Rejected"  # the reason of a failure after which another delivery would change nothing
+# When logs come again: after a refusal by the number of their attempts, else by that of their deliveries.
+Due: TypeAlias = Callable[[int], float]
+GRID_S = 0.05
+ENTRY_BYTES = 500  # what Python needs besides the bytes of a log group, about
+# A heap is made again when more than half of it is void, but not for a few entries.
+FEW_ENTRIES = 64
+MOST_PARTS = 1000  # of log groups that are divided to find a log that makes a batch fail
+# What logs of a log group have in common that come again together.
+ALIKE = ("delivery", "attempts", "due_s", "failure", "is_suspect")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedeliveryRules:
+    """How logs are acknowledged, and when they come again."""
+
+    by_log: bool  # and not by the return of `process`
+    backoff: Backoff  # by the number of attempts
+    ack_timeouts: Backoff | None  # the same; None: what was handed over does not come again by itself
+    max_unacknowledged: int  # log groups, from the first that is here to the last that was handed over
+
+    # Every log is kept until its time, which is written with it, unless it is of none of these origins, which
+    # this group reads. None: nothing is kept.
+    defers_for: frozenset[Origin] | None = None
+    max_attempts: int | None = None  # that count, then they are settled; None: they come again forever
+
+    @property
+    def defers(self) -> bool:
+        return self.defers_for is not None
+
+    def is_settled(self, attempts: int, *, is_final: bool) -> bool:
+        """Whether logs that have failed so often are settled next. `is_final`: another delivery would change
+        nothing."""
+        return self.max_attempts is not None and (is_final or attempts >= self.max_attempts)
+
+    def again(self, now: float) -> Due | None:
+        """When logs that are handed over now come again unless something happens to them; None: never."""
+        timeouts = self.ack_timeouts
+        return None if timeouts is None else lambda delivery: now + timeouts.pause_s(delivery)
+
+    def room(self, *, floor: int | None, position: int) -> int | None:
+        """How many log groups may be handed over now; None: any number, since returning acknowledges them."""
+        if floor is None:
+            return self.max_unacknowledged if self.by_log or self.defers else None
+        return max(0, self.max_unacknowledged - (position - floor))
+
+
+@dataclass(slots=True, eq=False)
+class Unsettled:
+    """Logs of one log group that are not acknowledged. Compared by identity."""
+
+    cursor: int
+    raw: bytes  # the whole log group as it was written
+    only: set[int] | None  # the logs that are meant, by index; None: all
+    delivery: int  # how often they were handed over
+    is_out: bool  # handed over, and neither acknowledged nor refused since
+    due_s: float | None = None  # when they are handed over again; None: not as things are
+    failure: Failure | None = None  # why it was refused last; None: it was not
+    settle_failures: int = 0  # consecutive, of the dead letter
+    is_limited: bool = False  # it is not settled before it was handed over once more
+    mark: RetryMark | None = None  # of logs that waited in a retry logstore
+    attempts: int = 0  # deliveries that have failed because of these logs
+    is_gone: bool = False  # acknowledged or discarded
+    is_suspect: bool = False  # one of several for which a batch failed: handed over with no others
+
+
+class Unacknowledged:
+    """The logs of one assignment of a shard. Not thread-safe."""
+
+    def __init__(self, count_logs: Callable[[bytes], int]) -> None:
+        """`count_logs` says how many logs a log group has, given its bytes."""
+        self._count_logs = count_logs
+        self._by_cursor: dict[int, list[Unsettled]] = {}
+        self._cursors: list[int] = []  # a heap, with cursors that are no longer here
+        self._due: list[tuple[float, int, Unsettled]] = []  # a heap, with times that hold no longer
+        self._numbers = count()
+        self._parts = 0
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        """The number of log groups."""
+        return len(self._by_cursor)
+
+    def __contains__(self, cursor: int) -> bool:
+        return cursor in self._by_cursor
+
+    def __iter__(self) -> Iterator[Unsettled]:
+        return (one for parts in tuple(self._by_cursor.values()) for one in tuple(parts))
+
+    @property
+    def floor(self) -> int | None:
+        """The first cursor that a checkpoint must not pass; None if nothing is here."""
+        while self._cursors and self._cursors[0] not in self._by_cursor:
+            heapq.heappop(self._cursors)
+        return self._cursors[0] if self._cursors else None
+
+    @property
+    def due_s(self) -> float | None:
+        """When the next logs are handed over again; None: not as things are."""
+        while self._due and not _holds(*self._due[0]):
+            heapq.heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    # -- what happens to logs
+
+    def add(self, one: Unsettled) -> None:
+        """Logs were handed over for the first time, or refused in a batch that returning acknowledges."""
+        parts = self._by_cursor.get(one.cursor)
+        if parts is None:
+            self._by_cursor[one.cursor] = parts = []
+            heapq.heappush(self._cursors, one.cursor)
+            self.bytes += len(one.raw)
+        else:
+            one.raw = parts[0].raw  # the parts of a log group have its bytes once
+        parts.append(one)
+        self._parts += 1
+        self.bytes += ENTRY_BYTES
+        self._enqueue(one)
+
+    def acknowledge(self, cursor: int, index: int | None = None) -> bool:
+        """A log, or all of a log group, is done. False if it was not here."""
+        if index is None:
+            return self._remove(self._by_cursor.get(cursor, ()))
+        one = self._find(cursor, index)
+        if one is None:
+            return False
+        if one.only == {index}:
+            return self._remove((one,))
+        self._logs_of(one).remove(index)
+        return True
+
+    def refuse(self, cursor: int, index: int | None, *, due: Due, failure: Failure | None = None) -> bool:
+        """A log, or all of a log group, is handed over again at the time that `due` returns for the
+        number of its attempts, this one included. False if it was not here."""
+        if index is not None:
+            one = self._find(cursor, index)
+            if one is None:
+                return False
+            self._refuse_log(one, index, due_s=_on_grid(due(one.attempts + 1)), failure=failure)
+            return True
+        parts = tuple(self._by_cursor.get(cursor, ()))
+        for one in parts:
+            one.is_out, one.failure = False, failure
+            self._set_due(one, _on_grid(due(one.attempts + 1)))
+        return bool(parts)
+
+    def refuse_first(
+        self, cursor: int, index: int | None, *, raw: bytes, due_s: float, failure: Failure | None = None
+    ) -> None:
+        """Keep a log, or all of a log group, of a batch whose other logs are acknowledged."""
+        due_s = _on_grid(due_s)
+        if index is None:
+            self.discard(cursor, cursor + 1)
+            self.add(Unsettled(cursor, raw, None, 1, False, due_s, failure))
+            return
+        if (one := self._find(cursor, index)) is not None:
+            self._refuse_log(one, index, due_s=due_s, failure=failure)
+        else:
+            self._join(Unsettled(cursor, raw, {index}, 1, False, due_s, failure))
+
+    def _refuse_log(self, one: Unsettled, index: int, *, due_s: float, failure: Failure | None) -> None:
+        if one.only == {index}:
+            one.is_out, one.failure = False, failure
+            self._set_due(one, due_s)
+            return
+        self._logs_of(one).remove(index)
+        self._join(_part_of(one, {index}, due_s, failure))
+
+    def _join(self, refused: Unsettled) -> None:
+        """Add logs to those of their log group that come again at the same time, if there are any."""
+        for other in self._by_cursor.get(refused.cursor, ()):
+            if other.only is not None and not other.is_out and _alike(other, refused):
+                other.only |= refused.only or set()
+                return
+        self.add(refused)
+
+    def refuse_out(self, some: Iterable[Unsettled], *, due_s: float, failure: Failure | None = None) -> None:
+        """Hand those over again that are neither acknowledged nor refused."""
+        for one in some:
+            if one.is_out and not one.is_gone:
+                one.is_out, one.failure = False, failure
+                self._set_due(one, due_s)
+
+    @property
+    def can_divide(self) -> bool:
+        """Whether there are few parts of log groups. With a processor that fails for all logs each of them
+        would become a part, and take more memory than its bytes."""
+        return self._parts - len(self._by_cursor) < MOST_PARTS
+
+    def suspect_out(self, some: Iterable[Unsettled], *, due_s: float, failure: Failure, divisor: int) -> None:
+        """A batch failed with these: those that are neither acknowledged nor refused come again, each alone.
+        If only logs of one log group are left, they are divided into so many parts."""
+        out = [one for one in some if one.is_out and not one.is_gone]
+        for one in out:
+            one.is_suspect = True
+            for part in self._divided(one, divisor) if len(out) == 1 else (one,):
+                part.is_out, part.failure = False, failure
+                self._set_due(part, due_s)
+
+    def _divided(self, one: Unsettled, divisor: int) -> list[Unsettled]:
+        logs = sorted(self._logs_of(one))
+        size = max(1, -(-len(logs) // divisor))  # a log group that SLS sends may have no log
+        one.only = set(logs[:size])
+        parts = [one]
+        for begin in range(size, len(logs), size):
+            part = _part_of(one, set(logs[begin : begin + size]), None, None)
+            part.is_suspect = True
+            self.add(part)
+            parts.append(part)
+        return parts
+
+    def put_back(self, one: Unsettled, due_s: float | None) -> None:
+        """It was taken, and not handed over after all: that is tried again later."""
+        one.delivery -= 1
+        one.attempts -= 1
+        if not one.is_gone:
+            one.is_out = False
+            self._set_due(one, due_s)
+
+    def acknowledge_out(self, some: Iterable[Unsettled]) -> None:
+        """Those that are neither acknowledged nor refused are done."""
+        self._remove([one for one in some if one.is_out and not one.is_gone])
+
+    def discard(self, begin: int, end: int | None = None) -> None:
+        """Forget the log groups from one cursor to another: they are read again from the shard."""
+        if end == begin + 1:
+            cursors = [begin] if begin in self._by_cursor else []
+        else:
+            cursors = [c for c in self._by_cursor if c >= begin and (end is None or c < end)]
+        for cursor in cursors:
+            self._remove(self._by_cursor[cursor])
+
+    def take_due(self, *, max_bytes: int, now: float, again: Due | None) -> list[Unsettled]:
+        """Hand over again what is due: logs with the same number of deliveries, in order, at least one. If
+        nothing happens to them, that is repeated at `again`."""
+        taken: list[Unsettled] = []
+        later: list[tuple[float, int, Unsettled]] = []
+        size = 0
+        while (due_s := self.due_s) is not None and due_s <= now:
+            entry = heapq.heappop(self._due)
+            one = entry[2]
+            is_too_large = size + len(one.raw) > max_bytes or one.is_suspect
+            if taken and (one.delivery != taken[0].delivery or is_too_large):
+                later.append(entry)
+                if one.delivery == taken[0].delivery:
+                    break
+                continue
+            taken.append(one)
+            one.due_s = None  # another entry of it, of a time that it had before and has again, is void
+            size += len(one.raw)
+            if one.is_suspect:
+                break
+        for entry in later:
+            heapq.heappush(self._due, entry)
+        for one in taken:
+            if one.is_out:
+                one.failure = TIMED_OUT
+            one.delivery += 1
+            one.attempts += is_blamed(one.failure)
+            one.is_out = True
+            self._set_due(one, None if again is None else again(one.delivery))
+        return sorted(taken, key=lambda one: (one.cursor, min(one.only or (0,))))
+
+    def up_to(self, cursor: int, index: int | None) -> list[tuple[int, int | None]]:
+        """The log groups, or logs of the last one, that are here up to a log; without an index, up to the end
+        of a log group. Those that still wait for their first delivery are left out."""
+        came = [at for at, parts in self._by_cursor.items() if at <= cursor and any(map(_has_come, parts))]
+        whole = [(at, None) for at in sorted(came) if at < cursor or index is None]
+        if index is None or cursor not in came:
+            return [*whole]
+        parts = self._by_cursor[cursor]
+        logs = sorted(number for one in parts for number in self._logs_of(one) if number <= index)
+        return [*whole, *((cursor, number) for number in logs)]
+
+    # -- parts of a log group
+
+    def _logs_of(self, one: Unsettled) -> set[int]:
+        if one.only is None:
+            one.only = set(range(self._count_logs(one.raw)))
+        return one.only
+
+    def _find(self, cursor: int, index: int) -> Unsettled | None:
+        parts = self._by_cursor.get(cursor, ())
+        return next((one for one in parts if index in self._logs_of(one)), None)
+
+    def _remove(self, some: Iterable[Unsettled]) -> bool:
+        found = tuple(some)
+        for one in found:
+            one.is_gone = True
+            self._parts -= 1
+            self.bytes -= ENTRY_BYTES
+            parts = self._by_cursor[one.cursor]
+            parts.remove(one)
+            if not parts:
+                del self._by_cursor[one.cursor]
+                self.bytes -= len(one.raw)
+            one.raw = b""  # others may keep it for long, such as the heap until its time
+        self._drop_void()
+        return bool(found)
+
+    def _drop_void(self) -> None:
+        if len(self._due) > 2 * self._parts + FEW_ENTRIES:
+            self._due = list({id(entry[2]): entry for entry in self._due if _holds(*entry)}.values())
+            heapq.heapify(self._due)
+        if len(self._cursors) > 2 * len(self._by_cursor) + FEW_ENTRIES:
+            self._cursors = list(self._by_cursor)
+            heapq.heapify(self._cursors)
+
+    def _set_due(self, one: Unsettled, due_s: float | None) -> None:
+        if due_s != one.due_s:  # a second entry with the same time would hand it over twice
+            one.due_s = due_s
+            self._enqueue(one)
+            self._drop_void()
+
+    def _enqueue(self, one: Unsettled) -> None:
+        if one.due_s is not None:
+            heapq.heappush(self._due, (one.due_s, next(self._numbers), one))
+
+
+def is_blamed(failure: Failure | None) -> bool:
+    """Whether logs have failed because of what they are."""
+    return failure is not None and failure.cause is not Cause.UNAVAILABLE
+
+
+def _part_of(one: Unsettled, only: set[int], due_s: float | None, failure: Failure | None) -> Unsettled:
+    """Some of the logs, which come again by themselves."""
+    return Unsettled(
+        one.cursor, one.raw, only, one.delivery, False, due_s, failure, mark=one.mark, attempts=one.attempts
+    )
+
+
+def _alike(one: Unsettled, other: Unsettled) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in ALIKE)
+
+
+def _has_come(one: Unsettled) -> bool:
+    return one.is_out or one.failure is not None
+
+
+def _on_grid(due_s: float) -> float:
+    """Logs that are refused one after the other come again together."""
+    grids = due_s / GRID_S
+    return due_s if math.isinf(grids) else math.ceil(grids) * GRID_S
+
+
+def _holds(due_s: float, _: int, one: Unsettled) -> bool:
+    return not one.is_gone and one.due_s == due_s

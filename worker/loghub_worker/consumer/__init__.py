@@ -1,1 +1,0 @@
-"""The runtime of `loghub_worker.api`: shards in threads, without Spark."""

@@ -1,0 +1,1 @@
+"""Programs that build the image of a worker."""

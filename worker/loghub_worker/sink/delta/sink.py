@@ -1,0 +1,559 @@
+"""The sink that writes a Delta table, each log exactly once.
+
+Spark writes a batch as Parquet files into a staging folder. They get their final names in the table, where
+no reader sees them, and one commit adds them together with the positions of the batch's shards
+(`loghub_worker.sink.delta_positions`). No row passes through the driver. Executors elsewhere write the files
+for a bucket under their final names (`loghub_worker.sink.executor_files`).
+
+The data files of a Delta table: where a batch is staged, and how its files come into the table.
+
+A file that no commit has is invisible. It is removed by the one who placed it, once it is certain that no
+commit ever has it. What a process leaves that ends in between is removed by VACUUM, which waits for days:
+nobody else can know whether that process goes on.
+
+How delta-rs reaches an object storage: address, region and keys, under the names that it knows.
+"""
+
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote
+
+import msgspec
+import structlog
+from pyspark.sql import DataFrame
+
+from loghub.contract.sinks import DeltaSink as DeltaSettings
+from loghub.contract.sinks import S3Settings
+from loghub_consumer.batch_plan import Range
+from loghub_consumer.resumption import CheckpointOrigin, ShardIncarnation
+from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError, SinkOwner
+from loghub_worker.sink.delta.table import (
+    AddedFile,
+    DeltaGroupTable,
+    Field,
+    Move,
+    TableDescription,
+    TablePosition,
+    delivered,
+    missing_columns,
+    query_fields,
+    resumption,
+)
+from loghub_worker.sink.files.bucket import (
+    ACCESS_KEY_ID,
+    SCHEME,
+    SECRET_ACCESS_KEY,
+    SESSION_TOKEN,
+    Bucket,
+    BucketStorage,
+    read_keys,
+)
+from loghub_worker.sink.files.commit_log import RangeTakenError, SessionLostError
+from loghub_worker.sink.files.exclusive_files import (
+    age_s,
+    link_exclusively,
+    require_folder,
+    sync,
+    unlinked_file,
+)
+from loghub_worker.sink.files.executor_files import ExecutorFiles
+from loghub_worker.sink.files.formats import NULL_PARTITION, file_statistics, partitioning
+from loghub_worker.sink.files.storage import FOLDER, data_files, writing_to
+from loghub_worker.sink.sink_start import CredentialFiles
+
+log = structlog.get_logger()
+
+
+HIDDEN = ("_", ".")  # readers skip names that begin so
+ABANDONED_S = 86_400.0  # no batch takes that long
+
+
+class TableFiles(Protocol):
+    """The data files in one place."""
+
+    def any_file(self) -> str | None:
+        """The name of one file or folder that readers see; None if there is none. Raises `OSError`."""
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a file of the table; None if there is none. Raises `OSError`."""
+
+    def stage(self, batch: str) -> Path:
+        """Where the files of a batch are written first. Spark creates the folder."""
+
+    def place(self, file: Path | None, name: str) -> None:
+        """Give a staged file its name in the table, and make it durable; None if executors have done so
+        already. Raises `OSError`."""
+
+    def placed(self) -> None:
+        """Make the names durable. Raises `OSError`."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file that no commit has. What cannot be removed is left."""
+
+    def discard(self, batch: str) -> None:
+        """Remove what is staged of a batch, and has no name in the table."""
+
+
+class FolderFiles:
+    """In a folder. Files are staged below it, so that they need not be copied."""
+
+    def __init__(self, folder: Path, stage: Path) -> None:
+        self._folder = folder
+        self._stage = stage
+
+    def prepare(self, *, owner: str) -> None:
+        """Remove what earlier processes have left staged: of this consumer (batches are named
+        ``<consumer>-<token>``), and of any after a day by the clock of the storage: that of this machine may
+        be wrong. One of them that goes on finds its files gone, and its batch fails. Raises `OSError` if the
+        folder is not writable or does not support hard links, which commits are made with."""
+        self._stage.mkdir(parents=True, exist_ok=True)
+        trial = self._stage / f"{owner}-trial"
+        with unlinked_file(self._stage, bytes(4096)) as part:
+            link_exclusively(part, trial)
+            now_unix_s = part.stat().st_mtime  # it was written just now
+        trial.unlink()
+        for path in self._stage.iterdir():
+            if path.name.rpartition("-")[0] == owner or age_s(path, now_unix_s) > ABANDONED_S:
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+
+    def any_file(self) -> str | None:
+        names = (path.name for path in self._folder.iterdir())
+        return next((name for name in names if not name.startswith(HIDDEN)), None)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self._folder / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def stage(self, batch: str) -> Path:
+        return self._stage / batch
+
+    def place(self, file: Path | None, name: str) -> None:
+        assert file is not None  # executors write to the stage, too
+        sync(file)
+        file.rename(self._folder / name)
+
+    def placed(self) -> None:
+        sync(self._folder)
+
+    def remove(self, name: str) -> None:
+        try:
+            (self._folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("a file that is not part of the table is left", message=str(error))
+
+    def discard(self, batch: str) -> None:
+        shutil.rmtree(self.stage(batch), ignore_errors=True)
+
+
+class BucketFiles:
+    """Under a prefix of a bucket. Files are staged in a folder of this worker, which is empty when it
+    starts; or executors write those of a batch into a folder of the table, where no commit has them yet."""
+
+    def __init__(self, bucket: Bucket, stage: Path, *, has_executors: bool = False) -> None:
+        self._bucket = bucket
+        self._stage = stage
+        self._has_executors = has_executors
+        self._placed: set[str] = set()  # of the files that executors have written
+
+    def any_file(self) -> str | None:
+        return self._bucket.any_key(lambda key: not key.startswith(HIDDEN))
+
+    def read(self, name: str) -> bytes | None:
+        return self._bucket.read(name)
+
+    def stage(self, batch: str) -> Path:
+        return self._stage / batch
+
+    def place(self, file: Path | None, name: str) -> None:
+        if file is None:
+            self._placed.add(name)
+            return
+        self._bucket.upload(name, file)
+        file.unlink()
+
+    def placed(self) -> None:
+        """An object is durable once it is written."""
+
+    def remove(self, name: str) -> None:
+        self._placed.discard(name)
+        self._remove([name])
+
+    def _remove(self, names: Iterable[str]) -> None:
+        try:
+            self._bucket.remove(names)
+        except OSError as error:
+            log.warning("a file that is not part of the table is left", message=str(error))
+
+    def discard(self, batch: str) -> None:
+        shutil.rmtree(self.stage(batch), ignore_errors=True)
+        if not self._has_executors:
+            return
+        folder = folder_of(batch)
+        try:
+            names = [f"{folder}/{name}" for name in self._bucket.times(folder)]
+        except OSError as error:
+            log.warning("files that are not part of the table may be left", message=str(error))
+            return
+        self._remove(name for name in names if name not in self._placed)
+        self._placed = {name for name in self._placed if not name.startswith(f"{folder}/")}
+
+
+def folder_of(batch: str) -> str:
+    """The folder of the table into which executors write the files of a batch."""
+    return f"batch-{token_of(batch)}"
+
+
+def token_of(batch: str) -> str:
+    """What names a batch in the table: with the consumer's name, a path in the log would need quoting."""
+    return batch.rpartition("-")[2]
+
+
+# As for the other requests of a worker: a storage that does not answer is reported, and asked again later.
+_LIMITS = {"timeout": "30s", "connect_timeout": "5s", "max_retries": "4", "retry_timeout": "30s"}
+# The files of the credentials, and their names for delta-rs.
+_KEYS = {
+    ACCESS_KEY_ID: "AWS_ACCESS_KEY_ID",
+    SECRET_ACCESS_KEY: "AWS_SECRET_ACCESS_KEY",
+    SESSION_TOKEN: "AWS_SESSION_TOKEN",
+}
+
+
+def s3_options(settings: S3Settings, credentials: CredentialFiles) -> dict[str, str]:
+    """The options, with the keys as they are now; without a Secret the environment's or the machine's
+    identity is used. Raises `OSError` if the keys cannot be read."""
+    # delta-rs creates a commit's file with If-None-Match, which is its default and is named for clarity.
+    options = {"aws_conditional_put": "etag", **_LIMITS}
+    if settings.endpoint is not None:
+        options["AWS_ENDPOINT_URL"] = settings.endpoint
+    if settings.region is not None:
+        options["AWS_REGION"] = settings.region
+    if settings.virtual_hosted:
+        options["AWS_VIRTUAL_HOSTED_STYLE_REQUEST"] = "true"
+    if settings.allow_http:
+        options["AWS_ALLOW_HTTP"] = "true"
+    return options | {_KEYS[name]: value for name, value in read_keys(credentials).items()}
+
+
+# Without it Spark writes timestamps in a form without statistics.
+TIMESTAMPS = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+UNUSABLE_IN_PATHS = frozenset("%\\")  # delta-rs takes them as parts of an escape, and as a slash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """The columns of the query, and which of them may be null."""
+
+    fields: tuple[Field, ...]
+    nullable: Mapping[str, bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile:
+    """A file that is written, and what the table will say of it."""
+
+    path: Path | None  # in the staging folder; None if executors have given the file its name in the table
+    name: str
+    size: int
+    modified_ms: int
+    partition_values: Mapping[str, str | None]
+    stats: str
+
+
+class DeltaTableSink:
+    """The rows in a Delta table, each batch and range exactly once."""
+
+    def __init__(
+        self,
+        table: DeltaGroupTable,
+        files: TableFiles,
+        *,
+        partition_by: Sequence[str],
+        add_columns: bool,
+        executors: ExecutorFiles | None = None,
+    ) -> None:
+        """`add_columns`: the table gets the columns of the query that it lacks."""
+        self._table = table
+        self._files = files
+        self._executors = executors
+        self._volume = files.stage("any").parent if isinstance(files, FolderFiles) else None
+        self._wanted = tuple(partition_by)
+        self._add_columns = add_columns
+        self._query: Query | None = None
+        self._fitting: TableDescription | None = None
+        self._shards: dict[int, ShardIncarnation] = {}
+        self._positions: dict[ShardIncarnation, TablePosition] = {}
+        self._staged: dict[str, list[StagedFile]] = {}
+
+    # -- the table and the query
+
+    def check(self, empty: DataFrame) -> None:
+        schema = msgspec.json.decode(empty.schema.json())
+        nullable = {field["name"]: bool(field["nullable"]) for field in schema["fields"]}
+        self._query = query = Query(fields=query_fields(schema), nullable=nullable)
+        partitioning(query.fields, self._wanted)
+        self._require_place()
+        self._table.create(query.fields, self._wanted)
+        table = self._table.describe()
+        if missing := self._missing(query, table):
+            self._table.add_columns(missing)
+            table = self._table.describe()
+        self._require_fit(table)
+        trial = f"check-{secrets.token_hex(8)}"  # other workers may start at the same time
+        try:
+            if self._executors is None:
+                self._write(empty, trial)
+            else:
+                self._write_by_executors(self._executors, empty, trial, is_trial=True)
+        finally:
+            self._files.discard(trial)
+
+    def _require_place(self) -> None:
+        """Raises `InvalidSinkError` if a new table would be created among other files: VACUUM
+        would remove them."""
+        if self._table.exists():
+            return
+        found = self._files.any_file()
+        if found is not None and not self._table.exists():  # another worker may have created it just now
+            raise InvalidSinkError(
+                f"{self._table.url} has files, such as {found}, and is no Delta table, whose VACUUM would"
+                " remove them: give the table a place of its own, or convert them to a Delta table"
+            )
+
+    def _missing(self, query: Query, table: TableDescription) -> tuple[Field, ...]:
+        missing = missing_columns(table, query.fields, self._wanted, nullable=query.nullable)
+        if missing and not self._add_columns:
+            names = ", ".join(repr(field["name"]) for field in missing)
+            raise InvalidSinkError(
+                f"the query does not fit the table, which has no column {names}: leave the column out, or let"
+                " the sink add it with schemaEvolution: AddColumns"
+            )
+        return missing
+
+    def _require_fit(self, table: TableDescription) -> None:
+        """Raises `InvalidSinkError` unless what was written for the query fits the table."""
+        if table == self._fitting or self._query is None:
+            return
+        if self._missing(self._query, table):
+            raise InvalidSinkError("the table has lost a column of the query")
+        if self._fitting is not None and table.partition_columns != self._fitting.partition_columns:
+            raise InvalidSinkError("the table has got other partition columns")
+        self._fitting = table
+
+    # -- shards
+
+    def open_shard(self, shard: ShardIncarnation) -> None:
+        position = self._table.position(shard)
+        self._shards[shard.shard] = shard
+        self._positions[shard] = position
+
+    def resume(
+        self,
+        shard: ShardIncarnation,
+        checkpoint: int,
+        *,
+        confirm: Callable[[], None],
+        origin: CheckpointOrigin = CheckpointOrigin.SAVED,
+    ) -> int:
+        # The position is the one that was found before the checkpoint was requested: a worker that has
+        # delivered something since then has changed it, and moving the shard back then fails.
+        found = self._positions[shard]
+        confirm()
+        resumed = resumption(found, checkpoint, origin)
+        if resumed.after is not None:
+            move = Move(shard=shard, before=found, after=resumed.after)
+            try:
+                self._table.commit(f"moved-{secrets.token_hex(8)}", [move], may_commit=lambda: True)
+            except RangeTakenError as error:
+                raise OSError(f"shard {shard.shard} was not moved back: {error}") from error
+            self._positions[shard] = resumed.after
+        return resumed.cursor
+
+    def acknowledge(self, shard: int, checkpoint: int) -> None:
+        """Do nothing: the table keeps one position for each shard, whatever the checkpoint."""
+
+    # -- batches
+
+    def write(self, result: DataFrame, batch: str) -> int:
+        self._require_no_nulls(result)
+        if self._executors is not None:
+            self._staged[batch], rows = self._write_by_executors(self._executors, result, batch)
+            return rows
+        self._write(result, batch)
+        stage = self._files.stage(batch)
+        staged: list[StagedFile] = []
+        total = 0
+        for path in data_files(stage):
+            rows, stats = file_statistics(path)
+            total += rows
+            if rows:
+                found = path.stat()
+                staged.append(
+                    StagedFile(
+                        path=path,
+                        name=f"part-{len(staged):05}-{token_of(batch)}.parquet",
+                        size=found.st_size,
+                        modified_ms=int(found.st_mtime * 1000),
+                        partition_values=_partition_values(path.relative_to(stage).parts[:-1]),
+                        stats=stats,
+                    )
+                )
+        self._staged[batch] = staged
+        return total
+
+    def _require_no_nulls(self, result: DataFrame) -> None:
+        """Raises `RowsRejectedError` if the rows may be null where the table's must not. Nothing compares the
+        rows themselves, and a function may make other columns of some logs than when it was checked."""
+        fields = () if self._fitting is None else self._fitting.fields
+        required = {field["name"] for field in fields if not field["nullable"]}
+        loose = [field.name for field in result.schema if field.nullable and field.name in required]
+        if loose:
+            names = ", ".join(map(repr, loose))
+            raise RowsRejectedError(
+                f"the table's columns {names} must not be null, and these rows may be: use coalesce"
+            )
+
+    def _write(self, result: DataFrame, batch: str) -> None:
+        if self._table.folder is not None:
+            require_folder(self._table.folder / "_delta_log", "the Delta table")
+        result.sparkSession.conf.set(*TIMESTAMPS)
+        writer = result.write.mode("overwrite").format("parquet").partitionBy(*self._partition_columns)
+        with writing_to(self._volume, self._partition_columns):
+            writer.save(self._files.stage(batch).as_uri())
+
+    @property
+    def _partition_columns(self) -> Sequence[str]:
+        return self._fitting.partition_columns if self._fitting is not None else self._wanted
+
+    def _write_by_executors(
+        self, executors: ExecutorFiles, result: DataFrame, batch: str, *, is_trial: bool = False
+    ) -> tuple[list[StagedFile], int]:
+        """The files, and how many rows they have."""
+        result.sparkSession.conf.set(*TIMESTAMPS)
+        folder = folder_of(batch)
+        files = executors.write(result, folder, partition_by=self._partition_columns, is_trial=is_trial)
+        staged = [
+            StagedFile(
+                path=None,
+                name=f"{folder}/{file.name}",
+                size=file.bytes,
+                modified_ms=file.modified_ms,
+                partition_values=_partition_values(file.folder.split("/") if file.folder else ()),
+                stats=file.statistics,
+            )
+            for file in files
+        ]
+        return staged, sum(file.rows for file in files)
+
+    def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
+        staged = self._staged.pop(batch, None)
+        try:
+            if staged == []:  # nothing to add; a worker that reads the ranges again finds no rows either
+                if not may_commit():
+                    raise SessionLostError
+                return
+            moves = [self._move(shard_range) for shard_range in ranges]
+            self._publish(batch, staged or [], moves, may_commit)
+            for move in moves:
+                self._positions[move.shard] = move.after
+        finally:
+            self._files.discard(batch)
+
+    def _move(self, shard_range: Range) -> Move:
+        shard = self._shards[shard_range.shard]
+        before = self._positions[shard]
+        after = delivered(before, begin=shard_range.begin, end=shard_range.end)
+        if after is None:
+            raise RangeTakenError(
+                f"the table has shard {shard.shard} beyond cursor {shard_range.begin} already"
+            )
+        return Move(shard=shard, before=before, after=after)
+
+    def _publish(
+        self, batch: str, staged: list[StagedFile], moves: list[Move], may_commit: Callable[[], bool]
+    ) -> None:
+        is_tried = False
+
+        def try_to_commit() -> bool:
+            nonlocal is_tried
+            is_tried = may_commit()
+            return is_tried
+
+        try:
+            added = [self._place(file) for file in staged]
+            self._files.placed()
+            self._table.commit(batch, moves, added, may_commit=try_to_commit, check=self._require_fit)
+        except Exception as error:
+            # After other errors of a commit it may have been made, or may yet be.
+            if not is_tried or isinstance(error, RangeTakenError | SessionLostError | InvalidSinkError):
+                for file in staged:
+                    self._files.remove(file.name)
+            raise
+
+    def _place(self, file: StagedFile) -> AddedFile:
+        self._files.place(file.path, file.name)
+        self._table.at_step("file placed")
+        return AddedFile(
+            path=file.name,
+            size=file.size,
+            modified_ms=file.modified_ms,
+            partition_values=file.partition_values,
+            stats=file.stats,
+        )
+
+    def abort(self, batch: str) -> None:
+        self._staged.pop(batch, None)
+        self._files.discard(batch)
+
+
+def _partition_values(folders: Iterable[str]) -> dict[str, str | None]:
+    """The values of the partition columns, from the names of Spark's folders: ``column=value``, escaped."""
+    pairs = (folder.partition("=") for folder in folders)
+    return {unquote(name): None if value == NULL_PARTITION else unquote(value) for name, _, value in pairs}
+
+
+def make_delta_sink(sink: DeltaSettings, credentials: CredentialFiles, owner: SinkOwner) -> DeltaTableSink:
+    """The sink of these settings. Raises `InvalidSinkError`, or `OSError` if its place cannot be used."""
+    settings = sink.s3 or S3Settings()
+    files: TableFiles
+    executors = None
+    if sink.path.startswith(SCHEME):
+        bucket = Bucket(sink.path, settings, credentials)
+        BucketStorage(bucket, owner.scratch / "sink-trial", group_path=owner.group_path).try_out()
+        files = BucketFiles(bucket, owner.scratch / "sink-stage", has_executors=owner.has_executors)
+        if owner.has_executors:
+            executors = ExecutorFiles(
+                bucket=bucket,
+                s3=settings,
+                credentials=credentials,
+                scratch=owner.scratch,
+                for_delta=True,
+            )
+    elif not Path(sink.path).is_absolute():
+        raise InvalidSinkError(f"a Delta table needs an absolute path or an s3:// URL, not {sink.path!r}")
+    elif unusable := sorted(UNUSABLE_IN_PATHS & set(sink.path)):
+        raise InvalidSinkError(
+            f"the path of a Delta table must not have {' or '.join(unusable)}: {sink.path!r}"
+        )
+    else:
+        folder = Path(sink.path)
+        files = FolderFiles(folder, folder.joinpath(FOLDER, *owner.group_path, "stage"))
+        files.prepare(owner=owner.consumer)
+    table = DeltaGroupTable(
+        sink.path,
+        group_path=owner.group_path,
+        options=partial(s3_options, settings, credentials),
+        read=files.read,
+    )
+    return DeltaTableSink(
+        table, files, partition_by=sink.partition_by, add_columns=sink.add_columns, executors=executors
+    )

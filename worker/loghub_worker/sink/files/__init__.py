@@ -1,0 +1,1 @@
+"""Exactly once into files: a commit log, and formats over folders and buckets."""
