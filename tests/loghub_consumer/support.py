@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -288,7 +289,10 @@ def wait_for(condition: Callable[[], bool], what: str, *, guard_s: float = START
             return True
         for run in Running.active:
             if run.error is not None:
-                raise AssertionError(f"a consumer ended while a test waited for {what}") from run.error
+                # pytest shows the frames of tests only.
+                whole = "".join(traceback.format_exception(run.error))
+                message = f"a consumer ended while a test waited for {what}:\n{whole}"
+                raise AssertionError(message) from run.error
         return False
 
     wait_until(is_met, what, guard_s=guard_s)
