@@ -25,7 +25,6 @@ from loghub.domain.fsm import ShardState, ShardTrigger
 from loghub.domain.group import (
     Configure,
     ConsumerEntry,
-    Draft,
     Event,
     Fact,
     GroupSaved,
@@ -45,6 +44,7 @@ from loghub.domain.group import (
     Tick,
     Transition,
 )
+from loghub.domain.group_builder import Draft
 
 __all__ = [
     "Configure",

@@ -30,7 +30,7 @@ from loghub_service.facts import (
 )
 from loghub_service.groups import GroupRegistry
 from loghub_service.kafka.broker.store import position
-from loghub_service.kafka.coordinator.group import Fact as KafkaGroupFact
+from loghub_service.kafka.coordinator.facts import Fact as KafkaGroupFact
 from loghub_service.kafka.groups import KafkaGroupKey, KafkaGroups
 from loghub_service.kafka.producer_journal import ProducerJournal
 from loghub_service.known_ends import KnownEnds

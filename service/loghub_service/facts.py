@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from loghub.domain.group import Fact as GroupFact
 from loghub.domain.shards import Shard
-from loghub_service.kafka.coordinator.group import Fact as KafkaGroupFact
+from loghub_service.kafka.coordinator.facts import Fact as KafkaGroupFact
 from loghub_service.kafka.producers import ProducerKey, SavedProducer
 
 # In the options of a logstore: the form of its records for Kafka clients. It never changes; SLS has no such

@@ -39,7 +39,7 @@ DOMAIN = Subject(
     modules=("fsm", "coordinator", "balance", "group_builder"),
     next_state={"_FREE": "_HELD", "_HELD": "_FREE", "_WAIT": "_FREE", "_MOVING": "_HELD", "_OVER": "_FREE"},
     swapped={
-        "Trigger": {
+        "ShardTrigger": {
             "HOLDER_LEFT": "NEXT_LEFT",
             "NEXT_LEFT": "HOLDER_LEFT",
             "HOLDER_TIMED_OUT": "NEXT_TIMED_OUT",
@@ -57,8 +57,8 @@ DOMAIN = Subject(
             "FORCED_BACK": "ASSIGNED",
         }
     },
-    first_row="_edge(1, None, Trigger.APPEARED, _FREE, 'nothing prevents its assignment')",
-    second_row="_edge(1, None, Trigger.REBOUND, _FREE, 'nothing prevents its assignment')",
+    first_row="_edge(1, None, ShardTrigger.APPEARED, _FREE, 'nothing prevents its assignment')",
+    second_row="_edge(1, None, ShardTrigger.REBOUND, _FREE, 'nothing prevents its assignment')",
     cleared_keywords=frozenset({"holder", "next_holder", "last_holder"}),
 )
 KAFKA = Subject(
@@ -72,7 +72,7 @@ KAFKA = Subject(
         "_DEAD": "_EMPTY",
     },
     swapped={
-        "Trigger": {
+        "KafkaTrigger": {
             "CREATED": "RESTORED_EMPTY",
             "MEMBER_JOINED": "METADATA_CHANGED",
             "ALL_JOINED": "REBALANCE_TIMED_OUT",
@@ -105,8 +105,8 @@ KAFKA = Subject(
             "INVALID_COMMIT_OFFSET_SIZE": "OFFSET_METADATA_TOO_LARGE",
         },
     },
-    first_row="_edge(1, _DEAD, Trigger.CREATED, _EMPTY, '')",
-    second_row="_edge(1, _DEAD, Trigger.DELETED, _EMPTY, '')",
+    first_row="_edge(1, _DEAD, KafkaTrigger.CREATED, _EMPTY, '')",
+    second_row="_edge(1, _DEAD, KafkaTrigger.DELETED, _EMPTY, '')",
 )
 OFF_BY_ONE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,

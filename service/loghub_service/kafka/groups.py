@@ -34,17 +34,16 @@ from typing import Generic, Protocol, TypeVar
 import structlog
 
 from loghub.clock import Clock
-from loghub_service.kafka.coordinator import group as durable_facts
+from loghub_service.kafka.coordinator import facts as durable_facts
 from loghub_service.kafka.coordinator import step as coordinator
+from loghub_service.kafka.coordinator.facts import Fact, Offsets
 from loghub_service.kafka.coordinator.group import (
-    Fact,
     Group,
     GroupErrorCode,
     GroupMember,
     KafkaGroupLimits,
     KafkaTransition,
     MemberProtocol,
-    Offsets,
     TopicPartition,
     next_deadline,
 )

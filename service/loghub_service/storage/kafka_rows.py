@@ -15,19 +15,16 @@ import apsw
 import msgspec
 
 from loghub_service.facts import KafkaGroupStepped, ProducerLogMarked, ProducersSaved
-from loghub_service.kafka.coordinator.group import (
-    CommittedOffset,
+from loghub_service.kafka.coordinator.facts import (
     Fact,
     GroupForgotten,
     KafkaGroupSaved,
     MemberForgotten,
-    MemberInfo,
-    MemberProtocol,
     MemberSaved,
     OffsetForgotten,
     OffsetSaved,
-    TopicPartition,
 )
+from loghub_service.kafka.coordinator.group import CommittedOffset, MemberInfo, MemberProtocol, TopicPartition
 from loghub_service.kafka.coordinator.states import KafkaGroupState
 from loghub_service.kafka.producers import ProducerKey, SavedProducer, Sequence, StoredBatch
 

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from loghub.clock import Clock
-from loghub_service.kafka.coordinator.group import Fact, GroupErrorCode, KafkaGroupLimits, MemberProtocol
+from loghub_service.kafka.coordinator.facts import Fact
+from loghub_service.kafka.coordinator.group import GroupErrorCode, KafkaGroupLimits, MemberProtocol
 from loghub_service.kafka.coordinator.requests import JoinGroup, MemberHeartbeat, OffsetCommit, SyncGroup
 from loghub_service.kafka.groups import DEFAULT_GROUP_BYTES, KafkaGroupKey, KafkaGroups
 from tests.loghub_service.engines import ManualClock

@@ -14,19 +14,16 @@ from loghub_service.facts import (
     ProjectDeleted,
     ProjectSaved,
 )
-from loghub_service.kafka.coordinator.group import (
-    CommittedOffset,
+from loghub_service.kafka.coordinator.facts import (
     Fact,
     GroupForgotten,
     KafkaGroupSaved,
     MemberForgotten,
-    MemberInfo,
-    MemberProtocol,
     MemberSaved,
     OffsetForgotten,
     OffsetSaved,
-    TopicPartition,
 )
+from loghub_service.kafka.coordinator.group import CommittedOffset, MemberInfo, MemberProtocol, TopicPartition
 from loghub_service.kafka.coordinator.states import KafkaGroupState
 from loghub_service.storage.database import SCHEMA_VERSION, Database
 

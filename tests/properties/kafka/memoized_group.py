@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 
 from loghub_service.kafka.coordinator import step as coordinator
+from loghub_service.kafka.coordinator.facts import restore
 from loghub_service.kafka.coordinator.group import (
     Group,
     GroupErrorCode,
     GroupMember,
     KafkaGroupLimits,
     next_deadline,
-    restore,
 )
 from loghub_service.kafka.coordinator.requests import (
     Answer,

@@ -7,6 +7,7 @@ group's state goes through `KafkaDraft.go`, which checks it against the table. T
 
 from dataclasses import replace
 
+from loghub_service.kafka.coordinator.facts import changes
 from loghub_service.kafka.coordinator.group import (
     Group,
     GroupErrorCode,
@@ -14,7 +15,6 @@ from loghub_service.kafka.coordinator.group import (
     KafkaGroupLimits,
     KafkaTransition,
     MemberInfo,
-    changes,
     next_deadline,
 )
 from loghub_service.kafka.coordinator.requests import Answer, HeartbeatAnswer, JoinAnswer, Outcome, SyncAnswer

@@ -2,7 +2,7 @@
 
 from loghub_service.kafka.coordinator.draft import KafkaDraft
 from loghub_service.kafka.coordinator.group import CommittedOffset, GroupErrorCode, TopicPartition
-from loghub_service.kafka.coordinator.membership import CONSUMER, logstore_of, member_error, subscribed_topics
+from loghub_service.kafka.coordinator.membership import member_error
 from loghub_service.kafka.coordinator.requests import (
     Cleanup,
     DeleteAnswer,
@@ -12,6 +12,7 @@ from loghub_service.kafka.coordinator.requests import (
     PartitionsAnswer,
 )
 from loghub_service.kafka.coordinator.states import KafkaGroupState, KafkaTrigger
+from loghub_service.kafka.coordinator.subscription import CONSUMER, logstore_of, subscribed_topics
 
 
 def commit(draft: KafkaDraft, event: OffsetCommit, request: int) -> None:

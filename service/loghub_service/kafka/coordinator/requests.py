@@ -8,10 +8,10 @@ The answers to requests, and the result of a step.
 
 from dataclasses import dataclass
 
+from loghub_service.kafka.coordinator.facts import Fact
 from loghub_service.kafka.coordinator.group import (
     NO_GENERATION,
     CommittedOffset,
-    Fact,
     Group,
     GroupErrorCode,
     KafkaTransition,

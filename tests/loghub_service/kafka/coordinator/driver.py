@@ -7,15 +7,14 @@ what a restarted service would. Every step is checked.
 import struct
 from dataclasses import replace
 
+from loghub_service.kafka.coordinator.facts import Fact, restore
 from loghub_service.kafka.coordinator.group import (
-    Fact,
     Group,
     GroupErrorCode,
     KafkaGroupLimits,
     KafkaTransition,
     MemberProtocol,
     TopicPartition,
-    restore,
 )
 from loghub_service.kafka.coordinator.requests import (
     Answer,

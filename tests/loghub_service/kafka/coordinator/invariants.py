@@ -1,19 +1,21 @@
 """What holds for every Kafka group, and for every step of its coordinator."""
 
-from loghub_service.kafka.coordinator.group import (
-    CommittedOffset,
+from loghub_service.kafka.coordinator.facts import (
     Fact,
-    Group,
     GroupForgotten,
-    KafkaGroupLimits,
     KafkaGroupSaved,
     MemberForgotten,
-    MemberInfo,
     MemberSaved,
     OffsetForgotten,
     OffsetSaved,
-    TopicPartition,
     durable,
+)
+from loghub_service.kafka.coordinator.group import (
+    CommittedOffset,
+    Group,
+    KafkaGroupLimits,
+    MemberInfo,
+    TopicPartition,
 )
 from loghub_service.kafka.coordinator.rebalance import common_protocols
 from loghub_service.kafka.coordinator.requests import Outcome

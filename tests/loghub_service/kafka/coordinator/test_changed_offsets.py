@@ -4,14 +4,8 @@ import random
 
 import pytest
 
-from loghub_service.kafka.coordinator.group import (
-    CommittedOffset,
-    Group,
-    OffsetForgotten,
-    OffsetSaved,
-    TopicPartition,
-    changes,
-)
+from loghub_service.kafka.coordinator.facts import OffsetForgotten, OffsetSaved, changes
+from loghub_service.kafka.coordinator.group import CommittedOffset, Group, TopicPartition
 
 
 def committed(offset: int) -> CommittedOffset:

@@ -3,7 +3,8 @@
 `tests.properties.kafka.test_fail_over` restarts it at each point of a rebalance.
 """
 
-from loghub_service.kafka.coordinator.group import Group, GroupErrorCode, OffsetSaved, durable, restore
+from loghub_service.kafka.coordinator.facts import OffsetSaved, durable, restore
+from loghub_service.kafka.coordinator.group import Group, GroupErrorCode
 from loghub_service.kafka.coordinator.states import KafkaGroupState
 from tests.loghub_service.kafka.coordinator.driver import NONE, P1, SESSION_MS, Driver
 
