@@ -2,15 +2,15 @@
 
 import ast
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 
 import pytest
 import structlog
 
 import loghub_consumer
-from loghub_consumer import ConsumerSettings, LogBatch, MultiLogstoreConsumer, Processor, Tracker
-from loghub_consumer.log_context import about
+from loghub_consumer import Consumer, ConsumerSettings, LogBatch, MultiLogstoreConsumer, Processor, Tracker
+from loghub_consumer.log_context import about, log_error
 from loghub_consumer.settings import log_to_logging
 from tests.loghub_consumer.support import GROUP, PROJECT, Site, running, wait_for
 
@@ -64,7 +64,7 @@ def test_every_message_names_project_logstore_and_group(
 
 def test_an_exception_is_shown_with_its_lines_below_the_message(messages: pytest.LogCaptureFixture) -> None:
     log_to_logging()
-    log = structlog.get_logger("loghub_worker.shown")
+    log = structlog.get_logger("loghub_consumer.shown")
     try:
         Raising().process(None, None)  # type: ignore[arg-type]
     except ValueError as error:
@@ -88,3 +88,48 @@ def test_every_thread_names_what_the_thread_that_made_it_names() -> None:
     ]
     assert len(made) > 10
     assert [one for one in made if "inherited(" not in one[1]] == []
+
+
+class UnreadableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_what_renders_messages_may_fail_at_an_error_of_user_code() -> None:
+    written: list[dict[str, object]] = []
+
+    def write(event: str, **fields: object) -> None:
+        if "exc_info" in fields:
+            str(fields["exc_info"])  # as some renderers do
+        written.append({"event": event, **fields})
+
+    log_error(write, "processor failed", UnreadableError(), shard=3)
+    said = "UnreadableError: its message raises RuntimeError"
+    assert written == [{"event": "processor failed", "shard": 3, "error": said}]
+    log_error(write, "processor failed", error := ValueError("no"), shard=3)
+    assert written[1:] == [{"event": "processor failed", "shard": 3, "exc_info": error}]
+
+
+@pytest.mark.long
+def test_a_program_whose_messages_cannot_be_rendered_consumes(site: Site) -> None:
+    def render(_logger: object, _method: str, fields: MutableMapping[str, object]) -> str:
+        return " ".join(f"{name}={value}" for name, value in fields.items())
+
+    structlog.configure(processors=[render], cache_logger_on_first_use=False)
+    try:
+        site.prepare()
+        site.put(2, logs=1)
+        failures: list[int] = []
+
+        class Failing(Processor):
+            def process(self, logs: LogBatch, tracker: Tracker) -> None:
+                if len(failures) < 2:
+                    failures.append(logs.begin)
+                    raise UnreadableError
+                tracker.save()
+
+        with running(Consumer(site.settings(), Failing)):
+            wait_for(lambda: site.saved() == site.ends(), "the end")
+        assert len(failures) == 2
+    finally:
+        structlog.reset_defaults()

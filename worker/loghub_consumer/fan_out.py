@@ -20,7 +20,7 @@ import structlog
 from loghub.backoff import Backoff
 from loghub_consumer.batch import LogBatch, ReceivedLog, ReceivedLogGroup
 from loghub_consumer.failure.outage import description, is_outage
-from loghub_consumer.log_context import inherited
+from loghub_consumer.log_context import inherited, log_error
 from loghub_consumer.processor import ThreadedProcessor, Tracker
 from loghub_consumer.shard_runner import UserCalls
 
@@ -100,7 +100,7 @@ class FanOut(ThreadedProcessor):
                         raise  # so far nothing was passed on, and all of it comes again
                     refused.append((one, f"key raised {description(error)}"))
                     if len(refused) == 1:
-                        log.warning("log has no key", shard=self.shard, place=one.place, exc_info=error)
+                        log_error(log.warning, "log has no key", error, shard=self.shard, place=one.place)
         for one, reason in refused:
             tracker.nack(one, reason=reason)
         for group in logs.groups:
@@ -184,11 +184,11 @@ class _Lane:
         while not self._stop.is_set():
             try:
                 code.call(self._handle, job.log, job.group)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code
                 failures += 1
                 attempts += not is_outage(error)
                 if failures == 1:
-                    log.warning("log not handled", shard=self.shard, place=job.log.place, exc_info=error)
+                    log_error(log.warning, "log not handled", error, shard=self.shard, place=job.log.place)
                 if self._max_attempts is not None and attempts >= self._max_attempts:
                     tracker.reject(job.log, reason=description(error))
                     return False

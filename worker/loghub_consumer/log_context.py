@@ -12,6 +12,8 @@ from typing import ParamSpec, TypeVar
 
 from structlog.contextvars import bound_contextvars
 
+from loghub_consumer.errors import text_of
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -31,3 +33,15 @@ def inherited(target: Callable[P, R]) -> Callable[P, R]:
         return context.run(target, *args, **kwargs)
 
     return run
+
+
+def log_error(write: Callable[..., object], event: str, error: BaseException, **fields: object) -> None:
+    """Logs an error of user code with its traceback; ``write`` is a logger's method for the level.
+
+    The program chooses what renders messages, and a renderer may fail at such an error, for example where its
+    ``__str__`` raises. Then the message has the error's text alone: no message ends a consumer.
+    """
+    try:
+        write(event, **fields, exc_info=error)
+    except Exception:  # noqa: BLE001 - of a renderer, whatever it is
+        write(event, **fields, error=f"{type(error).__name__}: {text_of(error)}")

@@ -29,6 +29,7 @@ from loghub_consumer.assignment import Assignment
 from loghub_consumer.batch import LogBatch
 from loghub_consumer.failure.outage import description, is_outage
 from loghub_consumer.failure.policy import Cause, Failure
+from loghub_consumer.log_context import log_error
 from loghub_consumer.log_service import ReportedError
 from loghub_consumer.membership.membership import HeldShard
 from loghub_consumer.membership.shard_manager import PARALLEL
@@ -398,8 +399,11 @@ class ShardRunner:
         message = f"{method} of shard {self._tracker.shard} {what}"
         failure = error.failure if isinstance(error, RemoteError) else None
         if self._slot.user_error.message != message:
-            about = {"message": str(error)} if is_remote else {"exc_info": error}
-            log.warning("processor failed", shard=self._tracker.shard, method=method, **about)
+            shard = self._tracker.shard
+            if is_remote:
+                log.warning("processor failed", shard=shard, method=method, message=str(error))
+            else:
+                log_error(log.warning, "processor failed", error, shard=shard, method=method)
         self._slot.user_error = ReportedError(failure.reason if failure else PROCESSOR_FAILED, message)
 
 
@@ -523,8 +527,8 @@ class ShardRuns:
     def _call_listener(self, shards: tuple[int, ...], method: Callable[[tuple[int, ...]], None]) -> None:
         try:
             method(shards)
-        except Exception as failure:  # user code: ends the consumer, but not before the drain
-            log.exception("listener failed", shards=shards)
+        except Exception as failure:  # noqa: BLE001 - user code: ends the consumer, but not before the drain
+            log_error(log.error, "listener failed", failure, shards=shards)
             self._table.fail(failure)
 
     def _begin(self, assigned: tuple[HeldShard, ...]) -> None:
