@@ -309,8 +309,8 @@ class LogBatch:
     """Log groups of one shard, in order: whole ones without a gap but for expired ones, or those that come
     again because they were refused or not acknowledged in time.
 
-    `arrow` is a table with one row for each log and the columns of the view `logs` (README), `groups` the log
-    groups. `begin_cursor` and `next_cursor` are those of the first log group and after the last one.
+    `arrow` is a table with one row for each log and the columns of the view `logs`
+    (docs/pipelines.md 1), `groups` the log groups. `begin_cursor` and `next_cursor` are those of the first log group and after the last one.
     `delivery` says how often they were handed over, this time included; it does not count what happened
     before the shard was assigned to this consumer, nor a batch that `process` had when it raised.
     """
