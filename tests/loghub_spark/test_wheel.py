@@ -1,4 +1,4 @@
-"""The built wheel in a fresh virtual environment, with the lines of docs/data-source.md 1, at a running service."""
+"""The built wheel in a fresh virtual environment, with the lines of docs/data-source.md 1, at a service."""
 
 import os
 import re

@@ -1,7 +1,7 @@
 """The picture of the demo in the README is what its live view draws.
 
-After a change of the view, `python -m tests.loghub_cli.demo.test_picture` writes `docs/demo.svg`. The view shows a
-recording: the demo has added a worker and killed another one, whose shard has moved.
+After a change of the view, `python -m tests.loghub_cli.demo.test_picture` writes `docs/demo.svg`. The view
+shows a recording: the demo has added a worker and killed another one, whose shard has moved.
 """
 
 import io
