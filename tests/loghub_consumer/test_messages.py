@@ -64,7 +64,7 @@ def test_every_message_names_project_logstore_and_group(
 
 def test_an_exception_is_shown_with_its_lines_below_the_message(messages: pytest.LogCaptureFixture) -> None:
     log_to_logging()
-    log = structlog.get_logger("loghub_worker.shown")
+    log = structlog.get_logger("loghub_consumer.shown")
     try:
         Raising().process(None, None)  # type: ignore[arg-type]
     except ValueError as error:

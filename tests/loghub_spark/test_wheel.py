@@ -121,7 +121,7 @@ def test_the_lines_of_the_page_read_from_a_service(wheel: Path, tmp_path: Path) 
         client.close()
         key = service.credentials
         blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/data-source.md").read_text(), re.DOTALL)
-        (lines,) = (block for block in blocks if "spark = SparkSession" in block)
+        (lines,) = (block for block in blocks if "SparkSession.builder.getOrCreate()" in block)
         shown = "http://127.0.0.1:8080"
         assert shown in lines
         more = WITH_KEY.format(

@@ -336,7 +336,7 @@ _OF_LOGGING = ("exc_info", "stack_info")  # logging renders them below the messa
 
 
 def log_to_logging() -> None:
-    """Send messages to the loggers ``loghub_worker.*``, unless structlog is configured."""
+    """Send messages to the loggers ``loghub_consumer.*``, unless structlog is configured."""
     if structlog.is_configured():
         return
     structlog.configure(
