@@ -156,6 +156,18 @@ def test_every_file_that_a_page_names_exists() -> None:
     assert dead == []
 
 
+def test_every_file_that_the_makefile_names_exists() -> None:
+    """What only `make demo` or a first `make setup` runs is missed by no other test."""
+    folders = {path.relative_to(ROOT).parts[0] for path in tracked_files() if path.parent != ROOT}
+    named = set(
+        re.findall(
+            rf"(?<![\w./-])(?:{'|'.join(map(re.escape, folders))})/[\w./-]+\.\w+", text_of(ROOT / "Makefile")
+        )
+    )
+    assert named
+    assert sorted(name for name in named if not (ROOT / name).exists()) == []
+
+
 def test_section_numbers_of_a_page_are_unique() -> None:
     pages = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     for page in pages:
