@@ -1,8 +1,8 @@
 """The picture of the demo in the README is what its live view draws.
 
 After a change of the view, `python -m tests.loghub_cli.demo.test_picture` writes `docs/demo.svg`. Figures and
-sentences were recorded from a run on two busy cores, without a few sentences between them: a worker was added,
-another one was killed, and the shards have moved.
+sentences were recorded from a run on two busy cores, without a few sentences between them: a worker was
+added, another one was killed, and the shards have moved.
 """
 
 import io
