@@ -10,11 +10,14 @@ import yaml
 
 from loghub.client.http import HttpLogHub
 from loghub.domain.fsm import mermaid
+from tests.cluster import build
+from tests.house.test_tree import text_of, tracked_files
 from tests.support import START_GUARD_S, running_service
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 INSTALL = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+PYPROJECT = "".join(text_of(path) for path in tracked_files() if path.name == "pyproject.toml")
 STATES = (ROOT / "docs" / "shard-states.md").read_text(encoding="utf-8")
 TEST_FUNCTION = re.compile(r"^ *(?:async )?def test_", re.MULTILINE)
 MOST_LINES = 120  # what a reader takes in before deciding whether to go on
@@ -29,6 +32,20 @@ def test_the_readme_is_one_screen_that_says_its_status_first() -> None:
     assert len(README.splitlines()) <= MOST_LINES
     status = README.index("has not been run against the cloud service yet")
     assert status < README.index("```") < README.index("## Try it")
+
+
+def test_the_readme_names_the_versions_of_chart_package_and_cluster() -> None:
+    chart = yaml.safe_load((ROOT / "charts/loghub-operator/Chart.yaml").read_text())
+    python = re.search(r'^requires-python = ">=([\d.]+)"', PYPROJECT, re.MULTILINE)
+    spark = re.search(r'"pyspark==([\d.]+)"', PYPROJECT)
+    assert python is not None
+    assert spark is not None
+    oldest = chart["kubeVersion"].removeprefix(">=").rpartition(".")[0]
+    tried = build.VERSION.removeprefix("v").rpartition(".")[0]
+    assert f"| Kubernetes | {oldest} or newer | {tried} |" in README
+    assert f"| Python | {python[1]} or newer |" in README
+    assert f"with Java 17 or newer | {spark[1]} |" in README
+    assert f"Version {chart['appVersion']} is not published" in README
 
 
 def test_the_readme_counts_functions_and_not_cases() -> None:
