@@ -5,7 +5,7 @@ import subprocess
 
 from tests.support import ROOT
 
-SCRIPT = ROOT / "operator" / "loghub_operator" / "demo" / "ensure_java.sh"
+SCRIPT = ROOT / "operator" / "loghub_cli" / "demo" / "ensure_java.sh"
 
 
 @functools.cache

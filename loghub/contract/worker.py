@@ -41,11 +41,8 @@ The message of an error may quote a log. It is in the worker's own log and statu
 others may read, has the class only: a condition of Spark such as ``CAST_INVALID_INPUT``, or the name of an
 exception that ends in ``Error`` or ``Exception``. Pure.
 
-The settings of executors that Spark makes as pods: a part of `loghub.worker_contract`.
-
-What a worker reports of the state of a stateful pipeline; a part of `loghub.worker_contract`.
-
-The settings of a worker's own log, as `loghub.worker_contract` passes them on.
+The contract includes the settings of executors that Spark makes as pods, the settings of a worker's own log,
+and what a worker reports of the state of a stateful pipeline.
 """
 
 import re
@@ -452,7 +449,7 @@ class FailingShard(msgspec.Struct, frozen=True, kw_only=True):
     state: str  # retrying, settling, limited or stopped
     reason: str  # a `WorkerReason`
     attempts: int
-    error: str = ""  # the class of the last error (`loghub.contract.worker`); "" if it has none
+    error: str = ""  # the class of the last error; "" if it has none
 
 
 class SkippedLogGroups(msgspec.Struct, frozen=True, kw_only=True):

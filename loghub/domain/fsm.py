@@ -153,7 +153,7 @@ def transition(state: ShardState | None, trigger: ShardTrigger) -> ShardState:
 
 
 def mermaid() -> str:
-    """The table as a Mermaid state diagram, for the README."""
+    """The table as a Mermaid state diagram, for docs/shard-states.md 2."""
     lines = ["stateDiagram-v2"]
     lines += [f"    {edge.old or '[*]'} --> {edge.new}: {edge.number} {edge.trigger}" for edge in EDGES]
     return "\n".join(lines) + "\n"

@@ -10,7 +10,7 @@ of the object never quote one.
 
 `loghub status`: shows the groups' status from another terminal.
 
-The command reads the files of `loghub_operator.local.object_store` and of the workers, and does not ask the
+The command reads the files of `loghub_cli.up.object_store` and of the workers, and does not ask the
 log service about the LogHubConsumerGroups, so it shows what the last reconcile observed, and when. It asks
 the embedded service of this machine for the groups of Kafka clients, of all projects.
 """

@@ -1,5 +1,5 @@
 """What the commands have in common on the command line: types of arguments, and the options of connection and
-output. Names complete from the log service (`loghub_operator.cli.completed_names`).
+output. Names complete from the log service.
 
 The names that a shell completes: one request with a short time limit, and nothing if it fails.
 

@@ -5,18 +5,17 @@ stores it in the data directory. It has two forms, which may be combined:
 
 - ``accessKeyId`` and ``accessKeySecret``, and ``securityToken`` if the key is an STS key: one key with every
   right in every project.
-- ``accessKeys.json``: any number of keys, each with its projects and rights (`loghub.service.access`)::
+- ``accessKeys.json``: any number of keys, each with its projects and rights::
 
     [{"accessKeyId": "workers", "accessKeySecret": "...", "projects": ["demo"], "rights": ["read"]},
      {"accessKeyId": "setup", "accessKeySecret": "...", "projects": ["*"], "rights": ["admin"]}]
 
-`loghub.service.http.auth` verifies signatures with the keys.
+`loghub_service.http.auth` verifies signatures with the keys.
 
 Access keys: who signs a request, and what that key may do.
 
-A key has rights in some projects. Every action of the API requires one right (`loghub.service.http.routes`),
-so that a consumer or a producer can have a key that deletes nothing. `loghub.service.credentials` reads the
-keys.
+A key has rights in some projects. Every action of the API requires one right (`loghub_service.http.routes`),
+so that a consumer or a producer can have a key that deletes nothing.
 
 Recognizes that files were replaced or changed, as the kubelet does with the files of a Secret.
 """

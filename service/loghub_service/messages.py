@@ -1,13 +1,13 @@
 """The values between ASGI and the API actions: the head of a request, the whole request, and a response.
 
-`loghub.service.http.app` receives a request and sends the response; an action accepts a `Request` and returns
+`loghub_service.http.app` receives a request and sends the response; an action accepts a `Request` and returns
 a `ServiceResponse`. Actions therefore run without an HTTP server, for example in tests.
 
 Budgets of memory: how many bytes the requests of one kind may hold together.
 
 A request takes bytes before it stores them and gives all of them back when it ends, so that clients cannot
 exhaust the service's memory together. Each kind of request has a budget of its own
-(`loghub.service.http.app`), and a flood of one kind does not stop the others.
+(`loghub_service.http.app`), and a flood of one kind does not stop the others.
 """
 
 import asyncio

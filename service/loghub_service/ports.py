@@ -1,9 +1,8 @@
 """Protocols for the external dependencies of the service: files and randomness.
 
 They allow a seeded simulator to run the same service code with its own disk and random numbers. Time is
-`loghub.clock`, and the network is ASGI. The production implementations are in `loghub.service.disk`.
-
-The production implementations of `loghub.service.ports`: the file system and random numbers.
+`loghub.clock`, and the network is ASGI. The production
+implementations are the file system and random numbers.
 
 The wall clock, without jumps that are taken back.
 

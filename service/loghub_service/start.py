@@ -1,6 +1,6 @@
 """Opens an engine with its data: reads, decides whether the data is whole, and only then changes anything.
 
-The start refuses data of which something acknowledged is missing (`loghub.service.diagnosis`). It finishes
+The start refuses data of which something acknowledged is missing (`loghub_service.diagnosis`). It finishes
 what a crash interrupted: removals, torn tails, unfinished files.
 
 Reads a data folder for a diagnosis, without changing it.

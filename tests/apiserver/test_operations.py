@@ -28,7 +28,7 @@ from tests.loghub_operator.support.harness import GROUP, LOGSTORE, PROJECT, Stag
 pytestmark = pytest.mark.cluster
 
 SHARDS = 4
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 
 
 def fill(server: MemoryServer, groups: int = 8) -> None:
@@ -167,9 +167,9 @@ def test_reset_and_undo(server: Apiserver, tmp_path: Path) -> None:
     stage(server, tmp_path, story)
 
 
-def test_the_commands_of_the_readme_work_as_written(server: Apiserver, tmp_path: Path) -> None:
+def test_the_commands_of_the_page_work_as_written(server: Apiserver, tmp_path: Path) -> None:
     """Suspend, reset and undo, for an object of another name."""
-    lines = re.findall(r"^kubectl (patch lhcg access-log .*)$", README.read_text(), re.MULTILINE)
+    lines = re.findall(r"^kubectl (patch lhcg access-log .*)$", PAGE.read_text(), re.MULTILINE)
     suspend, move, undo = (shlex.split(line.replace("access-log", GROUP)) for line in lines)
 
     async def story(on: Stage) -> None:

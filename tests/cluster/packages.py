@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.cluster import paths
 
-INSTALLER = paths.REPOSITORY / "operator" / "loghub_operator" / "demo" / "debian.sh"
+INSTALLER = paths.REPOSITORY / "operator" / "loghub_cli" / "demo" / "debian.sh"
 
 # Package -> a program on PATH, or a file, that shows it is installed.
 FOR_APISERVER = {"openssl": "openssl"}

@@ -21,6 +21,15 @@ SECTIONS = rf"{GAP}(?P<sections>{NUMBER}(?:(?:,|,? and|,? to){GAP}{NUMBER})*)(?!
 CITATION = re.compile(rf"(?<![\w/.-]){PAGE}(?:#(?P<anchor>[\w-]+)|{SECTIONS})?")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([\w-]+))?\)")
+PACKAGES = {
+    folder.name: folder
+    for parent in (".", "service", "worker", "operator")
+    for folder in (ROOT / parent).glob("loghub*")
+    if (folder / "__init__.py").is_file()
+}
+MODULE_NAME = re.compile(rf"`((?:{'|'.join(PACKAGES)})(?:\.[a-zA-Z_]\w*)+)`")
+FILES_OF_OTHERS = {"version.py", "logclient.py"}  # of the vendor's SDK
+NO_MODULE = {"loghub.form"}  # the setting of a topic
 CODE_BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
@@ -109,6 +118,54 @@ def test_code_cites_a_page_by_its_path() -> None:
         for result in bare.finditer(text)
     ]
     assert hits == []
+
+
+def unknown_modules(text: str) -> Iterator[str]:
+    """Names in backticks that begin with a package of ours, and are neither a module nor defined in one."""
+    for name in MODULE_NAME.findall(text):
+        if name in NO_MODULE:
+            continue
+        top, *parts = name.split(".")
+        folder, source = PACKAGES[top], ""
+        while parts and (folder / parts[0]).is_dir():
+            folder = folder / parts.pop(0)
+        if parts and (folder / f"{parts[0]}.py").is_file():
+            source = text_of(folder / f"{parts.pop(0)}.py")
+        elif (folder / "__init__.py").is_file():
+            source = text_of(folder / "__init__.py").rpartition('"""')[2]  # without its docstring
+        if parts and not re.search(rf"\b{parts[0]}\b", source):
+            yield name
+
+
+def test_every_module_that_is_named_in_backticks_exists() -> None:
+    """A module that has moved leaves its old name in the prose of others, where no import fails."""
+    files = ((path, text) for path, text in of_all_files() if path.suffix in {".md", ".py"})
+    assert [f"{path}: {name}" for path, text in files for name in unknown_modules(text)] == []
+
+
+def test_every_file_that_a_page_names_exists() -> None:
+    """By its path, or by the end of it: the tables of docs/testing.md leave out the package."""
+    paths = {str(path.relative_to(ROOT)) for path in tracked_files()}
+    ends = {path[start.end() :] for path in paths for start in re.finditer("^|/", path)} | FILES_OF_OTHERS
+    dead = [
+        f"{page}: {name}"
+        for page, text in of_all_files(".md")
+        for name in re.findall(r"`([\w./-]+\.(?:py|rs))(?:::\w+)?`", text)
+        if name not in ends
+    ]
+    assert dead == []
+
+
+def test_every_file_that_the_makefile_names_exists() -> None:
+    """What only `make demo` or a first `make setup` runs is missed by no other test."""
+    folders = {path.relative_to(ROOT).parts[0] for path in tracked_files() if path.parent != ROOT}
+    named = set(
+        re.findall(
+            rf"(?<![\w./-])(?:{'|'.join(map(re.escape, folders))})/[\w./-]+\.\w+", text_of(ROOT / "Makefile")
+        )
+    )
+    assert named
+    assert sorted(name for name in named if not (ROOT / name).exists()) == []
 
 
 def test_section_numbers_of_a_page_are_unique() -> None:

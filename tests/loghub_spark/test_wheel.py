@@ -1,4 +1,4 @@
-"""The built wheel in a fresh virtual environment, with the README's lines, against a running service."""
+"""The built wheel in a fresh virtual environment, with the lines of docs/data-source.md 1, at a service."""
 
 import os
 import re
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
 GUARD_S = 600
 EXTRA = "spark"
-# As in the README, but with the key as options: what Spark records of it must not have the key.
+# As on the page, but with the key as options: what Spark records of it must not have the key.
 WITH_KEY = """
 options = dict(endpoint={endpoint!r}, project="demo", logstore="access")
 options |= dict(accessKeyId={id!r}, accessKeySecret={secret!r})
@@ -110,7 +110,7 @@ def installed(wheel: Path, folder: Path) -> dict[str, str]:
     return environment
 
 
-def test_the_lines_of_the_readme_read_from_a_service(wheel: Path, tmp_path: Path) -> None:
+def test_the_lines_of_the_page_read_from_a_service(wheel: Path, tmp_path: Path) -> None:
     environment = installed(wheel, tmp_path)
     with running_service(tmp_path / "service") as service:
         client = client_of(service)
@@ -120,8 +120,8 @@ def test_the_lines_of_the_readme_read_from_a_service(wheel: Path, tmp_path: Path
         writes.put(10)
         client.close()
         key = service.credentials
-        blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-        (lines,) = (block for block in blocks if "loghub_spark" in block)
+        blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/data-source.md").read_text(), re.DOTALL)
+        (lines,) = (block for block in blocks if "SparkSession.builder.getOrCreate()" in block)
         shown = "http://127.0.0.1:8080"
         assert shown in lines
         more = WITH_KEY.format(

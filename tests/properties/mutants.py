@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-# No rule: a picture for the README, and the text of an error.
+# No rule: a picture for docs/shard-states.md, and the text of an error.
 SKIPPED = {"mermaid", "IllegalTransition"}
 
 

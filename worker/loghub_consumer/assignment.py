@@ -1,11 +1,11 @@
 """The shards that a consumer group gives to this consumer: membership, heartbeats and checkpoints.
 
-They are those of the worker on Spark (`loghub_worker.membership`).
+The worker on Spark has the same (`loghub_consumer.membership`).
 
 Where the shards of a consumer come from, and where their checkpoints go.
 
-`loghub_worker.consumer.group_assignment` is the membership of a consumer group;
-`loghub_worker.consumer.static_assignment` is a list of shards, without any group.
+`GroupAssignment` is the membership of a consumer group; `StaticAssignment` is a list of shards, without any
+group.
 
 Shards that the settings name, without a consumer group: no heartbeats, and nobody else is asked.
 
@@ -151,7 +151,7 @@ class StaticCheckpoints:
 
 
 class StaticAssignment:
-    """An `loghub_consumer.assignment.Assignment`: the shards of `ConsumerSettings.shards`."""
+    """An `Assignment`: the shards of `ConsumerSettings.shards`."""
 
     def __init__(self, settings: ConsumerSettings, client: LogHub) -> None:
         self._settings = settings
@@ -285,7 +285,7 @@ class GroupCheckpoints:
 
 
 class GroupAssignment:
-    """An `loghub_consumer.assignment.Assignment`: one member of a consumer group."""
+    """An `Assignment`: one member of a consumer group."""
 
     def __init__(
         self,

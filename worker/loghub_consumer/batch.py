@@ -1,7 +1,7 @@
 """A batch of logs as a processor gets it: whole log groups of one shard, decoded only when they are used.
 
 A pulled body is decompressed once, and parsed at most once in each form, whichever batches its log groups
-belong to: into Arrow by `loghub_worker.source.arrow_decoder`, and into log groups by protobuf's own parser. A
+belong to: into Arrow by `loghub_consumer.reading.decoding`, and into log groups by protobuf's own parser. A
 handler that uses neither costs none of that.
 
 One log and one log group as a processor reads them: thin views on the messages of protobuf.
@@ -309,10 +309,11 @@ class LogBatch:
     """Log groups of one shard, in order: whole ones without a gap but for expired ones, or those that come
     again because they were refused or not acknowledged in time.
 
-    `arrow` is a table with one row for each log and the columns of the view `logs` (README), `groups` the log
-    groups. `begin_cursor` and `next_cursor` are those of the first log group and after the last one.
-    `delivery` says how often they were handed over, this time included; it does not count what happened
-    before the shard was assigned to this consumer, nor a batch that `process` had when it raised.
+    `arrow` is a table with one row for each log and the columns of the view `logs`
+    (docs/pipelines.md 1), `groups` the log groups. `begin_cursor` and `next_cursor` are those of the first
+    log group and after the last one. `delivery` says how often they were handed over, this time included; it
+    does not count what happened before the shard was assigned to this consumer, nor a batch that `process`
+    had when it raised.
     """
 
     def __init__(self, shard: int, slices: tuple[BodySlice, ...], *, delivery: int = 1) -> None:

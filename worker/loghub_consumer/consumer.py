@@ -1,8 +1,8 @@
 """A consumer in a program of its own: puts the parts together, hands out shards and takes them back.
 
 `Consumer.run` blocks; its thread calls the listener. Membership, heartbeats, the opening of shards and the
-saving of checkpoints are those of the worker on Spark (`loghub_worker.membership`). Its threads are its own,
-or those of all consumers of a program (`loghub_worker.consumer.program_parts`).
+saving of checkpoints are those of the worker on Spark (`loghub_consumer.membership`). Its threads are its
+own, or those of all consumers of a program (`loghub_consumer.program_parts`).
 
 What does not work in a consumer at the moment.
 

@@ -3,8 +3,8 @@
 Lets the log service say when a shard has new log groups, where it can, in place of pulls at its end.
 
 A shard whose pull is due although the last one has seen its end is parked (`shard_flow.parked`), and watched
-by a poll (`loghub_worker.source.end_poll`) until there is something to pull. If polls fail, all shards are
-pulled at the fetch interval, as on SLS, until the next attempt.
+by a poll (`loghub_consumer.reading.end_cursors`) until there is something to pull. If polls fail, all shards
+are pulled at the fetch interval, as on SLS, until the next attempt.
 """
 
 import math

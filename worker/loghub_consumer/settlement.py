@@ -1,11 +1,11 @@
 """What becomes of logs that a processor has refused too often: the group's failure policy, carried out.
 
-`loghub_worker.failure` decides and writes, as for the workers on Spark. The thread of the shard waits for the
-write, so that other shards go on, and its checkpoint does not pass what is not written.
+`loghub_consumer.failure` decides and writes, as for the workers on Spark. The thread of the shard waits for
+the write, so that other shards go on, and its checkpoint does not pass what is not written.
 
 What is known of logs that fail, for the next process of this worker.
 
-Each shard has a file, since each has a thread: `loghub_worker.failure.attempt_journal` says what is in it.
+Each shard has a file, since each has a thread: `loghub_consumer.failure.handler` says what is in it.
 
 The failure policy of a consumer, and where it puts logs.
 """

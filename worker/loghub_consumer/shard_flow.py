@@ -1,8 +1,8 @@
 """One held shard as a state machine: what to pull, when to process, how to give it up.
 
 Everything is a value: an event is a function from one `ShardFlow` and the time to the next.
-`loghub_worker.consumer.shard_step` says what to do next, and `loghub_worker.consumer.shard_runner` does it;
-`next_pull` says what to pull, and `loghub_worker.consumer.puller` does. A batch is processed while the next
+`next_step` says what to do next, and `loghub_consumer.shard_runner` does it;
+`next_pull` says what to pull, and `loghub_consumer.puller` does. A batch is processed while the next
 logs are pulled.
 
 The phases, with the function that leads from one to the next:

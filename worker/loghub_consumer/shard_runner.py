@@ -7,7 +7,7 @@ producers that collect messages, keep-alives of connections, timers.
 
 Begins the shards that a consumer has been given, and gives them up: listener, processor, checkpoint.
 
-`loghub_worker.consumer.rebalance` decides; this does it, in the thread of `Consumer.run`.
+`loghub_consumer.shard_flow` decides; this does it, in the thread of `Consumer.run`.
 """
 
 import asyncio

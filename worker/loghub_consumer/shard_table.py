@@ -4,11 +4,11 @@ User code, the pulls and the caller of `Consumer.run` run in different threads. 
 to a `ShardFlow` under this lock. Nothing that blocks is done under it. That of the membership may be taken
 under it, to wake who waits for a change, and never the other way round.
 
-What a consumer keeps of one assignment of a shard. `loghub_worker.consumer.shard_table` has the lock.
+What a consumer keeps of one assignment of a shard.
 
 What the consumers of one program share: the lock of their tables, the bound on what they hold, priorities.
 
-`loghub_worker.consumer.shard_table.ShardTable` is a member. Everything but the lock is used under it.
+`ShardTable` is a member. Everything but the lock is used under it.
 
 Where one assignment of a shard continues, and whether it is paused. Any thread may use it.
 """
@@ -317,7 +317,7 @@ class ShardTable:
         if self._slots.get(slot.flow.shard) is slot:
             self._used_bytes += slot.flow.used_bytes - before.used_bytes
 
-    # -- the port `loghub_consumer.shard_table.Member`
+    # -- the port `Member`
 
     @property
     def shard_count(self) -> int:

@@ -1,5 +1,6 @@
 """``python -m loghub_worker``: run one worker process; with the argument ``executor``, an executor of Spark
-(`loghub_worker.executor`), and with ``try`` none, but the checks of its start (`loghub_worker.trial`).
+(`loghub_worker.query.executor_pods`), and with ``try`` none, but the checks of its start
+(`loghub_worker.trial`).
 
 The process reads its settings from the environment and turns the outcome of the worker into an exit status:
 `loghub_worker.worker.WorkerRuntime` on Spark, or for a processor

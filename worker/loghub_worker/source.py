@@ -1,11 +1,11 @@
 """The Spark data source of a worker, ``loghub-worker``: shards of a logstore as a stream of rows.
 
 Only the worker loads it; `loghub_spark` is the one for other programs. The positions file of
-`loghub_worker.exchange_files`, which the membership writes, determines which shards are read and from where,
-so shards may be added, removed and added again while the query runs.
+`loghub_consumer.exchange_files`, which the membership writes, determines which shards are read and from
+where, so shards may be added, removed and added again while the query runs.
 
-An "offset" of Spark is a whole plan (`loghub_worker.batch_plan.BatchPlan.to_json`). It contains the begin and
-the end of the batch's own ranges, so nothing has to be derived from two offsets. A plan begins where the
+An "offset" of Spark is a whole plan (`loghub_consumer.batch_plan.BatchPlan.to_json`). It contains the begin
+and the end of the batch's own ranges, so nothing has to be derived from two offsets. A plan begins where the
 positions file says, and the driver advances a position only when the sink has the previous batch.
 
 The accumulator of Spark that takes counts from the processes that read to the driver.

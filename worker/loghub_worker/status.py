@@ -1,7 +1,7 @@
 """The worker's status, from its membership.
 
 The status file and the metrics are both built from it, so the live view, the operator's conditions and a
-scraper show the same values. `loghub.worker_contract.WorkerStatus` describes its fields.
+scraper show the same values. `loghub.contract.worker.WorkerStatus` describes its fields.
 
 Publishes a worker's status: the file once a second, and the HTTP server for metrics and probes.
 """

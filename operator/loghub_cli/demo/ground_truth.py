@@ -1,6 +1,6 @@
 """The producer's own record of what it wrote: the ground truth against which the sink is counted.
 
-The producer writes the record line by line while the demo runs, and `loghub_operator.demo.verify` reads it
+The producer writes the record line by line while the demo runs, and `loghub_cli.demo.verify` reads it
 afterwards. Each log group has two JSON lines: ``"sending"`` before the call, then ``"sent"`` (the service
 acknowledged it) or ``"unsure"`` (no answer came, so the group may have arrived or not). Each line is on disk
 before the producer continues, so what was sent is known whatever happens to the producer.

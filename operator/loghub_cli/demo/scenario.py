@@ -4,7 +4,7 @@ Each step lasts until its effect is observed or its bound has passed.
 
 What the scenario of the demo can observe and do.
 
-`loghub_operator.demo.scenario` needs only this context, so tests run it without processes.
+The scenario needs only this context, so tests run it without processes.
 """
 
 import asyncio

@@ -11,7 +11,7 @@ knows them. One that is stopped counts too: its workers go on with the checkpoin
 
 Provides on this machine what a cluster provides to a worker: code, volume claims and variables.
 
-Code comes from the user's file (`loghub_operator.local.manifest`), claims are folders. A resource that refers
+Code comes from the user's file (`loghub_cli.up.manifest`), claims are folders. A resource that refers
 to something that only a cluster can provide is rejected before anything starts.
 """
 

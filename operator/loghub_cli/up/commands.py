@@ -1,7 +1,7 @@
 """The commands `loghub up`, `down` and `serve`.
 
 `up` validates the object, locks its folder, cleans up after an earlier run that was killed, finds or starts
-the log service, runs the group (`loghub_operator.local.runner`), and stops it.
+the log service, runs the group (`loghub_cli.up.runner`), and stops it.
 
 Creates the project and the logstores that a consumer group needs, for `loghub up --create-logstore` and
 the demo.

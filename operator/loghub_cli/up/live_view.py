@@ -1,6 +1,6 @@
 """What `loghub up` and the demo show of a group: what is wrong, workers, events and shards.
 
-A frame is computed from values of `loghub_operator.local.snapshot`; `loghub_operator.local.ui.live_view`
+A frame is computed from values of `loghub_cli.up.snapshot`; `LiveView`
 draws it on a terminal, and `plain` makes lines of it. Pure.
 
 Which parts of the live view are shown on a terminal that is too small for all of them. Pure.
@@ -10,7 +10,7 @@ wrong with them.
 
 Computes rates from counters that restart at zero with their process, such as the rows of a worker.
 
-Draws a frame on a terminal, whatever its size (`loghub_operator.local.ui.fitted`).
+Draws a frame on a terminal, whatever its size.
 
 Shows a run of `loghub up` or the demo: as a live view on a terminal, as plain lines elsewhere.
 """

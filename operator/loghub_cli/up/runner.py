@@ -1,7 +1,7 @@
 """Runs one consumer group on this machine from start to stop.
 
 `LocalGroup` connects the stored object, the supervisor of the worker processes, the edge to the log service
-and the reconcile loop (`loghub_operator.local.reconcile_loop`), and watches the user's file.
+and the reconcile loop, and watches the user's file.
 
 What becomes of a file that is saved while its group is up: it is applied whole, or rejected in words.
 
@@ -10,8 +10,8 @@ and none of them ends the group.
 
 The reconcile loop of one consumer group on this machine.
 
-It runs the same rounds (`loghub_operator.plan.round`) as `loghub_operator.controller.reconciler` does in the
-cluster; `loghub_operator.local.backend` observes and carries out.
+It runs the same rounds (`loghub_operator.plan.planner`) as `loghub_operator.controller.reconciler` does in
+the cluster; `loghub_cli.up.backend` observes and carries out.
 """
 
 import asyncio

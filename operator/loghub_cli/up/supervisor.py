@@ -1,8 +1,8 @@
 """Runs the workers of one consumer group as processes on this machine.
 
 The supervisor does what the StatefulSet controller and the kubelet do in a cluster: it carries out the steps
-of `loghub_operator.local.processes.process_plan`, restarts processes that end, and reports the state of each
-worker. Settings are tried before a worker stops for them (`loghub_operator.local.processes.trial_run`).
+of `loghub_cli.up.process_plan`, restarts processes that end, and reports the state of each
+worker. Settings are tried before a worker stops for them.
 
 Finds and kills worker processes of an earlier run that was killed before it could stop them.
 

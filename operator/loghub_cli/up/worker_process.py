@@ -2,11 +2,11 @@
 
 The embedded service, the workers and the demo's producer are such processes. Start children only from the
 main thread, because the kernel ends a child when the thread that started it ends
-(`loghub_operator.local.processes.launcher`).
+(`loghub_cli.up.launcher`).
 
 Derives the state of a worker process, `WorkerObserved`, as `loghub_operator.observe.pods` does for a pod.
 
-The sources are the worker's status file, its termination message (`loghub.worker_contract`), and the state of
+The sources are the worker's status file, its termination message (`loghub.contract.worker`), and the state of
 the process.
 
 How the program of a worker is started: its files, its environment, its log.

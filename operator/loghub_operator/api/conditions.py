@@ -1,9 +1,9 @@
 """The conditions of the status: their types and reasons, each with its explanation.
 
-``docs/reasons.md`` is generated from the texts here and in `loghub_operator.api.state_reasons`, and from
+``docs/reasons.md`` is generated from the texts here and from
 those of four more enumerations of reasons: `ServiceErrorReason` (`loghub_operator.model.observed`),
 `PodReason` (`loghub_operator.observe.pods`), `LocalReason`
-(`loghub_operator.local.processes.worker_state`) and `WorkerReason` (`loghub.worker_contract`).
+(`loghub_cli.up.worker_process`) and `WorkerReason` (`loghub.contract.worker`).
 One cause has one reason, in whichever condition it appears. The messages are in
 `loghub_operator.plan.status`, `loghub_operator.plan.scaling` and next to what they report.
 

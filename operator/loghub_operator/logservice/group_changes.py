@@ -4,7 +4,7 @@ Resolves the target cursors of a checkpoint reset, and forces checkpoints.
 
 This is the log-service half of a checkpoint reset, in a cluster and for `loghub up`. It needs only cursors
 and forced checkpoints, so it works with the real SLS and with the embedded service. Whether a reset is
-valid is decided in `loghub_operator.plan.reset_targets`.
+valid is decided in `loghub_operator.plan.checkpoint_reset`.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """The types that observing, planning and applying exchange.
 
-`loghub_operator.observe.observer` (cluster) and `loghub_operator.local` (processes) fill an `ObservedState`;
+`loghub_operator.observe.observer` (cluster) and `loghub_cli.up` (processes) fill an `ObservedState`;
 `loghub_operator.plan.planner.plan` turns it into a `Plan`; the two executors carry out its actions.
 
 Both loops are the same: observe, ``plan(resource, observed, now)``, carry out the actions in their order,

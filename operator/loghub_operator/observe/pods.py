@@ -1,6 +1,6 @@
 """Derives the state of a worker, `WorkerObserved`, from its pod, with the pod's own message if it fails.
 
-Requests the statuses of workers over HTTP (`loghub.worker_contract`, ``/status``).
+Requests the statuses of workers over HTTP (`loghub.contract.worker`, ``/status``).
 
 A worker runs the user's code, so its answer is not trusted: time and size are bounded, no redirect is
 followed, no proxy of the environment is used, and whatever is not a `WorkerStatus` counts as no answer.

@@ -2,10 +2,10 @@
 
 ``spec.resetCheckpoints`` is executed once for each nonce, as a state machine over the status: StoppingWorkers
 -> Committing -> Resuming -> Succeeded, or Failed. First all workers leave, and
-`loghub_operator.plan.suspension` keeps them stopped. Then the operator writes one record with the previous
+`loghub_operator.plan.desired` keeps them stopped. Then the operator writes one record with the previous
 checkpoints and the target cursors, so that the next reconcile commits the same cursors wherever the operator
-was interrupted. Finally the workers start again. `loghub_operator.plan.reset_targets` determines and
-checks all targets before that record is written, so an invalid reset changes nothing. A reset that is already
+was interrupted. Finally the workers start again. All targets are determined and
+checked before that record is written, so an invalid reset changes nothing. A reset that is already
 in the manifest when the object is created counts as done, because it is most likely an old one.
 
 Decides which backups of checkpoint resets are kept while their object exists.

@@ -4,7 +4,7 @@ Decides whether there is a reason why no worker of a group should run now.
 
 Four things stop all workers: another object that owns the group, a group that must not be adopted,
 ``spec.suspend``, and a checkpoint reset.
-`loghub_operator.plan.scaling_steps` decides how they stop.
+`loghub_operator.plan.replicas` decides how they stop.
 """
 
 from dataclasses import dataclass

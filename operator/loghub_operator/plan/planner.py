@@ -1,7 +1,7 @@
 """Decides what to do about one consumer group, in the cluster and in `loghub up` alike.
 
 `plan` is a pure function of the object, the observed state and the time. It combines the decisions of the
-other modules: how many workers run (`loghub_operator.plan.scaling_steps`), what drifted, how far a checkpoint
+other modules: how many workers run (`loghub_operator.plan.replicas`), what drifted, how far a checkpoint
 reset is, and what the status says (`loghub_operator.plan.status.builder`). Once the object is being deleted,
 `loghub_operator.plan.deletion` plans instead.
 

@@ -14,7 +14,7 @@ The ConfigMap with the checkpoints from before a reset.
 ``data`` maps shard IDs to cursors, "" for none, so that it can be used for another reset as it is; an
 annotation has the target cursors. The ConfigMap is immutable and owned by its object, so it is
 garbage-collected with it. `loghub_operator.plan.checkpoint_reset` decides when it is written, and
-`loghub_operator.plan.checkpoint_backups` when later resets remove it.
+`loghub_operator.plan.checkpoint_reset` when later resets remove it.
 
 The ConfigMap with the workers' settings, which the pods mount as a file.
 

@@ -9,7 +9,7 @@ The service's extensions that wait for news: of the ends of shards, and of a con
 
 An idle consumer has one request of each under way instead of one for each shard and interval. Neither is a
 heartbeat, and neither has log groups: those are pulled once there are some. With ``wait_ms`` 0 they answer
-at once. `loghub.service.polls` bounds how many wait.
+at once. `loghub_service.polls` bounds how many wait.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """PutLogs: checks a log group, chooses a shard, and commits it (docs/sls-protocol.md 2.3, 3).
 
-`loghub.wire.loggroup_validation` checks the group, and `loghub.service.storage.commits` makes it durable.
+`loghub.wire.loggroup_validation` checks the group, and `loghub_service.storage.batches` makes it durable.
 
 GetCursor and GetCursorTime (docs/sls-protocol.md 2.1, 2.3), which share a path with PullLogs.
 

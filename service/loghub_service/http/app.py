@@ -1,7 +1,7 @@
 """The ASGI application: authenticates a request, receives it, calls the action, and sends the response.
 
 Everything that all requests and responses have in common (docs/sls-protocol.md 1.7) is implemented in this
-module; `loghub.service.http.routes` chooses the action. A request is authenticated and authorized by its
+module; `loghub_service.http.routes` chooses the action. A request is authenticated and authorized by its
 head, before anything of its body is read. PutLogs has a budget of memory of its own, so that no flood of
 large bodies stops the heartbeats and checkpoints, on which every consumer's shards depend.
 
@@ -9,7 +9,7 @@ Sends responses within a limit on total memory.
 
 Clients that read slowly or not at all must not exhaust the service's memory. A response is therefore sent in
 pieces, each after the client has accepted the previous one, and the bytes of all unsent responses are
-counted. `loghub.service.http.protocol` limits how long a client may take to read.
+counted. `loghub_service.http.protocol` limits how long a client may take to read.
 """
 
 import contextlib

@@ -9,7 +9,7 @@ request, or with one that waits for its client or for news, for the longest time
 works on is never interrupted; so a key that has such requests in all other places gets no more. A client
 whose connection was closed opens another one. The listener reports what happens; nothing here knows a socket.
 
-Accepts connections, within the bound of `loghub.service.http.connections`.
+Accepts connections, within the bound of `HttpConnections`.
 
 The bound holds from the first packet on: a connection counts, and has a deadline, while its TLS handshake is
 in progress, when neither uvicorn nor its protocol know of it yet.

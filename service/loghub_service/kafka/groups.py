@@ -1,9 +1,9 @@
 """The Kafka groups of a running service: drives the coordinator, and answers once everything is durable.
 
-Events are applied to `loghub.kafka.coordinator` one at a time on the event loop. A new group is effective in
-memory immediately, and its facts are committed in the same order. An answer waits for the newest facts of its
-group, so it never promises a generation or an offset that a crash could undo, while requests that wait share
-one transaction, and a heartbeat that changes nothing does not wait for the disk.
+Events are applied to `loghub_service.kafka.coordinator` one at a time on the event loop. A new group is
+effective in memory immediately, and its facts are committed in the same order. An answer waits for the newest
+facts of its group, so it never promises a generation or an offset that a crash could undo, while requests
+that wait share one transaction, and a heartbeat that changes nothing does not wait for the disk.
 
 A request that the coordinator answers later is a future here. One timer serves the deadlines of all groups.
 

@@ -289,9 +289,9 @@ def test_with_a_certificate_http_and_kafka_are_encrypted_and_the_commands_find_t
         assert topics(login(serve.root, address, **encrypted)) == {TOPIC}
 
 
-def run_example_of_the_readme(home: Path, root: Root, address: str) -> str:
+def run_example_of_the_page(home: Path, root: Root, address: str) -> str:
     """What it prints; word for word but for the port."""
-    example = re.search(r"```python\n(from pathlib.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    example = re.search(r"```python\n(from pathlib.*?)```", (ROOT / "docs/kafka.md").read_text(), re.DOTALL)
     assert example is not None
     state = home / ".local" / "state"
     state.mkdir(parents=True)
@@ -315,7 +315,7 @@ def test_up_serves_kafka_clients_and_says_where(tmp_path: Path, capsys: pytest.C
         said = next(line for line in run.reported().splitlines() if "Kafka clients: " in line)
         address = said.split("Kafka clients: ")[1].split(",")[0]
         assert str(run.root.service / KEYS) in said
-        printed = run_example_of_the_readme(tmp_path, run.root, address)
+        printed = run_example_of_the_page(tmp_path, run.root, address)
         assert printed == "b'hello'\n"
         assert main(["lag", TOPIC, "readers", "--project", PROJECT, *run.where, "-o", "json"]) == 0
         lag = json.loads(capsys.readouterr().out)

@@ -7,11 +7,11 @@ wait and retry, put it into a dead letter and go on, skip it and go on, or stop 
 time, only this shard waits.
 
 Before anything is skipped, three things must hold: the log group failed alone several times, only a few were
-skipped directly before it, and only some in the last hour (`loghub_worker.failure.skip_limits`).
+skipped directly before it, and only some in the last hour.
 
 A failing range begins at the position of its shard: nothing is delivered, skipped or dead-lettered past a
 log group that waits. `now` is on the monotonic clock; it and chance are arguments.
-`loghub_worker.failure.failure_handler` carries out what is decided here.
+`loghub_consumer.failure.handler` carries out what is decided here.
 
 How long a batch may take, as pure decisions.
 
@@ -25,7 +25,7 @@ Before anything is skipped, three things must hold: it failed alone several time
 directly before it, and only some in the last hour. If more than that fails, then the pipeline is broken, not
 the logs; the logs are then retried as with the policy `Retry`, and a success ends that.
 
-Pipelines (`loghub_worker.failure.failure_policy`) and the processor API decide by the same limits.
+Pipelines and the processor API decide by the same limits.
 """
 
 from collections import deque

@@ -1,8 +1,8 @@
-"""Heartbeats: sends the requests that `loghub_worker.membership.membership.Membership` decides on.
+"""Heartbeats: sends the requests that `loghub_consumer.membership.membership.Membership` decides on.
 
 They have a connection, and in a worker a thread, that do nothing else, so that they are sent on time whatever
-a batch, a sink or the slow opening of a shard does. `loghub_worker.membership.shard_manager` sends the slower
-requests for the held shards.
+a batch, a sink or the slow opening of a shard does. `loghub_consumer.membership.shard_manager` sends the
+slower requests for the held shards.
 
 Tells the membership when its shards change, where the log service can say so.
 

@@ -1,8 +1,8 @@
 """The membership of one consumer as a pure state machine: what to send, and which shards may be processed.
 
 Every decision about heartbeats, assignment, release and fencing is made in this module, with ``now`` as an
-argument. `loghub_worker.membership.shared_membership` is the lock around it, and
-`loghub_worker.membership.heartbeat` sends the requests.
+argument. `loghub_consumer.membership.shared_membership` is the lock around it, and
+`loghub_consumer.membership.heartbeat` sends the requests.
 
 The states of a shard in a worker: an answer lists it -> opening (its position to resume from is being
 determined) -> open (its position is passed to the source) -> an answer no longer lists it -> draining (no new

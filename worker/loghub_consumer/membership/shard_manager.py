@@ -1,11 +1,11 @@
 """Manages the held shards: opens them, saves their checkpoints and measures their lag.
 
 Every request about a shard that is neither a heartbeat nor part of a batch is sent from here, so that none of
-them delays a heartbeat. One thread decides what is due (`loghub_worker.membership.shard_attempts`) and waits
-for nothing; the requests are tasks, which run side by side for different shards and one after the other for
-one shard. A task may outlast the assignment that it was started for, so it asks before each step that
-changes something whether that still holds. `loghub_worker.membership.shard_opening` determines where a shard
-continues.
+them delays a heartbeat. One thread decides what is due (`loghub_consumer.membership.shard_attempts`) and
+waits for nothing; the requests are tasks, which run side by side for different shards and one after the other
+for one shard. A task may outlast the assignment that it was started for, so it asks before each step that
+changes something whether that still holds. `loghub_consumer.membership.shard_opening` determines where a
+shard continues.
 
 Runs the requests about shards in a few threads: those of one shard one after the other, so that none of
 its steps overtakes another, and those of different shards at the same time.

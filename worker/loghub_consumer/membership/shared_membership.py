@@ -6,7 +6,7 @@ the same `Membership` under this lock, and the positions file contains the resul
 What the membership's threads need of the program around them.
 
 Two programs use them: the worker on Spark, whose source is in other processes and whose sink may keep a
-record of its own (`loghub_worker.sink.shard_record`), and the consumers of `loghub_worker.api`.
+record of its own (`loghub_consumer.resumption`), and the consumers of `loghub_consumer`.
 """
 
 import threading

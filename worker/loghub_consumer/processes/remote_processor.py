@@ -1,7 +1,7 @@
 """A processor whose user code runs in another process.
 
 For the consumer it is like any other processor, and the consumer decides what becomes of logs that fail
-(`loghub_worker.consumer.settlement`). What only a worker knows is here: a call that hangs ends with its
+(`loghub_consumer.settlement`). What only a worker knows is here: a call that hangs ends with its
 process, and why a process has ended.
 
 What the processors of a program or a worker have done.

@@ -4,12 +4,11 @@ One serialized LogGroupList (docs/sls-protocol.md 3) becomes one record batch of
 Python object for each log. A `Selection` names the columns that are made, and keys of the contents that
 become columns of their own.
 
-`loghub_worker.source.native_lists` parses what is usual, where the native part is installed, and
-`loghub_worker.source.parsed_lists` everything else.
+Where the native part is installed, it parses what is usual, and a parser of protobuf everything else.
 
 The messages of a pulled body (docs/sls-protocol.md 3), as descriptors of protobuf.
 
-`loghub_worker.source.arrow_decoder` gives them to the parser into Arrow, and `loghub_worker.consumer.batch`
+This module gives them to the parser into Arrow, and `loghub_consumer.batch`
 to protobuf itself, for handlers that take one log group after the other.
 
 Parses LogGroupLists (docs/sls-protocol.md 3) into columns in Arrow, by a compiled parser of protobuf.

@@ -9,9 +9,8 @@ requested, because a shard that was lost and assigned again may be ahead of an e
 same reason the end of a shard that does not advance is requested again: while a restored log service has not
 that many log groups, every attempt to read them fails.
 
-Where the service has polls, a shard whose end would be requested is watched by one instead
-(`loghub_worker.source.end_poll`): an idle worker then has one request under way, and hears of new log
-groups at once.
+Where the service has polls, a shard whose end would be requested is watched by one instead: an idle worker
+then has one request under way, and hears of new log groups at once.
 
 Waits for new log groups of many shards with one request, where the log service has such a poll.
 

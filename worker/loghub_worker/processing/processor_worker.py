@@ -1,8 +1,8 @@
 """One worker process whose pipeline is a processor: puts the parts together and reports about them.
 
 This process is the member of the group: it sends the heartbeats, pulls, and saves checkpoints, all as a
-`loghub_worker.api` consumer does. The user's code runs in other processes
-(`loghub_worker.consumer.processes`), so nothing that it does delays a heartbeat, and one that hangs or
+`loghub_consumer` consumer does. The user's code runs in other processes
+(`loghub_consumer.processes`), so nothing that it does delays a heartbeat, and one that hangs or
 crashes is replaced while the shards stay here.
 
 How many cores this process may use.

@@ -1,8 +1,8 @@
 """What the source has counted of a batch.
 
 The counts of a range are known once any action has read it to its end; some actions end earlier, such as
-`head`, and a query need not read all of its logs. That does no harm: `loghub_worker.query.batch_ranges` says
-what is done without counts.
+`head`, and a query need not read all of its logs. That does no harm: `RangesRead`
+says what is done without counts.
 
 The ranges of a batch: what it is planned to read, and what of it was read.
 

@@ -1,6 +1,6 @@
 """The Spark session of a worker.
 
-Spark runs as `local[cores]`, or its tasks run in a cluster (`loghub_worker.query.spark_master`), with
+Spark runs as `local[cores]`, or its tasks run in a cluster, with
 everything off that a single pod does not need (docs/spark.md 5). If it cannot start, the error has a reason
 and a message for the user.
 

@@ -12,10 +12,10 @@ the record of the batch has them.
 
 Whether the times that move a watermark are bounded, as the plan of a query says.
 
-`__time__` of a stateful pipeline is never after the receipt of a log (`loghub_worker.source.receipts`). A
-time from the contents can be any, and one of them in the year 2096 would make every later log late. So a
-column with a watermark must be `__time__`, or be computed so that it is not after `__time__`, or not after
-the present, whatever the log says.
+`__time__` of a stateful pipeline is never after the receipt of a log
+(`loghub_consumer.reading.shard_reader`). A time from the contents can be any, and one of them in the year
+2096 would make every later log late. So a column with a watermark must be `__time__`, or be computed so that
+it is not after `__time__`, or not after the present, whatever the log says.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """The streaming query: delivers micro-batches to the sink, and restarts Spark's query after a failure.
 
 A batch is read, passes through the user's query or function, and is written to the sink; only then do
-positions and checkpoints advance. A batch that fails is discarded, and `loghub_worker.failure` decides what
+positions and checkpoints advance. A batch that fails is discarded, and `loghub_consumer.failure` decides what
 is read next; Spark's query goes on. A batch that takes too long is cancelled.
 
 Spark's own checkpoint directory is scratch space: it is emptied before each start. The ranges of a batch are

@@ -1,7 +1,7 @@
 """The user's part of a batch: an SQL query or a Python function that turns logs into rows for the sink.
 
 It is checked once, with no logs, before the worker joins its group. Each batch must have the columns that it
-returned then (`loghub_worker.query.checked_columns`).
+returned then.
 
 Compares the columns of a batch with those that were checked before the worker joined its group. Pure.
 

@@ -1,8 +1,8 @@
 """Makes the sink that the settings name.
 
 Parquet files and JSON lines in a folder or a bucket are written exactly once, through
-`loghub_worker.sink.commit_log`, a Delta table through its own log, and rows in a table of PostgreSQL through
-`loghub_worker.sink.postgresql.delivered_ranges`; another logstore, Kafka, the formats that Spark writes and
+`loghub_worker.sink.files.commit_log`, a Delta table through its own log, and rows in a table of PostgreSQL
+through `loghub_worker.sink.postgresql.database`; another logstore, Kafka, the formats that Spark writes and
 the worker's own output are written at least once.
 
 The sink that prints rows to the worker's own output, for trying out a pipeline.

@@ -1,7 +1,7 @@
 """What the broker needs of the log service: logstores as topics, shards as partitions, access keys as logins.
 
 The service implements these protocols over its own storage, so nothing here knows how a log is kept, and a
-test can pass its own. All offsets are those of `loghub.kafka.broker.offsets`.
+test can pass its own.
 
 Offsets of records, from the place of a log group in its shard (docs/kafka.md 2).
 

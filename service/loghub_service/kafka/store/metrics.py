@@ -1,7 +1,7 @@
 """What Prometheus can know about the Kafka endpoint.
 
-Only the lag of a group has labels with names that clients choose. Their number is bounded
-(`loghub.service.kafka.lag`), and a series ends with its group.
+Only the lag of a group has labels with names that clients choose. Their number is bounded, and a series ends
+with its group.
 
 The lag of all Kafka groups in logs, for metrics: computed now and then, and only where something moved.
 """

@@ -2,8 +2,8 @@
 
 Spark writes a batch as Parquet files into a staging folder. They get their final names in the table, where
 no reader sees them, and one commit adds them together with the positions of the batch's shards
-(`loghub_worker.sink.delta_positions`). No row passes through the driver. Executors elsewhere write the files
-for a bucket under their final names (`loghub_worker.sink.executor_files`).
+(`loghub_worker.sink.delta.table`). No row passes through the driver. Executors elsewhere write the files
+for a bucket under their final names (`loghub_worker.sink.files.executor_files`).
 
 The data files of a Delta table: where a batch is staged, and how its files come into the table.
 

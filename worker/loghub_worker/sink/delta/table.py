@@ -2,8 +2,8 @@
 
 A commit is one new file in the table's log, created only if no one else has created it (a hard link in a
 folder, a create-only PUT in a bucket). If someone has, delta-rs reads what they committed, refuses on a
-conflict, and tries the next number otherwise. `loghub_worker.sink.delta_positions` says which conflicts make
-deliveries exclusive.
+conflict, and tries the next number otherwise. Which conflicts make deliveries
+exclusive is below.
 
 Whether a commit was made can be unknown to the one who made it: a reply may be lost, and a repeated request
 then meets its own file. So each commit has the name of its batch, and after an error the log decides.

@@ -1,8 +1,8 @@
 """The storage of a commit log under a prefix of a bucket.
 
 Spark writes a batch into a local folder, and its files are uploaded below ``_loghub/``, where readers do not
-look; or executors write them there (`loghub_worker.sink.executor_files`). `place` copies each to its name
-within the storage, so that a reader finds a file whole or not at all.
+look; or executors write them there (`loghub_worker.sink.files.executor_files`). `place` copies each to its
+name within the storage, so that a reader finds a file whole or not at all.
 
 A record is created by a PUT that succeeds only if the key does not exist (If-None-Match), and then read,
 since a PUT that was repeated after a lost answer reports its own object as existing. Nothing is ever

@@ -14,7 +14,7 @@ shards. Here the rows of one task are together in Spark's JVM, and at most 10,00
 Delivers batches of rows by transactions: the part of the sink that knows nothing of Spark.
 
 The rows of a batch are copied, and its ranges recorded, in one transaction on the worker's one connection
-(`loghub_worker.sink.postgresql.delivered_ranges` says why nothing is lost or doubled). It begins in `copy`
+(`loghub_worker.sink.postgresql.database` says why nothing is lost or doubled). It begins in `copy`
 and ends in `publish`. Shards are opened by other threads, on a few more connections that end with it.
 """
 
