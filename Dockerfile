@@ -1,9 +1,11 @@
-# The images of LogHub for Kubernetes: one file, three targets, and a larger worker for pipelines that use pandas.
+# The images of LogHub for Kubernetes: one file, three targets, and larger workers: for pipelines that use
+# pandas, and with the vendor's SDK as their client of the log service.
 #
 #   docker build --target service       -t loghub-service:0.1.0       .
 #   docker build --target operator      -t loghub-operator:0.1.0      .
 #   docker build --target worker        -t loghub-worker:0.1.0        .
 #   docker build --target worker-pandas -t loghub-worker-pandas:0.1.0 .
+#   docker build --target worker-sdk    -t loghub-worker-sdk:0.1.0    .
 #
 # Who publishes an image adds where it comes from: --label org.opencontainers.image.revision=$(git rev-parse HEAD)
 # and org.opencontainers.image.source.
@@ -115,7 +117,7 @@ USER 10001:10001
 FROM base AS operator
 COPY --from=operator-packages /opt/loghub /opt/loghub
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub_operator"]
-COPY loghub/__init__.py loghub/clock.py loghub/listening.py loghub/near_names.py /app/loghub/
+COPY loghub/__init__.py loghub/clock.py loghub/extras.py loghub/listening.py loghub/near_names.py /app/loghub/
 COPY loghub/contract /app/loghub/contract
 COPY loghub/client /app/loghub/client
 COPY loghub/domain /app/loghub/domain
@@ -172,4 +174,16 @@ RUN --mount=type=bind,from=tooling,source=/opt/loghub,target=/opt/tooling \
     /opt/tooling/bin/python3 -m pip --python /opt/loghub/bin/python3 install \
       --no-cache-dir --disable-pip-version-check --require-hashes -r /locks/worker-pandas.txt
 LABEL org.opencontainers.image.title="LogHub worker with pandas"
+USER 10001:10001
+
+FROM worker AS worker-sdk
+ARG PIP_INDEX_URL
+ARG PIP_CERT
+USER root
+COPY locks/worker-sdk.txt /locks/
+RUN --mount=type=bind,from=tooling,source=/opt/loghub,target=/opt/tooling \
+    /opt/tooling/bin/python3 -m pip --python /opt/loghub/bin/python3 install \
+      --no-cache-dir --disable-pip-version-check --require-hashes -r /locks/worker-sdk.txt
+ENV LOGHUB_CLIENT=sdk
+LABEL org.opencontainers.image.title="LogHub worker with the vendor's SDK"
 USER 10001:10001

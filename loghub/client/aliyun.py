@@ -1,7 +1,8 @@
 """The client port over the vendor's SDK, whose makers run its requests against the cloud service.
 
-The operator uses it on a real SLS endpoint, and the contract suite, which runs over every adapter, uses
-it as a second implementation. This module and `aliyun_sdk` alone know the SDK. Import it only
+The operator uses it on a real SLS endpoint, workers and programs where they choose it
+(`loghub.client.choice`), and the contract suite, which runs over every adapter, as a second
+implementation. This module and `aliyun_sdk` alone know the SDK. Import it only
 where it is needed, since the SDK adds 0.05 s and 6 MiB to the operator's own packages.
 
 The SDK forms, signs and reads the requests. Retries, the time limit of a call and the errors are ours,

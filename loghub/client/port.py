@@ -1,7 +1,8 @@
 """The client port: the operations of a LogHub endpoint that worker, operator, command line and demo use.
 
 The port is one narrow interface with several adapters: `http` (our own client, used by workers and, on
-the embedded service, by the operator), `aliyun` (the vendor SDK, used by the operator on SLS) and
+the embedded service, by the operator), `aliyun` (the vendor SDK, used by the operator on SLS, and by
+workers and programs that choose it) and
 `tests.fakes.fake_log_service` (for fast tests). One contract suite runs over all of them.
 
 Every call is synchronous, has a bounded time and a bounded number of attempts, and raises

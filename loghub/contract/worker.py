@@ -10,6 +10,8 @@ Environment of a worker process:
 ``LOGHUB_CONSUMER``         the consumer name: the pod's name
 ``LOGHUB_CREDENTIALS_DIR``  directory with the files ``accessKeyId``, ``accessKeySecret`` and, if
                             given, ``securityToken`` and ``region``; read again when they change
+``LOGHUB_CLIENT``           client of the log service: ``http`` (our own, the default) or ``sdk`` (the
+                            vendor's SDK, which only the image ``worker-sdk`` has)
 ``LOGHUB_SINK_CREDENTIALS_DIR``  directory with the credentials of a sink that is not the log service,
                             one file for each; may be absent. Read again when they change
 ``LOGHUB_DRAIN_FILE``       path of a file; once its content is `DRAIN_REQUESTED` the worker drains: it
@@ -152,6 +154,7 @@ DRAIN_NOT_REQUESTED = "false"
 ENV_CONFIG = "LOGHUB_WORKER_CONFIG"
 ENV_CONSUMER = "LOGHUB_CONSUMER"
 ENV_CREDENTIALS_DIR = "LOGHUB_CREDENTIALS_DIR"
+ENV_CLIENT = "LOGHUB_CLIENT"
 ENV_SINK_CREDENTIALS_DIR = "LOGHUB_SINK_CREDENTIALS_DIR"
 ENV_DRAIN_FILE = "LOGHUB_DRAIN_FILE"
 ENV_STATE_DIR = "LOGHUB_STATE_DIR"

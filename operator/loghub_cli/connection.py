@@ -43,8 +43,8 @@ from typing import Any
 import click
 
 from loghub.client import target
+from loghub.client.choice import open_client
 from loghub.client.credentials_dir import read_key
-from loghub.client.http import HttpLogHub
 from loghub.client.port import Credentials, LogHub
 from loghub.client.transport import Timeouts
 from loghub.wire import names as hosts
@@ -254,15 +254,13 @@ class ServiceConnection:
                 ) from None
 
     def _client(self, project: str, timeouts: Timeouts | None) -> LogHub:
-        if not self.uses_sdk:
-            return HttpLogHub(
-                self.endpoint, project, credentials=self.credentials, agent=AGENT, timeouts=timeouts
-            )
-        # The SDK is imported only where it is used: it takes as long as all the rest.
-        from loghub.client.aliyun import AliyunLogHub
-
-        return AliyunLogHub(
-            self.endpoint, project, credentials=self.credentials, agent=AGENT, timeouts=timeouts
+        return open_client(
+            "sdk" if self.uses_sdk else "http",
+            self.endpoint,
+            project,
+            credentials=self.credentials,
+            agent=AGENT,
+            timeouts=timeouts,
         )
 
 

@@ -48,6 +48,8 @@ def main() -> None:
     # Not in dev.txt: the tests also cover what a worker without pandas reports.
     extras = ["--extra=worker", "--extra=pandas"]
     compile_lock("worker-pandas", ["pyproject.toml", *extras, "--constraints=locks/dev.txt"])
+    extras = ["--extra=worker", "--extra=sdk"]
+    compile_lock("worker-sdk", ["pyproject.toml", *extras, "--constraints=locks/dev.txt"])
     # Not in dev.txt, whose protobuf is too old for Spark Connect (docs/decisions/data-source.md).
     with NamedTemporaryFile("w", suffix=".txt") as constraints:
         constraints.write(tested(without=("protobuf", "grpcio")))

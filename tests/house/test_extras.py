@@ -16,6 +16,7 @@ from tests.support import ROOT
 
 GUARD_S = 300
 API, SPARK = "import loghub_consumer", "import loghub_spark"
+SDK = "from loghub.client.choice import check_client; check_client('sdk')"
 # Each promise in a fork of one process: a statement, or arguments of `loghub`.
 FORKS = """
 import importlib.machinery, importlib.metadata, json, os, sys
@@ -82,9 +83,18 @@ def normal(name: str) -> str:
     ("extra", "promises"),
     [
         ("", [(["--help"], "cli"), (API, "consumer"), (SPARK, "spark")]),
-        ("consumer", [(API, ""), (["--help"], "cli")]),
+        ("consumer", [(API, ""), (SDK, "sdk"), (["--help"], "cli")]),
         ("spark", [(SPARK, ""), (["lag", "--help"], "cli")]),
-        ("cli", [(["--help"], ""), (["tail", "--help"], ""), (["up", "--help"], "local"), (API, "consumer")]),
+        (
+            "cli",
+            [
+                (["--help"], ""),
+                (SDK, ""),
+                (["tail", "--help"], ""),
+                (["up", "--help"], "local"),
+                (API, "consumer"),
+            ],
+        ),
         ("local", [(["up", "--help"], "")]),
         pytest.param(
             "service",

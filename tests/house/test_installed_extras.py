@@ -26,6 +26,7 @@ IMPORTS = {
     "spark": "from loghub_spark import LogHubDataSource; LogHubDataSource.name()",
     "connect": "import loghub_spark, pyspark.sql.connect.session",
     "pandas": "import pandas",
+    "sdk": "import loghub.client.aliyun",
 }
 CONSUMER = """
 import sys

@@ -53,6 +53,12 @@ def test_an_image_lock_has_its_extra_at_the_tested_versions(part: str) -> None:
     assert {name: version for name, version in locked.items() if tested.get(name) != version} == {}
 
 
+def test_the_workers_lock_with_the_sdk_is_the_workers_and_more_at_the_tested_versions() -> None:
+    locked = pins("worker-sdk")
+    assert wanted("worker", "sdk") <= locked.keys()
+    assert pins("worker").items() <= locked.items() <= pins("dev").items()
+
+
 def test_the_workers_lock_with_pandas_is_the_workers_and_more() -> None:
     locked, plain = pins("worker-pandas"), pins("worker")
     assert wanted("worker", "pandas") <= locked.keys()

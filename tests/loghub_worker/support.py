@@ -25,6 +25,7 @@ from loghub.client.port import GroupInfo
 from loghub.contract.sinks import Sink
 from loghub.contract.worker import CONTRACT_VERSION, SqlPipeline, WorkerConfig, WorkerStatus
 from loghub.wire.loggroup import Log, LogGroup, decode, encode, split
+from loghub_consumer.log_service import LogServiceAddress
 from tests.support import ROOT, ServiceProcess, wait_until
 
 LOGS = Path(os.environ.get("LOGHUB_TEST_LOGS") or ROOT / ".." / "shared" / "data" / "logs")
@@ -52,6 +53,8 @@ def _lines(file: Path) -> Iterator[str]:
             yield line.rstrip("\n")
 
 
+# Of sinks that read nothing from the log service, or whose test has none.
+SOURCE = LogServiceAddress(endpoint="http://x", project=PROJECT, credentials_dir="/k")
 NO_VARIABLES: Mapping[str, str] = {}
 
 
@@ -341,3 +344,10 @@ def wait_delivered(sink: Path, sent: Counter[str], workers: Iterable[WorkerProce
     except AssertionError as error:
         statuses = {w.name: json.loads(msgspec.json.encode(w.status)) for w in workers}
         raise AssertionError(f"{error}; the sink has {delivered(sink).total()}; {statuses}") from None
+
+
+def source_of(service: ServiceProcess) -> LogServiceAddress:
+    """The project of the tests at this service."""
+    return LogServiceAddress(
+        endpoint=service.endpoint, project=PROJECT, credentials_dir=str(service.credentials_dir)
+    )

@@ -29,19 +29,23 @@ from loghub.contract.worker import (
 from loghub.wire.cursor import encode
 from loghub_consumer.batch_plan import Range
 from loghub_consumer.errors import FatalError
+from loghub_consumer.exchange_files import ExchangeFiles
 from loghub_consumer.failure.handler import FailureReport
 from loghub_consumer.failure.policy import Cause, FailingShards, Failure, FailureSettings, Policy
 from loghub_consumer.log_service import ReportedError
 from loghub_consumer.membership.membership import Membership, MembershipTimings, SendHeartbeat, ShutdownMode
 from loghub_worker.__main__ import end_children
 from loghub_worker.metrics import Counter, Figures, MetricsServer, answer
+from loghub_worker.query.settings import QuerySettings
 from loghub_worker.query.spark_session import spark_settings, start_spark
 from loghub_worker.settings import BadSettingsError, is_drain_requested, read_settings
 from loghub_worker.sink.batch_sink import InvalidSinkError
+from loghub_worker.sink.logstore.sink import TargetLogstore, WriteOptions
 from loghub_worker.sink.sinks import make_sink
+from loghub_worker.source import SourceOptions
 from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
 from loghub_worker.worker import WorkerRuntime
-from tests.loghub_worker.support import worker_config
+from tests.loghub_worker.support import SOURCE, worker_config
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -66,6 +70,33 @@ def test_settings_are_read_without_the_optional_variables(tmp_path: Path) -> Non
 def test_missing_variable_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadSettingsError, match=name):
         read_settings({key: value for key, value in environment(tmp_path).items() if key != name})
+
+
+@pytest.mark.parametrize(("given", "client"), [("", "http"), ("http", "http"), ("sdk", "sdk")])
+def test_the_client_of_the_environment_is_that_of_every_connection(
+    given: str, client: str, tmp_path: Path
+) -> None:
+    """Those of the driver, and in Spark's processes those of the source and of a logstore as sink."""
+    settings = read_settings(environment(tmp_path) | {"LOGHUB_CLIENT": given})
+    address = settings.address
+    assert (address.client, address.endpoint, address.credentials_dir) == (client, "http://x", "/keys")
+    query = QuerySettings(
+        config=settings.config,
+        consumer="w-0",
+        address=address,
+        exchange=ExchangeFiles(tmp_path),
+        scratch=tmp_path,
+        journal=tmp_path,
+    )
+    assert SourceOptions.from_option(query.source_options().to_option()).address == address
+    place = TargetLogstore(address=address, name="a")
+    options = WriteOptions(target=place, source=place, count_file="c")
+    assert WriteOptions.from_option(options.to_option()) == options
+
+
+def test_a_client_that_there_is_not_is_refused_with_the_variable(tmp_path: Path) -> None:
+    with pytest.raises(BadSettingsError, match=r"LOGHUB_CLIENT: .*'auto'; it must be one of http, sdk"):
+        read_settings(environment(tmp_path) | {"LOGHUB_CLIENT": "auto"})
 
 
 @pytest.mark.parametrize(
@@ -164,7 +195,7 @@ def test_requesting_a_stop_acquires_no_lock(tmp_path: Path, monkeypatch: pytest.
 def test_a_sink_path_that_is_not_an_absolute_folder_is_refused(path: str) -> None:
     config = worker_config("http://x", ParquetSink(path=path))
     with pytest.raises(InvalidSinkError, match=r"absolute path|mounted file system"):
-        make_sink(config, consumer="w-0", credentials_dir="/k", scratch=Path("/x"))
+        make_sink(config, consumer="w-0", source=SOURCE, scratch=Path("/x"))
 
 
 @pytest.mark.parametrize("kind", [ParquetSink, DeltaSink])

@@ -22,6 +22,7 @@ from tests.loghub_worker.support import (
     GUARD_S,
     LOGSTORE,
     Producer,
+    all_saved,
     delivered,
     prepare,
     worker_config,
@@ -103,6 +104,28 @@ def test_a_query_that_would_aggregate_each_batch_ends_the_worker_unless_it_is_me
     thread.start()
     try:
         wait_until(lambda: delivered(tmp_path / "sink") == producer.sent, "the rows", guard_s=GUARD_S)
+    finally:
+        worker.request_stop()
+        thread.join(GUARD_S)
+    assert not thread.is_alive()
+
+
+@pytest.mark.deep
+def test_a_worker_over_the_vendors_sdk_delivers_and_saves(
+    spark: SparkSession, service: ServiceProcess, tmp_path: Path
+) -> None:
+    sink, folder = tmp_path / "sink", tmp_path / "w-0"
+    client = prepare(service)
+    producer = Producer(client)
+    producer.put(groups=5)
+    config = worker_config(service.endpoint, ParquetSink(path=str(sink)))
+    variables = environment(folder, service, config) | {"LOGHUB_CLIENT": "sdk"}
+    worker = WorkerRuntime(read_settings(variables), SystemClock())
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    try:
+        wait_until(lambda: delivered(sink) == producer.sent, "the rows", guard_s=GUARD_S)
+        wait_until(lambda: all_saved(client), "the checkpoints", guard_s=GUARD_S)
     finally:
         worker.request_stop()
         thread.join(GUARD_S)

@@ -22,6 +22,7 @@ from unittest.mock import patch
 
 import structlog
 
+from loghub import atomic_file
 from loghub_service import start
 from loghub_worker.sink.files import exclusive_files, storage
 from tests.simulator.consumer import ConsumerSimulation
@@ -35,7 +36,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 def _sync_in_this_thread(paths: Iterable[Path]) -> None:
     for path in paths:
-        exclusive_files.sync(path)
+        atomic_file.sync(path)
 
 
 async def _in_this_thread(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

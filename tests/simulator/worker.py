@@ -21,7 +21,7 @@ from loghub.wire.loggroup import split
 from loghub_consumer.batch_plan import EMPTY_PLAN, BatchLimits, BatchPlan, Range, due_retries, next_plan
 from loghub_consumer.exchange_files import Positions, Report, ShardRetries
 from loghub_consumer.failure.handler import AttemptJournal, Journal
-from loghub_consumer.log_service import ConsumerIdentity
+from loghub_consumer.log_service import ConsumerIdentity, LogServiceAddress
 from loghub_consumer.membership.heartbeat import GroupWatch, Heartbeats
 from loghub_consumer.membership.membership import Membership, MembershipTimings
 from loghub_consumer.membership.shard_manager import ShardManager
@@ -205,7 +205,7 @@ class SimWorker:
         settings = QuerySettings(
             config=config(),
             consumer=name,
-            credentials_dir="",
+            address=LogServiceAddress(endpoint="", project="", credentials_dir=""),
             exchange=self.exchange,  # type: ignore[arg-type]
             scratch=state / name,
             journal=state / f"{name}.json",

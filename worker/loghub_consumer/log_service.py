@@ -9,8 +9,8 @@ from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path
 
+from loghub.client.choice import ClientKind, open_client
 from loghub.client.credentials_dir import read_key
-from loghub.client.http import HttpLogHub
 from loghub.client.port import LogHub
 from loghub.client.transport import Timeouts
 from loghub.contract.worker import WorkerReason
@@ -38,11 +38,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogServiceAddress:
-    """The endpoint, the project, and the folder of the access key."""
+    """The endpoint, the project, the folder of the access key, and the client."""
 
     endpoint: str
     project: str
     credentials_dir: str
+    client: ClientKind = "http"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,8 @@ def connect(address: LogServiceAddress, *, agent: str = "", timeout_s: float | N
     timeouts = Timeouts()
     if timeout_s is not None:
         timeouts = Timeouts(connect_s=min(timeout_s, timeouts.connect_s), read_s=timeout_s, total_s=timeout_s)
-    return HttpLogHub(
+    return open_client(
+        address.client,
         address.endpoint,
         address.project,
         credentials=partial(read_key, Path(address.credentials_dir)),

@@ -56,7 +56,7 @@ class SharedConnections:
         self._clients: dict[Hashable, LogHub] = {}
 
     def open(self, settings: ConsumerSettings, *, timeout_s: float | None = None) -> LogHub:
-        target = (settings.endpoint, settings.project, settings.credentials)
+        target = (settings.client, settings.endpoint, settings.project, settings.credentials)
         key = (*target, settings.consumer_group, settings.consumer, timeout_s)
         with self._lock:
             if key not in self._clients:

@@ -23,7 +23,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 import structlog
 
 from loghub.backoff import Backoff, without_jitter
-from loghub.client.http import HttpLogHub
+from loghub.client.choice import ClientKind, check_client, open_client
 from loghub.client.port import Credentials, GroupInfo, LogHub
 from loghub.client.transport import Timeouts
 from loghub.contract.processor import RetryLogstore
@@ -64,7 +64,8 @@ RETRY = OnFailure()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """One consumer of a consumer group. Raises `ValueError` for a value that cannot work.
+    """One consumer of a consumer group. Raises `ValueError` for a value that cannot work, and `ImportError`
+    for a client whose package is not installed.
 
     `credentials` is an access key, or a function that is called before each request, so that keys can rotate
     (`loghub_consumer.read_key` reads one from a folder). A request for which it raises has failed, and is
@@ -74,6 +75,9 @@ class ConsumerSettings:
     endpoint: str  # without the project, such as https://cn-hangzhou.log.aliyuncs.com
     project: str
     credentials: Credentials | Callable[[], Credentials]
+    # What talks to the log service: our own client, or "sdk", that of the vendor (the extra `sdk`), which has
+    # no extensions of the embedded service.
+    client: ClientKind = "http"
     logstore: str = ""  # left out only for a `MultiLogstoreConsumer`
     consumer_group: str = ""  # with `shards` only a name for positions in the checkpoint store
     consumer: str = ""  # this consumer's name; no two live consumers of a group may share one
@@ -140,6 +144,7 @@ class ConsumerSettings:
     retries_of: Origin | None = None
 
     def __post_init__(self) -> None:
+        check_client(self.client)
         least: dict[str, float] = {
             "timeout_s": 1,
             "fetch_interval_s": LEAST_FETCH_INTERVAL_S,
@@ -273,7 +278,8 @@ def connect(
     timeouts = Timeouts()
     if timeout_s is not None:
         timeouts = Timeouts(connect_s=min(timeout_s, timeouts.connect_s), read_s=timeout_s, total_s=timeout_s)
-    return HttpLogHub(
+    return open_client(
+        settings.client,
         settings.endpoint,
         project or settings.project,
         credentials=settings.credentials,

@@ -12,7 +12,7 @@ from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import split
 from loghub_spark.offsets import ShardSample, ShardView
 from loghub_spark.options import EARLIEST, LATEST, Bound, LogstoreError, OptionError
-from loghub_worker.sink.logstore import number_of_logs
+from loghub_worker.sink.logstore.sink import number_of_logs
 
 T = TypeVar("T")
 

@@ -7,11 +7,15 @@ the parts of a worker depend on values and not on the environment.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
+from loghub.client.choice import ClientKind, check_client
 from loghub.contract import worker as contract
 from loghub.contract.worker import WorkerConfig, WorkerReason
+from loghub.extras import MissingExtraError
+from loghub_consumer.log_service import LogServiceAddress
 
 
 class BadSettingsError(Exception):
@@ -28,6 +32,7 @@ class WorkerSettings:
     ignored: tuple[str, ...]
     consumer: str
     credentials_dir: str
+    client: ClientKind
     sink_credentials_dir: Path | None = None
     drain_file: Path | None
     state_dir: Path
@@ -35,6 +40,16 @@ class WorkerSettings:
     metrics_address: str | None
     termination_log: Path | None
     class_archive: Path | None
+
+    @property
+    def address(self) -> LogServiceAddress:
+        """What the worker reads, for its connections."""
+        return LogServiceAddress(
+            endpoint=self.config.endpoint,
+            project=self.config.project,
+            credentials_dir=self.credentials_dir,
+            client=self.client,
+        )
 
 
 def read_settings(environment: Mapping[str, str]) -> WorkerSettings:
@@ -54,6 +69,7 @@ def read_settings(environment: Mapping[str, str]) -> WorkerSettings:
         ignored=ignored,
         consumer=_required(environment, contract.ENV_CONSUMER),
         credentials_dir=_required(environment, contract.ENV_CREDENTIALS_DIR),
+        client=_client(environment),
         sink_credentials_dir=_path(optional[contract.ENV_SINK_CREDENTIALS_DIR]),
         state_dir=Path(_required(environment, contract.ENV_STATE_DIR)).absolute(),
         status_file=Path(_required(environment, contract.ENV_STATUS_FILE)),
@@ -66,6 +82,15 @@ def read_settings(environment: Mapping[str, str]) -> WorkerSettings:
 
 def _path(value: str | None) -> Path | None:
     return Path(value) if value else None
+
+
+def _client(environment: Mapping[str, str]) -> ClientKind:
+    given = cast("ClientKind", environment.get(contract.ENV_CLIENT) or "http")
+    try:
+        check_client(given)
+    except (ValueError, MissingExtraError) as error:
+        raise BadSettingsError(f"{contract.ENV_CLIENT}: {error}") from error
+    return given
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:

@@ -33,6 +33,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from loghub.client.choice import ClientKind
 from loghub.clock import SystemClock
 from loghub.wire.errors import LogHubException
 from loghub_consumer.batch_plan import (
@@ -55,7 +56,13 @@ from loghub_consumer.log_service import LogServiceAddress, shared_client, shared
 from loghub_consumer.reading.decoding import SCHEMA, Selection, schema_of
 from loghub_consumer.reading.end_cursors import EndWatch
 from loghub_consumer.reading.shard_reader import ReadCount, Receipts, add_counts, read_ranges
-from loghub_worker.sink.logstore import FORMAT, LogGroupCopier, LogstoreArrowWriter, WriteOptions
+from loghub_worker.sink.logstore.sink import (
+    COPIED_LOGS,
+    FORMAT,
+    LogGroupCopier,
+    LogstoreArrowWriter,
+    WriteOptions,
+)
 
 Counts = dict[Range, ReadCount]
 
@@ -103,12 +110,16 @@ class SourceOptions:
     roll_bytes: int | None = None  # the size of files that a batch waits for; None: the interval alone counts
     roll_delay_s: float = 0.0  # how long a log group waits for that at most
     levels: bool = False  # whether no shard is read ahead of another (a stateful pipeline)
+    client: ClientKind = "http"  # of the log service
     counts: int | None = None  # id of the accumulator for what is read; None: nobody asks for it
 
     @property
     def address(self) -> LogServiceAddress:
         return LogServiceAddress(
-            endpoint=self.endpoint, project=self.project, credentials_dir=self.credentials_dir
+            endpoint=self.endpoint,
+            project=self.project,
+            credentials_dir=self.credentials_dir,
+            client=self.client,
         )
 
     @property
@@ -139,10 +150,6 @@ class SourceOptions:
 def copied_schema() -> pa.Schema:
     """What a source that copies yields for each range: the number of logs in the log groups that it
     copied."""
-    # Imported only here: six processes import this module at the start of a worker, and the sinks need as
-    # long to import as the rest.
-    from loghub_worker.sink.sinks import COPIED_LOGS
-
     return pa.schema([pa.field(COPIED_LOGS, pa.int64())])
 
 

@@ -58,7 +58,7 @@ def _try_on_spark(settings: WorkerSettings, code: Path | None) -> None:
     query = QuerySettings(
         config=config,
         consumer=settings.consumer,
-        credentials_dir=settings.credentials_dir,
+        address=settings.address,
         exchange=ExchangeFiles(folders["exchange"]),
         scratch=folders["query"],
         journal=settings.state_dir / "attempts.json",
@@ -70,7 +70,7 @@ def _try_on_spark(settings: WorkerSettings, code: Path | None) -> None:
         sink = make_sink(
             config,
             consumer=settings.consumer,
-            credentials_dir=settings.credentials_dir,
+            source=settings.address,
             sink_credentials=CredentialFiles(settings.sink_credentials_dir),
             scratch=folders["exchange"],
         )

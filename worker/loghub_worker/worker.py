@@ -27,7 +27,7 @@ from loghub_consumer.errors import FatalError
 from loghub_consumer.exchange_files import ExchangeFiles
 from loghub_consumer.failure.dead_letter import checked_dead_letters
 from loghub_consumer.failure.policy import hung_after_s
-from loghub_consumer.log_service import ConsumerIdentity, LogServiceAddress, ReportedError, connect
+from loghub_consumer.log_service import ConsumerIdentity, ReportedError, connect
 from loghub_consumer.membership.heartbeat import GroupWatch, Heartbeats
 from loghub_consumer.membership.membership import Membership, MembershipTimings, MemberState, ShutdownMode
 from loghub_consumer.membership.shard_manager import ParallelTasks, ShardManager
@@ -105,9 +105,7 @@ class WorkerRuntime:
         self._clock = clock
         self._stop = False  # a stop was requested
         self._ended = threading.Event()  # `run` is about to return
-        self._address = LogServiceAddress(
-            endpoint=config.endpoint, project=config.project, credentials_dir=settings.credentials_dir
-        )
+        self._address = settings.address
         self._identity = ConsumerIdentity(
             logstore=config.logstore, group=config.consumer_group, consumer=settings.consumer
         )
@@ -178,7 +176,7 @@ class WorkerRuntime:
         settings = QuerySettings(
             config=self._config,
             consumer=self._settings.consumer,
-            credentials_dir=self._settings.credentials_dir,
+            address=self._address,
             exchange=self._exchange,
             scratch=self._settings.state_dir / "query" if self._ledger is None else self._ledger.checkpoint,
             journal=self._settings.state_dir / "attempts.json",
@@ -241,7 +239,7 @@ class WorkerRuntime:
                 make_sink,
                 self._config,
                 consumer=self._settings.consumer,
-                credentials_dir=self._settings.credentials_dir,
+                source=self._address,
                 sink_credentials=CredentialFiles(self._settings.sink_credentials_dir),
                 scratch=self._exchange.folder,
             )

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import ParamSpec, TypeVar
 
-from loghub.client.http import HttpLogHub
+from loghub.client.choice import open_client
 from loghub.client.port import Credentials, LogHub
 from loghub.client.target import EndpointAt
 from loghub.client.transport import Timeouts
@@ -102,13 +102,14 @@ def connector(uses_sdk: Callable[[str], bool], address_of: Callable[[str], str])
     project)."""
 
     def connect(endpoint: str, project: str, credentials: Credentials) -> LogHub:
-        if not uses_sdk(endpoint):
-            address = address_of(endpoint)
-            place = EndpointAt(url=endpoint, address=address) if address else endpoint
-            return HttpLogHub(place, project, credentials=credentials, agent=AGENT, timeouts=TIMEOUTS)
-        # Imported inside the function so that an operator without such an endpoint never loads the SDK.
-        from loghub.client.aliyun import AliyunLogHub
-
-        return AliyunLogHub(endpoint, project, credentials=credentials, agent=AGENT, timeouts=TIMEOUTS)
+        address = address_of(endpoint)
+        return open_client(
+            "sdk" if uses_sdk(endpoint) else "http",
+            EndpointAt(url=endpoint, address=address) if address else endpoint,
+            project,
+            credentials=credentials,
+            agent=AGENT,
+            timeouts=TIMEOUTS,
+        )
 
     return connect

@@ -18,7 +18,7 @@ from loghub_worker.query.stateful_query import StatefulQueryRunner
 from loghub_worker.query.streaming_query import QueryRunner
 from loghub_worker.sink.files.commit_log import SessionLostError
 from loghub_worker.state.ledger import StateLedger
-from tests.loghub_worker.support import worker_config
+from tests.loghub_worker.support import SOURCE, worker_config
 from tests.support import HandClock
 
 BEGIN = 10
@@ -158,7 +158,7 @@ class OpenShard:
                     spark_master=spark_master,
                 ),
                 consumer="w-0",
-                credentials_dir="/k",
+                address=SOURCE,
                 exchange=self.exchange,
                 scratch=self._scratch,
                 journal=folder / "attempts.json",

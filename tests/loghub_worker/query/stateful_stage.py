@@ -20,7 +20,7 @@ from loghub_worker.state.checkpoint_folder import pending_batch
 from loghub_worker.state.ledger import StateIdentity, StateLedger
 from tests.loghub_worker.query.worker_threads import WorkerThreads
 from tests.loghub_worker.stateful_pipelines import first_of_each_id
-from tests.loghub_worker.support import GUARD_S, LOGSTORE, delivered, worker_config
+from tests.loghub_worker.support import GUARD_S, LOGSTORE, delivered, source_of, worker_config
 from tests.support import ServiceProcess, wait_until
 
 IDENTITY = StateIdentity(pipeline="first of each id", reset="")
@@ -103,7 +103,7 @@ class Stage:
         sink = make_sink(
             self.config,
             consumer=name,
-            credentials_dir=str(self._service.credentials_dir),
+            source=source_of(self._service),
             scratch=folder,
         )
         threads = WorkerThreads(

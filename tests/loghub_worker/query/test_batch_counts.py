@@ -16,7 +16,7 @@ from loghub_consumer.batch_plan import GroupSize, Range
 from loghub_consumer.exchange_files import ExchangeFiles, Positions
 from loghub_consumer.reading.shard_reader import ReadCount
 from loghub_worker.query.batch_counts import BatchCounts, ComputedRows
-from loghub_worker.sink.logstore import FORMAT
+from loghub_worker.sink.logstore.sink import FORMAT
 from loghub_worker.source import SourceOptions
 from tests.loghub_consumer.reading.options import source_options
 from tests.loghub_worker.query.poison import LOWER, UPPER

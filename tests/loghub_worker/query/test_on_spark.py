@@ -19,7 +19,7 @@ from loghub_consumer.resumption import CheckpointOrigin, ShardIncarnation
 from loghub_worker.query.batch_counts import plan_of_batch
 from loghub_worker.query.spark_session import register_sources
 from loghub_worker.query.transform import SqlTransform, empty_logs
-from loghub_worker.sink.logstore import FORMAT
+from loghub_worker.sink.logstore.sink import FORMAT
 from tests.loghub_consumer.reading.options import source_options
 from tests.loghub_worker.query.worker_threads import WorkerThreads
 from tests.loghub_worker.support import GROUP, GUARD_S, LOGSTORE, Producer, prepare, worker_config

@@ -29,7 +29,16 @@ from loghub_worker.query.transform import PythonTransform, Transform
 from loghub_worker.sink.sinks import make_sink
 from tests.loghub_worker.query.poison import POISON, UPPER, ids, put, put_around_a_poison
 from tests.loghub_worker.query.worker_threads import WorkerThreads
-from tests.loghub_worker.support import GROUP, GUARD_S, LOGSTORE, PROJECT, delivered, prepare, worker_config
+from tests.loghub_worker.support import (
+    GROUP,
+    GUARD_S,
+    LOGSTORE,
+    PROJECT,
+    delivered,
+    prepare,
+    source_of,
+    worker_config,
+)
 from tests.support import HandClock, ServiceProcess, running_service, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -52,7 +61,7 @@ def threads_of(
     name: str = "w-0",
     transform: Transform | None = None,
 ) -> WorkerThreads:
-    sink: Any = make_sink(config, consumer=name, credentials_dir=str(service.credentials_dir), scratch=folder)
+    sink: Any = make_sink(config, consumer=name, source=source_of(service), scratch=folder)
     return WorkerThreads(
         spark, config, sink, service.credentials_dir, folder / name, name=name, transform=transform
     )

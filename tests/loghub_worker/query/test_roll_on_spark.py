@@ -13,7 +13,7 @@ from loghub.contract.worker import SqlPipeline
 from loghub.wire.cursor import decode
 from loghub_worker.sink.sinks import make_sink
 from tests.loghub_worker.query.worker_threads import WorkerThreads
-from tests.loghub_worker.support import GUARD_S, LOGSTORE, Producer, prepare, worker_config
+from tests.loghub_worker.support import GUARD_S, LOGSTORE, SOURCE, Producer, prepare, worker_config
 from tests.support import running_service, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -48,7 +48,7 @@ def test_logs_wait_in_the_log_service_until_they_are_worth_a_file(
         )
         pipeline = SqlPipeline(text=QUERY)
         config = worker_config(service.endpoint, settings, pipeline=pipeline, fetch_interval_s=0.1)
-        sink: Any = make_sink(config, consumer="w-0", credentials_dir="/k", scratch=tmp_path / "scratch")
+        sink: Any = make_sink(config, consumer="w-0", source=SOURCE, scratch=tmp_path / "scratch")
         threads = WorkerThreads(spark, config, sink, service.credentials_dir, tmp_path / "state")
         threads.start()
         try:

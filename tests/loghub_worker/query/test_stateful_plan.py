@@ -12,7 +12,7 @@ from loghub.contract.worker import CopyPipeline, OnFailure
 from loghub_consumer.errors import FatalError
 from loghub_worker.query.stateful_plan import refuse_settings, refuse_unbounded
 from loghub_worker.query.transform import PythonTransform, SqlTransform
-from loghub_worker.sink.logstore import FORMAT
+from loghub_worker.sink.logstore.sink import FORMAT
 from tests.loghub_consumer.reading.options import source_options
 from tests.loghub_worker.stateful_pipelines import first_of_each_id
 from tests.loghub_worker.support import worker_config

@@ -69,7 +69,7 @@ class WorkerThreads:
             QuerySettings(
                 config=config,
                 consumer=name,
-                credentials_dir=str(credentials_dir),
+                address=address,
                 exchange=exchange,
                 scratch=folder / "query" if ledger is None else ledger.checkpoint,
                 journal=folder / "attempts.json",

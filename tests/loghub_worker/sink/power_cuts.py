@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from loghub_worker.sink.files import exclusive_files, storage
+from loghub import atomic_file
+from loghub_worker.sink.files import storage
 
 File = tuple[int, int]  # inode and time of the last change, since inodes are used again
 
@@ -35,13 +36,13 @@ class Disk:
         for folder in [self._root, *(path for path in self._root.rglob("*") if path.is_dir())]:
             self.flush(folder)
         with (
-            patch.object(exclusive_files, "sync", self.flush),
+            patch.object(atomic_file, "sync", self.flush),
             patch.object(storage, "sync", self.flush),
         ):
             yield
 
     def flush(self, path: Path) -> None:
-        """In place of `exclusive_files.sync`."""
+        """In place of `atomic_file.sync`."""
         if path.is_file():
             self._contents[_file(path)] = path.read_bytes()
             return

@@ -17,7 +17,7 @@ from loghub_worker.sink.files.commit_log import TOMBSTONE_S, CommitLog
 from loghub_worker.sink.files.storage import FolderStorage
 from loghub_worker.sink.sinks import make_sink
 from tests.loghub_worker.sink.commit_log_child import date_back
-from tests.loghub_worker.support import worker_config
+from tests.loghub_worker.support import SOURCE, worker_config
 
 GROUPS = 10
 
@@ -147,7 +147,7 @@ def test_claims_of_the_earlier_layout_are_an_error_that_says_what_to_do(tmp_path
     claims.mkdir(parents=True)
 
     def make() -> Any:
-        return make_sink(config, consumer="w-0", credentials_dir="/k", scratch=tmp_path)
+        return make_sink(config, consumer="w-0", source=SOURCE, scratch=tmp_path)
 
     make()  # no claims are left
     (claims / "0-1-100-0").write_text('{"batch":"b","end":110}')

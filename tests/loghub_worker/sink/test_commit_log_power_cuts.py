@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from loghub_worker.sink.files import exclusive_files, storage
+from loghub import atomic_file
+from loghub_worker.sink.files import storage
 from tests.loghub_worker.sink.commit_log_child import LineWorker, delivered, everything
 from tests.loghub_worker.sink.power_cuts import Disk
 from tests.loghub_worker.sink.test_commit_log_takeover import DiedError, die_at
@@ -62,7 +63,7 @@ def test_a_power_cut_at_any_step_loses_and_repeats_nothing(
         worker.run()
     assert delivered(site) == everything()
     assert cuts.steps >= {"range claimed", "openings checked", "decided", "file moved", "files flushed"}
-    for module in (exclusive_files, storage):
+    for module in (atomic_file, storage):
         monkeypatch.setattr(module, "sync", lambda path: None)
     for end in cuts.ends:
         LineWorker(end, "second").run()

@@ -13,7 +13,7 @@ from loghub_worker.sink.sinks import make_sink
 from tests.cluster.s3_server import S3Server
 from tests.loghub_worker.sink.spark_reader import WHERE, by_spark, missing, texts_of
 from tests.loghub_worker.sink.test_delta_on_spark import COLUMNS, publish
-from tests.loghub_worker.support import worker_config
+from tests.loghub_worker.support import SOURCE, worker_config
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -26,7 +26,7 @@ def written(sink: DeltaSink, folder: Path, *batches: DataFrame, keys: Path | Non
     made: Any = make_sink(
         worker_config("http://x", sink),
         consumer="w-0",
-        credentials_dir="/k",
+        source=SOURCE,
         scratch=folder,
         sink_credentials=CredentialFiles(keys),
     )

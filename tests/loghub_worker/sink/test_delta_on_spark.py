@@ -19,7 +19,7 @@ from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError
 from loghub_worker.sink.files.commit_log import RangeTakenError
 from loghub_worker.sink.sinks import make_sink
 from tests.loghub_worker.sink.delta_tables import active_files, by_duckdb, by_protocol
-from tests.loghub_worker.support import worker_config
+from tests.loghub_worker.support import SOURCE, worker_config
 
 pytestmark = pytest.mark.spark
 SHARD = ShardIncarnation(shard=0, created=1)
@@ -34,7 +34,7 @@ COLUMNS = [
 
 def sink_of(folder: Path, **settings: Any) -> Any:
     config = worker_config("http://x", DeltaSink(path=str(folder / "table"), **settings))
-    sink: Any = make_sink(config, consumer="w-0", credentials_dir="/k", scratch=folder)
+    sink: Any = make_sink(config, consumer="w-0", source=SOURCE, scratch=folder)
     return sink
 
 
@@ -250,6 +250,6 @@ def test_a_folder_that_cannot_be_written_is_reported_before_spark_starts(tmp_pat
         make_sink(
             worker_config("http://x", DeltaSink(path="relative")),
             consumer="w-0",
-            credentials_dir="/k",
+            source=SOURCE,
             scratch=tmp_path,
         )

@@ -23,7 +23,7 @@ from loghub_worker.sink.sink_start import CredentialFiles
 from loghub_worker.sink.sinks import make_sink
 from tests.cluster.s3_server import S3Server
 from tests.loghub_worker.sink.delta_tables import active_files, by_duckdb, by_protocol
-from tests.loghub_worker.support import worker_config
+from tests.loghub_worker.support import SOURCE, worker_config
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.tools]
 CLUSTER = "spark://elsewhere:7077"
@@ -58,7 +58,7 @@ def make(s3: S3Server, tmp_path: Path) -> Make:
         sink: Any = make_sink(
             worker_config("http://x", kind(**where, **settings), spark_master=master),
             consumer="w-0",
-            credentials_dir="/k",
+            source=SOURCE,
             scratch=tmp_path / name,
             sink_credentials=CredentialFiles(keys),
         )

@@ -13,7 +13,7 @@ from loghub_worker.sink.files.bucket import ObjectStorageError
 from loghub_worker.sink.sink_start import CredentialFiles
 from loghub_worker.sink.sinks import make_sink
 from tests.cluster.s3_server import S3Server, running_s3_server
-from tests.loghub_worker.support import worker_config
+from tests.loghub_worker.support import SOURCE, worker_config
 
 pytestmark = [pytest.mark.spark, pytest.mark.tools, pytest.mark.deep]
 
@@ -39,7 +39,7 @@ def test_files_that_the_worker_does_not_find_are_not_committed(
     sink: Any = make_sink(
         config,
         consumer="w-0",
-        credentials_dir="/k",
+        source=SOURCE,
         scratch=tmp_path,
         sink_credentials=CredentialFiles(s3.credentials(tmp_path / "keys")),
     )

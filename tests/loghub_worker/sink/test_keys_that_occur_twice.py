@@ -15,7 +15,7 @@ from loghub_consumer.batch_plan import Range
 from loghub_consumer.reading.decoding import Body, Selection, decode
 from loghub_consumer.resumption import ShardIncarnation
 from loghub_worker.sink.sinks import make_sink
-from tests.loghub_worker.support import worker_config
+from tests.loghub_worker.support import SOURCE, worker_config
 
 pytestmark = pytest.mark.spark
 
@@ -31,7 +31,7 @@ def test_files_of_all_columns_are_read_by_spark_and_by_duckdb(
     rows = spark.createDataFrame(pa.Table.from_batches([decode([Body(1, BODY)], shard=0).rows]))
     out = tmp_path / "out"
     config = worker_config("http://x", kind(path=str(out)))
-    sink = make_sink(config, consumer="w-0", credentials_dir="/k", scratch=tmp_path)
+    sink = make_sink(config, consumer="w-0", source=SOURCE, scratch=tmp_path)
     sink.open_shard(ShardIncarnation(shard=0, created=1))
     sink.resume(ShardIncarnation(shard=0, created=1), 1, confirm=lambda: None)
     sink.write(rows, "w-0-0")

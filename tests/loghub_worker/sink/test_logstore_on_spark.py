@@ -2,6 +2,7 @@
 order and shard too if requested."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +10,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from loghub.client.choice import ClientKind
 from loghub.client.http import HttpLogHub
 from loghub.wire.cursor import decode
 from loghub.wire.loggroup import Log, LogGroup, encode, split, wrap
 from loghub.wire.loggroup import decode as decode_group
-from loghub_consumer.log_service import LogServiceAddress
 from loghub_consumer.reading.decoding import Body
 from loghub_consumer.reading.decoding import decode as decode_rows
 from loghub_worker.query.batch_errors import query_error
 from loghub_worker.query.transform import SqlTransform, empty_logs
-from loghub_worker.sink.logstore import LogstoreWriter, TargetLogstore
-from tests.loghub_worker.support import LOGSTORE, PROJECT, prepare
+from loghub_worker.sink.logstore.sink import LogstoreWriter, TargetLogstore
+from tests.loghub_worker.support import LOGSTORE, PROJECT, prepare, source_of
 from tests.support import ServiceProcess, running_service
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -55,10 +56,10 @@ def client(service: ServiceProcess) -> Iterator[HttpLogHub]:
     client.delete_logstore(COPY)
 
 
-def writer(service: ServiceProcess, folder: Path, *, keep_order: bool = False) -> LogstoreWriter:
-    address = LogServiceAddress(
-        endpoint=service.endpoint, project=PROJECT, credentials_dir=str(service.credentials_dir)
-    )
+def writer(
+    service: ServiceProcess, folder: Path, *, keep_order: bool = False, over: ClientKind = "http"
+) -> LogstoreWriter:
+    address = replace(source_of(service), client=over)
     target, source = (
         TargetLogstore(address=address, name=COPY),
         TargetLogstore(address=address, name=LOGSTORE),
@@ -101,10 +102,11 @@ def run(spark: SparkSession, sql: str) -> DataFrame:
     return SqlTransform(sql)(logs_of(spark))
 
 
+@pytest.mark.parametrize("over", ["http", "sdk"])
 def test_select_all_keeps_everything_of_a_log(
-    spark: SparkSession, service: ServiceProcess, client: HttpLogHub, tmp_path: Path
+    spark: SparkSession, service: ServiceProcess, client: HttpLogHub, tmp_path: Path, over: ClientKind
 ) -> None:
-    assert writer(service, tmp_path).put(run(spark, "SELECT * FROM logs")) == 24
+    assert writer(service, tmp_path, over=over).put(run(spark, "SELECT * FROM logs")) == 24
     copied = [log for shard in range(4) for log in flat(stored(client, shard))]
     assert sorted(copied) == sorted(flat(GROUPS))
 

@@ -26,7 +26,7 @@ from loghub_worker.sink.files.commit_log import RangeTakenError
 from loghub_worker.sink.sink_start import CredentialFiles
 from loghub_worker.sink.sinks import make_sink
 from tests.cluster.s3_server import S3Server
-from tests.loghub_worker.support import worker_config
+from tests.loghub_worker.support import SOURCE, worker_config
 
 pytestmark = pytest.mark.spark
 DAY = datetime.date(2026, 1, 31)
@@ -65,7 +65,7 @@ def make(request: Any, tmp_path: Path) -> Make:
         sink = make_sink(
             config,
             consumer="w-0",
-            credentials_dir="/k",
+            source=SOURCE,
             scratch=tmp_path,
             sink_credentials=keys,
         )
@@ -182,7 +182,7 @@ def test_columns_that_cannot_be_folders_are_refused_at_the_start(
     columns: list[str], partition_by: tuple[str, ...], message: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     config = worker_config("http://x", ParquetSink(path=str(tmp_path / "out"), partition_by=partition_by))
-    sink = make_sink(config, consumer="w-0", credentials_dir="/k", scratch=tmp_path)
+    sink = make_sink(config, consumer="w-0", source=SOURCE, scratch=tmp_path)
     with pytest.raises(InvalidSinkError, match=message):
         sink.check(spark.range(0).selectExpr(*columns))
 
@@ -269,7 +269,7 @@ def test_a_value_that_no_folder_can_have_is_named(
 ) -> None:
     """In Spark's words it is a folder that could not be made, as on a disk that is away."""
     config = worker_config("http://x", kind(path=str(tmp_path / "out"), partition_by=("part",)))
-    sink = make_sink(config, consumer="w-0", credentials_dir="/k", scratch=tmp_path)
+    sink = make_sink(config, consumer="w-0", source=SOURCE, scratch=tmp_path)
     frame = spark.range(2).selectExpr("id", f"{value} AS part")
     sink.check(frame.limit(0))
     with pytest.raises(RowsRejectedError, match=words) as raised:

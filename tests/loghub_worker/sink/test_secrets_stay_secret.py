@@ -41,7 +41,7 @@ from loghub_worker.sink.sink_start import CredentialFiles, SinkStart
 from loghub_worker.sink.sinks import make_sink
 from tests import kafka
 from tests.cluster.s3_server import S3Server
-from tests.loghub_worker.support import worker_config
+from tests.loghub_worker.support import SOURCE, worker_config
 from tests.ports import free_ports
 
 pytestmark = [pytest.mark.spark, pytest.mark.tools]
@@ -176,7 +176,7 @@ def test_no_credential_stands_in_status_log_or_plan(
         return make_sink(
             config,
             consumer="w-0",
-            credentials_dir="/unused",
+            source=SOURCE,
             sink_credentials=CredentialFiles(folder),
             scratch=tmp_path / "scratch",
         )

@@ -16,13 +16,14 @@ from loghub_consumer.batch_plan import Range
 from loghub_consumer.resumption import ShardIncarnation
 from loghub_worker.sink import kafka, logstore, sinks
 from loghub_worker.sink.batch_sink import InvalidSinkError
+from loghub_worker.sink.console import Console
 from loghub_worker.sink.files.commit_log import RangeTakenError
 from loghub_worker.sink.files.sink import FilesSink
 from loghub_worker.sink.postgresql import table
 from loghub_worker.sink.sink_start import CredentialFiles
-from loghub_worker.sink.sinks import Console, make_sink
+from loghub_worker.sink.sinks import make_sink
 from tests.cluster.s3_server import S3Server
-from tests.loghub_worker.support import worker_config
+from tests.loghub_worker.support import SOURCE, worker_config
 
 pytestmark = pytest.mark.spark
 ROWS = [{"id": number, "line": f'"{number}" ü\n\u2028 \\'} for number in range(5)]
@@ -35,7 +36,7 @@ def frame(spark: SparkSession) -> DataFrame:
 
 def sink_of(sink: Sink, folder: Path) -> Any:
     config = worker_config("http://x", sink)
-    return make_sink(config, consumer="w-0", credentials_dir="/k", scratch=folder)
+    return make_sink(config, consumer="w-0", source=SOURCE, scratch=folder)
 
 
 def resumed(sink: Any, checkpoint: int) -> int:
@@ -158,7 +159,7 @@ def test_files_are_not_written_into_a_delta_table(tmp_path: Path, s3: S3Server) 
             make_sink(
                 config,
                 consumer="w-0",
-                credentials_dir="/k",
+                source=SOURCE,
                 sink_credentials=keys,
                 scratch=tmp_path,
             )
@@ -184,7 +185,7 @@ def test_a_batch_in_a_bucket_is_published_once_and_completely(
     sink = make_sink(
         config,
         consumer="w-0",
-        credentials_dir="/k",
+        source=SOURCE,
         scratch=tmp_path,
         sink_credentials=keys,
     )

@@ -178,6 +178,7 @@ class ProcessorWorker:
             consumer_group=config.consumer_group,
             consumer=self._settings.consumer,
             credentials=partial(read_key, Path(self._settings.credentials_dir)),
+            client=self._settings.client,
             start_position=config.start_position,
             last_initial_shard=config.last_initial_shard,
             heartbeat_interval_s=config.heartbeat_interval_s,

@@ -1,12 +1,13 @@
 """What a query runner gets, and what of it the source gets."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from loghub.contract.sinks import LogstoreSink, roll_of
 from loghub.contract.worker import CopyPipeline, WorkerConfig
 from loghub_consumer.exchange_files import ExchangeFiles
 from loghub_consumer.failure.dead_letter import DeadLetters
+from loghub_consumer.log_service import LogServiceAddress
 from loghub_consumer.reading.decoding import EVERYTHING, Selection
 from loghub_worker.source import SourceOptions
 from loghub_worker.state.ledger import StateLedger
@@ -18,7 +19,7 @@ class QuerySettings:
 
     config: WorkerConfig
     consumer: str  # part of the name of each batch
-    credentials_dir: str
+    address: LogServiceAddress
     exchange: ExchangeFiles  # those of the shared state
     scratch: Path  # Spark's checkpoint directory; emptied before each start, unless there is a ledger
     journal: Path  # file of `loghub_consumer.failure.handler`
@@ -30,10 +31,8 @@ class QuerySettings:
         """The options of the data source."""
         config, roll = self.config, roll_of(self.config.sink)
         return SourceOptions(
-            endpoint=config.endpoint,
-            project=config.project,
+            **asdict(self.address),
             logstore=config.logstore,
-            credentials_dir=self.credentials_dir,
             exchange_dir=str(self.exchange.folder),
             fetch_interval_s=config.fetch_interval_s,
             batch_interval_s=config.trigger_interval_s,

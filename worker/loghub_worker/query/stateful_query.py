@@ -33,7 +33,7 @@ from loghub_worker.query.streaming_query import DRIVER_EXITED, QueryRunner
 from loghub_worker.query.transform import Transform
 from loghub_worker.sink.batch_sink import BatchSink
 from loghub_worker.sink.files.commit_log import RangeTakenError, SessionLostError
-from loghub_worker.sink.logstore import FORMAT
+from loghub_worker.sink.logstore.sink import FORMAT
 from loghub_worker.spark_errors import JVM_EXITED, SPARK_ERRORS
 from loghub_worker.state.checkpoint_folder import roll_back
 from loghub_worker.state.ledger import StateFigures, Why

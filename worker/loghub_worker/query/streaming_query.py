@@ -49,7 +49,7 @@ from loghub_worker.query.spark_session import is_remote, require_application
 from loghub_worker.query.transform import PipelineError, Transform, empty_logs
 from loghub_worker.sink.batch_sink import BatchSink, WritesFiles, require_rows
 from loghub_worker.sink.files.commit_log import RangeTakenError, SessionLostError
-from loghub_worker.sink.logstore import FORMAT
+from loghub_worker.sink.logstore.sink import FORMAT
 from loghub_worker.spark_errors import JVM_EXITED, SPARK_ERRORS, ClusterError
 
 log = structlog.get_logger()

@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegralType, Str
 
 from loghub.contract.sinks import KafkaSink
 from loghub_worker.sink.batch_sink import TIMES, AtLeastOnceSink, InvalidSinkError
-from loghub_worker.sink.logstore import require_order
+from loghub_worker.sink.logstore.sink import require_order
 from loghub_worker.sink.sink_start import CredentialFiles
 from loghub_worker.sink.spark_format import append
 from loghub_worker.spark_errors import SPARK_ERRORS, java_causes

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from loghub_worker.sink.files.exclusive_files import sync_all
+from loghub.atomic_file import sync_all
 
 NONE = -1  # no batch
 FLUSH_ATTEMPTS = 10  # while Spark removes old files

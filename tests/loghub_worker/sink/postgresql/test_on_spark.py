@@ -21,7 +21,7 @@ from loghub_worker.sink.sink_start import CredentialFiles
 from loghub_worker.sink.sinks import make_sink
 from loghub_worker.spark_errors import SPARK_ERRORS
 from tests.loghub_worker.sink.postgresql.line_worker import sink_settings
-from tests.loghub_worker.support import worker_config
+from tests.loghub_worker.support import SOURCE, worker_config
 from tests.postgresql_server import USER, PostgresqlServer
 
 pytestmark = pytest.mark.spark
@@ -65,7 +65,7 @@ def sink_of(server: PostgresqlServer, credentials: Path, **settings: Any) -> Any
     return make_sink(
         config,
         consumer="w-0",
-        credentials_dir="/k",
+        source=SOURCE,
         sink_credentials=CredentialFiles(credentials),
         scratch=Path("/unused"),
     )

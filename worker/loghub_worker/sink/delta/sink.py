@@ -27,6 +27,7 @@ import msgspec
 import structlog
 from pyspark.sql import DataFrame
 
+from loghub.atomic_file import sync
 from loghub.contract.sinks import DeltaSink as DeltaSettings
 from loghub.contract.sinks import S3Settings
 from loghub_consumer.batch_plan import Range
@@ -58,7 +59,6 @@ from loghub_worker.sink.files.exclusive_files import (
     age_s,
     link_exclusively,
     require_folder,
-    sync,
     unlinked_file,
 )
 from loghub_worker.sink.files.executor_files import ExecutorFiles

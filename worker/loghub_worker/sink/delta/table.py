@@ -58,11 +58,11 @@ from deltalake import Field as DeltaField
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.transaction import AddAction
 
+from loghub.atomic_file import sync
 from loghub_consumer.resumption import CheckpointOrigin, ShardIncarnation, continues_at
 from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.files.bucket import ObjectStorageError, plainly
 from loghub_worker.sink.files.commit_log import RangeTakenError, SessionLostError
-from loghub_worker.sink.files.exclusive_files import sync
 from loghub_worker.sink.files.formats import PARQUET_TYPES, partitioning
 
 log = structlog.get_logger()

@@ -11,13 +11,11 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# A disk, or a server of NFS, carries out flushes that it gets at the same time in little more time than one.
-_flushers = ThreadPoolExecutor(8, thread_name_prefix="flush")  # starts threads when needed
+from loghub.atomic_file import errors_naming, sync_all
 
 
 @contextmanager
@@ -26,7 +24,7 @@ def unlinked_file(folder: Path, content: bytes, *, sync_too: Collection[Path] = 
     `link_exclusively`. It is removed afterwards."""
     part = folder / secrets.token_hex(16)  # several machines use the folder at the same time
     try:
-        with _named(part):
+        with errors_naming(part):
             part.write_bytes(content)
         sync_all([part, *sync_too])
         yield part
@@ -51,16 +49,6 @@ def link_exclusively(part: Path, path: Path) -> bytes:
         raise (failure or reported) from None
 
 
-def sync(path: Path) -> None:
-    """Flush a file, or the names in a folder, to disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        with _named(path):
-            os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def require_folder(folder: Path, what: str) -> None:
     """Raises `OSError` unless the folder is there; `what` is gone then. A sink creates its folders when a
     worker starts, and not while it runs: a volume may be away, and what is written in its place would be out
@@ -73,25 +61,6 @@ def require_folder(folder: Path, what: str) -> None:
             " create it again"
         )
         raise FileNotFoundError(errno.ENOENT, message, str(folder)) from error
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Python does not say which file a full disk has no room for."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is not None:
-            raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def sync_all(paths: Iterable[Path]) -> None:
-    """Flush files and names in folders to disk, at the same time and in no order."""
-    flushes = [_flushers.submit(sync, path) for path in paths]
-    wait(flushes)
-    for flush in flushes:
-        flush.result()
 
 
 def age_s(path: Path, now_unix_s: float) -> float:

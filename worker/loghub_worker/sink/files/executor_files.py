@@ -53,7 +53,7 @@ from loghub_worker.sink.files.formats import (
     require_few_partitions,
     timestamps,
 )
-from loghub_worker.sink.logstore import column_named
+from loghub_worker.sink.logstore.sink import column_named
 from loghub_worker.sink.sink_start import CredentialFiles
 
 # Of the rows of a row group, in memory. Spark's have up to 128 MiB in the file.

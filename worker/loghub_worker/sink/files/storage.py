@@ -26,13 +26,12 @@ from typing import Protocol, TypeVar
 import msgspec
 from py4j.protocol import Py4JNetworkError
 
+from loghub.atomic_file import sync, sync_all
 from loghub_worker.sink.batch_sink import RowsRejectedError
 from loghub_worker.sink.files.exclusive_files import (
     age_s,
     link_exclusively,
     require_folder,
-    sync,
-    sync_all,
     unlinked_file,
 )
 from loghub_worker.sink.files.formats import obstacle

@@ -1,4 +1,4 @@
-"""Writes the rows of a query to another logstore, as `loghub_worker.sink.log_groups` describes.
+"""Writes the rows of a query to another logstore, as `loghub_worker.sink.logstore.log_groups` describes.
 
 The writer runs where the rows are: Spark's Python processes encode and write them, in log groups of bounded
 size, and only return counts. It is the writer of a data source because that is Spark's only way to pass Arrow
@@ -66,8 +66,8 @@ from loghub_consumer.reading.shard_reader import (
     pull_range,
     require_count,
 )
-from loghub_worker.sink.batch_sink import TIMES
-from loghub_worker.sink.log_groups import (
+from loghub_worker.sink.batch_sink import TIMES, AtLeastOnceSink
+from loghub_worker.sink.logstore.log_groups import (
     CONTENTS,
     HASH_KEY,
     RESERVED,
@@ -287,6 +287,33 @@ class LogstoreWriter:
         writer = rows.write.format(FORMAT).mode("append")
         writer.option("settings", self._options.to_option()).save()
         return int(Path(self._options.count_file).read_bytes())
+
+
+COPIED_LOGS = "logs"  # the column with the number of logs in the log groups that a range was copied as
+
+
+class LogstoreRows(AtLeastOnceSink):
+    """The rows in another logstore, at least once."""
+
+    def __init__(self, writer: LogstoreWriter) -> None:
+        self._writer = writer
+
+    def check(self, empty: DataFrame) -> None:
+        self._writer.put(empty)
+
+    def write(self, result: DataFrame, batch: str) -> int:  # noqa: ARG002 - nothing is staged
+        return self._writer.put(result)
+
+
+class LogGroupCopies(AtLeastOnceSink):
+    """The log groups themselves in another logstore, at least once. The source writes them where it reads
+    them (`LogGroupCopier`), and yields the numbers of their logs."""
+
+    def check(self, empty: DataFrame) -> None:
+        """There is nothing to check: every log group is accepted as it is."""
+
+    def write(self, result: DataFrame, batch: str) -> int:  # noqa: ARG002 - nothing is staged
+        return sum(row[COPIED_LOGS] for row in result.collect())
 
 
 def wire_columns(schema: StructType, *, keep_order: bool) -> list[Column]:
