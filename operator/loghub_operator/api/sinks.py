@@ -1,22 +1,44 @@
-"""The sinks that Spark writes through a connector: ``spec.pipeline.sink.kafka`` and ``.spark``.
+"""Where the rows of a pipeline are written: ``spec.pipeline.sink``.
 
-``spec.pipeline.sink.postgresql``.
-
-Where a sink of files writes: a folder of a volume, or a prefix of an S3 bucket.
-
-``spec.pipeline.sink.delta``: a Delta table.
-
-``spec.pipeline.sink.parquet`` and ``.json``: files in a folder or under a prefix of a bucket.
+Each sink is a model, which returns the settings that a worker gets of it (`loghub.contract.sinks`). `Sink`
+has a field for each. Pure.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Protocol
 
 from pydantic import Field
 
+from loghub.contract import sinks as contract
 from loghub_operator.api import fields
-from loghub_operator.api.fields import ObjectName, RelativePath, Seconds, described, once
+from loghub_operator.api.fields import (
+    LogstoreName,
+    ObjectName,
+    ProjectName,
+    RelativePath,
+    Seconds,
+    described,
+    once,
+)
 from loghub_operator.api.validation import ApiModel, Rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkContext:
+    """What the settings of a sink depend on beside its own fields."""
+
+    project: str  # that is consumed
+    in_order: bool  # whether the group consumes in order
+    volume: str  # absolute folder in which the content of the sink's volume is
+
+
+class SinkModel(Protocol):
+    """One sink of the spec."""
+
+    def settings(self, context: SinkContext) -> contract.Sink:
+        """What a worker gets of it."""
+
 
 # Exactly as the database has it: without quotes, PostgreSQL turns a name into lower case.
 PostgresqlName = Annotated[str, Field(min_length=1, max_length=63, pattern=fields.POSTGRESQL_NAME)]
@@ -60,6 +82,17 @@ class PostgresqlSink(ApiModel):
         description="Create the table with the columns of the query if it does not exist.",
     )
 
+    def settings(self, context: SinkContext) -> contract.PostgresqlSink:  # noqa: ARG002 - as all sinks
+        return contract.PostgresqlSink(
+            host=self.host,
+            port=self.port,
+            database=self.database,
+            schema=self.schema_,
+            table=self.table,
+            ssl_mode=self.ssl_mode.value,
+            create_table=self.create_table,
+        )
+
 
 MAX_PARTITION_COLUMNS = 8
 
@@ -99,6 +132,14 @@ class S3(ApiModel):
         default=False,
         description="Allow an http endpoint: rows and the session token then travel unencrypted.",
     )
+
+    def settings(self) -> contract.S3Settings:
+        return contract.S3Settings(
+            endpoint=self.endpoint,
+            region=self.region,
+            virtual_hosted=self.virtual_hosted,
+            allow_http=self.allow_http,
+        )
 
 
 class SinkLocation(ApiModel):
@@ -142,6 +183,14 @@ class SinkLocation(ApiModel):
     )
     s3: S3 | None = None
 
+    def path_in(self, context: SinkContext) -> str:
+        """Absolute, or a URL."""
+        return self.url or f"{context.volume}/{self.path}"
+
+    @property
+    def s3_settings(self) -> contract.S3Settings | None:
+        return None if self.s3 is None else self.s3.settings()
+
 
 class SchemaEvolution(StrEnum):
     """What happens if the query returns a column that the table lacks.
@@ -175,6 +224,14 @@ class DeltaSink(SinkLocation):
         default=SchemaEvolution.NONE, strict=False, description=described(SchemaEvolution)
     )
 
+    def settings(self, context: SinkContext) -> contract.DeltaSink:
+        return contract.DeltaSink(
+            path=self.path_in(context),
+            s3=self.s3_settings,
+            partition_by=self.partition_by,
+            add_columns=self.schema_evolution is SchemaEvolution.ADD_COLUMNS,
+        )
+
 
 MIB = 1 << 20
 
@@ -197,6 +254,9 @@ class FileRoll(ApiModel):
         default=300, description="The longest time that a log waits for a larger file, in seconds."
     )
 
+    def settings(self) -> contract.FileRoll:
+        return contract.FileRoll(target_bytes=self.target_bytes, max_delay_s=float(self.max_delay_seconds))
+
 
 class FileSink(SinkLocation):
     """Files of one format."""
@@ -218,6 +278,10 @@ class FileSink(SinkLocation):
         ),
     )
 
+    @property
+    def roll_settings(self) -> contract.FileRoll | None:
+        return None if self.roll is None else self.roll.settings()
+
 
 class ParquetSink(FileSink):
     """Parquet files in a folder of a PersistentVolumeClaim or under a prefix of a bucket; each log exactly
@@ -228,6 +292,14 @@ class ParquetSink(FileSink):
     an object storage create-only writes. The subfolder `_loghub` holds files that are not part of the data
     yet: read `*.parquet` outside of it."""
 
+    def settings(self, context: SinkContext) -> contract.ParquetSink:
+        return contract.ParquetSink(
+            path=self.path_in(context),
+            s3=self.s3_settings,
+            partition_by=self.partition_by,
+            roll=self.roll_settings,
+        )
+
 
 class JsonSink(FileSink):
     """JSON Lines files in a folder of a PersistentVolumeClaim or under a prefix of a bucket; each log exactly
@@ -237,6 +309,14 @@ class JsonSink(FileSink):
     step. With spark.master each task writes files of its own to a bucket. A volume must support hard links,
     an object storage create-only writes. The subfolder `_loghub` holds files that are not part of the data
     yet: read `*.json` outside of it."""
+
+    def settings(self, context: SinkContext) -> contract.JsonSink:
+        return contract.JsonSink(
+            path=self.path_in(context),
+            s3=self.s3_settings,
+            partition_by=self.partition_by,
+            roll=self.roll_settings,
+        )
 
 
 # Formats for which there is a sink with a better guarantee, or with credentials of its own.
@@ -304,6 +384,17 @@ class KafkaSink(ApiModel):
         ),
     )
 
+    def settings(self, context: SinkContext) -> contract.KafkaSink:
+        return contract.KafkaSink(
+            bootstrap_servers=self.bootstrap_servers,
+            topic=self.topic,
+            tls=self.tls,
+            sasl=None if self.sasl is None else self.sasl.value,
+            compression=self.compression.value,
+            max_request_bytes=self.max_request_bytes,
+            keep_order=context.in_order,
+        )
+
 
 class SparkSink(ApiModel):
     """Any format that Spark writes, such as csv, orc or jdbc; at least once.
@@ -336,3 +427,134 @@ class SparkSink(ApiModel):
         default={},
         description="Options as in DataFrameWriter.options, for example path, or url and dbtable for jdbc.",
     )
+
+    def settings(self, context: SinkContext) -> contract.SparkSink:  # noqa: ARG002 - as all sinks
+        return contract.SparkSink(format=self.format, options=dict(self.options))
+
+
+class ConsoleSink(ApiModel):
+    """The worker's own log, for trying out a pipeline; at least once."""
+
+    rows: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=20, description="The most rows printed of a micro-batch; the others are counted."
+    )
+
+    def settings(self, context: SinkContext) -> contract.ConsoleSink:  # noqa: ARG002 - as all sinks
+        return contract.ConsoleSink(rows=self.rows)
+
+
+class LogstoreSink(ApiModel):
+    """Another logstore at the same endpoint; at least once.
+
+    Of the rows, __time__, __time_ns__, __topic__, __source__ and __tags__ become the time of a log and the
+    topic, source and tags of its log group; the pairs of contents and every other column become contents.
+    So SELECT * keeps everything. __hash_key__ (32 hex digits, such as md5 returns) chooses the shard. If
+    the group consumes in order, the rows of a shard are written in order; for this the query returns
+    __shard__."""
+
+    project: ProjectName | None = Field(
+        default=None, description="Project of the logstore. Default: the project that is consumed."
+    )
+    name: LogstoreName = Field(description="Name of the logstore.")
+    copy_: bool = Field(
+        default=False,
+        description=(
+            "Copy the log groups byte by byte, without a query; sql and python are left out. The log groups"
+            " of a shard are written in order, to the shard of the target that holds the first hash key of"
+            " theirs."
+        ),
+    )
+
+    def settings(self, context: SinkContext) -> contract.LogstoreSink:
+        return contract.LogstoreSink(
+            project=self.project or context.project,
+            logstore=self.name,
+            keep_order=context.in_order and not self.copy_,
+        )
+
+
+class SinkCredentials(ApiModel):
+    """The Secret in this namespace with the credentials of a sink that is not a logstore."""
+
+    name: ObjectName = Field(description="Name of the Secret.")
+
+
+class Sink(ApiModel):
+    """Where the rows are written. Exactly one sink is set."""
+
+    RULES: ClassVar = (
+        Rule(
+            cel=(
+                "[has(self.parquet), has(self.json), has(self.delta), has(self.console), has(self.logstore),"
+                " has(self.postgresql), has(self.kafka), has(self.spark)].filter(given, given).size() == 1"
+            ),
+            message=(
+                "exactly one sink must be set: parquet, json, delta, console, logstore, postgresql, kafka or"
+                " spark"
+            ),
+            holds=lambda self: sum(one is not None for one in self.kinds) == 1,
+        ),
+        Rule(
+            cel="!has(self.kafka) || !has(self.kafka.sasl) || has(self.credentialsSecret)",
+            message="kafka.sasl needs credentialsSecret, with the keys username and password",
+            holds=lambda self: (
+                self.kafka is None or self.kafka.sasl is None or self.credentials_secret is not None
+            ),
+        ),
+        Rule(
+            field="credentialsSecret",
+            cel="!has(self.postgresql) || has(self.credentialsSecret)",
+            message="postgresql needs credentialsSecret, with username and password",
+            holds=lambda self: self.postgresql is None or self.credentials_secret is not None,
+        ),
+    )
+
+    parquet: ParquetSink | None = None
+    json_: JsonSink | None = None
+    delta: DeltaSink | None = None
+    console: ConsoleSink | None = None
+    logstore: LogstoreSink | None = None
+    postgresql: PostgresqlSink | None = None
+    kafka: KafkaSink | None = None
+    spark: SparkSink | None = None
+    credentials_secret: SinkCredentials | None = Field(
+        default=None,
+        description=(
+            "The Secret in this namespace with the credentials of a sink that is not a logstore. The sink"
+            " says which keys it reads. A change takes effect without a restart."
+        ),
+    )
+
+    @property
+    def kinds(self) -> tuple[SinkModel | None, ...]:
+        """Every sink, of which one is set."""
+        return (
+            self.parquet,
+            self.json_,
+            self.delta,
+            self.console,
+            self.logstore,
+            self.postgresql,
+            self.kafka,
+            self.spark,
+        )
+
+    def settings(self, context: SinkContext) -> contract.Sink:
+        """What a worker gets of the sink that is set."""
+        (sink,) = (sink for sink in self.kinds if sink is not None)  # a rule of the CR
+        return sink.settings(context)
+
+    @property
+    def location(self) -> SinkLocation | None:
+        """Where the sink writes, if it writes files."""
+        return self.parquet or self.json_ or self.delta
+
+    @property
+    def file_sink(self) -> FileSink | None:
+        """The sink of files, if it is one."""
+        return self.parquet or self.json_
+
+    @property
+    def volume_claim(self) -> str | None:
+        """The volume that the sink writes to, if it does."""
+        return None if self.location is None else self.location.volume_claim

@@ -8,20 +8,7 @@ import hashlib
 import math
 
 from loghub.contract.processor import ProcessorPipeline, RetryLogstore
-from loghub.contract.sinks import (
-    ConsoleSink,
-    DeltaSink,
-    FileRoll,
-    JsonSink,
-    KafkaSink,
-    LogstoreSink,
-    NoSink,
-    ParquetSink,
-    PostgresqlSink,
-    S3Settings,
-    Sink,
-    SparkSink,
-)
+from loghub.contract.sinks import NoSink, Sink
 from loghub.contract.worker import (
     CONTRACT_VERSION,
     LOCAL_MASTER,
@@ -40,7 +27,7 @@ from loghub.contract.worker import (
 )
 from loghub_operator.api import fields
 from loghub_operator.api import processor as api
-from loghub_operator.api.sinks import FileSink, SchemaEvolution, SinkLocation
+from loghub_operator.api.sinks import SinkContext
 from loghub_operator.api.spark import Executors, Spark
 from loghub_operator.api.status import executed_nonces
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
@@ -210,79 +197,11 @@ def _sink(resource: LogHubConsumerGroup, placement: Placement) -> Sink:
     sink = resource.spec.pipeline.sink
     if sink is None:
         return NoSink()
-    if sink.parquet is not None:
-        return ParquetSink(
-            path=_path(sink.parquet, placement),
-            s3=_s3(sink.parquet),
-            partition_by=sink.parquet.partition_by,
-            roll=_roll(sink.parquet),
+    return sink.settings(
+        SinkContext(
+            project=resource.spec.project, in_order=resource.spec.in_order, volume=placement.sink_root
         )
-    if sink.json_ is not None:
-        return JsonSink(
-            path=_path(sink.json_, placement),
-            s3=_s3(sink.json_),
-            partition_by=sink.json_.partition_by,
-            roll=_roll(sink.json_),
-        )
-    if sink.delta is not None:
-        return DeltaSink(
-            path=_path(sink.delta, placement),
-            s3=_s3(sink.delta),
-            partition_by=sink.delta.partition_by,
-            add_columns=sink.delta.schema_evolution is SchemaEvolution.ADD_COLUMNS,
-        )
-    if sink.console is not None:
-        return ConsoleSink(rows=sink.console.rows)
-    if sink.postgresql is not None:
-        return PostgresqlSink(
-            host=sink.postgresql.host,
-            port=sink.postgresql.port,
-            database=sink.postgresql.database,
-            schema=sink.postgresql.schema_,
-            table=sink.postgresql.table,
-            ssl_mode=sink.postgresql.ssl_mode.value,
-            create_table=sink.postgresql.create_table,
-        )
-    if sink.kafka is not None:
-        return KafkaSink(
-            bootstrap_servers=sink.kafka.bootstrap_servers,
-            topic=sink.kafka.topic,
-            tls=sink.kafka.tls,
-            sasl=None if sink.kafka.sasl is None else sink.kafka.sasl.value,
-            compression=sink.kafka.compression.value,
-            max_request_bytes=sink.kafka.max_request_bytes,
-            keep_order=resource.spec.in_order,
-        )
-    if sink.spark is not None:
-        return SparkSink(format=sink.spark.format, options=dict(sink.spark.options))
-    assert sink.logstore is not None  # a rule of the CR
-    return LogstoreSink(
-        project=sink.logstore.project or resource.spec.project,
-        logstore=sink.logstore.name,
-        keep_order=resource.spec.in_order and not sink.logstore.copy_,
     )
-
-
-def _path(location: SinkLocation, placement: Placement) -> str:
-    return location.url or f"{placement.sink_root}/{location.path}"
-
-
-def _s3(location: SinkLocation) -> S3Settings | None:
-    given = location.s3
-    if given is None:
-        return None
-    return S3Settings(
-        endpoint=given.endpoint,
-        region=given.region,
-        virtual_hosted=given.virtual_hosted,
-        allow_http=given.allow_http,
-    )
-
-
-def _roll(sink: FileSink) -> FileRoll | None:
-    if sink.roll is None:
-        return None
-    return FileRoll(target_bytes=sink.roll.target_bytes, max_delay_s=float(sink.roll.max_delay_seconds))
 
 
 def _on_failure(resource: LogHubConsumerGroup, placement: Placement) -> OnFailure:

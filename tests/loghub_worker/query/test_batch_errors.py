@@ -20,7 +20,7 @@ SHORT_READ = f"{ShortReadError.__module__}.{ShortReadError.__name__}"
 SPARK = "org.apache.spark.SparkException"
 PYTHON = "org.apache.spark.api.python.PythonException"
 TRACEBACK = """[PYTHON_EXCEPTION] An exception was thrown: Traceback (most recent call last):
-  File "/app/loghub_worker/sink/logstore.py", line 71, in write
+  File "/app/loghub_worker/sink/logstore/sink.py", line 71, in write
     client.put_logs(self.options.logstore, group)
 %s
  SQLSTATE: 38000"""
