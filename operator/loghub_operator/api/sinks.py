@@ -26,7 +26,7 @@ from loghub_operator.api.validation import ApiModel, Rule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkContext:
-    """What the settings of a sink depend on beside its own fields."""
+    """What the settings of a sink depend on besides its own fields."""
 
     project: str  # that is consumed
     in_order: bool  # whether the group consumes in order

@@ -1,7 +1,7 @@
 """What the query runner needs of a sink.
 
 `loghub_worker.query.streaming_query` calls `write` and `publish` in this order. Each sink has a module or a
-folder of its own beside this one; `loghub_worker.sink.sinks` makes the one that the settings name.
+folder of its own next to this one; `loghub_worker.sink.sinks` makes the one that the settings name.
 
 Times in the JSON that Spark writes: with microseconds, as Spark has them. By itself it cuts them to three
 digits.

@@ -34,7 +34,7 @@ from loghub_worker.sink.sink_start import NO_CREDENTIALS, CredentialFiles
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkParts:
-    """What a factory gets beside the settings of its sink."""
+    """What a factory gets besides the settings of its sink."""
 
     config: WorkerConfig
     source: LogServiceAddress  # the log service that is read
