@@ -14,11 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from loghub.contract.sinks import ConsoleSink, DeltaSink, JsonSink, ParquetSink, S3Settings, Sink
 from loghub_consumer.batch_plan import Range
 from loghub_consumer.resumption import ShardIncarnation
-from loghub_worker.sink import kafka, logstore, sinks
+from loghub_worker.sink import console, kafka
 from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.console import Console
 from loghub_worker.sink.files.commit_log import RangeTakenError
 from loghub_worker.sink.files.sink import FilesSink
+from loghub_worker.sink.logstore import sink as logstore
 from loghub_worker.sink.postgresql import table
 from loghub_worker.sink.sink_start import CredentialFiles
 from loghub_worker.sink.sinks import make_sink
@@ -205,10 +206,10 @@ def test_a_batch_in_a_bucket_is_published_once_and_completely(
 
 def test_the_console_shows_the_first_rows_and_counts_all(frame: DataFrame) -> None:
     out = io.StringIO()
-    console = Console(2, out)
-    console.check(frame.limit(0))
+    sink = Console(2, out)
+    sink.check(frame.limit(0))
     assert out.getvalue() == ""
-    assert console.write(frame, "b") == len(ROWS)
+    assert sink.write(frame, "b") == len(ROWS)
     shown = [json.loads(line) for line in out.getvalue().split("\n")[:-1]]
     assert len(shown) == 2
     assert all(row in ROWS for row in shown)
@@ -228,7 +229,7 @@ def test_times_in_json_have_microseconds_in_every_sink(spark: SparkSession) -> N
         " ARRAY(TIMESTAMP_NTZ'2024-01-02 03:04:05.000901') AS local"
     )
     texts = [
-        *sinks._as_json(rows).collect()[0],
+        *console._as_json(rows).collect()[0],
         *rows.select(kafka._value({field.name: field.dataType for field in rows.schema})).collect()[0],
         "".join(rows.select([table.copied(field) for field in rows.schema]).collect()[0]),
         "".join(rows.select([logstore._text(f.name, f.dataType) for f in rows.schema]).collect()[0]),
