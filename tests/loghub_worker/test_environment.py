@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from loghub.clock import SystemClock
-from loghub.contract.sinks import ConsoleSink, DeltaSink, ParquetSink
+from loghub.contract.processor import ProcessorPipeline
+from loghub.contract.sinks import ConsoleSink, DeltaSink, NoSink, ParquetSink
 from loghub.contract.worker import (
     ENV_CONFIG,
     SPARK_MASTER,
@@ -36,6 +38,7 @@ from loghub_consumer.log_service import ReportedError
 from loghub_consumer.membership.membership import Membership, MembershipTimings, SendHeartbeat, ShutdownMode
 from loghub_worker.__main__ import end_children
 from loghub_worker.metrics import Counter, Figures, MetricsServer, answer
+from loghub_worker.processing.processor_worker import ProcessorWorker
 from loghub_worker.query.settings import QuerySettings
 from loghub_worker.query.spark_session import spark_settings, start_spark
 from loghub_worker.settings import BadSettingsError, is_drain_requested, read_settings
@@ -76,7 +79,8 @@ def test_missing_variable_is_named(tmp_path: Path, name: str) -> None:
 def test_the_client_of_the_environment_is_that_of_every_connection(
     given: str, client: str, tmp_path: Path
 ) -> None:
-    """Those of the driver, and in Spark's processes those of the source and of a logstore as sink."""
+    """Those of the driver, in Spark's processes those of the source and of a logstore as sink, and those of a
+    worker with processors."""
     settings = read_settings(environment(tmp_path) | {"LOGHUB_CLIENT": given})
     address = settings.address
     assert (address.client, address.endpoint, address.credentials_dir) == (client, "http://x", "/keys")
@@ -92,6 +96,9 @@ def test_the_client_of_the_environment_is_that_of_every_connection(
     place = TargetLogstore(address=address, name="a")
     options = WriteOptions(target=place, source=place, count_file="c")
     assert WriteOptions.from_option(options.to_option()) == options
+    config = worker_config("http://x", NoSink(), pipeline=ProcessorPipeline(factory="a:B"))
+    processors = ProcessorWorker(replace(settings, config=config, state_dir=tmp_path), SystemClock())
+    assert processors._settings_of_consumer().client == client
 
 
 def test_a_client_that_there_is_not_is_refused_with_the_variable(tmp_path: Path) -> None:
