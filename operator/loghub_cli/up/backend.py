@@ -55,7 +55,7 @@ from loghub_operator.model.observed import (
 from loghub_operator.model.revision import Revision, WorkerSpec
 from loghub_operator.plan.checkpoint_reset import needed_backups, superseded
 from loghub_operator.plan.ownership import peer
-from loghub_operator.resources.worker_config import config_hash, worker_config
+from loghub_operator.resources.worker_config import config_hash
 
 
 class _BackupFile(msgspec.Struct, rename="camel"):
@@ -161,13 +161,14 @@ def variables_of(resource: LogHubConsumerGroup) -> dict[str, str]:
     return {one.name: one.value or "" for one in resource.spec.worker.env}
 
 
-def local_worker_spec(
-    resource: LogHubConsumerGroup, placement: Placement, *, last_initial_shard: int | None
-) -> WorkerSpec:
-    """What the workers run with on this machine."""
-    config = worker_config(resource, placement, last_initial_shard=last_initial_shard)
-    revision = revision_of(config, variables_of(resource), generation=resource.metadata.generation)
-    return WorkerSpec(revision=revision, config=config)
+@dataclass(frozen=True, slots=True)
+class ProcessEnvironment:
+    """Workers as processes of this machine: their settings are all that is applied."""
+
+    def worker_spec(self, resource: LogHubConsumerGroup, config: WorkerConfig) -> WorkerSpec:
+        """As `loghub_operator.model.observed.WorkerEnvironment` says."""
+        revision = revision_of(config, variables_of(resource), generation=resource.metadata.generation)
+        return WorkerSpec(revision=revision, config=config)
 
 
 def revision_of(config: WorkerConfig, variables: Mapping[str, str], *, generation: int) -> Revision:
@@ -244,7 +245,7 @@ class LocalBackend:
         return ObservedState(
             at_unix_s=self._clock.unix_s(),
             placement=placement,
-            worker_spec=local_worker_spec(resource, placement, last_initial_shard=last_initial),
+            environment=ProcessEnvironment(),
             service=service,
             worker_set=self._supervisor.worker_set,
             workers=workers,

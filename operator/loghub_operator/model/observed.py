@@ -24,7 +24,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -34,6 +34,7 @@ from loghub.contract.worker import (
     IncompleteState,
     KeptState,
     SkippedLogGroups,
+    WorkerConfig,
     WorkerStatus,
     is_error_class,
 )
@@ -247,6 +248,14 @@ class Placement:
     code: UserCodeFiles = UserCodeFiles()
 
 
+class WorkerEnvironment(Protocol):
+    """What runs workers: pods with the administrator's defaults, or processes of this machine."""
+
+    def worker_spec(self, resource: LogHubConsumerGroup, config: WorkerConfig) -> WorkerSpec:
+        """Everything that is applied for workers with these settings. Pure."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
     """What the log service stores of a consumer group."""
@@ -404,7 +413,7 @@ class ObservedState:
 
     at_unix_s: float
     placement: Placement
-    worker_spec: WorkerSpec | None  # None: the object is being deleted, so nothing is applied
+    environment: WorkerEnvironment
     service: LogServiceObserved
     worker_set: ObservedStatefulSet | None  # None: never applied, or removed
     workers: tuple[WorkerObserved, ...] = ()  # by ordinal

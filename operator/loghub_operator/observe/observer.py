@@ -43,11 +43,12 @@ from loghub_operator.model.observed import (
     shard_failures,
     state_reports,
 )
-from loghub_operator.model.revision import Document, Revision, WorkerSpec
+from loghub_operator.model.revision import Document, Revision
 from loghub_operator.observe.drift_detector import DriftDetector
 from loghub_operator.observe.group_index import GroupIndex
 from loghub_operator.observe.pods import reports_of, statuses_of, worker_from_pod
-from loghub_operator.resources import backup_in, is_observed, is_ours, leads_to_the_service, worker_spec
+from loghub_operator.plan.desired import desired_workers
+from loghub_operator.resources import PodEnvironment, backup_in, is_observed, is_ours, leads_to_the_service
 from loghub_operator.resources.metadata import (
     CODE_ROOT,
     DEAD_LETTER_ROOT,
@@ -56,7 +57,6 @@ from loghub_operator.resources.metadata import (
     code_in,
     code_source,
 )
-from loghub_operator.resources.worker_config import worker_config
 from loghub_operator.settings import Settings
 
 LONGEST_NOTE = 1000  # characters of an event in a condition
@@ -164,7 +164,6 @@ class Observer:
         service = await self._log_service.observe(resource, client, reports)
         recorded = read_record(resource)
         last_initial = last_initial_shard(recorded, service)
-        desired = None if ending else self._desired(resource, placement, last_initial)
         reset = await self._log_service.observe_reset(
             resource,
             client,
@@ -177,13 +176,15 @@ class Observer:
         if not ending:
             workers = await explained(self._kube, workers, pods)
         unaddressed = await self._unaddressed(resource, without_service, service, credentials)
-        ready = {one.name for one in workers if one.ready}
-        return ObservedState(
+        refusal = await refusal_of(self._kube, existing, workers) if existing and not ending else ""
+        worker_set = None if existing is None else _worker_set(existing, refusal)
+        ready, settings = {one.name for one in workers if one.ready}, self._settings
+        observed = ObservedState(
             at_unix_s=self._clock.unix_s(),
             placement=placement,
-            worker_spec=desired,
+            environment=PodEnvironment(image=settings.worker_image, defaults=settings.worker_defaults),
             service=service,
-            worker_set=await self._worker_set(existing, desired, workers) if existing else None,
+            worker_set=worker_set,
             workers=tuple(_as_reported(one, statuses) for one in workers),
             unaddressed=unaddressed,
             has_finalizer=FINALIZER in resource.metadata.finalizers,
@@ -195,6 +196,19 @@ class Observer:
             failures=shard_failures(statuses, ready=ready),
             states=state_reports(statuses, ready=ready),
         )
+        if ending or existing is None:
+            return observed
+        return await self._compared(resource, observed, existing)
+
+    async def _compared(
+        self, resource: LogHubConsumerGroup, observed: ObservedState, existing: Document
+    ) -> ObservedState:
+        """The observation with the drift of the objects from what the plan applies after it."""
+        worker_set, desired = observed.worker_set, desired_workers(resource, observed)
+        if worker_set is None or worker_set.revision != desired.revision:
+            return observed
+        drift = await self._drift.drift(desired, existing)
+        return replace(observed, worker_set=replace(worker_set, drift=drift))
 
     async def _pods(self, resource: LogHubConsumerGroup) -> list[Document]:
         metadata = resource.metadata
@@ -221,28 +235,6 @@ class Observer:
         if ending:
             return replace(placement, needs_project_address=False)
         return replace(placement, code=await self._code(resource))
-
-    def _desired(
-        self, resource: LogHubConsumerGroup, placement: Placement, last_initial_shard: int | None
-    ) -> WorkerSpec:
-        settings = self._settings
-        config = worker_config(resource, placement, last_initial_shard=last_initial_shard)
-        return worker_spec(resource, config, image=settings.worker_image, defaults=settings.worker_defaults)
-
-    async def _worker_set(
-        self, existing: Document, desired: WorkerSpec | None, workers: tuple[WorkerObserved, ...]
-    ) -> ObservedStatefulSet:
-        annotations = existing["metadata"].get("annotations") or {}
-        revision = Revision.parse(annotations.get(ANNOTATION_REVISION, ""))
-        return ObservedStatefulSet(
-            replicas=_replicas(existing),
-            revision=revision,
-            observed=is_observed(existing),
-            refusal=await refusal_of(self._kube, existing, workers) if desired else "",
-            drift=await self._drift.drift(desired, existing)
-            if desired and revision == desired.revision
-            else (),
-        )
 
     async def _stored_checkpoints(self, resource: LogHubConsumerGroup) -> StoredCheckpoints:
         name, namespace = backup_name(resource), resource.metadata.namespace
@@ -303,6 +295,16 @@ class Observer:
         return tuple(
             UnaddressedProject(name=name, error=error) for name, error in zip(names, errors, strict=True)
         )
+
+
+def _worker_set(existing: Document, refusal: str) -> ObservedStatefulSet:
+    annotations = existing["metadata"].get("annotations") or {}
+    return ObservedStatefulSet(
+        replicas=_replicas(existing),
+        revision=Revision.parse(annotations.get(ANNOTATION_REVISION, "")),
+        observed=is_observed(existing),
+        refusal=refusal,
+    )
 
 
 def _replicas(stateful_set: Document) -> int:

@@ -24,7 +24,7 @@ from loghub_operator.api.status import CheckpointResetStatus
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import GroupSettings, ObservedState, WorkerObserved
 from loghub_operator.model.revision import Revision
-from loghub_operator.plan.desired import Desired, desired_spec
+from loghub_operator.plan.desired import Desired
 from loghub_operator.plan.drift import DriftBackoff
 from loghub_operator.plan.replicas import ReplicaPlan
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision
@@ -77,9 +77,11 @@ class Rollout:
     rolling: bool
 
 
-def rollout_of(resource: LogHubConsumerGroup, observed: ObservedState, *, run: int) -> Rollout:
-    """How far it is, if ``run`` workers should run."""
-    desired, existing = desired_spec(observed).revision, observed.worker_set
+def rollout_of(
+    resource: LogHubConsumerGroup, observed: ObservedState, desired: Revision, *, run: int
+) -> Rollout:
+    """How far it is, if ``run`` workers should run with the ``desired`` revision."""
+    existing = observed.worker_set
     applied = existing is not None and existing.revision.same_workers(desired)
     updated = tuple(one for one in observed.workers if applied and one.revision.same_workers(desired))
     current = frozenset(one.ordinal for one in updated if one.ready and one.ordinal < run)

@@ -15,6 +15,7 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import Available, GroupSettings, ObservedState, Peer
 from loghub_operator.model.revision import Revision, WorkerSpec
 from loghub_operator.plan.ownership import adoption_refusal, foreign_consumers, named, owner_of
+from loghub_operator.resources.worker_config import worker_config
 
 _WORKERS_AWAY = (CheckpointResetPhase.STOPPING_WORKERS, CheckpointResetPhase.COMMITTING)
 _KNOWN = frozenset(CheckpointResetPhase)
@@ -102,14 +103,15 @@ class Desired:
 
 def desired_state(resource: LogHubConsumerGroup, observed: ObservedState) -> Desired:
     """Pure; no time is involved."""
+    workers = desired_workers(resource, observed)
     group = GroupSettings(timeout_s=resource.spec.timeout_seconds, order=resource.spec.in_order)
     owner = owner_of(resource, observed.peers)
     foreign = foreign_consumers(resource, observed)
     refusal = adoption_refusal(resource, observed, foreign)
     return Desired(
-        workers=desired_spec(observed),
+        workers=workers,
         group=group,
-        group_now=_group_now(group, observed),
+        group_now=_group_now(group, observed, workers.revision),
         owner=owner,
         refusal=refusal,
         foreign=foreign,
@@ -117,13 +119,15 @@ def desired_state(resource: LogHubConsumerGroup, observed: ObservedState) -> Des
     )
 
 
-def desired_spec(observed: ObservedState) -> WorkerSpec:
-    """What the workers should run with."""
-    assert observed.worker_spec is not None  # the deletion of the object is planned elsewhere
-    return observed.worker_spec
+def desired_workers(resource: LogHubConsumerGroup, observed: ObservedState) -> WorkerSpec:
+    """What the workers should run with, in pods or on this machine. A deletion applies nothing, so it never
+    asks.
+    """
+    config = worker_config(resource, observed.placement, last_initial_shard=observed.last_initial_shard)
+    return observed.environment.worker_spec(resource, config)
 
 
-def _group_now(group: GroupSettings, observed: ObservedState) -> GroupSettings:
+def _group_now(group: GroupSettings, observed: ObservedState, desired: Revision) -> GroupSettings:
     """A timeout is shortened only once every worker runs with it. A worker with the longer timeout would
     continue with shards that the log service has already reassigned, and its heartbeats would come too late
     for the shorter timeout.
@@ -131,7 +135,6 @@ def _group_now(group: GroupSettings, observed: ObservedState) -> GroupSettings:
     existing = observed.service.group if isinstance(observed.service, Available) else None
     if existing is None or group.timeout_s >= existing.timeout_s:
         return group
-    settings = desired_spec(observed).revision.settings
-    if all(worker.revision.settings == settings for worker in observed.workers):
+    if all(worker.revision.settings == desired.settings for worker in observed.workers):
         return group
     return GroupSettings(timeout_s=existing.timeout_s, order=group.order)

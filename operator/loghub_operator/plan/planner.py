@@ -96,7 +96,7 @@ def _plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) ->
         desired=desired,
         scaling=scaling,
         replicas=replicas,
-        rollout=rollout_of(resource, observed, run=replicas.run),
+        rollout=rollout_of(resource, observed, desired.revision, run=replicas.run),
         impact=_impact(observed, desired, replicas),
         drift=replace(drift, contested=contested),
         group=group_finding(resource, observed, desired, delayed=bool(group_drift.delayed)),

@@ -22,9 +22,10 @@ from loghub_operator.resources.services import (
     rule_of_services,
     service_account,
 )
-from loghub_operator.resources.statefulset import is_observed, with_replicas, worker_spec
+from loghub_operator.resources.statefulset import PodEnvironment, is_observed, with_replicas, worker_spec
 
 __all__ = [
+    "PodEnvironment",
     "backup_in",
     "backup_selector",
     "checkpoint_backup",

@@ -8,7 +8,7 @@ Security Standard. `loghub.contract.worker` defines what the container receives.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -103,6 +103,18 @@ def worker_spec(
     revision = replace(on_pods, objects=objects, generation=generation)
     built["metadata"]["annotations"] = {ANNOTATION_REVISION: str(revision)}
     return WorkerSpec(revision=revision, config=config, stateful_set=built, dependencies=dependencies)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodEnvironment:
+    """Workers as pods of a StatefulSet; what the administrator sets for all of them."""
+
+    image: str
+    defaults: WorkerDefaults = NO_DEFAULTS
+
+    def worker_spec(self, resource: LogHubConsumerGroup, config: WorkerConfig) -> WorkerSpec:
+        """As `loghub_operator.model.observed.WorkerEnvironment` says."""
+        return worker_spec(resource, config, image=self.image, defaults=self.defaults)
 
 
 def with_replicas(stateful_set: Document, replicas: int) -> Document:

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 import yaml
 
-from loghub_cli.up.backend import local_placement, local_worker_spec, variables_of
+from loghub_cli.up.backend import ProcessEnvironment, local_placement, variables_of
 from loghub_cli.up.manifest import CrFile, apiserver_message
 from loghub_cli.up.object_store import LocalObject
 from loghub_cli.up.paths import GroupFolder
 from loghub_cli.up.runner import apply_edit
 from loghub_operator.api import InvalidResourceError
+from loghub_operator.resources.worker_config import worker_config
 from tests.support import ROOT
 
 EXAMPLES = [
@@ -82,7 +83,9 @@ class Saved:
             record, code = apply_edit(self.file, self.record)
             resource = record.resource()
             placement = local_placement(resource, endpoint="http://h", volumes=self.group.folder, code=code)
-            local_worker_spec(resource, placement, last_initial_shard=3)
+            ProcessEnvironment().worker_spec(
+                resource, worker_config(resource, placement, last_initial_shard=3)
+            )
             assert not any("\0" in value for value in variables_of(resource).values())
             assert resource.metadata.name == self.group.folder.name
             assert record.document == LocalObject.load(self.group).document  # type: ignore[union-attr]

@@ -16,7 +16,7 @@ from loghub.contract.worker import (
     decode_settings,
     encode_settings,
 )
-from loghub_cli.up.backend import local_placement, local_worker_spec, reject_cluster_references, variables_of
+from loghub_cli.up.backend import ProcessEnvironment, local_placement, reject_cluster_references, variables_of
 from loghub_cli.up.manifest import CrFile
 from loghub_operator.api import InvalidResourceError, parse_resource
 from loghub_operator.model.observed import UserCodeFiles
@@ -58,7 +58,7 @@ def test_every_example_runs_on_this_machine(tmp_path: Path, example: Path) -> No
     code = file.code(group)
     reject_cluster_references(group, code)
     site = local_placement(group, endpoint=group.spec.endpoint, volumes=tmp_path, code=code)
-    config = local_worker_spec(group, site, last_initial_shard=0).config
+    config = ProcessEnvironment().worker_spec(group, worker_config(group, site, last_initial_shard=0)).config
     assert config.endpoint == "http://127.0.0.1:1"
     assert (config.project, config.logstore) == (group.spec.project, group.spec.logstore)
     assert decode_settings(encode_settings(config)) == (config, ())

@@ -49,16 +49,20 @@ class Faulty(Stage):
 FAULTS = (RecursionError("maximum recursion depth exceeded"), AttributeError("'str' has no 'get'"))
 
 
-@pytest.mark.parametrize("at", ["observe", "plan", "apply"])
+@pytest.mark.parametrize("at", ["observe", "build", "plan", "apply"])
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
 def test_a_fault_is_a_condition_and_an_event_of_its_object(
     at: str, fault: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def faulty(*_: object) -> Plan:
+    def faulty(*_: object, **__: object) -> Plan:
         raise fault
 
-    if at == "plan":
-        monkeypatch.setattr("loghub_operator.plan.planner.plan", faulty)
+    replaced = {
+        "plan": "loghub_operator.plan.planner.plan",
+        "build": "loghub_operator.plan.desired.worker_config",
+    }
+    if at in replaced:
+        monkeypatch.setattr(replaced[at], faulty)
     stage = Faulty(_first(CreateGroup), at, fault)
     stage.run()
     (status,) = stage.written

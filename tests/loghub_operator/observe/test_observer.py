@@ -13,9 +13,11 @@ from loghub.clock import SystemClock
 from loghub.contract.worker import WorkerStatus
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.api.fields import MAX_REPLICAS
+from loghub_operator.api.status import Phase
 from loghub_operator.clients.kube import CONFIG_MAP, SECRET, SERVICE, STATEFUL_SET, Kind, KubeError
 from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.model.observed import ObservedState, ServiceErrorReason, UnaddressedProject
+from loghub_operator.plan.planner import plan
 from loghub_operator.resources import project_service
 from loghub_operator.resources.metadata import metadata
 from loghub_operator.settings import Settings
@@ -101,13 +103,14 @@ def test_a_deletion_does_not_depend_on_what_would_be_applied(monkeypatch: pytest
     def faulty(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("loghub_operator.observe.observer.worker_spec", faulty)
+    monkeypatch.setattr("loghub_operator.resources.statefulset.worker_spec", faulty)
     code = {"sql": None, "python": {"function": "a:b", "configMap": {"name": "code"}}}
     spec = {"pipeline": code, "resetCheckpoints": {"to": "ConfigMap", "configMapName": "c", "nonce": "n"}}
     ending = resource(spec, deletionTimestamp="2026-09-21T14:13:20Z")
     refused = {CONFIG_MAP: FORBIDDEN, SERVICE: FORBIDDEN}
     observed = observe(secret(**KEYS), given=ending, refused=refused)
-    assert (observed.worker_spec, observed.reset, observed.unaddressed) == (None, None, ())
+    assert (observed.reset, observed.unaddressed) == (None, ())
+    assert plan(ending, observed, observed.at_unix_s).status.phase is Phase.TERMINATING
     assert len(available(observed.service).shards) == 1
 
 

@@ -27,11 +27,12 @@ from loghub_operator.model.observed import (
     needs_observation,
 )
 from loghub_operator.plan.planner import plan
+from loghub_operator.resources.worker_config import worker_config
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.logservice.test_group_state import WithoutExtensions
 from tests.loghub_operator.support.availability import available
 from tests.loghub_operator.support.examples import Document, resource
-from tests.loghub_operator.support.golden import desired_spec
+from tests.loghub_operator.support.golden import SameTemplate
 from tests.loghub_operator.support.observing import service_observed
 
 PLACEMENT = Placement(endpoint="http://127.0.0.1:1", sink_root="/sink", needs_project_address=False)
@@ -74,12 +75,12 @@ class World:
         return resource(self.spec, self.status, uid="uid-1")
 
     def observe(self, group: LogHubConsumerGroup) -> ObservedState:
-        desired = desired_spec(group, PLACEMENT)
+        desired = SameTemplate().worker_spec(group, worker_config(group, PLACEMENT))
         service = available(service_observed(self.log_service, group, clock=self.clock))
         return ObservedState(
             at_unix_s=self.now,
             placement=PLACEMENT,
-            worker_spec=desired,
+            environment=SameTemplate(),
             service=service,
             worker_set=ObservedStatefulSet(replicas=0, revision=desired.revision),
             reset=self.observe_reset(group, service.shards) if needs_observation(group) else None,

@@ -12,7 +12,8 @@ from loghub_operator.model.observed import (
     WorkerObserved,
     WorkerPhase,
 )
-from tests.loghub_operator.support.golden import EPOCH, FOLDER, steps
+from loghub_operator.plan.desired import desired_workers
+from tests.loghub_operator.support.golden import EPOCH, FOLDER, SameWorkers, steps
 
 
 def observed(
@@ -22,14 +23,14 @@ def observed(
     step = next(
         one for one in steps(FOLDER / "first-start.yaml") if isinstance(one.observed.service, Available)
     )
-    revision = step.observed.worker_spec.revision
+    spec = desired_workers(step.resource, step.observed)
     workers = tuple(
         WorkerObserved(
             name=f"access-{ordinal}",
             ordinal=ordinal,
             phase=WorkerPhase.LEFT if left else WorkerPhase.RUNNING,
             ready=not left,
-            revision=revision,
+            revision=spec.revision,
             drain_requested=left,
             drain_requested_at_unix_s=EPOCH if left else None,
         )
@@ -50,8 +51,11 @@ def observed(
     return dataclasses.replace(
         step.observed,
         at_unix_s=EPOCH,
+        environment=SameWorkers(spec),
         service=Available(group=group, shards=shards, consumers=consumers),
-        worker_set=None if replicas is None else ObservedStatefulSet(replicas=replicas, revision=revision),
+        worker_set=None
+        if replicas is None
+        else ObservedStatefulSet(replicas=replicas, revision=spec.revision),
         workers=workers,
         memory=NO_MEMORY,
     )

@@ -42,7 +42,7 @@ from loghub_operator.model.observed import (
 from loghub_operator.plan.planner import finish, plan_round
 from loghub_operator.plan.status.builder import worth_writing
 from tests.loghub_operator.plan.shared_groups import ENDPOINTS, SHARDS, Cluster, Group, Stored, World
-from tests.loghub_operator.support.golden import EPOCH, desired_spec
+from tests.loghub_operator.support.golden import EPOCH, SameTemplate
 
 
 class EndedError(Exception):
@@ -55,12 +55,12 @@ class Lives(World):
     def observe(self, cluster: Cluster, stored: Stored, group: LogHubConsumerGroup) -> ObservedState:
         now = self.now + cluster.skew_s
         placement = Placement(endpoint=stored.endpoint, sink_root="/sink", needs_project_address=False)
-        spec, service = desired_spec(group, placement), self.service(stored.endpoint)
+        service = self.service(stored.endpoint)
         recorded = read_record(group)
         return ObservedState(
             at_unix_s=now,
             placement=placement,
-            worker_spec=spec,
+            environment=SameTemplate(),
             service=service,
             worker_set=None
             if stored.workers is None

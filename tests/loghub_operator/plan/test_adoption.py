@@ -24,6 +24,7 @@ from loghub_operator.model.observed import (
     ObservedStatefulSet,
     ShardObserved,
 )
+from loghub_operator.plan.desired import desired_workers
 from loghub_operator.plan.ownership import RECENT_S
 from loghub_operator.plan.planner import plan
 from tests.loghub_operator.support.examples import resource
@@ -118,7 +119,7 @@ def test_consumers_named_like_workers_are_own_only_where_there_are_workers(exten
 
 def _with_a_stateful_set(state: ObservedState, replicas: int) -> ObservedState:
     pods = next(one for one in steps(FOLDER / "drift.yaml") if one.observed.workers).observed.workers
-    revision = state.worker_spec.revision
+    revision = desired_workers(resource(), state).revision
     return dataclasses.replace(
         state,
         worker_set=ObservedStatefulSet(replicas=replicas, revision=revision),

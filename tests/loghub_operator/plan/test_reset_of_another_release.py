@@ -14,6 +14,7 @@ from loghub_operator.model.actions import (
     Plan,
 )
 from loghub_operator.model.observed import ObservedStatefulSet, WorkerObserved, WorkerPhase
+from loghub_operator.plan.desired import desired_workers
 from loghub_operator.plan.planner import plan
 from tests.loghub_operator.plan.checkpoint_reset_world import World
 
@@ -33,18 +34,19 @@ def committing() -> World:
 def planned(world: World, *, workers: int = 0) -> Plan:
     group = world.resource()
     observed = world.observe(group)
+    revision = desired_workers(group, observed).revision
     running = tuple(
         WorkerObserved(
             name=group.consumer(ordinal),
             ordinal=ordinal,
             phase=WorkerPhase.RUNNING,
             ready=True,
-            revision=observed.worker_spec.revision,
+            revision=revision,
             drain_requested=False,
         )
         for ordinal in range(workers)
     )
-    worker_set = ObservedStatefulSet(replicas=workers, revision=observed.worker_spec.revision)
+    worker_set = ObservedStatefulSet(replicas=workers, revision=revision)
     return plan(group, replace(observed, workers=running, worker_set=worker_set), world.now)
 
 

@@ -7,6 +7,7 @@ import pytest
 from loghub_operator.model.actions import ActionRefused, ApplyWorkers, EmitEvent
 from loghub_operator.model.memory import NO_MEMORY, Memory
 from loghub_operator.model.revision import UNKNOWN, Revision
+from loghub_operator.plan.desired import desired_workers
 from loghub_operator.plan.planner import finish, plan_round
 from tests.loghub_operator.support.golden import FOLDER, Step, steps
 
@@ -46,7 +47,9 @@ def test_another_revision_is_applied_and_only_another_pod_template_restarts_work
     worker_set = dataclasses.replace(step.observed.worker_set, revision=applied)
     observed = dataclasses.replace(step.observed, worker_set=worker_set)
     actions = plan_round(step.resource, observed, NO_MEMORY, step.now).plan.actions
-    assert [action.spec for action in actions if isinstance(action, ApplyWorkers)] == [observed.worker_spec]
+    assert [action.spec for action in actions if isinstance(action, ApplyWorkers)] == [
+        desired_workers(step.resource, observed)
+    ]
     events = [action.reason for action in actions if isinstance(action, EmitEvent)]
     assert ("RollingRestart" in events) == rolls
     assert "DriftCorrected" not in events

@@ -26,13 +26,14 @@ import msgspec
 import pytest
 import yaml
 
+from loghub.contract.worker import WorkerConfig
 from loghub_operator.api import LogHubConsumerGroup, Status, parse_resource
 from loghub_operator.model.actions import Action
 from loghub_operator.model.memory import NO_MEMORY
 from loghub_operator.model.observed import Available, ObservedState, Placement, Unavailable
 from loghub_operator.model.revision import Revision, WorkerSpec
 from loghub_operator.plan.planner import plan
-from loghub_operator.resources.worker_config import config_hash, worker_config
+from loghub_operator.resources.worker_config import config_hash
 from tests.loghub_operator.support.examples import Document, document, merge
 
 FOLDER = Path(__file__).parent / "golden"
@@ -163,19 +164,31 @@ def observed_at(resource: LogHubConsumerGroup, given: Document, now: float) -> O
     return ObservedState(
         at_unix_s=now,
         placement=placement,
-        worker_spec=desired_spec(resource, placement),
+        environment=SameTemplate(),
         service=msgspec.convert(error, Unavailable) if error else msgspec.convert(service, Available),
         **{"worker_set": None, **values},
     )
 
 
-def desired_spec(resource: LogHubConsumerGroup, placement: Placement) -> WorkerSpec:
-    """What the workers should run with, for an executor whose pod template is always the same."""
-    config = worker_config(resource, placement)
-    revision = Revision(
-        settings=config_hash(config), pod_template=TEMPLATE, generation=resource.metadata.generation
-    )
-    return WorkerSpec(revision=revision, config=config)
+@dataclass(frozen=True, slots=True)
+class SameTemplate:
+    """Workers whose pod template is always the same, and whose settings depend on no shard."""
+
+    def worker_spec(self, resource: LogHubConsumerGroup, config: WorkerConfig) -> WorkerSpec:
+        config = msgspec.structs.replace(config, last_initial_shard=None)
+        generation = resource.metadata.generation
+        revision = Revision(settings=config_hash(config), pod_template=TEMPLATE, generation=generation)
+        return WorkerSpec(revision=revision, config=config)
+
+
+@dataclass(frozen=True, slots=True)
+class SameWorkers:
+    """Workers that should run with the same, whatever the object says: for what does not depend on it."""
+
+    spec: WorkerSpec
+
+    def worker_spec(self, _resource: LogHubConsumerGroup, _config: WorkerConfig) -> WorkerSpec:
+        return self.spec
 
 
 def _revision(fields: Document) -> Document:

@@ -37,12 +37,12 @@ from loghub_operator.model.observed import (
     WorkerObserved,
     WorkerPhase,
 )
-from loghub_operator.model.revision import UNKNOWN, Revision, WorkerSpec
+from loghub_operator.model.revision import UNKNOWN, Revision
 from loghub_operator.plan.planner import plan
 from loghub_operator.plan.scaling.resharding import with_rejection
 from loghub_operator.plan.status.builder import worth_writing
 from tests.loghub_operator.support.examples import resource
-from tests.loghub_operator.support.golden import desired_spec
+from tests.loghub_operator.support.golden import SameTemplate
 
 EPOCH = 1_790_000_000.0
 FIRST = 1_700_000_000_000_000_000
@@ -282,14 +282,13 @@ class World:
                 consumers=tuple(live),
                 other_groups=self.other_groups,
             )
-        placement, worker_spec = _placed(json.dumps(self.spec), self.endpoint)
         set_now = None
         if self.replicas is not None:
             set_now = ObservedStatefulSet(replicas=self.replicas, revision=self.revision)
         return ObservedState(
             at_unix_s=EPOCH + self.now,
-            placement=placement,
-            worker_spec=worker_spec,
+            placement=Placement(endpoint=self.endpoint, sink_root="/sink", needs_project_address=False),
+            environment=SameTemplate(),
             service=service,
             worker_set=set_now,
             workers=tuple(self._worker_observed(one) for _, one in sorted(self.workers.items())),
@@ -357,12 +356,6 @@ class World:
 @cache
 def _parsed(spec: str, uid: str) -> LogHubConsumerGroup:
     return resource(json.loads(spec), generation=1, uid=uid)
-
-
-@cache
-def _placed(spec: str, endpoint: str) -> tuple[Placement, WorkerSpec]:
-    placement = Placement(endpoint=endpoint, sink_root="/sink", needs_project_address=False)
-    return placement, desired_spec(_parsed(spec, ""), placement)
 
 
 def _batch(held: list[Shard], most: float) -> dict[int, float]:

@@ -10,6 +10,7 @@ from loghub_operator.api.conditions import ConditionType
 from loghub_operator.api.status import Condition
 from loghub_operator.model.observed import ObservedState, ObservedStatefulSet, WorkerObserved, WorkerPhase
 from loghub_operator.model.revision import Revision
+from loghub_operator.plan.desired import desired_workers
 from loghub_operator.plan.planner import plan
 from loghub_operator.plan.status.builder import worth_writing
 from tests.loghub_operator.support.examples import Document, resource
@@ -38,7 +39,7 @@ class World:
         self.resource: LogHubConsumerGroup = resource(spec, uid="uid-1", generation=2)
         self.now = EPOCH
         self._given = observed_at(self.resource, GROUP, self.now)
-        self.new = self._given.worker_spec.revision
+        self.new = desired_workers(self.resource, self._given).revision
         self.worker_set: ObservedStatefulSet | None = ObservedStatefulSet(replicas=3, revision=self.new)
         self.workers: dict[int, WorkerObserved] = {}
         for ordinal in range(3):
