@@ -159,7 +159,7 @@ class ReadyReason(StrEnum):
     INTERNAL_ERROR = "InternalError"
 
 
-class UnseenReason(StrEnum):
+class UncheckedReason(StrEnum):
     """The operator did not check. TERMINATING: the object is being deleted, and this condition plays no part
     in that. INVALID_SPEC: the spec cannot be parsed, see Ready. FORBIDDEN: the operator lacks a permission,
     see Ready. INTERNAL_ERROR: a fault of the operator, see Ready."""
@@ -433,10 +433,10 @@ class ConditionUpdate:
 
 
 def fill_unknown(
-    findings: tuple[ConditionUpdate, ...], reason: UnseenReason, message: str
+    conditions: tuple[ConditionUpdate, ...], reason: UncheckedReason, message: str
 ) -> tuple[ConditionUpdate, ...]:
     """All types in their order; types that were not checked are Unknown."""
-    known = {finding.type: finding for finding in findings}
+    known = {condition.type: condition for condition in conditions}
     return tuple(
         known.get(kind) or ConditionUpdate(type=kind, status="Unknown", reason=reason, message=message)
         for kind in ConditionType
@@ -449,20 +449,20 @@ def rfc3339(unix_s: float) -> str:
 
 
 def with_transition_times(
-    findings: tuple[ConditionUpdate, ...], before: tuple[Condition, ...], *, generation: int, now: float
+    conditions: tuple[ConditionUpdate, ...], before: tuple[Condition, ...], *, generation: int, now: float
 ) -> tuple[Condition, ...]:
-    """Adds the time of the last change of status to each finding: the old time if it did not change."""
+    """Adds the time of the last change of status to each condition: the old time if it did not change."""
     known = {condition.type: condition for condition in before}
-    return tuple(_dated(finding, known.get(finding.type), generation, now) for finding in findings)
+    return tuple(_dated(condition, known.get(condition.type), generation, now) for condition in conditions)
 
 
-def _dated(finding: ConditionUpdate, before: Condition | None, generation: int, now: float) -> Condition:
-    same = before is not None and before.status == finding.status
+def _dated(condition: ConditionUpdate, before: Condition | None, generation: int, now: float) -> Condition:
+    same = before is not None and before.status == condition.status
     return Condition(
-        type=finding.type.value,
-        status=finding.status,
-        reason=finding.reason,
-        message=finding.message[:LONGEST_MESSAGE],
+        type=condition.type.value,
+        status=condition.status,
+        reason=condition.reason,
+        message=condition.message[:LONGEST_MESSAGE],
         last_transition_time=before.last_transition_time if before and same else rfc3339(now),
         observed_generation=generation,
     )

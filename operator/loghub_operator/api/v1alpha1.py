@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ConfigDict, Field
 
 from loghub_operator.api import fields
-from loghub_operator.api.conditions import ConditionType, UnseenReason
+from loghub_operator.api.conditions import ConditionType, UncheckedReason
 from loghub_operator.api.fetch import Checkpoint, Fetch, ResetCheckpoints
 from loghub_operator.api.fields import (
     GroupName,
@@ -59,7 +59,7 @@ PLURAL = "loghubconsumergroups"
 SINGULAR = "loghubconsumergroup"
 SHORT_NAME = "lhcg"
 EMBEDDED = "embedded"
-_UNSEEN = frozenset(UnseenReason)
+_UNCHECKED = frozenset(UncheckedReason)
 
 
 class CredentialsSecret(ApiModel):
@@ -392,7 +392,7 @@ class LogHubConsumerGroup(ApiModel):
             self.status.consumer_group is None
             and self.status.checkpoint_reset is None
             and any(
-                one.type == ConditionType.READY and one.reason in _UNSEEN for one in self.status.conditions
+                one.type == ConditionType.READY and one.reason in _UNCHECKED for one in self.status.conditions
             )
         )
 

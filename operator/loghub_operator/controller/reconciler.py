@@ -15,7 +15,7 @@ from loghub.clock import Clock
 from loghub.wire.errors import LogHubException
 from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, parse_stored
 from loghub_operator.api.adoption import GroupRecord
-from loghub_operator.api.conditions import UnseenReason
+from loghub_operator.api.conditions import UncheckedReason
 from loghub_operator.api.parse import parse_for_deletion
 from loghub_operator.api.status import Status
 from loghub_operator.apply.executor import Executor
@@ -34,14 +34,14 @@ from loghub_operator.plan.deletion import (
     bound_s,
     given_up,
     plan_failed,
-    plan_unread,
+    plan_invalid,
     remembered,
     waited_s,
     without_spec,
 )
 from loghub_operator.plan.events import kept_off
 from loghub_operator.plan.planner import finish, plan_round
-from loghub_operator.plan.status.builder import error_message, unseen_status, worth_writing
+from loghub_operator.plan.status.builder import error_message, unchecked_status, worth_writing
 
 log = structlog.get_logger()
 
@@ -197,7 +197,7 @@ class Reconciler:
             resource = _parsed(document)
         except InvalidResourceError as error:
             log.error("object not understood", namespace=key.namespace, name=key.name, error=str(error))
-            await self._unread(without_spec(document), error, group)
+            await self._report_invalid(without_spec(document), error, group)
             return LONGEST_BACKOFF_S
         group.deletion_bound_s = bound_s(resource)
         observed = await self._observe(resource, group)
@@ -225,7 +225,7 @@ class Reconciler:
             observed = await self._observer.observe(resource)
         except KubeError as error:
             if error.status == FORBIDDEN and group.failures >= FORBIDDEN_AFTER:
-                await self._unseen(resource, error, group)
+                await self._report_forbidden(resource, error, group)
             raise
         group.answered = not _is_unreachable(observed)
         return observed
@@ -236,11 +236,11 @@ class Reconciler:
         else:
             self._listener.observed(planned.metrics, status.conditions)
 
-    async def _unread(
+    async def _report_invalid(
         self, resource: LogHubConsumerGroup, error: InvalidResourceError, group: _GroupState
     ) -> None:
         """Write the status first: it records that the event was emitted."""
-        planned = plan_unread(resource, error, self._clock.unix_s())
+        planned = plan_invalid(resource, error, self._clock.unix_s())
         metadata = resource.metadata
         if metadata.deletion_timestamp is None:
             self._listener.unobserved(metadata.namespace, metadata.name, planned.status.conditions)
@@ -249,10 +249,12 @@ class Reconciler:
         await self._report(resource, planned.status, group)
         await self._carry_out(resource, planned.actions, None)
 
-    async def _unseen(self, resource: LogHubConsumerGroup, error: KubeError, group: _GroupState) -> None:
+    async def _report_forbidden(
+        self, resource: LogHubConsumerGroup, error: KubeError, group: _GroupState
+    ) -> None:
         """Without this, the status from before the permission was removed would stay forever."""
-        why, generation, now = UnseenReason.FORBIDDEN, resource.metadata.generation, self._clock.unix_s()
-        status = unseen_status(resource.status, why, error_message(error), generation=generation, now=now)
+        why, generation, now = UncheckedReason.FORBIDDEN, resource.metadata.generation, self._clock.unix_s()
+        status = unchecked_status(resource.status, why, error_message(error), generation=generation, now=now)
         self._listener.unobserved(resource.metadata.namespace, resource.metadata.name, status.conditions)
         await self._report(resource, status, group)
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from loghub_operator.api import InvalidResourceError
-from loghub_operator.api.conditions import LONGEST_MESSAGE, ConditionType, ReadyReason, UnseenReason
+from loghub_operator.api.conditions import LONGEST_MESSAGE, ConditionType, ReadyReason, UncheckedReason
 from loghub_operator.api.labels import ANNOTATION_DELETE_ADOPTED
 from loghub_operator.api.parse import parse_status
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup, Metadata
@@ -55,7 +55,7 @@ from loghub_operator.plan.ownership import (
 )
 from loghub_operator.plan.patience import PATIENCE, looks_after
 from loghub_operator.plan.replicas import has_left, must_be_asked, pending_replacements, waited_enough
-from loghub_operator.plan.status.builder import deleting_status, error_message, unseen_status
+from loghub_operator.plan.status.builder import deleting_status, error_message, unchecked_status
 from loghub_operator.resources.worker_config import drain_timeout_s
 
 
@@ -65,7 +65,7 @@ def without_spec(document: dict[str, Any]) -> LogHubConsumerGroup:
     return LogHubConsumerGroup.model_construct(metadata=metadata, status=parse_status(document.get("status")))
 
 
-def plan_unread(resource: LogHubConsumerGroup, error: InvalidResourceError, now: float) -> Plan:
+def plan_invalid(resource: LogHubConsumerGroup, error: InvalidResourceError, now: float) -> Plan:
     """Plans for ``resource``, which has no spec."""
     problems = "; ".join(str(problem) for problem in error.problems)
     if resource.metadata.deletion_timestamp is not None:
@@ -76,8 +76,8 @@ def plan_unread(resource: LogHubConsumerGroup, error: InvalidResourceError, now:
         f"this version cannot parse the spec; the workers stay as they are until it is corrected: {problems}"
     )
     generation = resource.metadata.generation
-    why = UnseenReason.INVALID_SPEC
-    status = unseen_status(resource.status, why, message, generation=generation, now=now)
+    why = UncheckedReason.INVALID_SPEC
+    status = unchecked_status(resource.status, why, message, generation=generation, now=now)
     actions: tuple[Action, ...] = ()
     if not _was_reported(resource, ReadyReason.INVALID_SPEC):
         actions = (EmitEvent(type="Warning", reason=ReadyReason.INVALID_SPEC, message=message),)
@@ -90,8 +90,8 @@ def plan_failed(resource: LogHubConsumerGroup, error: Exception, now: float) -> 
         f"the operator has a fault that this object brings out ({type(error).__name__}); its workers stay as "
         "they are; the operator's log says where"
     )
-    generation, why = resource.metadata.generation, UnseenReason.INTERNAL_ERROR
-    status = unseen_status(resource.status, why, message, generation=generation, now=now)
+    generation, why = resource.metadata.generation, UncheckedReason.INTERNAL_ERROR
+    status = unchecked_status(resource.status, why, message, generation=generation, now=now)
     reason = ReadyReason.INTERNAL_ERROR
     event = EmitEvent(type="Warning", reason=reason, message=message)
     return Plan(() if _was_reported(resource, reason) else (event,), status)

@@ -14,7 +14,7 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.actions import Plan
 from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import ObservedState, Unavailable
-from loghub_operator.plan.status.builder import lag_finding
+from loghub_operator.plan.status.builder import lag_condition
 
 PATIENCE = 3  # as `loghub_operator.controller.workqueue` counts before it asks with less urgency
 
@@ -46,6 +46,6 @@ def with_patience(resource: LogHubConsumerGroup, observed: ObservedState, planne
 
 def _not_current(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Status:
     before, generation = resource.status.conditions, resource.metadata.generation
-    (lag,) = with_transition_times((lag_finding(observed.service),), before, generation=generation, now=now)
+    (lag,) = with_transition_times((lag_condition(observed.service),), before, generation=generation, now=now)
     conditions = tuple(lag if one.type == lag.type else one for one in before)
     return resource.status.model_copy(update={"conditions": conditions})

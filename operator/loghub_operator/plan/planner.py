@@ -59,7 +59,7 @@ from loghub_operator.plan.scaling.autoscaler import ScalingDecision, decide
 from loghub_operator.plan.scaling.report import group_metrics
 from loghub_operator.plan.scaling.resharding import with_rejection
 from loghub_operator.plan.status.builder import build_status, error_message, with_failure
-from loghub_operator.plan.status.conditions import group_finding
+from loghub_operator.plan.status.conditions import group_condition
 
 
 def plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
@@ -99,7 +99,7 @@ def _plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) ->
         rollout=rollout_of(resource, observed, desired.revision, run=replicas.run),
         impact=_impact(observed, desired, replicas),
         drift=replace(drift, contested=contested),
-        group=group_finding(resource, observed, desired, delayed=bool(group_drift.delayed)),
+        group=group_condition(resource, observed, desired, delayed=bool(group_drift.delayed)),
         reset=reset.status,
     )
     # A reset that commits has no workers, so it does not wait for their objects.

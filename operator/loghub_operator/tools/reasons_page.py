@@ -40,7 +40,7 @@ SECTIONS: tuple[tuple[str, tuple[type[StrEnum], ...]], ...] = (
     ("Suspended", (conditions.SuspendedReason,)),
     ("Stalled", (conditions.StalledReason,)),
     ("Degraded", (conditions.DegradedReason,)),
-    ("Any condition with status Unknown", (conditions.UnseenReason,)),
+    ("Any condition with status Unknown", (conditions.UncheckedReason,)),
     ("status.checkpointReset.phase", (CheckpointResetPhase,)),
 )
 

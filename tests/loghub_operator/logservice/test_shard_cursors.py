@@ -32,7 +32,7 @@ from loghub_operator.logservice.shard_cursors import (
 )
 from loghub_operator.model.actions import CommitCheckpoints, CreateGroup
 from loghub_operator.model.observed import Available, StoredCheckpoints, Unavailable
-from loghub_operator.plan.status.builder import lag_finding
+from loghub_operator.plan.status.builder import lag_condition
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.observing import service_observed
@@ -117,7 +117,7 @@ def test_a_slow_endpoint_ends_the_query_and_the_known_cursors_are_reported(
     assert observed.group is not None
     assert {one.holder for one in observed.shards} == {"access-0"}
     assert all(one.checkpoint for one in observed.shards)
-    reported = lag_finding(observed)
+    reported = lag_condition(observed)
     assert (reported.status, reported.reason) == ("False", LagReason.TIMED_OUT)
     assert "within 30 s" in reported.message
     assert "shards 30, 31" in reported.message
@@ -135,7 +135,7 @@ def test_no_request_begins_after_the_deadline_at_any_point_of_a_shard(
         observed = observe(slow, clock, CursorCache(clock))
         assert len(slow.requested) == round(QUERY_BOUND_S / call_s)
         assert known(observed) == ([0] if len(slow.requested) == 3 else [])
-        assert lag_finding(observed).reason == LagReason.TIMED_OUT
+        assert lag_condition(observed).reason == LagReason.TIMED_OUT
 
 
 def test_the_lag_is_the_age_of_the_log_group_after_the_checkpoint(client: LogHub, clock: HandClock) -> None:
@@ -144,7 +144,7 @@ def test_the_lag_is_the_age_of_the_log_group_after_the_checkpoint(client: LogHub
     clock.now += 7.0
     observed = observe(SlowSls(client, clock, call_s=0.0), clock, CursorCache(clock))
     assert [(one.shard, one.lag_s, one.lag_groups) for one in observed.shards if one.lag_s] == [(5, 7.0, 1)]
-    assert lag_finding(observed).reason == LagReason.AVAILABLE
+    assert lag_condition(observed).reason == LagReason.AVAILABLE
 
 
 def test_one_request_per_shard_is_enough_without_lag(client: LogHub, clock: HandClock) -> None:
@@ -165,7 +165,7 @@ def test_the_end_of_a_read_only_shard_is_requested_once(client: LogHub, clock: H
     slow.call_s = 0.0
     slow.requested.clear()
     clock.now += END_VALID_S
-    assert lag_finding(observe(slow, clock, cache)).reason == LagReason.AVAILABLE
+    assert lag_condition(observe(slow, clock, cache)).reason == LagReason.AVAILABLE
     assert {shard for shard, _ in slow.requested} == set(range(SHARDS // 2, 2 * SHARDS))
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from loghub_operator.api import LogHubConsumerGroup
-from loghub_operator.api.conditions import UnseenReason
+from loghub_operator.api.conditions import UncheckedReason
 from loghub_operator.model.actions import (
     Action,
     ActionRefused,
@@ -24,7 +24,7 @@ from loghub_operator.model.observed import (
 )
 from loghub_operator.model.revision import UNKNOWN
 from loghub_operator.plan.planner import finish, plan, plan_round
-from loghub_operator.plan.status.builder import unseen_status
+from loghub_operator.plan.status.builder import unchecked_status
 from tests.loghub_operator.plan.checkpoint_reset_world import LOGSTORE, World
 from tests.loghub_operator.support.examples import Document
 
@@ -123,9 +123,9 @@ def test_the_content_of_a_users_config_map_is_not_quoted(source: dict[str, str])
 @pytest.mark.parametrize(
     "outage", [None, Unavailable(reason=ServiceErrorReason.ENDPOINT_UNREACHABLE, message="away")]
 )
-@pytest.mark.parametrize("unseen", [None, UnseenReason.FORBIDDEN, UnseenReason.INVALID_SPEC])
+@pytest.mark.parametrize("unseen", [None, UncheckedReason.FORBIDDEN, UncheckedReason.INVALID_SPEC])
 def test_a_reset_in_the_first_manifest_counts_as_done(
-    unseen: UnseenReason | None, outage: Unavailable | None
+    unseen: UncheckedReason | None, outage: Unavailable | None
 ) -> None:
     """Also if the first thing that was reported is why the object could not be observed yet."""
     world = World({"to": "End", "nonce": "old"})
@@ -133,7 +133,7 @@ def test_a_reset_in_the_first_manifest_counts_as_done(
     if unseen is not None:
         for _ in range(2):  # the same again
             before = world.resource().status
-            status = unseen_status(before, unseen, "not now", generation=1, now=world.now)
+            status = unchecked_status(before, unseen, "not now", generation=1, now=world.now)
             world.status = status.to_dict()
     group = world.resource()
     observed = world.observe(group)
@@ -323,11 +323,11 @@ def test_a_withdrawn_reset_ends_according_to_its_phase(phase: str, end: str) -> 
     assert ("was removed" in moving.message) == (end == "Failed")
 
 
-@pytest.mark.parametrize("unseen", [UnseenReason.FORBIDDEN, UnseenReason.INVALID_SPEC])
-def test_a_group_that_was_observed_before_is_not_new_after_it_could_not_be(unseen: UnseenReason) -> None:
+@pytest.mark.parametrize("unseen", [UncheckedReason.FORBIDDEN, UncheckedReason.INVALID_SPEC])
+def test_a_group_that_was_observed_before_is_not_new_after_it_could_not_be(unseen: UncheckedReason) -> None:
     world = World({"to": "End", "nonce": "done"})
     assert world.until_over()["phase"] == "Succeeded"
-    status = unseen_status(world.resource().status, unseen, "not now", generation=1, now=world.now)
+    status = unchecked_status(world.resource().status, unseen, "not now", generation=1, now=world.now)
     world.status = status.to_dict()
     world.spec["resetCheckpoints"] = {"to": "Begin", "nonce": "next"}
     assert world.until_over()["phase"] == "Succeeded"

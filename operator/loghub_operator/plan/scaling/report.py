@@ -54,7 +54,7 @@ def reason_of(resource: LogHubConsumerGroup, decision: ScalingDecision) -> str:
     return str(decision.recommendation.reason if instead is None or decision.suspended else instead[0])
 
 
-def active_finding(resource: LogHubConsumerGroup, decision: ScalingDecision) -> ConditionUpdate:
+def active_condition(resource: LogHubConsumerGroup, decision: ScalingDecision) -> ConditionUpdate:
     """Whether the number of workers follows the load."""
     kind, mode = ConditionType.SCALING_ACTIVE, resource.spec.scaling.mode
     recommendation = decision.recommendation

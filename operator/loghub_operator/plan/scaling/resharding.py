@@ -159,7 +159,7 @@ class HotShardResult:
     """Which shards are hot, what to do about it, and how to report it."""
 
     state: ScalingState
-    finding: ConditionUpdate
+    condition: ConditionUpdate
     hot: tuple[int, ...] = ()
     change: SplitShard | MergeShards | None = None
     event: EmitEvent | None = None
@@ -182,7 +182,7 @@ def find_hot_shards(
         message = "it is not known how much one worker consumes"
         state = replace(state, hot=(), cold=())
         return HotShardResult(
-            state=state, finding=_finding("Unknown", HotReason.PROCESSING_RATE_UNKNOWN, message)
+            state=state, condition=_condition("Unknown", HotReason.PROCESSING_RATE_UNKNOWN, message)
         )
     demands = {one.shard: _demand(one, rates, measured.inputs.catch_up_s) for one in service.shards}
     busy = _busy(service.shards, demands, rates, OVER * rate)
@@ -196,7 +196,7 @@ def find_hot_shards(
     since = {one.name: one.at_unix_s for one in (*state.hot, *state.cold)}
     hot = [one for one in busy if now - since[str(one.shard)] >= HOT_FOR_S]
     result = HotShardResult(
-        state=state, finding=_hot_finding(hot, rates, rate), hot=tuple(one.shard for one in hot)
+        state=state, condition=_hot_condition(hot, rates, rate), hot=tuple(one.shard for one in hot)
     )
     switches = scaling.shards
     if not (switches.auto_split or switches.auto_merge) or scaling.mode == "Recommend":
@@ -312,10 +312,10 @@ def _merge(
     left, right = cold[0]
     if service.other_groups:
         message = (
-            f"{result.finding.message}; shards {left.shard} and {right.shard} are not merged: another"
+            f"{result.condition.message}; shards {left.shard} and {right.shard} are not merged: another"
             " consumer group reads the logstore"
         )
-        return replace(result, finding=replace(result.finding, message=message))
+        return replace(result, condition=replace(result.condition, message=message))
     message = (
         f"shards {left.shard} and {right.shard} are merged: together they need less than a third of a worker"
     )
@@ -332,9 +332,9 @@ def _unless_rejected(result: HotShardResult, due: HotShardResult, now: float) ->
     if rejection is None:
         return due
     reason = HotReason.SPLIT_REJECTED if split else HotReason.MERGE_REJECTED
-    message = f"{rejection_message(rejection)}; {result.finding.message}"
-    finding = replace(result.finding, reason=reason, message=message)
-    return replace(result if now < again_unix_s(rejection) else due, finding=finding)
+    message = f"{rejection_message(rejection)}; {result.condition.message}"
+    condition = replace(result.condition, reason=reason, message=message)
+    return replace(result if now < again_unix_s(rejection) else due, condition=condition)
 
 
 def _unless_without_effect(
@@ -363,19 +363,19 @@ def _unless_without_effect(
         )
     if not message:
         return due
-    finding = replace(
-        due.finding, reason=HotReason.INEFFECTIVE_SPLIT, message=f"{message}; {due.finding.message}"
+    condition = replace(
+        due.condition, reason=HotReason.INEFFECTIVE_SPLIT, message=f"{message}; {due.condition.message}"
     )
-    return replace(due, finding=finding, change=None, event=None)
+    return replace(due, condition=condition, change=None, event=None)
 
 
 def _writable(service: Available) -> int:
     return sum(not one.read_only for one in service.shards)
 
 
-def _hot_finding(hot: list[ShardObserved], rates: Mapping[int, ShardRates], rate: float) -> ConditionUpdate:
+def _hot_condition(hot: list[ShardObserved], rates: Mapping[int, ShardRates], rate: float) -> ConditionUpdate:
     if not hot:
-        return _finding("False", HotReason.NO_HOT_SHARD, "no shard is too busy for one worker")
+        return _condition("False", HotReason.NO_HOT_SHARD, "no shard is too busy for one worker")
     named = "; ".join(
         f"shard {one.shard}: {short(rates[one.shard].arrival_per_s or 0.0)} log groups/s come in, "
         f"{one.lag_groups} are left"
@@ -384,8 +384,8 @@ def _hot_finding(hot: list[ShardObserved], rates: Mapping[int, ShardRates], rate
     message = (
         f"{named}; one worker consumes {short(rate)}/s and a shard has one holder, so only a split helps"
     )
-    return _finding("True", HotReason.SHARD_OVERLOADED, message)
+    return _condition("True", HotReason.SHARD_OVERLOADED, message)
 
 
-def _finding(status: ConditionStatus, reason: HotReason, message: str) -> ConditionUpdate:
+def _condition(status: ConditionStatus, reason: HotReason, message: str) -> ConditionUpdate:
     return ConditionUpdate(type=ConditionType.HOT_SHARD, status=status, reason=reason, message=message)

@@ -25,7 +25,7 @@ from loghub_operator.api.conditions import (
     RebalancingReason,
     ScalingReason,
     StalledReason,
-    UnseenReason,
+    UncheckedReason,
     WorkersReason,
     fill_unknown,
     rfc3339,
@@ -59,20 +59,20 @@ from loghub_operator.plan.listing import counted, listed
 from loghub_operator.plan.ownership import evaluate_ownership
 from loghub_operator.plan.replicas import ReplicaPlan
 from loghub_operator.plan.scaling.load import assignable
-from loghub_operator.plan.scaling.report import active_finding, scaling_status
+from loghub_operator.plan.scaling.report import active_condition, scaling_status
 from loghub_operator.plan.status.conditions import (
-    degraded_finding,
-    dropped_as_late_finding,
-    group_was_lost_finding,
+    degraded_condition,
+    dropped_as_late_condition,
+    group_was_lost_condition,
     last_progress,
     phase_of,
-    ready_finding,
-    shard_failing_finding,
-    stalled_finding,
-    state_incomplete_finding,
+    ready_condition,
+    shard_failing_condition,
+    stalled_condition,
+    state_incomplete_condition,
     stuck_worker_message,
-    suspended_finding,
-    workers_finding,
+    suspended_condition,
+    workers_condition,
 )
 
 
@@ -94,7 +94,7 @@ def with_failure(status: Status, message: str, now: float, *, before: Status, de
         type=ConditionType.READY, status="False", reason=ReadyReason.RECONCILE_ERROR, message=message
     )
     since = last_progress(before, status, ready=ready, now=now)
-    stalled = stalled_finding(ready, since, deadline_s=deadline_s, now=now)
+    stalled = stalled_condition(ready, since, deadline_s=deadline_s, now=now)
     generation = status.observed_generation or 0
     failed = with_transition_times((ready, stalled), before.conditions, generation=generation, now=now)
     news = {one.type: one for one in failed}
@@ -147,31 +147,31 @@ def build_status(decisions: Decisions, now: float) -> Status:
     resource, observed = decisions.resource, decisions.observed
     suspension, scaling = decisions.desired.suspension, decisions.scaling
     run, rollout = decisions.replicas.run, decisions.rollout
-    workers = workers_finding(decisions)
-    ready = ready_finding(decisions, workers)
+    workers = workers_condition(decisions)
+    ready = ready_condition(decisions, workers)
     numbers = _numbers(resource, observed, replicas=run, updated=rollout.updated, now=now)
     nonces = with_executed(resource.status, decisions.reset)
     status = numbers.model_copy(update={"checkpoint_reset": decisions.reset, "reset_nonces": nonces})
     since = last_progress(resource.status, status, ready=ready, now=now)
     deadline_s = resource.spec.worker.progress_deadline_seconds
     waits_for = rollout.waits_for if suspension is None else ""
-    stalled = stalled_finding(ready, since, deadline_s=deadline_s, waits_for=waits_for, now=now)
-    rebalancing = rebalancing_finding(observed.service)
-    degraded = degraded_finding(decisions, workers, stalled)
-    findings = (
+    stalled = stalled_condition(ready, since, deadline_s=deadline_s, waits_for=waits_for, now=now)
+    rebalancing = rebalancing_condition(observed.service)
+    degraded = degraded_condition(decisions, workers, stalled)
+    conditions = (
         ready,
         decisions.group,
         workers,
         rebalancing,
-        lag_finding(observed.service),
-        active_finding(resource, scaling),
+        lag_condition(observed.service),
+        active_condition(resource, scaling),
         _scaling_limited(decisions.replicas),
-        scaling.hot_shards.finding,
-        shard_failing_finding(observed.failures),
-        group_was_lost_finding(observed.states),
-        state_incomplete_finding(observed.states, stateful=resource.spec.pipeline.stateful),
-        dropped_as_late_finding(observed.states, stateful=resource.spec.pipeline.stateful),
-        suspended_finding(suspension),
+        scaling.hot_shards.condition,
+        shard_failing_condition(observed.failures),
+        group_was_lost_condition(observed.states),
+        state_incomplete_condition(observed.states, stateful=resource.spec.pipeline.stateful),
+        dropped_as_late_condition(observed.states, stateful=resource.spec.pipeline.stateful),
+        suspended_condition(suspension),
         stalled,
         degraded,
     )
@@ -180,7 +180,7 @@ def build_status(decisions: Decisions, now: float) -> Status:
             "phase": phase_of(decisions, rebalancing=rebalancing, degraded=degraded),
             "last_progress_time": since,
             "scaling": scaling_status(resource, scaling, run=run, now=now),
-            "conditions": _dated(resource, findings, now),
+            "conditions": _dated(resource, conditions, now),
         }
     )
 
@@ -208,11 +208,11 @@ def deleting_status(
             reason=WorkersReason.TERMINATING,
             message=f"{remaining}{stuck_worker_message(observed)}",
         ),
-        rebalancing_finding(observed.service),
-        lag_finding(observed.service),
+        rebalancing_condition(observed.service),
+        lag_condition(observed.service),
     )
-    findings = fill_unknown(
-        checked, UnseenReason.TERMINATING, "not checked while the object is being deleted"
+    conditions = fill_unknown(
+        checked, UncheckedReason.TERMINATING, "not checked while the object is being deleted"
     )
     run = 0 if observed.worker_set is None else observed.worker_set.replicas
     updated = 0 if observed.worker_set is None else _as_applied(observed, observed.worker_set.revision)
@@ -222,7 +222,7 @@ def deleting_status(
             "phase": Phase.TERMINATING,
             "checkpoint_reset": resource.status.checkpoint_reset,
             "reset_nonces": resource.status.reset_nonces,
-            "conditions": _dated(resource, findings, now),
+            "conditions": _dated(resource, conditions, now),
         }
     )
 
@@ -232,7 +232,9 @@ def _as_applied(observed: ObservedState, revision: Revision) -> int:
     return sum(one.revision.same_workers(revision) for one in observed.workers)
 
 
-def unseen_status(status: Status, why: UnseenReason, message: str, *, generation: int, now: float) -> Status:
+def unchecked_status(
+    status: Status, why: UncheckedReason, message: str, *, generation: int, now: float
+) -> Status:
     """The status of an object that cannot be parsed, or whose surroundings the operator may not read; shards
     and workers stay as they were last observed.
     """
@@ -245,17 +247,17 @@ def unseen_status(status: Status, why: UnseenReason, message: str, *, generation
     stalled = ConditionUpdate(
         type=ConditionType.STALLED, status="True", reason=StalledReason(why), message=message
     )
-    findings = fill_unknown((ready, stalled, degraded), why, "not checked, see condition Ready")
-    conditions = with_transition_times(findings, status.conditions, generation=generation, now=now)
+    unchecked = fill_unknown((ready, stalled, degraded), why, "not checked, see condition Ready")
+    conditions = with_transition_times(unchecked, status.conditions, generation=generation, now=now)
     news = {"conditions": conditions, "phase": Phase.DEGRADED, "observed_generation": generation}
     return status.model_copy(update=news)
 
 
 def _dated(
-    resource: LogHubConsumerGroup, findings: tuple[ConditionUpdate, ...], now: float
+    resource: LogHubConsumerGroup, conditions: tuple[ConditionUpdate, ...], now: float
 ) -> tuple[Condition, ...]:
     generation = resource.metadata.generation
-    return with_transition_times(findings, resource.status.conditions, generation=generation, now=now)
+    return with_transition_times(conditions, resource.status.conditions, generation=generation, now=now)
 
 
 def _numbers(
@@ -357,7 +359,7 @@ def _log_groups(held: OtherLogstore | None) -> int | None:
     return None if held is None else held.log_groups
 
 
-def lag_finding(service: LogServiceObserved) -> ConditionUpdate:
+def lag_condition(service: LogServiceObserved) -> ConditionUpdate:
     """Whether the lag in the status is current."""
     kind = ConditionType.LAG_AVAILABLE
     if isinstance(service, Unavailable):
@@ -386,7 +388,7 @@ def lag_finding(service: LogServiceObserved) -> ConditionUpdate:
     )
 
 
-def rebalancing_finding(service: LogServiceObserved) -> ConditionUpdate:
+def rebalancing_condition(service: LogServiceObserved) -> ConditionUpdate:
     """Whether a shard is being handed over."""
     kind = ConditionType.REBALANCING
     if isinstance(service, Unavailable):

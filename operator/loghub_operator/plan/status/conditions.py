@@ -64,7 +64,7 @@ MOST_WORKERS = 5  # in a message
 END_OF_TIME_S = 253_402_300_800  # the year 10000, which Python cannot represent
 
 
-def dropped_as_late_finding(reports: StateReports, *, stateful: bool) -> ConditionUpdate:
+def dropped_as_late_condition(reports: StateReports, *, stateful: bool) -> ConditionUpdate:
     """Whether a worker dropped rows that lay behind the watermark, within the last hour."""
     if not stateful:
         return _late_update("False", LateReason.NOTHING_LATE, "the pipeline keeps no state")
@@ -96,7 +96,7 @@ def _late_update(status: ConditionStatus, reason: LateReason, message: str) -> C
     return ConditionUpdate(type=kind, status=status, reason=reason, message=message)
 
 
-def group_finding(
+def group_condition(
     resource: LogHubConsumerGroup, observed: ObservedState, desired: Desired, *, delayed: bool
 ) -> ConditionUpdate:
     """Whether the group at the log service matches the spec; ``delayed``: its correction has to wait."""
@@ -141,7 +141,7 @@ def _group_state(
 MOST_SHARDS = 5  # in a message
 
 
-def group_was_lost_finding(reports: StateReports) -> ConditionUpdate:
+def group_was_lost_condition(reports: StateReports) -> ConditionUpdate:
     """Whether the group had no checkpoint of a held shard that the sink has logs of."""
     unread = f"no report from {listed(reports.unread, MOST_SHARDS)}" if reports.unread else ""
     if reports.continued:
@@ -184,7 +184,7 @@ def _order(status: Status) -> tuple[object, ...]:
     return status.observed_generation, status.replicas, moves
 
 
-def stalled_finding(
+def stalled_condition(
     ready: ConditionUpdate, since: str, *, deadline_s: int, waits_for: str = "", now: float
 ) -> ConditionUpdate:
     """Whether the deadline has passed without progress; ``waits_for`` is the worker that a rollout waits
@@ -212,7 +212,7 @@ _WAITING = (
 )
 
 
-def shard_failing_finding(failures: ShardFailures) -> ConditionUpdate:
+def shard_failing_condition(failures: ShardFailures) -> ConditionUpdate:
     """Whether a shard waits at a log group that cannot be delivered, or one was skipped within an hour."""
     return ConditionUpdate(
         type=ConditionType.SHARD_FAILING,
@@ -277,7 +277,7 @@ _REASONS = (
 )
 
 
-def state_incomplete_finding(reports: StateReports, *, stateful: bool) -> ConditionUpdate:
+def state_incomplete_condition(reports: StateReports, *, stateful: bool) -> ConditionUpdate:
     """Whether the state of a held shard lacks logs that were read before."""
     if not stateful:
         return _incomplete_update("False", StateIncompleteReason.NO_STATE, "the pipeline keeps no state")
@@ -328,7 +328,7 @@ def without_sink(workers: tuple[WorkerObserved, ...]) -> WorkerObserved | None:
     )
 
 
-def workers_finding(decisions: Decisions) -> ConditionUpdate:
+def workers_condition(decisions: Decisions) -> ConditionUpdate:
     """Whether every worker that should run is ready; a failing worker's own reason takes precedence."""
     status, reason, message = _workers(decisions)
     return ConditionUpdate(
@@ -387,7 +387,7 @@ def stuck_worker_message(observed: ObservedState) -> str:
     return "" if stuck is None else f"; {stuck.name}: {stuck.message}"
 
 
-def ready_finding(decisions: Decisions, workers: ConditionUpdate) -> ConditionUpdate:
+def ready_condition(decisions: Decisions, workers: ConditionUpdate) -> ConditionUpdate:
     """Whether everything is as the spec says, which includes that every worker runs with its settings. A
     group that `spec.suspend` has stopped is as the spec says.
     """
@@ -452,7 +452,7 @@ def _rolling(decisions: Decisions) -> str:
     return f"{run} and are ready; the rollout waits for {worker}"
 
 
-def suspended_finding(suspension: Suspension | None) -> ConditionUpdate:
+def suspended_condition(suspension: Suspension | None) -> ConditionUpdate:
     """Whether no worker should run, on purpose."""
     kind = ConditionType.SUSPENDED
     if suspension is None:
@@ -461,7 +461,7 @@ def suspended_finding(suspension: Suspension | None) -> ConditionUpdate:
     return ConditionUpdate(type=kind, status="True", reason=suspension.reason, message=suspension.message)
 
 
-def degraded_finding(
+def degraded_condition(
     decisions: Decisions, workers: ConditionUpdate, stalled: ConditionUpdate
 ) -> ConditionUpdate:
     """Whether something is wrong that does not pass by itself; the phase follows it."""
@@ -494,7 +494,7 @@ def _degraded(
     if isinstance(service, Available) and service.beyond_end:
         return DegradedReason.POSITION_BEYOND_END, _beyond_end_message(service.beyond_end)
     if waits(decisions.observed.failures):
-        return DegradedReason.SHARD_FAILING, shard_failing_finding(decisions.observed.failures).message
+        return DegradedReason.SHARD_FAILING, shard_failing_condition(decisions.observed.failures).message
     if decisions.drift.contested:
         names = listed(decisions.drift.contested)
         message = f"another controller keeps changing {names}; backing off between corrections"

@@ -5,7 +5,7 @@ from dataclasses import replace
 from loghub.contract.worker import ShardProgress
 from loghub_operator.model.observed import MOST_ENTRIES, StateReports, state_reports
 from loghub_operator.plan.planner import plan
-from loghub_operator.plan.status.conditions import group_was_lost_finding
+from loghub_operator.plan.status.conditions import group_was_lost_condition
 from tests.loghub_operator.support.golden import FOLDER, steps
 from tests.loghub_operator.support.status_server import worker_status
 
@@ -23,18 +23,18 @@ def progress(shard: int, sink_cursor: str | None = "MTA=") -> ShardProgress:
 
 
 def test_the_message_names_shards_and_cursors_and_what_to_do() -> None:
-    found = group_was_lost_finding(StateReports(continued=((3, "MTA="),), unread=("access-0",)))
+    found = group_was_lost_condition(StateReports(continued=((3, "MTA="),), unread=("access-0",)))
     assert (found.status, found.reason) == ("True", "ContinuedFromSink")
     assert "shard 3 at MTA= continued after them" in found.message
     assert found.message.endswith("set spec.resetCheckpoints; no report from access-0")
-    many = group_was_lost_finding(StateReports(continued=tuple((n, "MTA=") for n in range(99))))
+    many = group_was_lost_condition(StateReports(continued=tuple((n, "MTA=") for n in range(99))))
     assert "and 94 more shards" in many.message
     assert len(many.message) < 500
 
 
 def test_without_such_a_shard_it_is_false_or_unknown() -> None:
-    assert group_was_lost_finding(StateReports()).status == "False"
-    unread = group_was_lost_finding(StateReports(unread=("access-0",)))
+    assert group_was_lost_condition(StateReports()).status == "False"
+    unread = group_was_lost_condition(StateReports(unread=("access-0",)))
     assert (unread.status, unread.reason) == ("Unknown", "LossNotReported")
 
 

@@ -7,7 +7,7 @@ import pytest
 from loghub.contract.worker import FailingShard, SkippedLogGroups
 from loghub_operator.model.observed import MOST_ENTRIES, ShardFailures, shard_failures
 from loghub_operator.plan.planner import plan
-from loghub_operator.plan.status.conditions import shard_failing_finding
+from loghub_operator.plan.status.conditions import shard_failing_condition
 from tests.loghub_operator.support.golden import FOLDER, steps
 from tests.loghub_operator.support.status_server import worker_status
 
@@ -22,7 +22,7 @@ def skipped(shard: int = 4, *, dead_lettered: bool = False, last_cursor: str = "
 
 
 def test_without_reports_of_failures_no_shard_is_failing() -> None:
-    found = shard_failing_finding(ShardFailures())
+    found = shard_failing_condition(ShardFailures())
     assert (found.status, found.reason, found.message) == ("False", "NoShardFailing", "every shard is read")
 
 
@@ -40,12 +40,12 @@ def test_the_reason_is_that_of_the_shard_that_needs_most_attention(
     states: tuple[str, ...], reason: str
 ) -> None:
     shards = tuple(failing(number, state) for number, state in enumerate(states))
-    found = shard_failing_finding(ShardFailures(failing=shards))
+    found = shard_failing_condition(ShardFailures(failing=shards))
     assert (found.status, found.reason) == ("True", reason)
 
 
 def test_the_message_names_shard_and_cursor_and_what_was_skipped() -> None:
-    found = shard_failing_finding(ShardFailures(failing=(failing(),), skipped=(skipped(),)))
+    found = shard_failing_condition(ShardFailures(failing=(failing(),), skipped=(skipped(),)))
     assert found.message == (
         "waiting: shard 3 at cursor MTA= (PipelineFailed, 5 attempts); "
         "in the last hour: 2 log groups of shard 4 skipped, the last at cursor MTE="
@@ -53,12 +53,12 @@ def test_the_message_names_shard_and_cursor_and_what_was_skipped() -> None:
 
 
 def test_the_message_has_the_class_of_the_error() -> None:
-    found = shard_failing_finding(ShardFailures(failing=(failing(error="CAST_INVALID_INPUT"),)))
+    found = shard_failing_condition(ShardFailures(failing=(failing(error="CAST_INVALID_INPUT"),)))
     assert found.message == "waiting: shard 3 at cursor MTA= (PipelineFailed, CAST_INVALID_INPUT, 5 attempts)"
 
 
 def test_many_shards_make_no_longer_message() -> None:
-    found = shard_failing_finding(ShardFailures(failing=tuple(failing(n) for n in range(99))))
+    found = shard_failing_condition(ShardFailures(failing=tuple(failing(n) for n in range(99))))
     assert found.message.endswith("and 94 more shards")
     assert len(found.message) < 500
 
@@ -73,15 +73,15 @@ def test_many_shards_make_no_longer_message() -> None:
 def test_skipped_data_is_reported_although_no_shard_waits(
     entries: tuple[SkippedLogGroups, ...], reason: str
 ) -> None:
-    found = shard_failing_finding(ShardFailures(skipped=entries))
+    found = shard_failing_condition(ShardFailures(skipped=entries))
     assert (found.status, found.reason) == ("True", reason)
 
 
 def test_without_the_report_of_a_ready_worker_it_is_unknown() -> None:
-    found = shard_failing_finding(ShardFailures(unread=("access-0",)))
+    found = shard_failing_condition(ShardFailures(unread=("access-0",)))
     assert (found.status, found.reason) == ("Unknown", "NotReported")
     assert found.message == "no report from access-0"
-    other = shard_failing_finding(ShardFailures(failing=(failing(),), unread=("access-0",)))
+    other = shard_failing_condition(ShardFailures(failing=(failing(),), unread=("access-0",)))
     assert (other.status, other.reason) == ("True", "RetryingLogGroup")
 
 

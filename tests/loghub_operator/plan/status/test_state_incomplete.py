@@ -7,7 +7,7 @@ import pytest
 from loghub.contract.worker import IncompleteState
 from loghub_operator.model.observed import MOST_ENTRIES, StateReports, state_reports
 from loghub_operator.plan.planner import plan
-from loghub_operator.plan.status.conditions import state_incomplete_finding
+from loghub_operator.plan.status.conditions import state_incomplete_condition
 from tests.loghub_operator.support.golden import FOLDER, steps
 from tests.loghub_operator.support.status_server import worker_status
 
@@ -17,12 +17,12 @@ def lacking(shard: int = 3, why: str = "Elsewhere", cursor: str = "MTA=") -> Inc
 
 
 def test_a_pipeline_without_state_lacks_none() -> None:
-    found = state_incomplete_finding(StateReports(unread=("access-0",)), stateful=False)
+    found = state_incomplete_condition(StateReports(unread=("access-0",)), stateful=False)
     assert (found.status, found.reason) == ("False", "NoState")
 
 
 def test_a_state_with_every_log_is_complete() -> None:
-    found = state_incomplete_finding(StateReports(), stateful=True)
+    found = state_incomplete_condition(StateReports(), stateful=True)
     assert (found.status, found.reason) == ("False", "StateComplete")
 
 
@@ -38,22 +38,22 @@ def test_a_state_with_every_log_is_complete() -> None:
 )
 def test_the_reason_is_the_one_that_concerns_most(causes: tuple[str, ...], reason: str) -> None:
     reports = StateReports(incomplete=tuple(lacking(n, why) for n, why in enumerate(causes)))
-    found = state_incomplete_finding(reports, stateful=True)
+    found = state_incomplete_condition(reports, stateful=True)
     assert (found.status, found.reason) == ("True", reason)
 
 
 def test_the_message_names_shards_and_cursors_and_stays_short() -> None:
-    one = state_incomplete_finding(StateReports(incomplete=(lacking(),)), stateful=True)
+    one = state_incomplete_condition(StateReports(incomplete=(lacking(),)), stateful=True)
     assert one.message == "the state has the logs of shard 3 from cursor MTA= only"
     many = StateReports(incomplete=tuple(lacking(n) for n in range(99)), unread=("access-0",))
-    found = state_incomplete_finding(many, stateful=True)
+    found = state_incomplete_condition(many, stateful=True)
     assert "and 94 more shards" in found.message
     assert found.message.endswith("no report from access-0")
     assert len(found.message) < 500
 
 
 def test_without_the_report_of_a_ready_worker_it_is_unknown() -> None:
-    found = state_incomplete_finding(StateReports(unread=("access-0",)), stateful=True)
+    found = state_incomplete_condition(StateReports(unread=("access-0",)), stateful=True)
     assert (found.status, found.reason) == ("Unknown", "StateNotReported")
 
 
