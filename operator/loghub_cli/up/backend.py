@@ -54,7 +54,7 @@ from loghub_operator.model.observed import (
 )
 from loghub_operator.model.revision import Revision, WorkerSpec
 from loghub_operator.plan.checkpoint_reset import needed_backups, superseded
-from loghub_operator.plan.ownership import peer
+from loghub_operator.plan.subject import peer
 from loghub_operator.resources.worker_config import config_hash
 
 

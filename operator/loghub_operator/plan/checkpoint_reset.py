@@ -26,7 +26,6 @@ from typing import Literal
 
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.errors import MalformedCursor
-from loghub_operator.api.adoption import is_recorded_elsewhere
 from loghub_operator.api.conditions import rfc3339
 from loghub_operator.api.fetch import ResetCheckpoints, ResetTarget
 from loghub_operator.api.fields import unix_s
@@ -37,12 +36,10 @@ from loghub_operator.api.status import (
     Status,
     executed_nonces,
 )
-from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.actions import Action, BackUpCheckpoints, CommitCheckpoints, EmitEvent
 from loghub_operator.model.observed import (
     Available,
     CheckpointBackup,
-    ObservedState,
     ResetObserved,
     ShardObserved,
     backup_name,
@@ -51,7 +48,7 @@ from loghub_operator.plan.desired import Desired
 from loghub_operator.plan.listing import MOST_LISTED, listed
 from loghub_operator.plan.ownership import owner_of
 from loghub_operator.plan.replicas import CLOCKS_DIFFER_S, ReplicaPlan
-from loghub_operator.resources.worker_config import drain_timeout_s
+from loghub_operator.plan.subject import Subject
 
 MOST_BACKUPS = 5
 
@@ -197,31 +194,26 @@ class ResetProgress:
         return sum(len(one.cursors) for one in self.actions if isinstance(one, CommitCheckpoints))
 
 
-def advance(
-    resource: LogHubConsumerGroup,
-    observed: ObservedState,
-    desired: Desired,
-    replicas: ReplicaPlan,
-    now: float,
-) -> ResetProgress:
+def advance(subject: Subject, desired: Desired, replicas: ReplicaPlan, now: float) -> ResetProgress:
     """The next step of the requested reset, if there is one."""
+    resource, service = subject.resource, subject.observed.service
     requested, last = resource.spec.reset_checkpoints, resource.status.checkpoint_reset
     if requested is None:
         return _ended(last, "spec.resetCheckpoints was removed", now)
     if resource.is_new and last is None:
         return _to(CheckpointResetPhase.SUCCEEDED, requested.nonce, IN_FIRST_MANIFEST, now)
-    if last is not None and last.phase in IN_PROGRESS and is_recorded_elsewhere(resource):
+    if last is not None and last.phase in IN_PROGRESS and subject.recorded_elsewhere:
         return _interrupted(last, f"{ELSEWHERE} in phase {last.phase}", now)
     if not desired.may_change_group:
         return _ended(last, OF_OTHERS, now)
-    if not isinstance(observed.service, Available):
+    if not isinstance(service, Available):
         return ResetProgress(last)
     if last is None or last.nonce != requested.nonce:
         if requested.nonce in executed_nonces(resource.status):
             return _to(CheckpointResetPhase.FAILED, requested.nonce, USED_BEFORE, now)
         message = "the workers finish their batches and leave the group"
         return _to(CheckpointResetPhase.STOPPING_WORKERS, requested.nonce, message, now)
-    reset = _Reset(resource, observed, observed.service, last, now)
+    reset = _Reset(subject, service, last, now)
     match last.phase:
         case CheckpointResetPhase.STOPPING_WORKERS:
             return _stopping(reset)
@@ -232,21 +224,20 @@ def advance(
     return ResetProgress(last)
 
 
-def at_deletion(
-    resource: LogHubConsumerGroup, observed: ObservedState, now: float, *, is_over: bool
-) -> ResetProgress:
+def at_deletion(subject: Subject, now: float, *, is_over: bool) -> ResetProgress:
     """The step of a reset that has begun to change checkpoints when the object is deleted: it is finished,
     since its backup goes with the object. `is_over`: nothing is awaited any more, so it ends where it is."""
-    last, service = resource.status.checkpoint_reset, observed.service
+    resource, service = subject.resource, subject.observed.service
+    last = resource.status.checkpoint_reset
     if last is None or last.phase != CheckpointResetPhase.COMMITTING:
         return ResetProgress(last)
-    if is_over or resource.spec.reset_nonce != last.nonce or is_recorded_elsewhere(resource):
+    if is_over or resource.spec.reset_nonce != last.nonce or subject.recorded_elsewhere:
         return _to(CheckpointResetPhase.FAILED, last.nonce, HALFWAY, now, undo=last.backup_config_map)
-    if owner_of(resource, observed.peers) is not None:
+    if owner_of(subject.own, subject.observed.peers) is not None:
         return _ended(last, OF_OTHERS, now)
     if not isinstance(service, Available):
         return ResetProgress(last)
-    progress = _committing(_Reset(resource, observed, service, last, now))
+    progress = _committing(_Reset(subject, service, last, now))
     reached = progress.status
     if reached is not None and reached.phase == CheckpointResetPhase.RESUMING:
         undo = last.backup_config_map
@@ -269,8 +260,7 @@ def with_executed(status: Status, reset: CheckpointResetStatus | None) -> tuple[
 class _Reset:
     """A reset in progress; ``last`` is what the status reports of it."""
 
-    resource: LogHubConsumerGroup
-    observed: ObservedState
+    subject: Subject
     service: Available
     last: CheckpointResetStatus
     now: float
@@ -361,8 +351,8 @@ def _interrupted(last: CheckpointResetStatus, message: str, now: float) -> Reset
 
 
 def _stopping(reset: _Reset) -> ResetProgress:
-    too_long = reset.lasts_longer_than(3 * drain_timeout_s(reset.resource))
-    observed, obstacle = reset.observed.reset, _obstacle(reset)
+    too_long = reset.lasts_longer_than(3 * reset.subject.drain_bound_s)
+    observed, obstacle = reset.subject.observed.reset, _obstacle(reset)
     if obstacle or observed is None:
         if not too_long:
             return reset.stays(f"waiting: {obstacle or 'the target cursors are being read'}")
@@ -371,7 +361,7 @@ def _stopping(reset: _Reset) -> ResetProgress:
         )
     if observed.backup is not None:
         return _commit(reset, observed.backup)
-    error = reset.observed.memory.last_error  # for example because of a quota of ConfigMaps
+    error = reset.subject.observed.memory.last_error  # for example because of a quota of ConfigMaps
     if error and too_long:
         return reset.failed(
             f"no checkpoint was changed, because the current ones could not be saved: {error}"
@@ -381,7 +371,7 @@ def _stopping(reset: _Reset) -> ResetProgress:
 
 def _obstacle(reset: _Reset) -> str:
     """Why no checkpoint can be committed yet, or "" if it can be."""
-    observed, service = reset.observed, reset.service
+    observed, service = reset.subject.observed, reset.service
     if service.group is None:
         return "the consumer group is being created"
     if observed.workers:
@@ -396,7 +386,7 @@ def _obstacle(reset: _Reset) -> str:
 
 
 def _back_up(reset: _Reset, observed: ResetObserved) -> ResetProgress:
-    requested = reset.resource.spec.reset_checkpoints
+    requested = reset.subject.resource.spec.reset_checkpoints
     assert requested is not None  # else `advance` returns before
     targets = target_cursors(requested, reset.service.shards, observed)
     if targets.problem:
@@ -405,12 +395,12 @@ def _back_up(reset: _Reset, observed: ResetObserved) -> ResetProgress:
     backup = CheckpointBackup(
         requested_at=reset.last.last_transition_time, before=before, targets=targets.cursors
     )
-    action = BackUpCheckpoints(name=backup_name(reset.resource), backup=backup)
+    action = BackUpCheckpoints(name=backup_name(reset.subject.resource), backup=backup)
     return reset.stays("the current checkpoints are being saved", (action,))
 
 
 def _commit(reset: _Reset, backup: CheckpointBackup) -> ResetProgress:
-    name = backup_name(reset.resource)
+    name = backup_name(reset.subject.resource)
     if backup.requested_at != reset.last.last_transition_time:
         return reset.failed(
             f"no checkpoint was changed, because nonce {reset.last.nonce} was used before (ConfigMap {name});"
@@ -423,7 +413,7 @@ def _commit(reset: _Reset, backup: CheckpointBackup) -> ResetProgress:
 
 
 def _committing(reset: _Reset) -> ResetProgress:
-    observed, undo = reset.observed.reset, reset.last.backup_config_map
+    observed, undo = reset.subject.observed.reset, reset.last.backup_config_map
     if observed is None:
         return ResetProgress(reset.last)
     too_long = reset.lasts_longer_than(COMMIT_BOUND_S)
@@ -437,18 +427,18 @@ def _committing(reset: _Reset) -> ResetProgress:
         )
     cursors = reset.uncommitted(observed.backup)
     if not cursors:
-        suspended = reset.resource.spec.suspend
+        suspended = reset.subject.resource.spec.suspend
         phase = CheckpointResetPhase.SUCCEEDED if suspended else CheckpointResetPhase.RESUMING
         return reset.to(phase, _committed(observed.backup, undo), undo=undo)
     # Only a rejection fails the reset: after an outage the backup is carried out as at any other time.
-    if reset.observed.memory.service_error and too_long:
+    if reset.subject.observed.memory.service_error and too_long:
         return reset.failed(
             f"the log service rejects the checkpoints of shards {listed(shard for shard, _ in cursors)};"
             f" ConfigMap {undo} has the previous ones",
             undo=undo,
         )
     # All were committed, and as many are others again: after another five minutes it would be no different.
-    if too_long and 0 < reset.observed.memory.committed <= len(cursors):
+    if too_long and 0 < reset.subject.observed.memory.committed <= len(cursors):
         return reset.failed(
             f"others keep moving the checkpoints of shards {listed(shard for shard, _ in cursors)};"
             f" ConfigMap {undo} has the previous ones",
@@ -466,8 +456,8 @@ def _committed(backup: CheckpointBackup, undo: str | None) -> str:
 
 def _resuming(reset: _Reset, replicas: ReplicaPlan) -> ResetProgress:
     """Waits until the workers are ready again; if none should run, there is nothing to wait for."""
-    observed, last = reset.observed, reset.last
+    observed, last = reset.subject.observed, reset.last
     started = observed.replicas == replicas.target and observed.ready_workers >= replicas.target
-    if reset.resource.spec.suspend or started:
+    if reset.subject.resource.spec.suspend or started:
         return reset.to(CheckpointResetPhase.SUCCEEDED, last.message, undo=last.backup_config_map)
     return ResetProgress(last)

@@ -21,13 +21,13 @@ from enum import StrEnum
 
 from loghub_operator.api.conditions import ConditionUpdate
 from loghub_operator.api.status import CheckpointResetStatus
-from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.model.observed import GroupSettings, ObservedState, WorkerObserved
+from loghub_operator.model.observed import GroupSettings, WorkerObserved
 from loghub_operator.model.revision import Revision
 from loghub_operator.plan.desired import Desired
 from loghub_operator.plan.drift import DriftBackoff
 from loghub_operator.plan.replicas import ReplicaPlan
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision
+from loghub_operator.plan.subject import Subject
 
 
 class ChangeImpact(StrEnum):
@@ -77,11 +77,9 @@ class Rollout:
     rolling: bool
 
 
-def rollout_of(
-    resource: LogHubConsumerGroup, observed: ObservedState, desired: Revision, *, run: int
-) -> Rollout:
+def rollout_of(subject: Subject, desired: Revision, *, run: int) -> Rollout:
     """How far it is, if ``run`` workers should run with the ``desired`` revision."""
-    existing = observed.worker_set
+    observed, existing = subject.observed, subject.observed.worker_set
     applied = existing is not None and existing.revision.same_workers(desired)
     updated = tuple(one for one in observed.workers if applied and one.revision.same_workers(desired))
     current = frozenset(one.ordinal for one in updated if one.ready and one.ordinal < run)
@@ -91,7 +89,7 @@ def rollout_of(
     return Rollout(
         updated=len(updated),
         current=len(current),
-        waits_for="" if missing is None else resource.consumer(missing),
+        waits_for="" if missing is None else subject.resource.consumer(missing),
         rolling=bool(running) and not (observed_by_controller and all(one in updated for one in running)),
     )
 
@@ -108,8 +106,7 @@ class Decisions:
     of getting from what runs to what should run.
     """
 
-    resource: LogHubConsumerGroup
-    observed: ObservedState
+    subject: Subject
     desired: Desired
     scaling: ScalingDecision
     replicas: ReplicaPlan

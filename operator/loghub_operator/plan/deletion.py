@@ -56,7 +56,7 @@ from loghub_operator.plan.ownership import (
 from loghub_operator.plan.patience import PATIENCE, looks_after
 from loghub_operator.plan.replicas import has_left, must_be_asked, pending_replacements, waited_enough
 from loghub_operator.plan.status.builder import deleting_status, error_message, unchecked_status
-from loghub_operator.resources.worker_config import drain_timeout_s
+from loghub_operator.plan.subject import Subject, drain_bound_s
 
 
 def without_spec(document: dict[str, Any]) -> LogHubConsumerGroup:
@@ -128,25 +128,26 @@ class _Bounds:
     deleting: bool  # stop trying to delete the group
 
 
-def plan_deletion(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
+def plan_deletion(subject: Subject, now: float) -> Plan:
     """The next step towards releasing the object."""
+    resource, observed = subject.resource, subject.observed
     memory = remembered(observed.memory, now)
-    over = _bounds(resource, waited_s(resource.metadata, memory, now))
+    over = _bounds(subject.drain_bound_s, waited_s(resource.metadata, memory, now))
     stillness, reset = None, ResetProgress(resource.status.checkpoint_reset)
     if observed.worker_set is not None:
-        actions, waiting_for = _stop_workers(resource, observed, over, now)
+        actions, waiting_for = _stop_workers(subject, over, now)
     elif observed.workers and not over.ending:
         actions, waiting_for = [], f"waiting for {_names(observed.workers)} to terminate"
     else:
         stillness = still_since(observed, now)
-        actions, waiting_for = _end(resource, observed, over, _unrest(observed, stillness, now))
+        actions, waiting_for = _end(subject, over, _unrest(observed, stillness, now))
         if any(isinstance(one, RemoveFinalizer) for one in actions) and _is_kept(observed, actions):
-            reset = at_deletion(resource, observed, now, is_over=over.deleting)
+            reset = at_deletion(subject, now, is_over=over.deleting)
             if reset.is_committing:
                 actions, waiting_for = list(reset.actions), "the checkpoint reset is being finished"
             actions = [*reset.events, *actions]
     fate = _fate(resource, observed)
-    status = deleting_status(resource, observed, waiting_for=waiting_for, fate=fate, now=now)
+    status = deleting_status(subject, waiting_for=waiting_for, fate=fate, now=now)
     status = status.model_copy(update={"checkpoint_reset": reset.status})
     known = Memory(
         deletion_seen_unix_s=memory.deletion_seen_unix_s,
@@ -183,18 +184,21 @@ def waited_s(metadata: Metadata, memory: Memory, now: float) -> float:
 
 def bound_s(resource: LogHubConsumerGroup) -> float:
     """How long the whole deletion may take."""
-    return max(DELETE_BOUND_S, 4 * drain_timeout_s(resource))
+    return _deletion_bound_s(drain_bound_s(resource))
 
 
-def _bounds(resource: LogHubConsumerGroup, since_s: float) -> _Bounds:
+def _deletion_bound_s(leave_s: float) -> float:
+    return max(DELETE_BOUND_S, 4 * leave_s)
+
+
+def _bounds(leave_s: float, since_s: float) -> _Bounds:
     """One drain may have started just before the deletion and another just after it; the grace period of the
     pods is shorter.
     """
-    leave_s = drain_timeout_s(resource)
     return _Bounds(
         leaving=since_s > 2 * leave_s,
         ending=since_s > 3 * leave_s,
-        deleting=since_s > bound_s(resource),
+        deleting=since_s > _deletion_bound_s(leave_s),
     )
 
 
@@ -202,21 +206,19 @@ def _names(workers: Iterable[WorkerObserved]) -> str:
     return listed(worker.name for worker in workers)
 
 
-def _stop_workers(
-    resource: LogHubConsumerGroup, observed: ObservedState, over: _Bounds, now: float
-) -> tuple[list[Action], str]:
+def _stop_workers(subject: Subject, over: _Bounds, now: float) -> tuple[list[Action], str]:
+    observed = subject.observed
     if isinstance(observed.service, Unavailable):
         if looks_after(observed) < PATIENCE and not over.leaving:
             return [], "waiting for an answer of the log service"
         return [RemoveWorkers()], "stopping the workers; the log service is unavailable"
-    leave_s = drain_timeout_s(resource)
     staying = [
         worker
         for worker in observed.workers
         if not (worker.drain_requested and has_left(worker, observed.service))
-        and not waited_enough(worker, bound_s=leave_s, now=now)
+        and not waited_enough(worker, bound_s=subject.drain_bound_s, now=now)
     ]
-    names = [worker.name for worker in staying] + list(pending_replacements(resource, observed))
+    names = [worker.name for worker in staying] + list(pending_replacements(subject))
     if not names or over.leaving:
         return [RemoveWorkers()], "stopping the workers"
     highest_first = sorted(staying, key=lambda worker: -worker.ordinal)
@@ -242,10 +244,9 @@ def _unrest(observed: ObservedState, stillness: Stillness | None, now: float) ->
     return f"it was consumed a moment ago, and {STILL_S:.0f} s show whether its checkpoints still move"
 
 
-def _end(
-    resource: LogHubConsumerGroup, observed: ObservedState, over: _Bounds, unrest: str
-) -> tuple[list[Action], str]:
+def _end(subject: Subject, over: _Bounds, unrest: str) -> tuple[list[Action], str]:
     """No worker set exists, and no worker either, or the operator no longer waits for them."""
+    resource, observed = subject.resource, subject.observed
     if not observed.has_finalizer:
         return [], "the operator is done; another finalizer holds the object"
     release = [*_orphaned_workers(observed), RemoveFinalizer()]
@@ -258,7 +259,7 @@ def _end(
         missing, error = service.reason in _DELETED_WITH_IT, service.message
     if missing:
         return release, "the consumer group does not exist any more"
-    others = consumers_without_pods(resource, observed)
+    others = consumers_without_pods(subject)
     if others:
         error = f"it has consumers that are not workers of this object: {listed(others)}"
     elif unrest:

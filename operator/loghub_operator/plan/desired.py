@@ -15,6 +15,7 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import Available, GroupSettings, ObservedState, Peer
 from loghub_operator.model.revision import Revision, WorkerSpec
 from loghub_operator.plan.ownership import adoption_refusal, foreign_consumers, named, owner_of
+from loghub_operator.plan.subject import Subject
 from loghub_operator.resources.worker_config import worker_config
 
 _WORKERS_AWAY = (CheckpointResetPhase.STOPPING_WORKERS, CheckpointResetPhase.COMMITTING)
@@ -34,12 +35,11 @@ class Suspension:
         return self.reason is SuspendedReason.SUSPENDED
 
 
-def suspension_of(
-    resource: LogHubConsumerGroup, observed: ObservedState, owner: Peer | None, refusal: str | None
-) -> Suspension | None:
+def suspension_of(subject: Subject, owner: Peer | None, refusal: str | None) -> Suspension | None:
     """None if workers should run; ``owner`` is another object that owns the group, and ``refusal`` says why
     the group is not adopted.
     """
+    resource = subject.resource
     if owner is not None:
         message = (
             f"consumer group {resource.group} is owned by {named(owner, resource)}, which proved access first"
@@ -49,15 +49,16 @@ def suspension_of(
         return Suspension(reason=SuspendedReason.ADOPTION_REFUSED, message=refusal)
     if resource.spec.suspend:
         return Suspension(reason=SuspendedReason.SUSPENDED, message="spec.suspend is true")
-    message = _moves_checkpoints(resource, observed)
+    message = _moves_checkpoints(subject)
     return Suspension(reason=SuspendedReason.RESETTING_CHECKPOINTS, message=message) if message else None
 
 
-def _moves_checkpoints(resource: LogHubConsumerGroup, observed: ObservedState) -> str:
+def _moves_checkpoints(subject: Subject) -> str:
     """How, or "" if they are not being moved: from the moment the reset is requested; it does not start while
     the log service is unavailable. In a phase of another release the checkpoints may have been moved in part,
     or the reset may be over, so workers stay as they are, stopped or not.
     """
+    resource, observed = subject.resource, subject.observed
     done, nonce = resource.status.checkpoint_reset, resource.spec.reset_nonce
     message = f"checkpoints are being reset (spec.resetCheckpoints, nonce {nonce})"
     if nonce is None or resource.is_new:
@@ -101,13 +102,14 @@ class Desired:
         return self.workers.revision
 
 
-def desired_state(resource: LogHubConsumerGroup, observed: ObservedState) -> Desired:
+def desired_state(subject: Subject) -> Desired:
     """Pure; no time is involved."""
+    resource, observed = subject.resource, subject.observed
     workers = desired_workers(resource, observed)
     group = GroupSettings(timeout_s=resource.spec.timeout_seconds, order=resource.spec.in_order)
-    owner = owner_of(resource, observed.peers)
-    foreign = foreign_consumers(resource, observed)
-    refusal = adoption_refusal(resource, observed, foreign)
+    owner = owner_of(subject.own, observed.peers)
+    foreign = foreign_consumers(subject)
+    refusal = adoption_refusal(subject, foreign)
     return Desired(
         workers=workers,
         group=group,
@@ -115,7 +117,7 @@ def desired_state(resource: LogHubConsumerGroup, observed: ObservedState) -> Des
         owner=owner,
         refusal=refusal,
         foreign=foreign,
-        suspension=suspension_of(resource, observed, owner, refusal),
+        suspension=suspension_of(subject, owner, refusal),
     )
 
 

@@ -21,12 +21,12 @@ _NORMAL = (GroupReason.UP_TO_DATE, GroupReason.CREATING)
 
 def events_of(decisions: Decisions, actions: tuple[Action, ...]) -> Iterator[EmitEvent]:
     """In order of importance for the reader; ``actions`` are those of the same reconcile."""
-    before = {condition.type: condition.reason for condition in decisions.resource.status.conditions}
+    before = {condition.type: condition.reason for condition in decisions.subject.resource.status.conditions}
     group = decisions.group
     # An update passes before a user could read about it.
     if before.get(group.type) != group.reason and group.reason != GroupReason.UPDATING:
         yield _event(group.reason, group.message, normal=group.reason in _NORMAL)
-    yield from left_behind(decisions.resource)
+    yield from left_behind(decisions.subject.resource)
     yield from _adopted(decisions)
     yield from _suspended(decisions.desired.suspension, before.get(ConditionType.SUSPENDED))
     yield from _changed(decisions, actions)
@@ -60,9 +60,9 @@ def left_behind(resource: LogHubConsumerGroup) -> Iterator[EmitEvent]:
 
 
 def _adopted(decisions: Decisions) -> Iterator[EmitEvent]:
-    record, before = decisions.observed.group_record, decisions.resource.status.group_origin
+    record, before = decisions.subject.observed.group_record, decisions.subject.resource.status.group_origin
     if record is not None and record.origin == "Adopted" and before != "Adopted":
-        group = decisions.resource.group
+        group = decisions.subject.resource.group
         message = f"consumer group {group} existed before; it is kept when this object is deleted"
         yield _event("Adopted", message, normal=True)
 
@@ -84,7 +84,7 @@ def _suspended(suspension: Suspension | None, before: str | None) -> Iterator[Em
 
 
 def _changed(decisions: Decisions, actions: Iterable[Action]) -> Iterator[EmitEvent]:
-    existing, plan, impact = decisions.observed.worker_set, decisions.replicas, decisions.impact
+    existing, plan, impact = decisions.subject.observed.worker_set, decisions.replicas, decisions.impact
     if existing is None:
         return
     applied = any(isinstance(action, ApplyWorkers) for action in actions)

@@ -17,10 +17,9 @@ join a live group: it would change the group's settings and take shards from the
 it; foreign consumers are then only reported.
 """
 
-import re
 from collections.abc import Iterable
 
-from loghub_operator.api.adoption import group_path, is_recorded_elsewhere, stored_ownership
+from loghub_operator.api.adoption import group_path
 from loghub_operator.api.conditions import rfc3339
 from loghub_operator.api.fields import unix_s
 from loghub_operator.api.status import OwnershipStatus
@@ -28,12 +27,13 @@ from loghub_operator.api.v1alpha1 import Adoption, LogHubConsumerGroup
 from loghub_operator.model.memory import Stillness
 from loghub_operator.model.observed import Available, ObservedState, Peer, ServiceErrorReason
 from loghub_operator.plan.listing import listed
+from loghub_operator.plan.subject import Subject
 
 # Clients save checkpoints about once a minute while they consume; longer than a restart of one takes.
 RECENT_S = 300.0
 
 
-def foreign_consumers(resource: LogHubConsumerGroup, observed: ObservedState) -> tuple[str, ...]:
+def foreign_consumers(subject: Subject) -> tuple[str, ...]:
     """Live consumers of the group that are not workers of this object.
 
     An object that neither owns the group nor runs workers for it has none there: workers that were started
@@ -44,28 +44,26 @@ def foreign_consumers(resource: LogHubConsumerGroup, observed: ObservedState) ->
     An endpoint without extensions does not list consumers: there they are those that saved a checkpoint
     within `RECENT_S`, so a consumer of a stream without logs is not seen.
     """
-    service = observed.service
+    service = subject.observed.service
     if not isinstance(service, Available) or service.group is None:
         return ()
-    live = _consumers(service, observed.at_unix_s)
-    if not (_is_own(observed) or _runs_workers(resource, observed)):
-        return live
-    return _without_own_names(resource, live)
+    live = _consumers(service, subject.observed.at_unix_s)
+    return subject.foreign(live) if subject.has_record or subject.runs_workers else live
 
 
-def consumers_without_pods(resource: LogHubConsumerGroup, observed: ObservedState) -> tuple[str, ...]:
+def consumers_without_pods(subject: Subject) -> tuple[str, ...]:
     """Live consumers of the group other than the workers that exist. A worker that was stopped before it left
     is one until the group's timeout; one that stays is a worker of an object of the same name.
 
     An endpoint without extensions does not say who is live, and the object's workers saved checkpoints just
     now: there consumers with the name of a worker count only if their checkpoints still move (`still_since`).
     """
-    service = observed.service
+    observed, service = subject.observed, subject.observed.service
     if not isinstance(service, Available) or service.group is None:
         return ()
     existing = {worker.name for worker in observed.workers}
     live = tuple(name for name in _consumers(service, observed.at_unix_s) if name not in existing)
-    return live if service.consumers is not None else _without_own_names(resource, live)
+    return live if service.consumers is not None else subject.foreign(live)
 
 
 def still_since(observed: ObservedState, now: float) -> Stillness | None:
@@ -86,20 +84,6 @@ def still_since(observed: ObservedState, now: float) -> Stillness | None:
     return Stillness(since_unix_s=now, checkpoints=seen, moved_by=tuple(sorted(names)))
 
 
-def _without_own_names(resource: LogHubConsumerGroup, names: tuple[str, ...]) -> tuple[str, ...]:
-    own = re.compile(re.escape(resource.metadata.name) + "-[0-9]+")
-    return tuple(name for name in names if not own.fullmatch(name))
-
-
-def _runs_workers(resource: LogHubConsumerGroup, observed: ObservedState) -> bool:
-    return bool(observed.replicas or observed.workers) and not is_recorded_elsewhere(resource)
-
-
-def _is_own(observed: ObservedState) -> bool:
-    """Whether the object has created or adopted the group."""
-    return observed.group_record is not None and observed.group_record.is_about_ours
-
-
 def _consumers(service: Available, now: float) -> tuple[str, ...]:
     if service.consumers is not None:
         return service.consumers
@@ -111,12 +95,10 @@ def _consumers(service: Available, now: float) -> tuple[str, ...]:
     return tuple(sorted(saved - {""}))
 
 
-def adoption_refusal(
-    resource: LogHubConsumerGroup, observed: ObservedState, foreign: tuple[str, ...]
-) -> str | None:
+def adoption_refusal(subject: Subject, foreign: tuple[str, ...]) -> str | None:
     """Why the object must not adopt the group, as a message for users; None: it may, or need not."""
-    service = observed.service
-    if not isinstance(service, Available) or service.group is None or _is_own(observed):
+    service, resource = subject.observed.service, subject.resource
+    if not isinstance(service, Available) or service.group is None or subject.has_record:
         return None
     match resource.spec.adoption:
         case Adoption.NEVER:
@@ -135,26 +117,26 @@ REFUSED_FOR_S = 600.0  # longer than it takes to rotate a key, and than most mis
 _REFUSED = (ServiceErrorReason.CREDENTIALS_MISSING, ServiceErrorReason.AUTHENTICATION_FAILED)
 
 
-def owner_of(resource: LogHubConsumerGroup, peers: Iterable[Peer]) -> Peer | None:
-    """The object that owns the group; None if ``resource`` does, or if no object has proven access."""
+def owner_of(own: Peer, peers: Iterable[Peer]) -> Peer | None:
+    """The object that owns the group; None if ``own`` does, or if no object has proven access."""
     proven = (one for one in peers if one.access_since)
     first = min(proven, key=lambda one: one.rank, default=None)
-    return first if first is not None and first.rank < peer(resource).rank else None
+    return first if first is not None and first.rank < own.rank else None
 
 
-def must_store_proof(resource: LogHubConsumerGroup, observed: ObservedState) -> bool:
+def must_store_proof(subject: Subject) -> bool:
     """Whether the object has access and may not act before that is stored, because another object could
     prove access at the same time.
     """
-    own = peer(resource)
-    if own.access_since or not observed.peers or not isinstance(observed.service, Available):
+    observed = subject.observed
+    if subject.own.access_since or not observed.peers or not isinstance(observed.service, Available):
         return False
     return not any(one.access_since for one in observed.peers)
 
 
-def evaluate_ownership(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> OwnershipStatus:
+def evaluate_ownership(subject: Subject, now: float) -> OwnershipStatus:
     """What to store after this observation. An outage proves nothing, so it changes nothing."""
-    before = stored_ownership(resource)
+    resource, observed, before = subject.resource, subject.observed, subject.ownership
     since = None if before is None else before.access_since
     refused = None if before is None else before.refused_since
     service = observed.service
@@ -202,18 +184,6 @@ def named(owner: Peer, resource: LogHubConsumerGroup) -> str:
     if owner.namespace == resource.metadata.namespace:
         return f"LogHubConsumerGroup {owner.name}"
     return "a LogHubConsumerGroup of another namespace"
-
-
-def peer(resource: LogHubConsumerGroup) -> Peer:
-    """This object as the others see it."""
-    metadata, stored = resource.metadata, stored_ownership(resource)
-    return Peer(
-        created=metadata.creation_timestamp or "",
-        namespace=metadata.namespace,
-        name=metadata.name,
-        access_since=(stored.access_since if stored else None) or "",
-        leaving=metadata.deletion_timestamp is not None,
-    )
 
 
 def remaining_claimants(peers: Iterable[Peer]) -> tuple[Peer, ...]:

@@ -60,25 +60,28 @@ from loghub_operator.plan.scaling.report import group_metrics
 from loghub_operator.plan.scaling.resharding import with_rejection
 from loghub_operator.plan.status.builder import build_status, error_message, with_failure
 from loghub_operator.plan.status.conditions import group_condition
+from loghub_operator.plan.subject import Subject, subject_of
 
 
 def plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
     """What to do now, and what to report. Pure; ``now`` in unix seconds."""
-    if resource.metadata.deletion_timestamp is not None:
-        return plan_deletion(resource, observed, now)
-    if must_store_proof(resource, observed):
-        return _store_proof(resource, observed, now)
-    planned = _plan(resource, observed, now)
+    subject = subject_of(resource, observed)
+    if subject.own.leaving:
+        return plan_deletion(subject, now)
+    if must_store_proof(subject):
+        return _store_proof(subject, now)
+    planned = _plan(subject, now)
     if is_one_failed_look(resource, observed):
         return with_patience(resource, observed, planned, now)
     return planned
 
 
-def _plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
-    desired = desired_state(resource, observed)
+def _plan(subject: Subject, now: float) -> Plan:
+    resource, observed = subject.resource, subject.observed
+    desired = desired_state(subject)
     scaling = decide(resource, observed, suspended=desired.suspension is not None)
-    replicas = plan_replicas(resource, observed, desired.suspension, scaling.desired, now)
-    reset = advance(resource, observed, desired, replicas, now)
+    replicas = plan_replicas(subject, desired.suspension, scaling.desired, now)
+    reset = advance(subject, desired, replicas, now)
 
     def backoff(history: DriftHistory, drift: Iterable[FieldPath]) -> DriftBackoff:
         return evaluate(history, drift, revision=desired.revision, replicas=replicas.target, now=now)
@@ -91,12 +94,11 @@ def _plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) ->
     drift = backoff(history, _drift(resource, observed, desired))
     contested = tuple(dict.fromkeys((*group_drift.contested, *drift.contested)))
     decisions = Decisions(
-        resource=resource,
-        observed=observed,
+        subject=subject,
         desired=desired,
         scaling=scaling,
         replicas=replicas,
-        rollout=rollout_of(resource, observed, desired.revision, run=replicas.run),
+        rollout=rollout_of(subject, desired.revision, run=replicas.run),
         impact=_impact(observed, desired, replicas),
         drift=replace(drift, contested=contested),
         group=group_condition(resource, observed, desired, delayed=bool(group_drift.delayed)),
@@ -123,11 +125,11 @@ def _plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) ->
     )
 
 
-def _store_proof(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
+def _store_proof(subject: Subject, now: float) -> Plan:
     """Nothing but the proof is stored; running workers continue."""
-    ownership = evaluate_ownership(resource, observed, now)
+    resource, ownership = subject.resource, evaluate_ownership(subject, now)
     status = resource.status.model_copy(update={"ownership": ownership})
-    return Plan(tuple(left_behind(resource)), status, memory=observed.memory)
+    return Plan(tuple(left_behind(resource)), status, memory=subject.observed.memory)
 
 
 def _reshard(scaling: ScalingDecision, group: ConditionUpdate) -> list[Action]:
@@ -203,7 +205,7 @@ def _workers(decisions: Decisions) -> tuple[list[Action], list[ApplyWorkers]]:
     workers are not touched, except that all of them may stop. Nor are they touched while another controller
     keeps setting their number, or the annotations that show what was applied.
     """
-    observed, desired, replicas = decisions.observed, decisions.desired, decisions.replicas
+    observed, desired, replicas = decisions.subject.observed, decisions.desired, decisions.replicas
     if isinstance(observed.service, Unavailable) and desired.suspension is None:
         return [], []
     no_code = bool(observed.placement.code.error)
@@ -226,7 +228,7 @@ def _only_stops(decisions: Decisions) -> bool:
     """Whether applying the workers now stops some, and neither starts one nor gives one other settings. Then
     nothing that is refused may keep them: neither a change of the group nor the Service of a project.
     """
-    existing, run = decisions.observed.worker_set, decisions.replicas.run
+    existing, run = decisions.subject.observed.worker_set, decisions.replicas.run
     if existing is None or existing.replicas <= run:
         return False
     return run == 0 or existing.revision.same_workers(decisions.desired.revision)
@@ -241,9 +243,9 @@ def _must_not_be_applied(drift: DriftBackoff) -> bool:
 
 
 def _must_apply(decisions: Decisions) -> bool:
-    existing, run = decisions.observed.worker_set, decisions.replicas.run
+    existing, run = decisions.subject.observed.worker_set, decisions.replicas.run
     if existing is None:
-        orphans_left = bool(decisions.observed.workers) and run == 0
+        orphans_left = bool(decisions.subject.observed.workers) and run == 0
         return decisions.desired.suspension is None or orphans_left
     differs = existing.revision != decisions.desired.revision
     corrects = bool(existing.drift) and decisions.drift.corrects

@@ -8,16 +8,13 @@ should run at all (`loghub_operator.plan.desired`), the workers leave together, 
 for them to leave.
 """
 
-import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from loghub_operator.api.conditions import ScalingReason
-from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.api.scaling import Scaling
 from loghub_operator.model.observed import (
     Available,
     LogServiceObserved,
-    ObservedState,
     Unavailable,
     WorkerObserved,
     WorkerPhase,
@@ -25,7 +22,7 @@ from loghub_operator.model.observed import (
 from loghub_operator.plan.desired import Suspension
 from loghub_operator.plan.listing import counted, listed, worker_count
 from loghub_operator.plan.scaling.autoscaler import DesiredReplicas
-from loghub_operator.resources.worker_config import drain_timeout_s
+from loghub_operator.plan.subject import Subject
 
 CLOCKS_DIFFER_S = 60.0  # of two operators that lead one after the other, without any harm
 
@@ -59,7 +56,7 @@ def _counts(consumer: str, service: Available) -> bool:
     return holds_shard or consumer in (service.consumers or ())
 
 
-def pending_replacements(resource: LogHubConsumerGroup, observed: ObservedState) -> tuple[str, ...]:
+def pending_replacements(subject: Subject) -> tuple[str, ...]:
     """Live consumers of the group whose workers do not exist in this observation, because they are being
     replaced.
 
@@ -67,20 +64,12 @@ def pending_replacements(resource: LogHubConsumerGroup, observed: ObservedState)
     timeout. There are none if the endpoint cannot report live consumers; consumers cannot leave such an
     endpoint either.
     """
-    service, existing = observed.service, {worker.name for worker in observed.workers}
+    service = subject.observed.service
+    existing = {worker.name for worker in subject.observed.workers}
     if not isinstance(service, Available) or service.consumers is None:
         return ()
     live = {*service.consumers, *(shard.holder for shard in service.shards)} - existing
-    return tuple(resource.consumer(ordinal) for ordinal in sorted(_ordinals(resource, observed, live)))
-
-
-def _ordinals(resource: LogHubConsumerGroup, observed: ObservedState, names: Iterable[str]) -> Iterator[int]:
-    """Of those that are names of workers that should exist."""
-    own = re.compile(re.escape(resource.consumer(0).removesuffix("0")) + "(0|[1-9][0-9]{0,8})")
-    for name in names:
-        found = own.fullmatch(name)
-        if found and int(found[1]) < observed.replicas:
-            yield int(found[1])
+    return tuple(subject.resource.consumer(ordinal) for ordinal in sorted(subject.ordinals(live)))
 
 
 def must_be_asked(worker: WorkerObserved, now: float) -> bool:
@@ -98,40 +87,34 @@ def waited_enough(worker: WorkerObserved, *, bound_s: float, now: float) -> bool
 
 
 def plan_replicas(
-    resource: LogHubConsumerGroup,
-    observed: ObservedState,
-    suspension: Suspension | None,
-    decided: DesiredReplicas,
-    now: float,
+    subject: Subject, suspension: Suspension | None, decided: DesiredReplicas, now: float
 ) -> ReplicaPlan:
     """How many workers to run now."""
-    current = observed.replicas
+    observed, current = subject.observed, subject.observed.replicas
     if suspension is not None:
-        return _suspended(resource, observed, suspension, now)
+        return _suspended(subject, suspension, now)
     if isinstance(observed.service, Unavailable):
         message = f"the log service is unavailable; the number of workers stays at {current} until it answers"
         return ReplicaPlan(
             run=current, target=current, reason=ScalingReason.LOG_SERVICE_UNAVAILABLE, message=message
         )
-    desired = _target(resource, decided)
+    desired = _target(subject.resource.spec.scaling, decided)
     if desired.target == current:
         return desired
     if desired.target > current:
         return _unless_in_transfer(desired, observed.service, current)
-    return _shrink(resource, observed, observed.service, desired, now)
+    return _shrink(subject, observed.service, desired, now)
 
 
-def _suspended(
-    resource: LogHubConsumerGroup, observed: ObservedState, why: Suspension, now: float
-) -> ReplicaPlan:
+def _suspended(subject: Subject, why: Suspension, now: float) -> ReplicaPlan:
     """No workers at all: all drain together, and all stop together once the last one has left."""
-    bound_s, current = drain_timeout_s(resource), observed.replicas
+    observed, current = subject.observed, subject.observed.replicas
     existing = [worker for worker in observed.workers if worker.ordinal < current]
-    late = [one for one in existing if waited_enough(one, bound_s=bound_s, now=now)]
+    late = [one for one in existing if waited_enough(one, bound_s=subject.drain_bound_s, now=now)]
     staying = [one for one in existing if not (one.drain_requested and has_left(one, observed.service))]
     waited_for = [one for one in staying if one not in late]
     return ReplicaPlan(
-        run=current if waited_for or pending_replacements(resource, observed) else 0,
+        run=current if waited_for or pending_replacements(subject) else 0,
         target=0,
         reason=ScalingReason.SUSPENDED,
         message=why.message,
@@ -140,14 +123,14 @@ def _suspended(
     )
 
 
-def _target(resource: LogHubConsumerGroup, desired: DesiredReplicas) -> ReplicaPlan:
+def _target(scaling: Scaling, desired: DesiredReplicas) -> ReplicaPlan:
     """The number within the bounds, and which bound limited it."""
-    reason, message = _limit(resource, desired)
+    reason, message = _limit(scaling, desired)
     return ReplicaPlan(run=desired.workers, target=desired.workers, reason=reason, message=message)
 
 
-def _limit(resource: LogHubConsumerGroup, desired: DesiredReplicas) -> tuple[ScalingReason, str]:
-    auto = resource.spec.scaling.mode == "Auto"
+def _limit(scaling: Scaling, desired: DesiredReplicas) -> tuple[ScalingReason, str]:
+    auto = scaling.mode == "Auto"
     needed = "more workers are needed" if auto else desired.why
     match desired.bound:
         case "Maximum":
@@ -162,7 +145,7 @@ def _limit(resource: LogHubConsumerGroup, desired: DesiredReplicas) -> tuple[Sca
                 "Split shards to use them."
             )
         case "Step":
-            step = resource.spec.scaling.scale_up.max_pods_per_step
+            step = scaling.scale_up.max_pods_per_step
             return ScalingReason.SCALE_UP_LIMIT, f"{needed}, but scaling.scaleUp.maxPodsPerStep is {step}"
         case None:
             return ScalingReason.DESIRED_WITHIN_RANGE, desired.why
@@ -178,30 +161,24 @@ def _unless_in_transfer(desired: ReplicaPlan, service: Available, current: int) 
     )
 
 
-def _shrink(
-    resource: LogHubConsumerGroup,
-    observed: ObservedState,
-    service: Available,
-    desired: ReplicaPlan,
-    now: float,
-) -> ReplicaPlan:
-    current = observed.replicas
-    top = resource.consumer(current - 1)
+def _shrink(subject: Subject, service: Available, desired: ReplicaPlan, now: float) -> ReplicaPlan:
+    observed, current = subject.observed, subject.observed.replicas
+    top = subject.resource.consumer(current - 1)
     worker = next((one for one in observed.workers if one.name == top), None)
     if worker is None:
-        back = pending_replacements(resource, observed)
+        back = pending_replacements(subject)
         if top in back:
             return _draining(desired, current, top)
         # All that do not exist are given up at once: as many could be made meanwhile as are removed.
         left = [one.ordinal for one in observed.workers if one.ordinal < current]
-        left += _ordinals(resource, observed, back)
+        left += subject.ordinals(back)
         return _lowered(desired, max(desired.target, max(left, default=-1) + 1) + 1)
     if not worker.drain_requested:
         waiting = _unless_in_transfer(desired, service, current)
         return waiting if waiting is not desired else _draining(desired, current, top, drain=(top,))
     if has_left(worker, service):
         return _lowered(desired, current)
-    if waited_enough(worker, bound_s=drain_timeout_s(resource), now=now):
+    if waited_enough(worker, bound_s=subject.drain_bound_s, now=now):
         return _lowered(desired, current, timed_out=(top,))
     return _draining(desired, current, top, drain=(top,) if must_be_asked(worker, now) else ())
 

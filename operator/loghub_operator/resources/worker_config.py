@@ -100,15 +100,6 @@ def config_hash(config: WorkerConfig) -> str:
     return hashlib.sha256(encode_settings(config)).hexdigest()[:16]
 
 
-def drain_timeout_s(resource: LogHubConsumerGroup) -> float:
-    """How long the operator waits for a worker that was asked to drain.
-
-    That is its drain, then the group's timeout (after which its shards are free in any case), then some time
-    for the calls.
-    """
-    return DRAIN_TIMEOUT_S + resource.spec.timeout_seconds + AFTER_DRAIN_S
-
-
 def _reset(resource: LogHubConsumerGroup) -> str:
     """The last reset that changed checkpoints, for workers whose state was made of the logs before it. One
     that failed before leaves the state as it is; one in the first manifest counts as executed.

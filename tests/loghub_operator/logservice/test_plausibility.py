@@ -13,6 +13,7 @@ from loghub_operator.model.actions import RemoveFinalizer
 from loghub_operator.model.observed import ServiceErrorReason
 from loghub_operator.plan.deletion import plan_deletion
 from loghub_operator.plan.planner import plan
+from loghub_operator.plan.subject import subject_of
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.logservice.test_group_state import WithoutExtensions
 from tests.loghub_operator.support.availability import available, unavailable
@@ -68,7 +69,7 @@ def check(client: Any) -> None:
     observed = replace(first.observed, service=service, has_finalizer=True)
     assert plan(found, observed, EPOCH).status.phase == "Pending"
     leaving = resource(deletionTimestamp=DELETED)
-    assert RemoveFinalizer() in plan_deletion(leaving, observed, EPOCH).actions
+    assert RemoveFinalizer() in plan_deletion(subject_of(leaving, observed), EPOCH).actions
 
 
 @pytest.mark.parametrize(("extensions", "group"), [(True, False), (False, False), (False, True)])

@@ -12,6 +12,7 @@ from loghub_operator.clients.kube import KubeError
 from loghub_operator.model.observed import Peer
 from loghub_operator.observe.group_index import GroupIndex
 from loghub_operator.plan.ownership import owner_of
+from loghub_operator.plan.subject import peer
 from loghub_operator.settings import Settings
 from tests.loghub_operator.support.examples import Document, document, resource
 
@@ -111,12 +112,12 @@ def test_a_recreated_object_is_another_and_younger_one() -> None:
     known.update(old)
     known.update(consumer_group("mine", FIRST, uid="2"))
     (other,) = known.peers_of(own())
-    assert owner_of(own(), (other,)) == other
+    assert owner_of(peer(own()), (other,)) == other
     # Its deletion was not reported; then its successor is, say from a backup with the status.
     new = consumer_group("a", SECOND, uid="3") | {"status": old["status"]}
     assert known.update(new) == (("default", "mine"),)
     (other,) = known.peers_of(own())
-    assert (other.created, other.access_since, owner_of(own(), (other,))) == (SECOND, "", None)
+    assert (other.created, other.access_since, owner_of(peer(own()), (other,))) == (SECOND, "", None)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +224,7 @@ def test_of_two_that_proved_access_in_one_second_the_oldest_owns_the_group(
 ) -> None:
     other = Peer(created=created, namespace=namespace, name=name, access_since=FIRST, leaving=True)
     proven = with_access(consumer_group("mine", FIRST))
-    assert owner_of(parse_resource(proven), (other,)) == (other if owns else None)
+    assert owner_of(peer(parse_resource(proven)), (other,)) == (other if owns else None)
 
 
 @pytest.mark.parametrize(("finalizers", "claims"), [([FINALIZER, "x/y"], ["default/one"]), (["x/y"], [])])

@@ -10,6 +10,7 @@ from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import Available, ObservedState
 from loghub_operator.plan.deletion import DELETE_BOUND_S, STILL_S, plan_deletion
 from loghub_operator.plan.ownership import RECENT_S
+from loghub_operator.plan.subject import subject_of
 from tests.loghub_operator.support.availability import available
 from tests.loghub_operator.support.golden import EPOCH, FOLDER, Step, steps
 
@@ -37,13 +38,13 @@ def _kinds(actions: tuple[Action, ...]) -> list[type]:
 @pytest.mark.parametrize("since_s", [1.0, DELETE_BOUND_S])
 def test_a_rejected_deletion_is_retried(since_s: float) -> None:
     step = _deleting()
-    planned = plan_deletion(step.resource, _refused(step.observed), EPOCH + since_s)
+    planned = plan_deletion(subject_of(step.resource, _refused(step.observed)), EPOCH + since_s)
     assert _kinds(planned.actions) == [DeleteGroup, RemoveFinalizer]
 
 
 def test_a_deletion_rejected_beyond_the_bound_releases_the_object() -> None:
     step = _deleting()
-    planned = plan_deletion(step.resource, _refused(step.observed), EPOCH + DELETE_BOUND_S + 1)
+    planned = plan_deletion(subject_of(step.resource, _refused(step.observed)), EPOCH + DELETE_BOUND_S + 1)
     reported, released = planned.actions
     assert isinstance(reported, EmitEvent)
     assert (reported.type, reported.reason) == ("Warning", "ConsumerGroupOrphaned")
@@ -56,7 +57,7 @@ def test_the_clock_of_the_api_server_shortens_no_deletion() -> None:
     story = steps(FOLDER / "delete-with-group.yaml")
     for step in story:
         ahead = dataclasses.replace(step.observed, memory=Memory())
-        planned = plan_deletion(step.resource, ahead, step.now + 240.0)
+        planned = plan_deletion(subject_of(step.resource, ahead), step.now + 240.0)
         assert planned.memory.deletion_seen_unix_s == step.now + 240.0
         if ahead.workers and ahead.worker_set is not None and not ahead.workers[0].drain_requested:
             assert {DrainWorker} == set(_kinds(planned.actions))
@@ -64,14 +65,14 @@ def test_the_clock_of_the_api_server_shortens_no_deletion() -> None:
 
 def test_a_deletion_first_observed_beyond_the_bound_is_tried() -> None:
     step = _deleting()
-    planned = plan_deletion(step.resource, step.observed, EPOCH + 100 * DELETE_BOUND_S)
+    planned = plan_deletion(subject_of(step.resource, step.observed), EPOCH + 100 * DELETE_BOUND_S)
     assert _kinds(planned.actions) == [DeleteGroup, RemoveFinalizer]
 
 
 def test_an_adopted_group_is_never_deleted() -> None:
     step = _deleting()
     adopted = dataclasses.replace(step.observed, group_record=GroupRecord("Adopted", 0))
-    planned = plan_deletion(step.resource, _refused(adopted), EPOCH + 100 * DELETE_BOUND_S)
+    planned = plan_deletion(subject_of(step.resource, _refused(adopted)), EPOCH + 100 * DELETE_BOUND_S)
     assert _kinds(planned.actions) == [RemoveFinalizer]
 
 
@@ -79,7 +80,7 @@ def test_a_deletion_is_tried_although_something_else_failed_before() -> None:
     """The operator was away beyond the bound, and the API server failed while the workers were removed."""
     step = _deleting()
     observed = dataclasses.replace(step.observed, memory=Memory(last_error="the API server answered 500"))
-    planned = plan_deletion(step.resource, observed, EPOCH + 100 * DELETE_BOUND_S)
+    planned = plan_deletion(subject_of(step.resource, observed), EPOCH + 100 * DELETE_BOUND_S)
     assert _kinds(planned.actions) == [DeleteGroup, RemoveFinalizer]
 
 
@@ -107,12 +108,12 @@ def _used(observed: ObservedState, consumer: str, *, listed: bool) -> ObservedSt
 def test_a_group_that_others_consume_is_not_deleted(consumer: str, listed: bool) -> None:
     step = _deleting()
     used = _used(step.observed, consumer, listed=listed)
-    waiting = plan_deletion(step.resource, used, EPOCH + 1.0)
+    waiting = plan_deletion(subject_of(step.resource, used), EPOCH + 1.0)
     assert waiting.actions == ()
     (ready,) = [one for one in waiting.status.conditions if one.type == "Ready"]
     assert consumer in ready.message
     assert "stop them" in ready.message
-    reported, released = plan_deletion(step.resource, used, EPOCH + DELETE_BOUND_S + 1).actions
+    reported, released = plan_deletion(subject_of(step.resource, used), EPOCH + DELETE_BOUND_S + 1).actions
     assert isinstance(reported, EmitEvent)
     assert reported.reason == "ConsumerGroupOrphaned"
     assert consumer in reported.message
@@ -137,7 +138,7 @@ def _looked_at_every_8_s(saves_until_s: float, *, age_s: float = 1.0) -> list[tu
             memory=memory,
             service=dataclasses.replace(service, consumers=None, shards=(saved, *rest)),
         )
-        planned = plan_deletion(step.resource, observed, EPOCH + look_s)
+        planned = plan_deletion(subject_of(step.resource, observed), EPOCH + look_s)
         memory = planned.memory
         found += [(look_s, action) for action in planned.actions]
         if RemoveFinalizer() in planned.actions:

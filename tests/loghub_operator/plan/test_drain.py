@@ -7,7 +7,7 @@ import pytest
 from loghub_operator.model.actions import ApplyWorkers, DrainWorker, EmitEvent, Plan, RemoveWorkers
 from loghub_operator.model.observed import ObservedState, WorkerObserved, WorkerPhase
 from loghub_operator.plan.planner import plan
-from loghub_operator.resources.worker_config import drain_timeout_s
+from loghub_operator.plan.subject import drain_bound_s
 from tests.loghub_operator.support.golden import FOLDER, Step, steps
 
 # Its drain, as others see it; and where it works on nothing, whether it said so or cannot any more.
@@ -66,7 +66,7 @@ def test_a_worker_that_does_not_report_leaving_is_waited_for_up_to_the_bound(
 ) -> None:
     step = _step(story)
     assert not _stops(_planned(step, phase, reports=False))
-    late = _planned(step, phase, reports=False, after_s=drain_timeout_s(step.resource) + 1)
+    late = _planned(step, phase, reports=False, after_s=drain_bound_s(step.resource) + 1)
     deletes = step.resource.metadata.deletion_timestamp is not None
     assert (_stops(late), _gives_up(late)) == (True, not deletes)
 

@@ -10,6 +10,7 @@ from loghub_operator.model.observed import ServiceErrorReason, Unavailable
 from loghub_operator.plan.deletion import plan_deletion
 from loghub_operator.plan.patience import PATIENCE
 from loghub_operator.plan.planner import finish, plan, plan_round
+from loghub_operator.plan.subject import subject_of
 from tests.loghub_operator.support.golden import FOLDER, Step, steps
 
 BUSY = Unavailable(reason=ServiceErrorReason.THROTTLED, message="ServerBusy")
@@ -62,7 +63,9 @@ def test_a_single_failed_look_stops_no_worker_of_a_deletion() -> None:
     step = next(iter(steps(FOLDER / "delete-with-group.yaml")))
     memory, actions = NO_MEMORY, []
     for _ in range(PATIENCE):
-        planned = plan_deletion(step.resource, replace(step.observed, service=BUSY, memory=memory), step.now)
+        planned = plan_deletion(
+            subject_of(step.resource, replace(step.observed, service=BUSY, memory=memory)), step.now
+        )
         memory = planned.memory
         actions.append([type(one).__name__ for one in planned.actions])
     assert actions == [[], [], ["RemoveWorkers"]]

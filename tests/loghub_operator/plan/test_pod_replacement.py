@@ -12,7 +12,7 @@ from loghub_operator.model.actions import ApplyWorkers, DrainWorker, Plan, Remov
 from loghub_operator.model.memory import Memory
 from loghub_operator.plan.deletion import plan_deletion
 from loghub_operator.plan.planner import plan
-from loghub_operator.resources.worker_config import drain_timeout_s
+from loghub_operator.plan.subject import drain_bound_s, subject_of
 from tests.loghub_operator.support.golden import EPOCH, FOLDER, Step, steps
 
 TO_GO = ["delete-with-group", "suspend-and-resume", "scale-down-drains"]
@@ -65,9 +65,9 @@ def test_the_other_workers_are_asked_to_drain_meanwhile(story: str) -> None:
 def test_a_deletion_waits_for_a_worker_being_replaced_within_the_bound() -> None:
     step = _step("delete-with-group")
     missing = replace(step.observed, workers=(), memory=Memory(deletion_seen_unix_s=EPOCH))
-    over = EPOCH + 2 * drain_timeout_s(step.resource) + 1
-    assert plan_deletion(step.resource, missing, over - 2).actions == ()
-    assert plan_deletion(step.resource, missing, over).actions == (RemoveWorkers(),)
+    over = EPOCH + 2 * drain_bound_s(step.resource) + 1
+    assert plan_deletion(subject_of(step.resource, missing), over - 2).actions == ()
+    assert plan_deletion(subject_of(step.resource, missing), over).actions == (RemoveWorkers(),)
 
 
 @pytest.mark.parametrize(("existing", "counted"), [(0, False), (1, False), (2, False), (0, True), (2, True)])

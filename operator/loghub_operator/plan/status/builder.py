@@ -74,6 +74,7 @@ from loghub_operator.plan.status.conditions import (
     suspended_condition,
     workers_condition,
 )
+from loghub_operator.plan.subject import Subject
 
 
 def error_message(error: Exception) -> str:
@@ -144,12 +145,12 @@ def _same(one: Any, other: Any, *, without: frozenset[str]) -> bool:
 
 def build_status(decisions: Decisions, now: float) -> Status:
     """The whole status unless the object is being deleted."""
-    resource, observed = decisions.resource, decisions.observed
+    resource, observed = decisions.subject.resource, decisions.subject.observed
     suspension, scaling = decisions.desired.suspension, decisions.scaling
     run, rollout = decisions.replicas.run, decisions.rollout
     workers = workers_condition(decisions)
     ready = ready_condition(decisions, workers)
-    numbers = _numbers(resource, observed, replicas=run, updated=rollout.updated, now=now)
+    numbers = _numbers(decisions.subject, replicas=run, updated=rollout.updated, now=now)
     nonces = with_executed(resource.status, decisions.reset)
     status = numbers.model_copy(update={"checkpoint_reset": decisions.reset, "reset_nonces": nonces})
     since = last_progress(resource.status, status, ready=ready, now=now)
@@ -185,12 +186,11 @@ def build_status(decisions: Decisions, now: float) -> Status:
     )
 
 
-def deleting_status(
-    resource: LogHubConsumerGroup, observed: ObservedState, *, waiting_for: str, fate: str, now: float
-) -> Status:
+def deleting_status(subject: Subject, *, waiting_for: str, fate: str, now: float) -> Status:
     """The whole status once the deletion was requested; ``fate`` is what happens to the group at the log
     service.
     """
+    resource, observed = subject.resource, subject.observed
     remaining = counted(len(observed.workers), "worker still exists", "workers still exist")
     checked = (
         ConditionUpdate(
@@ -216,7 +216,7 @@ def deleting_status(
     )
     run = 0 if observed.worker_set is None else observed.worker_set.replicas
     updated = 0 if observed.worker_set is None else _as_applied(observed, observed.worker_set.revision)
-    status = _numbers(resource, observed, replicas=run, updated=updated, now=now)
+    status = _numbers(subject, replicas=run, updated=updated, now=now)
     return status.model_copy(
         update={
             "phase": Phase.TERMINATING,
@@ -260,10 +260,9 @@ def _dated(
     return with_transition_times(conditions, resource.status.conditions, generation=generation, now=now)
 
 
-def _numbers(
-    resource: LogHubConsumerGroup, observed: ObservedState, *, replicas: int, updated: int, now: float
-) -> Status:
+def _numbers(subject: Subject, *, replicas: int, updated: int, now: float) -> Status:
     """A status without phase and conditions."""
+    resource, observed = subject.resource, subject.observed
     service = observed.service if isinstance(observed.service, Available) else None
     ready = observed.ready_workers
     return Status(
@@ -275,7 +274,7 @@ def _numbers(
         workers=f"{ready}/{replicas}",
         selector=selector_text(resource.metadata.name),
         group_origin=_origin(observed),
-        ownership=evaluate_ownership(resource, observed, now),
+        ownership=evaluate_ownership(subject, now),
         shard_summary=_summary(service) if service else None,
         lag=_lag(service) if service else None,
         retry_log_groups=None if service is None else _log_groups(service.retries),

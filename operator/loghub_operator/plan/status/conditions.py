@@ -340,7 +340,7 @@ def workers_condition(decisions: Decisions) -> ConditionUpdate:
 
 
 def _workers(decisions: Decisions) -> tuple[bool, str, str]:
-    observed, replicas = decisions.observed, decisions.replicas
+    observed, replicas = decisions.subject.observed, decisions.replicas
     no_code = observed.placement.code.error
     if no_code and replicas.target > 0:
         continues = "; running workers continue with the code that they have" if observed.workers else ""
@@ -404,7 +404,7 @@ def _ready(decisions: Decisions, workers: ConditionUpdate) -> tuple[bool, str, s
     suspension = decisions.desired.suspension
     if suspension is not None:
         return _suspended(decisions, suspension)
-    if without := without_service_message(decisions.observed):
+    if without := without_service_message(decisions.subject.observed):
         return False, ReadyReason.PROJECT_WITHOUT_SERVICE, without
     if rollout.rolling and workers.reason in _NO_FAILURE:
         return False, ReadyReason.ROLLING_UPDATE, _rolling(decisions)
@@ -428,7 +428,7 @@ def without_service_message(observed: ObservedState) -> str:
 def outdated_worker_message(decisions: Decisions) -> str:
     """The first worker of the present settings whose image does not know all of them; "" if there is none."""
     desired = decisions.desired.revision
-    for worker in decisions.observed.workers:
+    for worker in decisions.subject.observed.workers:
         if worker.ignored_settings and worker.revision.same_workers(desired):
             names = listed(worker.ignored_settings)
             hint = "use a worker image of the operator's release (spec.worker.image)"
@@ -437,18 +437,18 @@ def outdated_worker_message(decisions: Decisions) -> str:
 
 
 def _suspended(decisions: Decisions, suspension: Suspension) -> tuple[bool, str, str]:
-    names = listed(worker.name for worker in decisions.observed.workers)
+    names = listed(worker.name for worker in decisions.subject.observed.workers)
     if names or decisions.replicas.run > 0:
         return False, suspension.reason, f"{suspension.message}; waiting for the workers to stop: {names}"
     return suspension.by_spec, suspension.reason, suspension.message
 
 
 def _rolling(decisions: Decisions) -> str:
-    rollout, generation = decisions.rollout, decisions.resource.metadata.generation
+    rollout, generation = decisions.rollout, decisions.subject.resource.metadata.generation
     run = f"{rollout.current} of {decisions.replicas.run} workers run the settings of generation {generation}"
     if not rollout.waits_for:
         return f"{run}; the StatefulSet's controller has not observed the last change yet"
-    worker = message_of(rollout.waits_for, decisions.observed.workers)
+    worker = message_of(rollout.waits_for, decisions.subject.observed.workers)
     return f"{run} and are ready; the rollout waits for {worker}"
 
 
@@ -475,13 +475,14 @@ def degraded_condition(
 def _degraded(
     decisions: Decisions, workers: ConditionUpdate, stalled: ConditionUpdate
 ) -> tuple[DegradedReason, str]:
-    service, suspension = decisions.observed.service, decisions.desired.suspension
+    observed, suspension = decisions.subject.observed, decisions.desired.suspension
+    service = observed.service
     reset = decisions.reset
-    if failing(decisions.observed.workers) is not None:
+    if failing(observed.workers) is not None:
         return DegradedReason.WORKER_FAILING, workers.message
     if workers.reason == WorkersReason.PODS_REFUSED:
         return DegradedReason.PODS_REFUSED, workers.message
-    if (waiting := without_sink(decisions.observed.workers)) is not None:
+    if (waiting := without_sink(observed.workers)) is not None:
         return DegradedReason.SINK_UNAVAILABLE, f"{waiting.name}: {waiting.message}"
     if suspension is not None and suspension.reason in _NOT_OURS:
         return DegradedReason(suspension.reason), suspension.message
@@ -493,8 +494,8 @@ def _degraded(
         return DegradedReason.CHECKPOINT_RESET_FAILED, reset.message
     if isinstance(service, Available) and service.beyond_end:
         return DegradedReason.POSITION_BEYOND_END, _beyond_end_message(service.beyond_end)
-    if waits(decisions.observed.failures):
-        return DegradedReason.SHARD_FAILING, shard_failing_condition(decisions.observed.failures).message
+    if waits(observed.failures):
+        return DegradedReason.SHARD_FAILING, shard_failing_condition(observed.failures).message
     if decisions.drift.contested:
         names = listed(decisions.drift.contested)
         message = f"another controller keeps changing {names}; backing off between corrections"
@@ -514,12 +515,12 @@ def _beyond_end_message(shards: tuple[ShardObserved, ...]) -> str:
 
 
 def _is_in_spec(reset: CheckpointResetStatus, decisions: Decisions) -> bool:
-    return reset.nonce == decisions.resource.spec.reset_nonce
+    return reset.nonce == decisions.subject.resource.spec.reset_nonce
 
 
 def phase_of(decisions: Decisions, *, rebalancing: ConditionUpdate, degraded: ConditionUpdate) -> Phase:
     """The summary in one word."""
-    observed, replicas = decisions.observed, decisions.replicas
+    observed, replicas = decisions.subject.observed, decisions.replicas
     if degraded.status == "True":
         return Phase.DEGRADED
     if decisions.desired.suspension is not None:
