@@ -37,7 +37,7 @@ class Subject:
 
     @property
     def runs_workers(self) -> bool:
-        """Whether workers of this group exist, or were asked for."""
+        """Whether workers of this group exist, or were requested."""
         return bool(self.observed.replicas or self.observed.workers) and not self.recorded_elsewhere
 
     def foreign(self, names: Iterable[str]) -> tuple[str, ...]:
