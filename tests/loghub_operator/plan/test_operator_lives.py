@@ -2,8 +2,7 @@
 
 import pytest
 
-from loghub_operator.plan import deletion, ownership
-from loghub_operator.plan import ownership as adoption
+from loghub_operator.plan import deletion, ownership, subject
 from tests.loghub_operator.plan.operator_lives import run
 from tests.suite.seed import of_run
 
@@ -37,7 +36,7 @@ def test_many_random_lives_of_objects_that_share_groups() -> None:
 PLANTED = {
     "a group is deleted under its consumers": (deletion, "consumers_without_pods", lambda *_: ()),
     "a proof has the time of the clock": (ownership, "_after", lambda _, now: ownership.rfc3339(now)),
-    "workers of elsewhere count": (adoption, "is_recorded_elsewhere", lambda _: False),
+    "workers of elsewhere count": (subject, "is_recorded_elsewhere", lambda _: False),
 }
 
 
