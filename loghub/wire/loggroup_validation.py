@@ -1,92 +1,19 @@
 """The validation of a LogGroup before it is stored, without building any object from it.
 
 PutLogs stores the bytes unchanged, and a log group that a client cannot read blocks that client at it
-forever, so every byte is checked before the 200. This is the hot path: the native part, or without it
-`loggroup_fast_check`, knows a group as clients usually write one. Everything else is walked here, where a
-few index operations recognize the usual layouts, and all others are parsed field by field.
+forever, so every byte is checked before the 200. This is the hot path: the native part knows a group as
+clients usually write one. Everything else is walked here, where a few index operations recognize the usual
+layouts, and all others are parsed field by field.
 
 Rejected with MalformedLogGroup: truncated or overlong lengths, wire types other than the field's own, a
 Log without Time, a Content or LogTag without Key or Value, and text that is not UTF-8 (keys, topic,
 source and tags, which both implementations of Python's reader decode as text). The values of a log may
 be any bytes (docs/sls-protocol.md 3). Unknown fields are accepted.
-
-A check of a LogGroup by the protobuf library's parser, several times as fast as our own.
-
-The library is more lenient than `loggroup_validation`: it skips what it does not know and repairs what it
-can. So only a group that it parses and serializes again to the same bytes, none of them in unknown fields,
-counts as checked. Such a group has each field once, in order, with its own wire type and shortest lengths,
-which is what every protobuf library writes. About any other group this module says nothing.
 """
-
-from typing import Any
-
-from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
-from google.protobuf.descriptor_pb2 import FeatureSet
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 
 from loghub.wire import native
 from loghub.wire.errors import MalformedLogGroup, TooLarge
 from loghub.wire.protobuf import BYTES, FIXED32, fields, read_field, read_varint
-
-# A parsed log takes 12 times its bytes if it has nothing but its time; larger groups would take too much.
-MAX_BYTES = 1 << 20
-
-_PACKAGE = "loghub_check"
-# Message, then its fields: number, type, and what is special about them.
-_REQUIRED, _OPTIONAL, _REPEATED = "required", "optional", "repeated"
-_FIELDS: dict[str, tuple[tuple[int, int, str, str], ...]] = {
-    "Content": ((1, Field.TYPE_STRING, _REQUIRED, ""), (2, Field.TYPE_BYTES, _REQUIRED, "")),
-    "LogTag": ((1, Field.TYPE_STRING, _REQUIRED, ""), (2, Field.TYPE_STRING, _REQUIRED, "")),
-    "Log": (
-        (1, Field.TYPE_UINT32, _REQUIRED, ""),
-        (2, Field.TYPE_MESSAGE, _REPEATED, "Content"),
-        (4, Field.TYPE_FIXED32, _OPTIONAL, ""),
-    ),
-    "LogGroup": (
-        (1, Field.TYPE_MESSAGE, _REPEATED, "Log"),
-        *((number, Field.TYPE_STRING, _OPTIONAL, "") for number in (2, 3, 4, 5)),
-        (6, Field.TYPE_MESSAGE, _REPEATED, "LogTag"),
-    ),
-}
-
-
-def _group_class() -> Any:
-    """The message of a LogGroup whose texts must be UTF-8."""
-    file = descriptor_pb2.FileDescriptorProto(
-        name=f"{_PACKAGE}.proto", package=_PACKAGE, syntax="editions", edition=descriptor_pb2.EDITION_2023
-    )
-    for name, members in _FIELDS.items():
-        described = file.message_type.add(name=name)
-        for number, kind, presence, of in members:
-            label = Field.LABEL_REPEATED if presence == _REPEATED else Field.LABEL_OPTIONAL
-            field = described.field.add(name=f"f{number}", number=number, type=kind, label=label)
-            if of:
-                field.type_name = f".{_PACKAGE}.{of}"
-            if presence == _REQUIRED:
-                field.options.features.field_presence = FeatureSet.LEGACY_REQUIRED
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.LogGroup"))
-
-
-_new_group = _group_class()
-
-
-def count_logs(body: bytes) -> int | None:
-    """The number of logs in a LogGroup that is certainly valid; None if this check cannot tell."""
-    if len(body) > MAX_BYTES:
-        return None
-    group = _new_group()
-    try:
-        group.ParseFromString(body)
-        group.DiscardUnknownFields()
-        if group.SerializeToString() != body:
-            return None
-    except (message.DecodeError, message.EncodeError):
-        return None
-    count: int = len(group.f1)
-    return count
-
 
 # A Log has at least 4 bytes, so 10 MB could hold 2.5 million; the Python SDK stops at 512 000.
 MAX_LOGS = 1_000_000
@@ -100,15 +27,13 @@ _TIME, _CONTENTS, _TIME_NS = 1, 2, 4
 _KEY, _VALUE = 1, 2
 _LOGS_TAG, _TIME_TAG, _CONTENTS_TAG, _KEY_TAG, _VALUE_TAG = 0x0A, 0x08, 0x12, 0x0A, 0x12
 
-_count_logs = native.count_logs or count_logs
-
 
 def scan(body: bytes, *, max_logs: int = MAX_LOGS) -> int:
     """Validate one serialized LogGroup and return the number of its logs.
 
     Raises MalformedLogGroup, or TooLarge beyond ``max_logs``.
     """
-    logs = _count_logs(body)
+    logs = native.count_logs(body)
     if logs is None:
         return walk(body, max_logs=max_logs)
     if logs > max_logs:
@@ -117,7 +42,7 @@ def scan(body: bytes, *, max_logs: int = MAX_LOGS) -> int:
 
 
 def walk(body: bytes, *, max_logs: int = MAX_LOGS) -> int:
-    """As `scan`, without the native part and the protobuf library."""
+    """As `scan`, without the native part."""
     # The padding lets the index operations below read ahead without a bounds check each time; a read
     # past the end is detected by the single comparison of where a message stops.
     return _scan(body + _PADDING, len(body), max_logs)

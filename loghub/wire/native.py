@@ -1,7 +1,8 @@
 """The native part of service and worker, if its wheel is installed: much faster than Python, never needed.
 
-All its functions are None without it. Its source is in the folder ``native``, what it may do and how it is
-built in docs/decisions/kafka.md.
+Each of its functions answers None for what only the implementation in Python can judge, and without the wheel
+for everything: this is the only place that knows whether there is one. Its source is in the folder
+``native``, what it may do and how it is built in docs/decisions/kafka.md.
 """
 
 from collections.abc import Callable
@@ -18,11 +19,18 @@ CountLogs = Callable[[bytes], int | None]
 # Some LogGroupLists, keys, and whether the contents are wanted -> their columns; None likewise.
 DecodeLists = Callable[[list[bytes], list[str], bool], "DecodedLists | None"]
 
+
+def left_to_python(*_: object) -> None:
+    """The answer of every function where there is no native part."""
+
+
 try:
     import loghub_native
 
-    records_of: RecordsOf | None = loghub_native.records_of
-    count_logs: CountLogs | None = loghub_native.count_logs
-    decode_lists: DecodeLists | None = loghub_native.decode_lists
+    records_of: RecordsOf = loghub_native.records_of
+    count_logs: CountLogs = loghub_native.count_logs
+    decode_lists: DecodeLists = loghub_native.decode_lists
+    is_installed = True
 except (ImportError, AttributeError):  # there is none, or that of an older checkout, which lacks something
-    records_of = count_logs = decode_lists = None
+    records_of = count_logs = decode_lists = left_to_python
+    is_installed = False

@@ -17,7 +17,7 @@ from loghub_cli.demo.ground_truth import BadLogsError, check_file, of_file
 from loghub_cli.line_reader import Chunk, LineReader, OnBadLine, Reading
 from loghub_cli.log_lines import BadLine, LinesOrigin, PrintedPlace, as_json, as_members, value_of
 from loghub_cli.up.text_input import UnreadableText
-from loghub_service.kafka.records.log_runs import RecordForm
+from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.records.records import batch_of, logs_of
 from loghub_service.kafka.wire.record_batch import Record
 from tests.loghub_service.engines import ManualClock

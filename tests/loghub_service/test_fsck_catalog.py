@@ -14,7 +14,7 @@ from loghub_service.diagnosis import DataRefused
 from loghub_service.engine import Engine
 from loghub_service.errors import ServiceFault
 from loghub_service.kafka.broker.store import NewTopic
-from loghub_service.kafka.records.log_runs import RecordForm
+from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.store.topics import LogstoreTopic, create_topic
 from loghub_service.storage.database import SCHEMA_VERSION, DatabaseUnusable
 from tests.loghub_service.engines import STORE_ID, ManualClock, live, request

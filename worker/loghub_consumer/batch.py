@@ -1,10 +1,8 @@
 """A batch of logs as a processor gets it: whole log groups of one shard, decoded only when they are used.
 
 A pulled body is decompressed once, and parsed at most once in each form, whichever batches its log groups
-belong to: into Arrow by `loghub_consumer.reading.decoding`, and into log groups by protobuf's own parser. A
-handler that uses neither costs none of that.
-
-One log and one log group as a processor reads them: thin views on the messages of protobuf.
+belong to: into Arrow by `loghub_consumer.reading.decoding`, and into log groups by the protobuf library, on
+whose messages a log and a log group are thin views. A handler that uses neither costs none of that.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,6 +12,7 @@ from itertools import accumulate, count, repeat
 from typing import Any, TypeAlias, overload
 
 import pyarrow as pa
+from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
@@ -22,10 +21,8 @@ from loghub.wire.compression import Packed
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.errors import MalformedInput, MalformedLogGroup
 from loghub.wire.loggroup import list_header, split, wrap
-from loghub_consumer.reading.decoding import SCHEMA, Body, Decoded, decode, list_descriptor
+from loghub_consumer.reading.decoding import NANOSECONDS, SCHEMA, Body, Decoded, decode
 from loghub_consumer.reading.shard_reader import ShortReadError, require_count
-
-NANOSECONDS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +187,7 @@ class PulledBody:
     def decoded(self) -> Decoded:
         try:
             decoded = decode([Body(self.first, self.body)], shard=self.shard)
-        except Exception as error:
+        except MalformedLogGroup as error:
             raise ShortReadError(f"an answer is not a list of log groups: {error}") from error
         require_count(self.count, sum(decoded.groups))
         return decoded
@@ -205,9 +202,44 @@ class PulledBody:
         return messages
 
 
+_Field = descriptor_pb2.FieldDescriptorProto
+_OPTIONAL, _REPEATED, _TEXT = _Field.LABEL_OPTIONAL, _Field.LABEL_REPEATED, _Field.TYPE_STRING
+_PAIR = {1: ("Key", _OPTIONAL, _TEXT), 2: ("Value", _OPTIONAL, _TEXT)}
+# The messages of a pulled body by field number (docs/sls-protocol.md 3), each with a type or another message.
+# No field is required: as for other readers, a missing field is empty.
+_MESSAGES: dict[str, dict[int, tuple[str, int, int | str]]] = {
+    "Content": {**_PAIR},
+    "LogTag": {**_PAIR},
+    "Log": {
+        1: ("Time", _OPTIONAL, _Field.TYPE_UINT32),
+        2: ("Contents", _REPEATED, "Content"),
+        4: ("Time_ns", _OPTIONAL, _Field.TYPE_FIXED32),
+    },
+    "LogGroup": {
+        1: ("Logs", _REPEATED, "Log"),
+        3: ("Topic", _OPTIONAL, _TEXT),
+        4: ("Source", _OPTIONAL, _TEXT),
+        6: ("LogTags", _REPEATED, "LogTag"),
+    },
+    "LogGroupList": {1: ("LogGroups", _REPEATED, "LogGroup")},
+}
+
+
 @cache
 def _list_class() -> Any:
-    return GetMessageClass(list_descriptor("text"))
+    """The message of a LogGroupList, made once in a process."""
+    file = descriptor_pb2.FileDescriptorProto(name="loghub.proto", package="loghub", syntax="proto2")
+    for name, members in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for number, (field, label, kind) in members.items():
+            described = message.field.add(name=field, number=number, label=label)
+            if isinstance(kind, str):
+                described.type, described.type_name = _Field.TYPE_MESSAGE, f".loghub.{kind}"
+            else:
+                described.type = kind
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName("loghub.LogGroupList"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from loghub.wire import native
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub_service.kafka.records.log_runs import RecordForm
+from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.records.records import batch_in_python, batch_of, logs_of
 from loghub_service.kafka.wire.frames import ApiKey, RequestHeader, response_buffers
 from loghub_service.kafka.wire.logs import FetchableTopicResponse, FetchResponse, PartitionData
@@ -52,7 +52,7 @@ def log_group(fields: int) -> bytes:
 
 def main() -> None:
     print(f"logs of {CONTENT_BYTES} bytes in groups of {LOGS}, to batches:")
-    ways = {"Python": batch_in_python} | ({"native": batch_of} if native.records_of else {})
+    ways = {"Python": batch_in_python} | ({"native": batch_of} if native.is_installed else {})
     for fields in FIELDS:
         group = log_group(fields)
         for name, way in ways.items():

@@ -113,7 +113,7 @@ def test_files_of_an_earlier_start_are_removed(tmp_path: Path) -> None:
     assert [path.name for path in code.iterdir()] == ["one.py"]
 
 
-@pytest.mark.parametrize("name", ["types", "loghub", "msgspec", "ptars", "lz4", "_cffi_backend"])
+@pytest.mark.parametrize("name", ["types", "loghub", "msgspec", "pyarrow", "lz4", "_cffi_backend"])
 def test_a_file_that_would_hide_a_module_is_refused(tmp_path: Path, name: str) -> None:
     files = {"enrich.py": "", f"{name}.py": ""}
     with pytest.raises(FatalError, match=rf"{name}\.py would hide a module with the same name"):

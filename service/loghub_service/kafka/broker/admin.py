@@ -11,7 +11,7 @@ from typing import Protocol
 from loghub_service.kafka.broker.answer import Reply, check_names
 from loghub_service.kafka.broker.call import NODE_ID, KafkaCall, find_topic
 from loghub_service.kafka.broker.store import Access, NewTopic, StoreError, TopicSettings
-from loghub_service.kafka.records.log_runs import RecordForm
+from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.wire.errors import ErrorCode
 from loghub_service.kafka.wire.topics import (
     BROKER_RESOURCE,

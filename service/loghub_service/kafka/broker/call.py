@@ -33,7 +33,7 @@ from loghub_service.kafka.broker.forms import BatchSource, NewBatch, decode_batc
 from loghub_service.kafka.broker.store import Access, BrokerLogin, Budget, LogService, StoreError, Topic
 from loghub_service.kafka.groups import KafkaGroups
 from loghub_service.kafka.producers import Producers
-from loghub_service.kafka.records.log_runs import RecordForm
+from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.wire.batch_compression import decompressed_bytes
 from loghub_service.kafka.wire.codec import Buffer
 from loghub_service.kafka.wire.errors import ErrorCode

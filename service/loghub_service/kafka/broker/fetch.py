@@ -20,7 +20,7 @@ from loghub_service.kafka.broker.fetch_session import Begun, FetchSession, Key
 from loghub_service.kafka.broker.forms import encode_group
 from loghub_service.kafka.broker.pauses import Pauses
 from loghub_service.kafka.broker.store import Access, Bounds, Partition, StoreError, Watch
-from loghub_service.kafka.records.log_runs import RecordForm
+from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.wire.errors import ErrorCode
 from loghub_service.kafka.wire.logs import (
     EARLIEST_TIMESTAMP,

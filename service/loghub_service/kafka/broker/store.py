@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from loghub_service.kafka.producers import BatchOrigin
-from loghub_service.kafka.records.log_runs import RecordForm
+from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.wire.errors import ErrorCode
 
 INDEX_BITS = 17

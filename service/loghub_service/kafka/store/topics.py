@@ -23,7 +23,7 @@ from loghub_service.errors import InvalidInput, refusal
 from loghub_service.facts import FORM_OPTION
 from loghub_service.kafka.broker.store import NewTopic, Partition, StoreError, TopicSettings, offset_of
 from loghub_service.kafka.producers import BatchOrigin
-from loghub_service.kafka.records.log_runs import RecordForm
+from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.store.partitions import Placeholder, ShardPartition
 from loghub_service.kafka.wire.errors import ErrorCode
 from loghub_service.settings import KEEP_FOREVER_DAYS

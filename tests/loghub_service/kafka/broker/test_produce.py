@@ -9,7 +9,7 @@ import pytest
 from loghub_service.api import shards
 from loghub_service.kafka.broker.answer import BrokerLimits
 from loghub_service.kafka.broker.store import StoreError
-from loghub_service.kafka.records.log_runs import RecordForm
+from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.store.topics import LogstoreTopic
 from loghub_service.kafka.wire.errors import ErrorCode
 from loghub_service.kafka.wire.frames import ApiKey

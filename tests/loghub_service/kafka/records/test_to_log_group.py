@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from loghub.wire.loggroup import Log, LogGroup, decode, encode
 from loghub.wire.loggroup_validation import scan
-from loghub_service.kafka.records.log_runs import RecordForm
+from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.records.records import batch_of, logs_of
 from loghub_service.kafka.wire.errors import BadBatch, ErrorCode
 from loghub_service.kafka.wire.record_batch import Record
