@@ -47,6 +47,8 @@ def read_varint(body: Buffer, at: int, end: int) -> tuple[int, int]:
 
     Raises MalformedLogGroup for a varint that is truncated or longer than 64 bits.
     """
+    if at < end and body[at] < 0x80:  # as most tags and lengths
+        return body[at], at + 1
     value = shift = 0
     for i in range(at, min(end, at + _MAX_VARINT_BYTES)):
         byte = body[i]
