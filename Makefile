@@ -89,6 +89,7 @@ bench: $(ARCHIVE) ## run the benchmarks: start of the service by its data, its C
 	$(PY) -m tests.loghub.bench_service
 	$(PY) -m tests.loghub_service.kafka.bench_wire
 	$(PY) -m tests.loghub_service.kafka.bench_broker
+	$(PY) -m tests.loghub_worker.bench_readers
 	$(PY) -m tests.loghub_worker.bench_pipeline
 	$(PY) -m tests.loghub_worker.bench_peers
 	$(PY) -m tests.loghub_worker.bench_round_trips
