@@ -1,12 +1,20 @@
-"""Pauses between retries that grow and differ between workers.
+"""Pauses between retries, which grow with each failure.
 
-After an outage all workers of all groups retry. If their pauses were equal, they would do so at the same
-moment, and again after each refusal; so each draws its own."""
+`backoff_s` is for decisions, which must come out the same for the same input, and for one process that
+retries alone. `Backoff` is for many that retry the same thing: after an outage all workers of all groups do.
+If their pauses were equal, they would retry at the same moment, and again after each refusal; so each draws
+its own."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 MAX_DOUBLINGS = 30  # a float has room for more, but no pause is that long
+
+
+def backoff_s(failures: int, *, first_s: float, longest_s: float) -> float:
+    """The pause after this many consecutive failures: ``first_s`` after one (or none), and doubled by each
+    further one up to ``longest_s``."""
+    return min(longest_s, first_s * 2.0 ** min(max(failures - 1, 0), MAX_DOUBLINGS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +28,7 @@ class Backoff:
     def pause_s(self, failures: int) -> float:
         """The pause after so many consecutive failures, at least one: drawn from the upper half of a span
         that doubles with each failure."""
-        span_s = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, MAX_DOUBLINGS))
+        span_s = backoff_s(failures, first_s=self.first_s, longest_s=self.longest_s)
         return span_s * (1.0 + self.random()) / 2.0
 
 

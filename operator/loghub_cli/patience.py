@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import click
 
+from loghub.backoff import backoff_s
 from loghub.clock import Clock
 from loghub.wire.errors import Code, EndpointUnreachable, LogHubError
 
@@ -65,20 +66,21 @@ class Patience:
         """The result. ``repeats_unsure``: also repeat a call of which it is not known whether it was done.
         Raises the last error."""
         give_up: float | None = None
-        pause_s = _FIRST_PAUSE_S
+        failures = 0
         while True:
             try:
                 return request()
             except (LogHubError, EndpointUnreachable) as error:
+                failures += 1
                 now = self._clock.monotonic_s()
                 give_up = now + self._seconds if give_up is None else give_up
                 if not _passes(error, repeats_unsure) or now >= give_up:
                     raise
-                if pause_s == _FIRST_PAUSE_S:
+                if failures == 1:
                     click.echo(f"loghub: {error}; it is tried again for {self._seconds:g} s", err=True)
+                pause_s = backoff_s(failures, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
                 if self._stop.wait(min(pause_s, give_up - now)):
                     raise
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 def _passes(error: LogHubError | EndpointUnreachable, repeats_unsure: bool) -> bool:

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 import click
 
+from loghub.backoff import backoff_s
 from loghub.client.port import LogHub, Position, Pulled, ShardInfo
 from loghub.clock import SystemClock
 from loghub.domain.shards import HashRange, Shard, infer_parents
@@ -210,7 +211,7 @@ def prints_logs(function: F) -> F:
 
 
 _REFRESH_S = 1.0
-_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 1.0  # between reads that find nothing
 
 
 @click.command(cls=Command)
@@ -238,17 +239,17 @@ def tail(
         patience = Patience(clock, seconds=retry_for, stop=stop)
         reading = LogstoreTail(client, logstore, begin, shards)
         reading.begin()
-        refreshed_s, pause_s = clock.monotonic_s(), _SHORTEST_PAUSE_S
+        refreshed_s, idle = clock.monotonic_s(), 0
         while not (stop.is_set() or printer.is_done):
             before = printer.printed
             # What was printed is not read again: a shard's cursor moves once its answer is printed.
             patience.call(lambda: printer.show(reading.read()), repeats_unsure=True)
-            pause_s = _SHORTEST_PAUSE_S if printer.printed > before else min(2 * pause_s, _LONGEST_PAUSE_S)
+            idle = 0 if printer.printed > before else idle + 1
             if clock.monotonic_s() - refreshed_s >= _REFRESH_S:
                 patience.call(reading.refresh, repeats_unsure=True)
                 refreshed_s = clock.monotonic_s()
-            if printer.printed == before:
-                stop.wait(pause_s)
+            if idle:
+                stop.wait(backoff_s(idle, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from loghub.wire import names
 from loghub.wire.errors import Code, LogHubError, LogHubException
 from loghub_cli.up.credentials import without_keys
 from loghub_cli.up.paths import InUseError, Root, locked, process_that_uses
-from loghub_cli.up.process_plan import backoff_s
+from loghub_cli.up.process_plan import restart_pause_s
 from loghub_cli.up.service_options import (
     AddressInUse,
     ServiceOptions,
@@ -110,7 +110,7 @@ class EmbeddedService:
         started it."""
         failures, said = 0, ""
         while True:
-            await asyncio.sleep(CHECK_INTERVAL_S + (backoff_s(failures) if failures else 0.0))
+            await asyncio.sleep(CHECK_INTERVAL_S + (restart_pause_s(failures) if failures else 0.0))
             try:
                 if not (self.ours or await self._is_usable(self.endpoint)):
                     await self._restart()

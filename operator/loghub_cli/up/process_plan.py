@@ -10,6 +10,7 @@ have not passed a trial, since a laptop often has one worker, and a typo would e
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from loghub.backoff import backoff_s
 from loghub_operator.model.revision import Revision
 
 FIRST_BACKOFF_S = 1.0
@@ -79,10 +80,9 @@ class EndTrial:
 Step = Start | Stop | Try | EndTrial
 
 
-def backoff_s(failures: int) -> float:
-    """The back-off after this many failures in a row (1, 2, ...): it doubles up to a bound."""
-    doublings = min(max(failures - 1, 0), 16)
-    return float(min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2.0**doublings))
+def restart_pause_s(failures: int) -> float:
+    """The pause before a process starts again after this many failures in a row (1, 2, ...)."""
+    return backoff_s(failures, first_s=FIRST_BACKOFF_S, longest_s=MAX_BACKOFF_S)
 
 
 def plan_steps(

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from loghub.backoff import backoff_s
 from loghub.client.http import HttpLogHub
 from loghub.client.port import Credentials, LogHub
 from loghub.client.transport import Timeouts
@@ -151,7 +152,7 @@ class ReconcileLoop:
             self._on_round(observed, status)
         self._failures = self._failures + 1 if failed else 0
         if failed:
-            return min(LONGEST_BACKOFF_S, UNSETTLED_S * 2.0 ** min(self._failures, 10))
+            return backoff_s(self._failures, first_s=2 * UNSETTLED_S, longest_s=LONGEST_BACKOFF_S)
         did = any(not isinstance(action, EmitEvent) for action in planned.actions)
         return SETTLED_S if not did and status.phase is Phase.RUNNING else UNSETTLED_S
 

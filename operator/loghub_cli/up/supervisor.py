@@ -38,9 +38,9 @@ from loghub_cli.up.process_plan import (
     Stop,
     Trial,
     Try,
-    backoff_s,
     next_start_s,
     plan_steps,
+    restart_pause_s,
 )
 from loghub_cli.up.worker_process import (
     NOT_APPLIED,
@@ -159,7 +159,7 @@ class TrialRun:
         assert self.state is not None
         self._failures += 1
         self.failure = failure
-        again_at_s = self._clock.monotonic_s() + backoff_s(self._failures)
+        again_at_s = self._clock.monotonic_s() + restart_pause_s(self._failures)
         self.state = Trial(revision=self.state.revision, running=False, passed=False, again_at_s=again_at_s)
 
 
@@ -428,7 +428,7 @@ class Supervisor:
     def _failed(self, worker: _ManagedWorker, failure: tuple[str, str]) -> None:
         worker.failures += 1
         worker.failure = failure
-        worker.start_at_s = self._clock.monotonic_s() + backoff_s(worker.failures)
+        worker.start_at_s = self._clock.monotonic_s() + restart_pause_s(worker.failures)
 
     def _is_outdated(self, worker: _ManagedWorker) -> bool:
         return worker.alive and self._desired is not None and worker.revision != self._desired.revision

@@ -21,12 +21,13 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import chain, repeat
+from itertools import count
 from typing import Any
 
 import kopf
 import structlog
 
+from loghub.backoff import backoff_s
 from loghub.clock import Clock
 from loghub_operator.api.labels import LABEL_INSTANCE, LABEL_MANAGED_BY, LABEL_NAME, MANAGER, WORKER
 from loghub_operator.api.v1alpha1 import GROUP, PLURAL, VERSION
@@ -81,7 +82,7 @@ def connection_info(connection: KubeConnection, *, now_unix_s: float) -> kopf.Co
     )
 
 
-BACKOFFS_S = (0.5, 1.0, 2.0, 5.0)
+FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 5.0
 STATEFUL_SETS = ("apps", "v1", "statefulsets")
 PODS = ("v1", "pods")
 # The instance is the group's name, so the handlers can rely on it.
@@ -161,7 +162,7 @@ class Backoffs:
     """Endless sequence of seconds between retries, so that an outage of the API server causes no restart."""
 
     def __iter__(self) -> Iterator[float]:
-        return chain(BACKOFFS_S, repeat(BACKOFFS_S[-1]))
+        return (backoff_s(n, first_s=FIRST_BACKOFF_S, longest_s=LONGEST_BACKOFF_S) for n in count(1))
 
 
 def settings() -> kopf.OperatorSettings:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import structlog
 
+from loghub.backoff import backoff_s
 from loghub.clock import Clock
 from loghub.wire.errors import LogHubException
 from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, parse_stored
@@ -149,7 +150,7 @@ class Reconciler:
             self._listener.unobserved(key.namespace, key.name, ())
             log.warning("reconcile failed", namespace=key.namespace, name=key.name, error=str(error))
             await self._after_failure(document, error, group)
-            return "error", min(LONGEST_BACKOFF_S, SOON_S * 2.0 ** min(group.failures, 10))
+            return "error", backoff_s(group.failures, first_s=2 * SOON_S, longest_s=LONGEST_BACKOFF_S)
         except Exception as error:
             # A fault of ours in one group must not end its task for good, nor the others.
             group.failures += 1

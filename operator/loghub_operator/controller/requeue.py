@@ -14,6 +14,7 @@ Workers that resume after a checkpoint reset need no polling, because their pods
 import zlib
 from collections.abc import Sequence
 
+from loghub.backoff import backoff_s
 from loghub_operator.api.conditions import ConditionType, LagReason, WorkersReason
 from loghub_operator.api.status import CheckpointResetPhase, Phase, Status
 from loghub_operator.model.actions import Action
@@ -33,10 +34,10 @@ _SPREAD = 0.25
 def requeue_after_s(actions: Sequence[Action], status: Status, *, unchanged: int, resync_s: float) -> float:
     """Seconds until the next reconcile; the last ``unchanged`` reconciles in a row found nothing new."""
     if _is_throttled(status):
-        return min(resync_s * 2.0 ** min(unchanged, 10), max(THROTTLED_S, resync_s))
+        return backoff_s(unchanged + 1, first_s=resync_s, longest_s=max(THROTTLED_S, resync_s))
     if actions:
         return SOON_S
-    later_s = min(UNSETTLED_S * 2.0 ** min(unchanged, 10), resync_s)
+    later_s = backoff_s(unchanged + 1, first_s=UNSETTLED_S, longest_s=resync_s)
     if status.phase in _IN_PROGRESS or _moves_checkpoints(status):
         return min(later_s, IN_PROGRESS_S)
     if not _settled(status):

@@ -11,6 +11,7 @@ history is passed from one reconcile to the next; a restart of the operator clea
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from loghub.backoff import backoff_s
 from loghub_operator.model.memory import (
     NO_DRIFT_HISTORY,
     DriftCorrection,
@@ -48,7 +49,7 @@ def pause_s(times: int) -> float:
     """The delay after this many corrections in a row."""
     if times < AT_ONCE:
         return 0.0
-    return min(FIRST_PAUSE_S * 2.0 ** min(times - AT_ONCE, 10), LONGEST_PAUSE_S)
+    return backoff_s(times - AT_ONCE + 1, first_s=FIRST_PAUSE_S, longest_s=LONGEST_PAUSE_S)
 
 
 def evaluate(

@@ -11,9 +11,9 @@ from loghub_cli.up.process_plan import (
     Stop,
     Trial,
     Try,
-    backoff_s,
     next_start_s,
     plan_steps,
+    restart_pause_s,
 )
 from loghub_operator.model.revision import Revision
 
@@ -73,7 +73,7 @@ def test_a_worker_that_is_not_ready_with_older_settings_is_replaced_all_the_same
 
 @pytest.mark.parametrize(("failures", "seconds"), [(1, 1.0), (2, 2.0), (4, 8.0), (1000, MAX_BACKOFF_S)])
 def test_the_back_off_doubles_and_is_bounded(failures: int, seconds: float) -> None:
-    assert backoff_s(failures) == seconds
+    assert restart_pause_s(failures) == seconds
 
 
 def test_nothing_is_planned_in_the_desired_state() -> None:

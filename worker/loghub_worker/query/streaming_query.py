@@ -21,6 +21,7 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from loghub.backoff import backoff_s
 from loghub.contract.sinks import roll_of
 from loghub.wire.cursor import encode as encode_cursor
 from loghub_consumer.batch_plan import BatchPlan, Range
@@ -196,8 +197,7 @@ class QueryRunner:
     def _pause_s(self) -> float:
         if not self._failures:
             return 0.0
-        doublings = min(self._failures - 1, 10)  # without the endpoint there may be thousands of failures
-        return min(MAX_PAUSE_S, 2.0**doublings)
+        return backoff_s(self._failures, first_s=1.0, longest_s=MAX_PAUSE_S)
 
     def failure_report(self, positions: Mapping[int, int]) -> FailureReport:
         """What concerns the shards that are at these positions now."""

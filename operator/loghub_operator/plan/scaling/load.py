@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from loghub.backoff import backoff_s
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.errors import MalformedInput
 from loghub_operator.api.conditions import ActiveReason
@@ -241,7 +242,7 @@ def with_trial(state: ScalingState, *, workers: int, inputs: LoadInputs, now: fl
 
 
 def _patience_s(state: ScalingState) -> float:
-    return min(LONGEST_NO_HELP_S, NO_HELP_S * 2.0 ** min(max(0, state.unhelpful - 1), 10))
+    return backoff_s(state.unhelpful, first_s=NO_HELP_S, longest_s=LONGEST_NO_HELP_S)
 
 
 def _is_past(trial: ScaleUpTrial, inputs: LoadInputs, long_ago: float) -> bool:

@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
+from loghub.backoff import backoff_s
 from loghub_operator.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, HotReason, rfc3339
 from loghub_operator.api.scaling import Scaling
 from loghub_operator.model.actions import EmitEvent, MergeShards, ReshardRefused, SplitShard
@@ -65,7 +66,8 @@ def still_valid(state: ScalingState, shards: Iterable[ShardObserved]) -> Scaling
 
 def again_unix_s(rejection: ReshardRejection) -> float:
     """From then on the change may be tried again."""
-    return rejection.at_unix_s + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(rejection.times - 1, 10))
+    pause_s = backoff_s(rejection.times, first_s=FIRST_PAUSE_S, longest_s=LONGEST_PAUSE_S)
+    return rejection.at_unix_s + pause_s
 
 
 def rejection_message(rejection: ReshardRejection) -> str:
@@ -119,7 +121,7 @@ def judge_split(
 
 
 def _patience_s(state: ScalingState) -> float:
-    return min(LONGEST_NO_HELP_S, NO_HELP_S * 2.0 ** min(max(0, state.unhelpful_splits - 1), 10))
+    return backoff_s(state.unhelpful_splits, first_s=NO_HELP_S, longest_s=LONGEST_NO_HELP_S)
 
 
 def _no_help(trial: SplitTrial, again_unix_s: float) -> str:

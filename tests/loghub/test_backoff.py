@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loghub.backoff import Backoff
+from loghub.backoff import Backoff, backoff_s
 
 LARGEST = Backoff(first_s=1.0, longest_s=10.0, random=lambda: 1.0)
 SMALLEST = Backoff(first_s=1.0, longest_s=10.0, random=lambda: 0.0)
@@ -16,6 +16,16 @@ SMALLEST = Backoff(first_s=1.0, longest_s=10.0, random=lambda: 0.0)
 def test_the_pauses_double_up_to_the_longest() -> None:
     assert [LARGEST.pause_s(failures) for failures in (1, 2, 3, 4, 5, 10_000)] == [1, 2, 4, 8, 10, 10]
     assert [SMALLEST.pause_s(failures) for failures in (1, 2, 3, 4, 5)] == [0.5, 1, 2, 4, 5]
+
+
+def test_without_chance_each_pause_has_its_largest_value() -> None:
+    for failures in (1, 2, 3, 4, 5, 10_000):
+        assert backoff_s(failures, first_s=1.0, longest_s=10.0) == LARGEST.pause_s(failures)
+
+
+def test_the_first_pause_is_the_shortest_and_never_above_the_longest() -> None:
+    assert [backoff_s(failures, first_s=1.0, longest_s=10.0) for failures in (-1, 0, 1)] == [1, 1, 1]
+    assert backoff_s(1, first_s=8.0, longest_s=5.0) == 5
 
 
 @given(st.integers(1, 100), st.integers())
