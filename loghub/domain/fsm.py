@@ -37,8 +37,9 @@ The states, as on the wire:
     Only a forced checkpoint that is not the end makes it available again (7).
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from loghub.domain.table import TransitionTable, edge
 
 
 class ShardState(StrEnum):
@@ -71,65 +72,39 @@ class ShardTrigger(StrEnum):
     REBOUND = "rebound"
 
 
-class IllegalTransition(Exception):  # noqa: N818 - says what happened, as the FSM's word for it
-    """The table has no edge from this state by this trigger; nothing has changed."""
-
-    def __init__(self, state: ShardState | None, trigger: ShardTrigger) -> None:
-        super().__init__(f"a shard in {state or 'no state'} has no edge for {trigger}")
-        self.state = state
-        self.trigger = trigger
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
-    """One row of the table.
-
-    ``number`` is from docs/shard-states.md for 1 to 9, and from docs/decisions/domain.md from 10 on.
-    """
-
-    number: int
-    old: ShardState | None  # None: the shard is new to the group
-    trigger: ShardTrigger
-    new: ShardState
-    why: str
-
-
-def _edge(number: int, old: ShardState | None, trigger: ShardTrigger, new: ShardState, why: str) -> Edge:
-    return Edge(number=number, old=old, trigger=trigger, new=new, why=why)
-
-
 _FREE, _HELD, _WAIT = ShardState.NOT_ALLOC, ShardState.ALREADY_ALLOC, ShardState.WAIT
 _MOVING, _OVER = ShardState.TRANSFER, ShardState.OVER
 
 _EMPTY_WHY = "read-only and empty, or its end was checkpointed before it became read-only"
 _FORCED_END_WHY = "a forced checkpoint at its end marks all of it as consumed"
 
-EDGES: tuple[Edge, ...] = (
-    _edge(1, None, ShardTrigger.APPEARED, _FREE, "nothing prevents its assignment"),
-    _edge(1, None, ShardTrigger.APPEARED_BEHIND_ANCESTOR, _WAIT, "ordered, an ancestor is not consumed"),
-    _edge(2, _WAIT, ShardTrigger.ANCESTORS_CONSUMED, _FREE, "its ancestors are consumed"),
-    _edge(3, _FREE, ShardTrigger.ASSIGNED, _HELD, "balance assigns it to a consumer"),
-    _edge(4, _HELD, ShardTrigger.HOLDER_TIMED_OUT, _FREE, "the holder was silent for the timeout"),
-    _edge(5, _HELD, ShardTrigger.MOVED_TO_BALANCE, _MOVING, "balance assigns it to another consumer"),
-    _edge(
+SHARD_STATES = TransitionTable(
+    "shard",
+    edge(1, None, ShardTrigger.APPEARED, _FREE, "nothing prevents its assignment"),
+    edge(1, None, ShardTrigger.APPEARED_BEHIND_ANCESTOR, _WAIT, "ordered, an ancestor is not consumed"),
+    edge(2, _WAIT, ShardTrigger.ANCESTORS_CONSUMED, _FREE, "its ancestors are consumed"),
+    edge(3, _FREE, ShardTrigger.ASSIGNED, _HELD, "balance assigns it to a consumer"),
+    edge(4, _HELD, ShardTrigger.HOLDER_TIMED_OUT, _FREE, "the holder was silent for the timeout"),
+    edge(5, _HELD, ShardTrigger.MOVED_TO_BALANCE, _MOVING, "balance assigns it to another consumer"),
+    edge(
         6, _MOVING, ShardTrigger.HOLDER_RELEASED, _HELD, "the holder no longer reports it: to the next holder"
     ),
-    _edge(6, _MOVING, ShardTrigger.NEXT_TIMED_OUT, _MOVING, "the next holder timed out: the holder is bound"),
-    _edge(7, _OVER, ShardTrigger.FORCED_BACK, _FREE, "a forced checkpoint that is not the end"),
-    _edge(8, _HELD, ShardTrigger.END_CHECKPOINTED, _OVER, "read-only and checkpointed at its end"),
-    _edge(9, _MOVING, ShardTrigger.HOLDER_TIMED_OUT, _FREE, "the holder was silent for the timeout"),
-    _edge(10, _WAIT, ShardTrigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
-    _edge(10, _FREE, ShardTrigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
-    _edge(10, _HELD, ShardTrigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
-    _edge(10, _MOVING, ShardTrigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
-    _edge(11, _HELD, ShardTrigger.HOLDER_LEFT, _FREE, "the holder left, no need to wait for the timeout"),
-    _edge(11, _MOVING, ShardTrigger.HOLDER_LEFT, _FREE, "the holder left, no need to wait for the timeout"),
-    _edge(11, _MOVING, ShardTrigger.NEXT_LEFT, _MOVING, "the next holder left: the holder is bound"),
-    _edge(12, _WAIT, ShardTrigger.ORDER_DROPPED, _FREE, "the group is no longer ordered"),
-    _edge(13, _MOVING, ShardTrigger.END_CHECKPOINTED, _OVER, "the holder reached the end while it drained"),
-    _edge(14, _FREE, ShardTrigger.END_CHECKPOINTED, _OVER, _FORCED_END_WHY),
-    _edge(14, _WAIT, ShardTrigger.END_CHECKPOINTED, _OVER, _FORCED_END_WHY),
-    _edge(
+    edge(6, _MOVING, ShardTrigger.NEXT_TIMED_OUT, _MOVING, "the next holder timed out: the holder is bound"),
+    edge(7, _OVER, ShardTrigger.FORCED_BACK, _FREE, "a forced checkpoint that is not the end"),
+    edge(8, _HELD, ShardTrigger.END_CHECKPOINTED, _OVER, "read-only and checkpointed at its end"),
+    edge(9, _MOVING, ShardTrigger.HOLDER_TIMED_OUT, _FREE, "the holder was silent for the timeout"),
+    edge(10, _WAIT, ShardTrigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
+    edge(10, _FREE, ShardTrigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
+    edge(10, _HELD, ShardTrigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
+    edge(10, _MOVING, ShardTrigger.NOTHING_LEFT, _OVER, _EMPTY_WHY),
+    edge(11, _HELD, ShardTrigger.HOLDER_LEFT, _FREE, "the holder left, no need to wait for the timeout"),
+    edge(11, _MOVING, ShardTrigger.HOLDER_LEFT, _FREE, "the holder left, no need to wait for the timeout"),
+    edge(11, _MOVING, ShardTrigger.NEXT_LEFT, _MOVING, "the next holder left: the holder is bound"),
+    edge(12, _WAIT, ShardTrigger.ORDER_DROPPED, _FREE, "the group is no longer ordered"),
+    edge(13, _MOVING, ShardTrigger.END_CHECKPOINTED, _OVER, "the holder reached the end while it drained"),
+    edge(14, _FREE, ShardTrigger.END_CHECKPOINTED, _OVER, _FORCED_END_WHY),
+    edge(14, _WAIT, ShardTrigger.END_CHECKPOINTED, _OVER, _FORCED_END_WHY),
+    edge(
         15,
         _MOVING,
         ShardTrigger.REBOUND,
@@ -138,22 +113,6 @@ EDGES: tuple[Edge, ...] = (
     ),
 )
 
-_TABLE: dict[tuple[ShardState | None, ShardTrigger], Edge] = {(e.old, e.trigger): e for e in EDGES}
-
-
-def transition(state: ShardState | None, trigger: ShardTrigger) -> ShardState:
-    """The state that follows; ``None`` as the state means that the shard is new to the group.
-
-    Raises IllegalTransition, which names the state and the trigger, for every pair without a row.
-    """
-    edge = _TABLE.get((state, trigger))
-    if edge is None:
-        raise IllegalTransition(state, trigger)
-    return edge.new
-
-
-def mermaid() -> str:
-    """The table as a Mermaid state diagram, for docs/shard-states.md 2."""
-    lines = ["stateDiagram-v2"]
-    lines += [f"    {edge.old or '[*]'} --> {edge.new}: {edge.number} {edge.trigger}" for edge in EDGES]
-    return "\n".join(lines) + "\n"
+EDGES = SHARD_STATES.edges
+transition = SHARD_STATES.transition
+mermaid = SHARD_STATES.mermaid

@@ -31,8 +31,6 @@ OBJECT_AND_CONTRACT = frozenset(
 )
 # What is worked out, and the same in an object's status.
 VALUE_AND_STATUS = frozenset({"Lag", "ShardStatus"})
-# The two coordinators, of consumer groups and of Kafka's groups, have a table of states each.
-TABLES_OF_STATES = frozenset({"Edge", "IllegalTransition"})
 PRODUCTS = ("loghub", "service", "worker", "operator")
 
 
@@ -47,4 +45,4 @@ def test_a_class_name_means_one_thing() -> None:
             for name in classes(path):
                 files.setdefault(name, set()).add(path)
     repeated = {name for name, where in files.items() if len(where) > 1}
-    assert repeated == OBJECT_AND_CONTRACT | VALUE_AND_STATUS | TABLES_OF_STATES
+    assert repeated == OBJECT_AND_CONTRACT | VALUE_AND_STATUS

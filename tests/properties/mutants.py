@@ -36,7 +36,7 @@ class Subject:
 
 DOMAIN = Subject(
     package="loghub.domain",
-    modules=("fsm", "coordinator", "balance", "group_builder"),
+    modules=("table", "fsm", "coordinator", "balance", "group", "group_builder"),
     next_state={"_FREE": "_HELD", "_HELD": "_FREE", "_WAIT": "_FREE", "_MOVING": "_HELD", "_OVER": "_FREE"},
     swapped={
         "ShardTrigger": {
@@ -51,19 +51,18 @@ DOMAIN = Subject(
             "NOTHING_LEFT": "END_CHECKPOINTED",
             "ORDER_DROPPED": "ANCESTORS_CONSUMED",
             "ANCESTORS_CONSUMED": "ORDER_DROPPED",
-            "RECALLED": "HOLDER_RELEASED",
             "MOVED_TO_BALANCE": "HOLDER_TIMED_OUT",
             "ASSIGNED": "NOTHING_LEFT",
             "FORCED_BACK": "ASSIGNED",
         }
     },
-    first_row="_edge(1, None, ShardTrigger.APPEARED, _FREE, 'nothing prevents its assignment')",
-    second_row="_edge(1, None, ShardTrigger.REBOUND, _FREE, 'nothing prevents its assignment')",
+    first_row="edge(1, None, ShardTrigger.APPEARED, _FREE, 'nothing prevents its assignment')",
+    second_row="edge(1, None, ShardTrigger.REBOUND, _FREE, 'nothing prevents its assignment')",
     cleared_keywords=frozenset({"holder", "next_holder", "last_holder"}),
 )
 KAFKA = Subject(
     package="loghub_service.kafka.coordinator",
-    modules=("states", "draft", "facts", "rebalance", "membership", "offsets", "subscription"),
+    modules=("states", "draft", "facts", "group", "rebalance", "membership", "offsets", "subscription"),
     next_state={
         "_EMPTY": "_PREPARING",
         "_PREPARING": "_EMPTY",
@@ -91,7 +90,7 @@ KAFKA = Subject(
             "RESTORED_REBALANCING": "RESTORED_STABLE",
             "RESTORED_STABLE": "RESTORED_REBALANCING",
         },
-        "ErrorCode": {
+        "GroupErrorCode": {
             "ILLEGAL_GENERATION": "UNKNOWN_MEMBER_ID",
             "UNKNOWN_MEMBER_ID": "ILLEGAL_GENERATION",
             "REBALANCE_IN_PROGRESS": "ILLEGAL_GENERATION",
@@ -105,8 +104,8 @@ KAFKA = Subject(
             "INVALID_COMMIT_OFFSET_SIZE": "OFFSET_METADATA_TOO_LARGE",
         },
     },
-    first_row="_edge(1, _DEAD, KafkaTrigger.CREATED, _EMPTY, '')",
-    second_row="_edge(1, _DEAD, KafkaTrigger.DELETED, _EMPTY, '')",
+    first_row="edge(1, _DEAD, KafkaTrigger.CREATED, _EMPTY, '')",
+    second_row="edge(1, _DEAD, KafkaTrigger.DELETED, _EMPTY, '')",
 )
 OFF_BY_ONE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -206,7 +205,7 @@ def _changes_of_call(subject: Subject, call: ast.Call) -> Iterator[Change]:
     text = ast.unparse(call)
     if name in SWAPPED_CALL:
         yield f"{SWAPPED_CALL[name]} for `{text}`", _set_function(SWAPPED_CALL[name])
-    if name == "_edge" and isinstance(call.args[0], ast.Constant):
+    if name == "edge" and isinstance(call.args[0], ast.Constant):
         row = ", ".join(ast.unparse(arg) for arg in call.args[:3])
         yield f"no row {row}", _drop_row(subject)
         new = call.args[3]

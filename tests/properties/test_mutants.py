@@ -8,6 +8,7 @@ mutant again:
     python -m tests.properties.mutant_run 'balance.balance: no not in `not names`'
 """
 
+import importlib
 import json
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.properties.mutants import Mutant, mutants
+from tests.properties.mutants import DOMAIN, KAFKA, Mutant, Subject, mutants
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
@@ -75,3 +76,16 @@ def test_mutants_have_different_names_and_sources() -> None:
 
 def test_every_explained_mutant_exists() -> None:
     assert set(listed(SURVIVORS)) <= {mutant.name for mutant in mutants()}
+
+
+@pytest.mark.parametrize("subject", [DOMAIN, KAFKA], ids=["domain", "kafka"])
+def test_what_a_mutant_swaps_exists(subject: Subject) -> None:
+    """A mutant that used a missing name would be noticed by that, and show nothing of the tests."""
+    names: dict[str, object] = {}
+    for module in subject.modules:
+        names |= vars(importlib.import_module(f"{subject.package}.{module}"))
+    for row in (subject.first_row, subject.second_row):
+        eval(row, names)
+    for enum, swapped in subject.swapped.items():
+        members = names[enum].__members__  # type: ignore[attr-defined]
+        assert {*swapped, *swapped.values()} <= members.keys()

@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from loghub.domain.fsm import EDGES, IllegalTransition, ShardState, ShardTrigger, mermaid, transition
+from loghub.domain.fsm import EDGES, ShardState, ShardTrigger, mermaid, transition
+from loghub.domain.table import IllegalTransition
 
 # Written out by hand from docs/shard-states.md 2 (1 to 9) and docs/decisions/domain.md (10 and up).
 EXPECTED = {

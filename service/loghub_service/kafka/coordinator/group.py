@@ -12,7 +12,6 @@ from enum import IntEnum
 from loghub_service.kafka.coordinator.states import KafkaGroupState, KafkaTrigger
 
 NO_GENERATION = -1  # of a commit by a client that is no member
-NO_OFFSET = -1
 
 
 class GroupErrorCode(IntEnum):

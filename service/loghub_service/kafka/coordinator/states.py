@@ -36,8 +36,9 @@ The states, with the names that DescribeGroups reports:
     the first commit without members, creates it (1), and a restart of the service restores it (10).
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from loghub.domain.table import TransitionTable, edge
 
 
 class KafkaGroupState(StrEnum):
@@ -73,30 +74,6 @@ class KafkaTrigger(StrEnum):
     RESTORED_STABLE = "restored_stable"
 
 
-class IllegalTransition(Exception):  # noqa: N818 - says what happened, as in loghub.domain.fsm
-    """The table has no edge from this state by this trigger; nothing has changed."""
-
-    def __init__(self, state: KafkaGroupState, trigger: KafkaTrigger) -> None:
-        super().__init__(f"a group in {state} has no edge for {trigger}")
-        self.state = state
-        self.trigger = trigger
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
-    """One row of the table; ``number`` is that of docs/kafka-groups.md 2."""
-
-    number: int
-    old: KafkaGroupState
-    trigger: KafkaTrigger
-    new: KafkaGroupState
-    why: str
-
-
-def _edge(number: int, old: KafkaGroupState, trigger: KafkaTrigger, new: KafkaGroupState, why: str) -> Edge:
-    return Edge(number=number, old=old, trigger=trigger, new=new, why=why)
-
-
 _EMPTY, _PREPARING = KafkaGroupState.EMPTY, KafkaGroupState.PREPARING_REBALANCE
 _COMPLETING, _STABLE = KafkaGroupState.COMPLETING_REBALANCE, KafkaGroupState.STABLE
 _DEAD = KafkaGroupState.DEAD
@@ -109,62 +86,48 @@ _LEFT_WHY = "its partitions need another owner"
 _SILENT_WHY = "it sent nothing for its session timeout, and its partitions need another owner"
 _NO_SYNC_WHY = "it rejoined, and did not ask for its assignment within the rebalance timeout"
 
-EDGES: tuple[Edge, ...] = (
-    _edge(1, _DEAD, KafkaTrigger.CREATED, _EMPTY, "the first join, or commit without members, names it"),
-    _edge(2, _EMPTY, KafkaTrigger.MEMBER_JOINED, _PREPARING, "the first member; others may follow soon"),
-    _edge(3, _PREPARING, KafkaTrigger.ALL_JOINED, _COMPLETING, "every member has rejoined"),
-    _edge(
+KAFKA_GROUP_STATES = TransitionTable(
+    "group",
+    edge(1, _DEAD, KafkaTrigger.CREATED, _EMPTY, "the first join, or commit without members, names it"),
+    edge(2, _EMPTY, KafkaTrigger.MEMBER_JOINED, _PREPARING, "the first member; others may follow soon"),
+    edge(3, _PREPARING, KafkaTrigger.ALL_JOINED, _COMPLETING, "every member has rejoined"),
+    edge(
         4, _PREPARING, KafkaTrigger.INITIAL_DELAY_OVER, _COMPLETING, "the first members have had time to join"
     ),
-    _edge(
+    edge(
         4,
         _PREPARING,
         KafkaTrigger.REBALANCE_TIMED_OUT,
         _COMPLETING,
         "members that did not rejoin are dropped",
     ),
-    _edge(5, _PREPARING, KafkaTrigger.NOBODY_LEFT, _EMPTY, "every member has left or was dropped"),
-    _edge(6, _COMPLETING, KafkaTrigger.LEADER_ASSIGNED, _STABLE, "the leader has sent the assignment"),
-    _edge(7, _COMPLETING, KafkaTrigger.MEMBER_JOINED, _PREPARING, _JOINED_WHY),
-    _edge(7, _COMPLETING, KafkaTrigger.METADATA_CHANGED, _PREPARING, _METADATA_WHY),
-    _edge(7, _COMPLETING, KafkaTrigger.STATIC_MEMBER_REPLACED, _PREPARING, _REPLACED_WHY),
-    _edge(7, _COMPLETING, KafkaTrigger.MEMBER_LEFT, _PREPARING, _LEFT_WHY),
-    _edge(7, _COMPLETING, KafkaTrigger.SESSION_TIMED_OUT, _PREPARING, _SILENT_WHY),
-    _edge(7, _COMPLETING, KafkaTrigger.SYNC_TIMED_OUT, _PREPARING, _NO_SYNC_WHY),
-    _edge(8, _STABLE, KafkaTrigger.MEMBER_JOINED, _PREPARING, _JOINED_WHY),
-    _edge(8, _STABLE, KafkaTrigger.METADATA_CHANGED, _PREPARING, _METADATA_WHY),
-    _edge(
+    edge(5, _PREPARING, KafkaTrigger.NOBODY_LEFT, _EMPTY, "every member has left or was dropped"),
+    edge(6, _COMPLETING, KafkaTrigger.LEADER_ASSIGNED, _STABLE, "the leader has sent the assignment"),
+    edge(7, _COMPLETING, KafkaTrigger.MEMBER_JOINED, _PREPARING, _JOINED_WHY),
+    edge(7, _COMPLETING, KafkaTrigger.METADATA_CHANGED, _PREPARING, _METADATA_WHY),
+    edge(7, _COMPLETING, KafkaTrigger.STATIC_MEMBER_REPLACED, _PREPARING, _REPLACED_WHY),
+    edge(7, _COMPLETING, KafkaTrigger.MEMBER_LEFT, _PREPARING, _LEFT_WHY),
+    edge(7, _COMPLETING, KafkaTrigger.SESSION_TIMED_OUT, _PREPARING, _SILENT_WHY),
+    edge(7, _COMPLETING, KafkaTrigger.SYNC_TIMED_OUT, _PREPARING, _NO_SYNC_WHY),
+    edge(8, _STABLE, KafkaTrigger.MEMBER_JOINED, _PREPARING, _JOINED_WHY),
+    edge(8, _STABLE, KafkaTrigger.METADATA_CHANGED, _PREPARING, _METADATA_WHY),
+    edge(
         8, _STABLE, KafkaTrigger.LEADER_REJOINED, _PREPARING, "the leader has seen other topics or partitions"
     ),
-    _edge(8, _STABLE, KafkaTrigger.STATIC_MEMBER_REPLACED, _PREPARING, _PROTOCOL_WHY),
-    _edge(8, _STABLE, KafkaTrigger.MEMBER_LEFT, _PREPARING, _LEFT_WHY),
-    _edge(8, _STABLE, KafkaTrigger.SESSION_TIMED_OUT, _PREPARING, _SILENT_WHY),
-    _edge(8, _STABLE, KafkaTrigger.SYNC_TIMED_OUT, _PREPARING, _NO_SYNC_WHY),
-    _edge(9, _EMPTY, KafkaTrigger.DELETED, _DEAD, "DeleteGroups"),
-    _edge(9, _EMPTY, KafkaTrigger.NOTHING_TO_KEEP, _DEAD, "its last offset expired, or it never had one"),
-    _edge(
+    edge(8, _STABLE, KafkaTrigger.STATIC_MEMBER_REPLACED, _PREPARING, _PROTOCOL_WHY),
+    edge(8, _STABLE, KafkaTrigger.MEMBER_LEFT, _PREPARING, _LEFT_WHY),
+    edge(8, _STABLE, KafkaTrigger.SESSION_TIMED_OUT, _PREPARING, _SILENT_WHY),
+    edge(8, _STABLE, KafkaTrigger.SYNC_TIMED_OUT, _PREPARING, _NO_SYNC_WHY),
+    edge(9, _EMPTY, KafkaTrigger.DELETED, _DEAD, "DeleteGroups"),
+    edge(9, _EMPTY, KafkaTrigger.NOTHING_TO_KEEP, _DEAD, "its last offset expired, or it never had one"),
+    edge(
         10, _DEAD, KafkaTrigger.RESTORED_EMPTY, _EMPTY, "no member had a generation when the service stopped"
     ),
-    _edge(10, _DEAD, KafkaTrigger.RESTORED_REBALANCING, _PREPARING, "it was rebalancing: the members rejoin"),
-    _edge(10, _DEAD, KafkaTrigger.RESTORED_STABLE, _STABLE, "its members go on with their assignments"),
+    edge(10, _DEAD, KafkaTrigger.RESTORED_REBALANCING, _PREPARING, "it was rebalancing: the members rejoin"),
+    edge(10, _DEAD, KafkaTrigger.RESTORED_STABLE, _STABLE, "its members go on with their assignments"),
+    start=_DEAD,
 )
 
-_TABLE: dict[tuple[KafkaGroupState, KafkaTrigger], Edge] = {(e.old, e.trigger): e for e in EDGES}
-
-
-def transition(state: KafkaGroupState, trigger: KafkaTrigger) -> KafkaGroupState:
-    """The state that follows.
-
-    Raises IllegalTransition, which names the state and the trigger, for every pair without a row.
-    """
-    edge = _TABLE.get((state, trigger))
-    if edge is None:
-        raise IllegalTransition(state, trigger)
-    return edge.new
-
-
-def mermaid() -> str:
-    """The table as a Mermaid state diagram, for docs/kafka-groups.md."""
-    lines = ["stateDiagram-v2", "    [*] --> Dead"]
-    lines += [f"    {edge.old} --> {edge.new}: {edge.number} {edge.trigger}" for edge in EDGES]
-    return "\n".join(lines) + "\n"
+EDGES = KAFKA_GROUP_STATES.edges
+transition = KAFKA_GROUP_STATES.transition
+mermaid = KAFKA_GROUP_STATES.mermaid

@@ -62,7 +62,8 @@ def test_or_until_it_expires() -> None:
 def test_one_leader_gets_all_metadata_and_the_others_none() -> None:
     group = Driver()
     group.rejoin("a")
-    follower = group.start_join("b", protocols=(MemberProtocol("range", b"of b"),))
+    others = (MemberProtocol("cooperative", b"not chosen"), MemberProtocol("range", b"of b"))
+    follower = group.start_join("b", protocols=others)
     leader = group.start_join("", member_id="a")
     answer = group.joined(leader)
     assert answer.members == (

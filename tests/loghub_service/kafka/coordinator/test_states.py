@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from loghub.domain.table import IllegalTransition
 from loghub_service.kafka.coordinator import states
 from loghub_service.kafka.coordinator.states import (
     EDGES,
-    IllegalTransition,
     KafkaGroupState,
     KafkaTrigger,
     mermaid,
