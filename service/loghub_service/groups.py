@@ -1,18 +1,11 @@
 """The consumer groups of a running service: the coordinator's state, and its facts that are being persisted.
 
 The registry passes events to `loghub.domain.coordinator` one at a time, logs each state change, and delays
-each response until everything that it depends on is persisted.
-
-A new state is effective in memory immediately, and its facts are committed in the same order. A response
-waits for the group's newest facts, including those of earlier events. No response therefore depends on
-anything that a crash could undo, yet waiting events share one transaction, and a heartbeat that changes
-nothing does not wait for the disk. A failed commit stops the service, which bounds how long the state in
-memory can be ahead of the disk.
+each response until everything that it depends on is persisted (`loghub_service.durable_steps`).
 """
 
-import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import structlog
 
@@ -29,6 +22,7 @@ from loghub.domain.group import (
     Tick,
     Transition,
 )
+from loghub_service.durable_steps import NewestCommits, PauseDetector
 from loghub_service.facts import GroupDeleted, GroupStepped, ServiceFact
 from loghub_service.polls import Arrivals
 from loghub_service.storage.batches import Batches
@@ -36,22 +30,13 @@ from loghub_service.storage.batches import Batches
 _log = structlog.get_logger("loghub_service.groups")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class RegisteredGroup:
-    """One group. ``saved`` is the commit of its newest facts."""
+    """One group; another one of the same name, after it was deleted, is another object."""
 
     logstore: int
     state: GroupState
-    saved: "asyncio.Future[object] | None" = field(default=None)
     revision: int = 0  # another one after each change of assignment, consumers or settings
-
-    async def durable(self) -> None:
-        """Return once everything in ``state`` is persisted."""
-        saved = self.saved
-        if saved is not None and not saved.done():
-            await asyncio.shield(saved)
-        elif saved is not None:
-            saved.result()
 
 
 class GroupRegistry:
@@ -69,9 +54,10 @@ class GroupRegistry:
         ``named`` has the names of a logstore and its project, for the log."""
         self._clock = clock
         self._batches = batches
-        self._tick_interval_s = tick_interval_s
         self._named = named
-        self._ticked_s = clock.monotonic_s()
+        self._pauses = PauseDetector(clock, tick_interval_s)
+        self._commits: NewestCommits[RegisteredGroup] = NewestCommits()
+        self.durable = self._commits.durable
         self._groups: dict[int, dict[str, RegisteredGroup]] = {}
         self.changes = Arrivals()  # of the revision of a group, and its deletion
         # Of no earlier group of the same name, nor of the run of the service before.
@@ -90,7 +76,7 @@ class GroupRegistry:
         group = RegisteredGroup(logstore=logstore, state=created.state, revision=self._next_revision())
         self._groups.setdefault(logstore, {})[name] = group
         self._submit_facts(group, created)
-        await group.durable()
+        await self.durable(group)
 
     def _next_revision(self) -> int:
         self._revision += 1
@@ -116,7 +102,7 @@ class GroupRegistry:
     async def step(self, group: RegisteredGroup, event: Event) -> Step:
         """Apply one event; return once everything that the response depends on is durable."""
         step = self.apply(group, event)
-        await group.durable()
+        await self.durable(group)
         return step
 
     def apply(self, group: RegisteredGroup, event: Event) -> Step:
@@ -132,23 +118,16 @@ class GroupRegistry:
     def _submit_facts(self, group: RegisteredGroup, step: Step) -> None:
         if step.facts:
             fact = GroupStepped(logstore=group.logstore, group=step.state.group, facts=step.facts)
-            group.saved = self._batches.submit((fact,))
+            self._commits.add(group, self._batches.submit((fact,)))
         for change in step.transitions:
             _log_transition(change, self._named(group.logstore))
 
     def tick(self) -> None:
-        """Remove the consumers whose sessions have timed out; cheap if there are none.
-
-        After a pause the event loop runs this before it reads the heartbeats that arrived meanwhile.
-        """
-        now = self._clock.monotonic_s()
-        late_s, self._ticked_s = now - self._ticked_s - self._tick_interval_s, now
-        paused = late_s > self._tick_interval_s
-        if paused:
-            _log.warning("the service was paused", seconds=round(late_s, 1))
+        """Remove the consumers whose sessions have timed out; cheap if there are none."""
+        now, paused_s = self._clock.monotonic_s(), self._pauses.tick()
         for group in [group for groups in self._groups.values() for group in groups.values()]:
-            if paused:
-                self.apply(group, ServicePaused(pause_s=late_s))
+            if paused_s:
+                self.apply(group, ServicePaused(pause_s=paused_s))
             deadline = coordinator.next_deadline(group.state)
             if deadline is not None and deadline <= now:
                 self.apply(group, Tick())
@@ -160,7 +139,7 @@ class GroupRegistry:
         for group in groups:
             self.apply(group, ShardsChanged(shards=shards))
         for group in groups:
-            await group.durable()
+            await self.durable(group)
 
 
 def _is_passing(step: Step, event: Event) -> bool:

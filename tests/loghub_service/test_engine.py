@@ -116,7 +116,7 @@ def test_a_restart_gives_holders_a_new_session(tmp_path: Path) -> None:
         clock.now_s += engine.settings.tick_interval_s
         engine.groups.tick()
         assert _group(engine).state.shards[0].holder is None
-        await _group(engine).durable()
+        await engine.groups.durable(_group(engine))
 
     live(tmp_path / "d", clock, after)
 

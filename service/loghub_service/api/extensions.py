@@ -94,7 +94,7 @@ async def await_group(engine: Engine, request: Request, *, ls: str, cg: str) -> 
         return EMPTY
     group = lookup.group(engine, request, ls, cg)
     revision, assigned = group.revision, group.state.owned_by(consumer)
-    await group.durable()
+    await engine.groups.durable(group)
     return json_response({"revision": revision, "assigned": assigned})
 
 
@@ -162,7 +162,7 @@ async def leave(engine: Engine, request: Request, *, ls: str, cg: str) -> Servic
 async def group_status(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:
     """The state of a group; the field names are those of `loghub.client.port.GroupStatus`."""
     group = lookup.group(engine, request, ls, cg)
-    await group.durable()
+    await engine.groups.durable(group)
     settings = settings_json(group)
     now_s = engine.clock.monotonic_s()
     consumers = [_consumer(group, entry, now_s) for entry in group.state.consumers.values()]

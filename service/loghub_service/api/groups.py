@@ -22,7 +22,7 @@ async def list_groups(engine: Engine, request: Request, *, ls: str) -> ServiceRe
     store = lookup.logstore(engine, request, ls)
     groups = engine.groups.of(store.saved.id)
     for group in list(groups.values()):
-        await group.durable()
+        await engine.groups.durable(group)
     return json_response([settings_json(group) for _, group in sorted(groups.items())])
 
 
@@ -112,7 +112,7 @@ async def update_checkpoint(engine: Engine, request: Request, *, ls: str, cg: st
         updated_unix_us=engine.now_us(),
     )
     refusal = _save(engine, request, group, event)
-    await group.durable()
+    await engine.groups.durable(group)
     if refusal is not None:
         raise refusal
     return EMPTY
@@ -143,7 +143,7 @@ async def save_checkpoints(engine: Engine, request: Request, *, ls: str, cg: str
             refusal = error
         if refusal is not None:
             rejected.append(_rejected(shard, refusal))
-    await group.durable()
+    await engine.groups.durable(group)
     return json_response({"rejected": rejected})
 
 
@@ -192,7 +192,7 @@ async def get_checkpoints(engine: Engine, request: Request, *, ls: str, cg: str)
     """The checkpoints of all shards, or of one shard. A shard without a checkpoint has an entry too, as the
     Java and Python clients require (docs/sls-protocol.md 2.1)."""
     group = lookup.group(engine, request, ls, cg)
-    await group.durable()
+    await engine.groups.durable(group)
     entries = [entry for _, entry in sorted(group.state.shards.items())]
     if "shard" in request.query:
         number = parse.number_query(request, "shard", least=0, most=1 << 31)

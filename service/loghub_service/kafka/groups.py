@@ -1,9 +1,8 @@
 """The Kafka groups of a running service: drives the coordinator, and answers once everything is durable.
 
-Events are applied to `loghub_service.kafka.coordinator` one at a time on the event loop. A new group is
-effective in memory immediately, and its facts are committed in the same order. An answer waits for the newest
-facts of its group, so it never promises a generation or an offset that a crash could undo, while requests
-that wait share one transaction, and a heartbeat that changes nothing does not wait for the disk.
+Events are applied to `loghub_service.kafka.coordinator` one at a time on the event loop. An answer waits for
+the newest facts of its group (`loghub_service.durable_steps`), so it never promises a generation or an offset
+that a crash could undo.
 
 A request that the coordinator answers later is a future here. One timer serves the deadlines of all groups.
 
@@ -34,6 +33,7 @@ from typing import Generic, Protocol, TypeVar
 import structlog
 
 from loghub.clock import Clock
+from loghub_service.durable_steps import NewestCommits, PauseDetector
 from loghub_service.kafka.coordinator import facts as durable_facts
 from loghub_service.kafka.coordinator import step as coordinator
 from loghub_service.kafka.coordinator.facts import Fact, Offsets
@@ -303,11 +303,11 @@ class KafkaGroups:
         self.has_project: Callable[[str], bool] = lambda _: True
         self.memory = GroupMemory(max_bytes)
         self._groups = GroupTable()
-        self._saved: dict[KafkaGroupKey, asyncio.Future[object]] = {}
+        self._commits: NewestCommits[KafkaGroupKey] = NewestCommits()
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._requests = coordinator.NO_REQUEST
         self._timers: TimerHeap[KafkaGroupKey] = TimerHeap(clock)
-        self._ticked_s = clock.monotonic_s()
+        self._pauses = PauseDetector(clock, TICK_INTERVAL_S)
 
     # The life of the service
 
@@ -321,7 +321,7 @@ class KafkaGroups:
 
     def open(self) -> None:
         self.availability = Availability.READY
-        self._ticked_s = self._clock.monotonic_s()
+        self._pauses.begin()
 
     def close(self) -> None:
         """Answer every request that waits; the groups go on after the next start."""
@@ -336,16 +336,11 @@ class KafkaGroups:
             self.tick()
 
     def tick(self) -> None:
-        """Let expire what has reached its deadline; cheap if there is nothing.
-
-        After a pause the event loop runs this before it reads the requests that arrived meanwhile.
-        """
+        """Let expire what has reached its deadline; cheap if there is nothing."""
         now = self._clock.monotonic_s()
-        late_s, self._ticked_s = now - self._ticked_s - TICK_INTERVAL_S, now
-        if late_s > TICK_INTERVAL_S:
-            _log.warning("the service was paused", seconds=round(late_s, 1))
+        if paused_s := self._pauses.tick():
             for key in self._groups.all_keys():
-                self._apply(key, PauseDetected(pause_s=late_s))
+                self._apply(key, PauseDetected(pause_s=paused_s))
         for key in self._timers.due(now):
             deadline = next_deadline(self._group(key))
             if deadline is not None and deadline <= now:
@@ -407,7 +402,7 @@ class KafkaGroups:
         if error is not GroupErrorCode.NONE:
             return FetchAnswer(error=error)
         fetched = coordinator.fetch_offsets(self._group(key), partitions)
-        await self._durable(key)
+        await self._commits.durable(key)
         return fetched
 
     async def describe(self, key: KafkaGroupKey) -> DescribeAnswer:
@@ -415,7 +410,7 @@ class KafkaGroups:
         described = coordinator.describe(self._group(key))
         if error is not GroupErrorCode.NONE:
             return DescribeAnswer(error=error, group_id=key.group_id, state="")
-        await self._durable(key)
+        await self._commits.durable(key)
         return described
 
     async def list(self, project: str) -> ListAnswer:
@@ -506,8 +501,7 @@ class KafkaGroups:
             self._group(key), event, now=self._clock.monotonic_s(), request=request, limits=self._limits
         )
         if outcome.facts:
-            self._saved[key] = saved = self._persist(key, outcome.facts)
-            saved.add_done_callback(lambda done: self._forget_saved(key, done))
+            self._commits.add(key, self._persist(key, outcome.facts))
         if outcome.group.state is KafkaGroupState.DEAD:
             self._groups.remove(key)
             self.memory.hold(key, None)
@@ -521,38 +515,10 @@ class KafkaGroups:
         for change in outcome.transitions:
             _log_transition(key, change)
 
-    def _forget_saved(self, key: KafkaGroupKey, done: "asyncio.Future[object]") -> None:
-        """A commit that failed stays, so that nothing is answered after it."""
-        if self._saved.get(key) is done and not done.cancelled() and done.exception() is None:
-            del self._saved[key]
-
     def _deliver(self, key: KafkaGroupKey, request: int, answer: Answer) -> None:
         waiting = self._waiting.pop(request, None)
-        saved = self._saved.get(key)
-        if waiting is None or waiting.done():
-            return  # its connection is gone
-        if saved is None:
-            waiting.set_result(answer)
-        else:
-            saved.add_done_callback(lambda done: _resolve(waiting, answer, done))
-
-    async def _durable(self, key: KafkaGroupKey) -> None:
-        """Return once everything in the group is persisted."""
-        saved = self._saved.get(key)
-        if saved is not None:
-            await asyncio.shield(saved)
-
-
-def _resolve(waiting: "asyncio.Future[Answer]", answer: Answer, saved: "asyncio.Future[object]") -> None:
-    if waiting.done():
-        return
-    error = None if saved.cancelled() else saved.exception()
-    if error is not None:
-        waiting.set_exception(error)
-    elif saved.cancelled():
-        waiting.cancel()
-    else:
-        waiting.set_result(answer)
+        if waiting is not None and not waiting.done():  # otherwise its connection is gone
+            self._commits.answer(key, waiting, answer)
 
 
 def _log_transition(key: KafkaGroupKey, change: KafkaTransition) -> None:

@@ -1,0 +1,88 @@
+"""What the consumer groups of SLS and those of Kafka have in common: answers that wait for the disk, and
+pauses of the process.
+
+A coordinator's step is effective in memory immediately, and its facts are committed in the same order. A
+response waits for the newest facts of its group, including those of earlier steps. No response therefore
+depends on anything that a crash could undo, yet waiting steps share one transaction, and a heartbeat that
+changes nothing does not wait for the disk. A failed commit stops the service, which bounds how long the state
+in memory can be ahead of the disk.
+"""
+
+import asyncio
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+import structlog
+
+from loghub.clock import Clock
+
+_log = structlog.get_logger("loghub_service.durable_steps")
+K = TypeVar("K", bound=Hashable)
+A = TypeVar("A")
+
+
+class NewestCommits(Generic[K]):
+    """The commit of each group's newest facts, until it is on disk. Used on the event loop only."""
+
+    def __init__(self) -> None:
+        self._saved: dict[K, asyncio.Future[object]] = {}
+
+    def add(self, group: K, saved: "asyncio.Future[object]") -> None:
+        """These facts of the group are newer than all others."""
+        self._saved[group] = saved
+        saved.add_done_callback(lambda done: self._forget(group, done))
+
+    def _forget(self, group: K, done: "asyncio.Future[object]") -> None:
+        """A commit that failed stays, so that nothing is answered after it."""
+        if self._saved.get(group) is done and not done.cancelled() and done.exception() is None:
+            del self._saved[group]
+
+    async def durable(self, group: K) -> None:
+        """Return once everything in the group is persisted; raises what its commit raised."""
+        saved = self._saved.get(group)
+        if saved is not None:
+            await asyncio.shield(saved)
+
+    def answer(self, group: K, waiting: "asyncio.Future[A]", answer: A) -> None:
+        """Answer a request that waits, once everything in its group is persisted."""
+        saved = self._saved.get(group)
+        if saved is None:
+            waiting.set_result(answer)
+        else:
+            saved.add_done_callback(lambda done: _resolve(waiting, answer, done))
+
+
+def _resolve(waiting: "asyncio.Future[A]", answer: A, saved: "asyncio.Future[object]") -> None:
+    if waiting.done():
+        return  # its connection is gone
+    error = None if saved.cancelled() else saved.exception()
+    if error is not None:
+        waiting.set_exception(error)
+    elif saved.cancelled():
+        waiting.cancel()
+    else:
+        waiting.set_result(answer)
+
+
+class PauseDetector:
+    """Notices that the process was paused: `tick` is called every ``interval_s`` seconds, unless the machine
+    slept, or the process was stopped. After a pause the event loop ticks before it reads the requests that
+    arrived meanwhile, so no session ends for a silence that was ours."""
+
+    def __init__(self, clock: Clock, interval_s: float) -> None:
+        self._clock = clock
+        self._interval_s = interval_s
+        self.begin()
+
+    def begin(self) -> None:
+        """The first tick follows an interval from now on."""
+        self._ticked_s = self._clock.monotonic_s()
+
+    def tick(self) -> float:
+        """How long the process was paused since the last tick; 0 for a delay of less than an interval."""
+        now = self._clock.monotonic_s()
+        late_s, self._ticked_s = now - self._ticked_s - self._interval_s, now
+        if late_s <= self._interval_s:
+            return 0.0
+        _log.warning("the service was paused", seconds=round(late_s, 1))
+        return late_s
