@@ -25,6 +25,9 @@ KEY_DIGITS = 32
 TOP = 1 << 128
 MAX_KEY = TOP - 1
 MAX_PARTS = 1 << 16
+# Logs of one stored log group; one with more is stored in parts. A log's place is its group's ordinal in the
+# shard and its index in the group, and both fit into the 63 bits of a Kafka offset (docs/kafka.md 2).
+MAX_GROUP_LOGS = 1 << 17
 
 _KEY = re.compile(r"[0-9a-fA-F]{32}")
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from loghub.domain import shards as rules
-from loghub.domain.shards import ShardMap, parse_key
+from loghub.domain.shards import MAX_GROUP_LOGS, ShardMap, parse_key
 from loghub.wire import compression, loggroup, loggroup_validation
 from loghub.wire import cursor as wire_cursor
 from loghub.wire.compression import Compression
@@ -29,7 +29,6 @@ from loghub_service.api import parse as lookup
 from loghub_service.catalog import Logstore
 from loghub_service.engine import Engine
 from loghub_service.errors import failure, needs_room
-from loghub_service.kafka.broker.store import MAX_GROUP_LOGS
 from loghub_service.messages import EMPTY, Request, ServiceResponse, json_response
 from loghub_service.settings import Limits
 from loghub_service.storage import stored_group
@@ -264,7 +263,7 @@ async def _check(engine: Engine, request: Request) -> tuple[Checked, ...]:
 
 
 def check_group(body: bytes, how: Compression | None, *, raw_size: int, max_size: int) -> tuple[Checked, ...]:
-    """Decompress and validate the group, and cut it if it has more logs than Kafka's offsets can number. No
+    """Decompress and validate the group, and cut it if it has more logs than a stored one may have. No
     parts if it has no logs. Raises MalformedInput, LogHubError."""
     group = body
     if how is not None:

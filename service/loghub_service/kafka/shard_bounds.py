@@ -9,7 +9,8 @@ import asyncio
 
 import structlog
 
-from loghub_service.kafka.broker.store import MAX_GROUP_LOGS, Bounds, offset_of, position
+from loghub.domain.shards import MAX_GROUP_LOGS
+from loghub_service.kafka.broker.store import Bounds, offset_of, position
 from loghub_service.storage.segment import LogDamaged
 from loghub_service.storage.shardlog import Extent, Newest, ShardLog, ShardRemainder, cursor_of, ordinal_of
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from loghub.domain.shards import MAX_GROUP_LOGS
 from loghub.wire.loggroup import append_log
 from loghub_service.kafka.broker.answer import BrokerLimits
-from loghub_service.kafka.broker.store import MAX_GROUP_LOGS
 from loghub_service.kafka.producers import Sequence
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.records.records import batch_of, logs_of

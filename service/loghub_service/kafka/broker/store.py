@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from loghub.domain.shards import MAX_GROUP_LOGS
 from loghub_service.kafka.producers import BatchOrigin
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.wire.errors import ErrorCode
 
-INDEX_BITS = 17
-MAX_GROUP_LOGS = 1 << INDEX_BITS
+INDEX_BITS = MAX_GROUP_LOGS.bit_length() - 1
 _INDEX_MASK = MAX_GROUP_LOGS - 1
 
 

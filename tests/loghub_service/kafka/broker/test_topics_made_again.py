@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from loghub.domain.shards import MAX_GROUP_LOGS
 from loghub_service.api import projects, shards
 from loghub_service.api.logstores import NewLogstore, create, delete
 from loghub_service.facts import ProjectSaved
-from loghub_service.kafka.broker.store import MAX_GROUP_LOGS
 from loghub_service.kafka.wire.errors import ErrorCode
 from tests.loghub_service.kafka.broker.broker_place import PROJECT, TOPIC, Place, a_broker, run, values_of
 from tests.loghub_service.kafka.broker.test_offsets import ends, expire_all, of_demo, write_groups
