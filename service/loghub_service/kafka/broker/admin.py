@@ -8,7 +8,7 @@ replication factor is accepted and an assignment is not.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from loghub_service.kafka.broker.answer import Reply, check_names
+from loghub_service.kafka.broker.answer import Answer, check_names
 from loghub_service.kafka.broker.call import NODE_ID, KafkaCall, find_topic
 from loghub_service.kafka.broker.store import Access, NewTopic, StoreError, TopicSettings
 from loghub_service.kafka.records.record_forms import RecordForm
@@ -49,7 +49,7 @@ class _Named(Protocol):
     def name(self) -> str: ...
 
 
-async def create_topics(call: KafkaCall, body: CreateTopicsRequest) -> Reply:
+async def create_topics(call: KafkaCall, body: CreateTopicsRequest) -> Answer:
     check_names(call.broker.limits, body.topics)
     twice = _repeated(body.topics)
     results = []
@@ -64,7 +64,7 @@ async def create_topics(call: KafkaCall, body: CreateTopicsRequest) -> Reply:
             call.counted(error.code)
             result = CreatableTopicResult(name=topic.name, error_code=error.code, error_message=str(error))
             results.append(result)
-    return Reply(CreateTopicsResponse(topics=tuple(results)))
+    return call.answer(CreateTopicsResponse(topics=tuple(results)))
 
 
 def _repeated(topics: Sequence[_Named]) -> set[str]:
@@ -135,7 +135,7 @@ def _retention_ms(value: str | None) -> int:
     return int(text)
 
 
-async def delete_topics(call: KafkaCall, body: DeleteTopicsRequest) -> Reply:
+async def delete_topics(call: KafkaCall, body: DeleteTopicsRequest) -> Answer:
     check_names(call.broker.limits, body.topic_names)
     results = []
     for name in body.topic_names:
@@ -147,13 +147,13 @@ async def delete_topics(call: KafkaCall, body: DeleteTopicsRequest) -> Reply:
             code = error.code
         call.counted(code)
         results.append(DeletableTopicResult(name=name, error_code=code))
-    return Reply(DeleteTopicsResponse(responses=tuple(results)))
+    return call.answer(DeleteTopicsResponse(responses=tuple(results)))
 
 
-async def create_partitions(call: KafkaCall, body: CreatePartitionsRequest) -> Reply:
+async def create_partitions(call: KafkaCall, body: CreatePartitionsRequest) -> Answer:
     check_names(call.broker.limits, body.topics)
     results = [await _add_partitions(call, topic, body.validate_only) for topic in body.topics]
-    return Reply(CreatePartitionsResponse(results=tuple(results)))
+    return call.answer(CreatePartitionsResponse(results=tuple(results)))
 
 
 async def _add_partitions(
@@ -172,9 +172,9 @@ async def _add_partitions(
     return CreatePartitionsTopicResult(name=topic.name)
 
 
-async def describe_configs(call: KafkaCall, body: DescribeConfigsRequest) -> Reply:
+async def describe_configs(call: KafkaCall, body: DescribeConfigsRequest) -> Answer:
     check_names(call.broker.limits, body.resources)
-    return Reply(
+    return call.answer(
         DescribeConfigsResponse(results=tuple(_described(call, resource) for resource in body.resources))
     )
 

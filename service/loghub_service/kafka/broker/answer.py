@@ -4,17 +4,12 @@ What the broker counts, for metrics. Names that clients choose are no part of it
 
 Bounds on what Kafka clients may occupy: sizes in bytes, durations in seconds.
 
-What a request comes to: a response, and what to do once the client has it.
-
 Bounds on requests that name many things, each of which costs work.
 """
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass
-from typing import NamedTuple
-
-from msgspec import Struct
 
 from loghub_service.kafka.wire.codec import Buffer
 from loghub_service.kafka.wire.frames import ApiKey
@@ -69,24 +64,13 @@ def nothing() -> None:
     """Nothing is held for the answer."""
 
 
-class Reply(NamedTuple):
-    """``response`` None means that none is sent. ``sent`` gives back what the answer occupied."""
-
-    response: Struct | None
-    sent: Callable[[], None] = nothing
-
-
-# Completes a request that was begun; called at most once.
-Finish = Callable[[], Awaitable[Reply]]
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The parts of a frame, its length included; none if the request has no answer. ``sent`` is called once
-    the client has read it, or is gone."""
+    the client has read it, or is gone: it gives back what the answer occupied."""
 
     parts: Sequence[Buffer] = ()
-    sent: Callable[[], None] = lambda: None
+    sent: Callable[[], None] = nothing
 
 
 NO_ANSWER = Answer()

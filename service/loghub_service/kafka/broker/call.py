@@ -26,8 +26,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from msgspec import Struct
+
 from loghub.clock import Clock
-from loghub_service.kafka.broker.answer import BrokerCounts, BrokerLimits
+from loghub_service.kafka.broker.answer import Answer, BrokerCounts, BrokerLimits, nothing
 from loghub_service.kafka.broker.fetch_session import FetchSessions, SessionEntries
 from loghub_service.kafka.broker.forms import BatchSource, NewBatch, decode_batch
 from loghub_service.kafka.broker.store import Access, BrokerLogin, Budget, LogService, StoreError, Topic
@@ -37,7 +39,7 @@ from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.wire.batch_compression import decompressed_bytes
 from loghub_service.kafka.wire.codec import Buffer
 from loghub_service.kafka.wire.errors import ErrorCode
-from loghub_service.kafka.wire.frames import ApiKey, RequestHeader
+from loghub_service.kafka.wire.frames import ApiKey, RequestHeader, response_buffers
 from loghub_service.kafka.wire.record_batch import HEADER_BYTES, MAX_FIELDS, read_header
 
 # What is decoded on the event loop takes some milliseconds: as many records, and as many bytes of them.
@@ -246,6 +248,7 @@ def _unknown(message: str) -> StoreError:
     return StoreError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
 
 
+_FREE_ANSWER_BYTES = 16 << 10  # of an answer; the bound on connections limits how many there are
 NODE_ID = 0  # of the only broker
 _BY_NUMBER = {code.value: code for code in ErrorCode}
 
@@ -277,6 +280,33 @@ class Broker:
             yield
             await asyncio.sleep(0)
 
+    def answer(
+        self, header: RequestHeader, response: Struct | None, sent: Callable[[], None] = nothing
+    ) -> Answer:
+        """The answer to a request; a ``response`` of None means that the client expects none. ``sent`` gives
+        back the memory that is counted for it; without one, its size is counted here if it is large."""
+        if response is None:
+            return Answer((), sent)
+        try:
+            parts = response_buffers(header, response)
+        except BaseException:
+            sent()
+            raise
+        size = sum(map(len, parts))
+        self.counts.sent_bytes += size
+        return Answer(parts, self._counted(size) if sent is nothing else sent)
+
+    def _counted(self, size: int) -> Callable[[], None]:
+        """What gives the memory of a large answer back."""
+        if size <= _FREE_ANSWER_BYTES:
+            return nothing
+        self.answer_budget.used += size
+
+        def sent() -> None:
+            self.answer_budget.used -= size
+
+        return sent
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
@@ -301,6 +331,10 @@ class KafkaCall:
     @property
     def version(self) -> int:
         return self.header.api_version
+
+    def answer(self, response: Struct | None, sent: Callable[[], None] = nothing) -> Answer:
+        """The answer to this request (`Broker.answer`)."""
+        return self.broker.answer(self.header, response, sent)
 
     def counted(self, error: int) -> ErrorCode:
         """The error of an answer, or of a part of it, once it is counted."""

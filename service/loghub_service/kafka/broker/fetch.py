@@ -14,7 +14,7 @@ import asyncio
 from dataclasses import dataclass
 from functools import partial
 
-from loghub_service.kafka.broker.answer import PAUSE_EVERY, Reply, check_bounded, nothing
+from loghub_service.kafka.broker.answer import PAUSE_EVERY, Answer, check_bounded
 from loghub_service.kafka.broker.call import KafkaCall
 from loghub_service.kafka.broker.fetch_session import Begun, FetchSession, Key
 from loghub_service.kafka.broker.forms import encode_group
@@ -38,7 +38,7 @@ from loghub_service.kafka.wire.logs import (
 )
 
 
-async def list_offsets(call: KafkaCall, body: ListOffsetsRequest) -> Reply:
+async def list_offsets(call: KafkaCall, body: ListOffsetsRequest) -> Answer:
     check_bounded(
         call.broker.limits,
         topics=len(body.topics),
@@ -51,7 +51,7 @@ async def list_offsets(call: KafkaCall, body: ListOffsetsRequest) -> Reply:
             found.append(await _find(call, topic.name, one))
             await pauses.step()
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(found)))
-    return Reply(ListOffsetsResponse(topics=tuple(topics)))
+    return call.answer(ListOffsetsResponse(topics=tuple(topics)))
 
 
 async def _find(call: KafkaCall, name: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
@@ -104,11 +104,11 @@ class _Round:
     is_final: bool = False  # an error is answered at once
 
 
-async def fetch(call: KafkaCall, body: FetchRequest) -> Reply:
+async def fetch(call: KafkaCall, body: FetchRequest) -> Answer:
     _check(call, body)
     begun = call.fetch_sessions.begin(body)
     if not isinstance(begun, Begun):
-        return Reply(FetchResponse(error_code=call.counted(begun), responses=()))
+        return call.answer(FetchResponse(error_code=call.counted(begun), responses=()))
     try:
         return await _fetch(call, body, begun)
     finally:
@@ -122,7 +122,7 @@ def _check(call: KafkaCall, body: FetchRequest) -> None:
     check_bounded(call.broker.limits, topics=len(body.topics), partitions=max(named, forgotten))
 
 
-async def _fetch(call: KafkaCall, body: FetchRequest, begun: Begun) -> Reply:
+async def _fetch(call: KafkaCall, body: FetchRequest, begun: Begun) -> Answer:
     loop, session, arrived = asyncio.get_running_loop(), begun.session, begun.session.watch
     check_bounded(call.broker.limits, topics=0, partitions=len(session.asked))
     end_s = loop.time() + min(max(body.max_wait_ms, 0) / 1000, call.broker.limits.fetch_wait_s)
@@ -133,7 +133,7 @@ async def _fetch(call: KafkaCall, body: FetchRequest, begun: Begun) -> Reply:
         found |= await _look(call, session, due, look)
         left_s = end_s - loop.time()
         if look.size >= body.min_bytes or look.is_full or look.is_final or left_s <= 0:
-            return _reply(call, begun, found, look.size)
+            return _answer(call, begun, found, look.size)
         if look.size == 0 and look.room <= 0:
             call.broker.stalled.end_oldest()
             left_s = min(left_s, _NO_ROOM_WAIT_S)
@@ -190,7 +190,7 @@ async def _wait(call: KafkaCall, arrived: Watch, seconds: float) -> None:
             return
 
 
-def _reply(call: KafkaCall, begun: Begun, found: dict[Key, PartitionData], size: int) -> Reply:
+def _answer(call: KafkaCall, begun: Begun, found: dict[Key, PartitionData], size: int) -> Answer:
     session = begun.session
     news = {key: found[key] for key in session.asked} if begun.whole else session.changed(found)
     session.answered(news)
@@ -204,14 +204,14 @@ def _reply(call: KafkaCall, begun: Begun, found: dict[Key, PartitionData], size:
         ),
     )
     if not size:
-        return Reply(response, nothing)
+        return call.answer(response)
     budget = call.broker.answer_budget
     budget.used += size
 
     def sent() -> None:
         budget.used -= size
 
-    return Reply(response, sent)
+    return call.answer(response, sent)
 
 
 async def _read(call: KafkaCall, one: _Wanted, look: _Round) -> PartitionData:

@@ -8,7 +8,7 @@ them, and a logstore that was deleted and created again begins without any.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from loghub_service.kafka.broker.answer import PAUSE_EVERY, Reply, check_bounded, check_names, once
+from loghub_service.kafka.broker.answer import PAUSE_EVERY, Answer, check_bounded, check_names, once
 from loghub_service.kafka.broker.call import KafkaCall
 from loghub_service.kafka.broker.pauses import Pauses
 from loghub_service.kafka.broker.store import Access, StoreError
@@ -35,9 +35,9 @@ def _refusal(call: KafkaCall, access: Access = Access.READ) -> ErrorCode:
 # Membership
 
 
-async def join_group(call: KafkaCall, body: groups.JoinGroupRequest) -> Reply:
+async def join_group(call: KafkaCall, body: groups.JoinGroupRequest) -> Answer:
     if error := _refusal(call):
-        return Reply(groups.JoinGroupResponse(error_code=error, member_id=body.member_id))
+        return call.answer(groups.JoinGroupResponse(error_code=error, member_id=body.member_id))
     rebalance_ms = body.rebalance_timeout_ms
     event = requests.JoinGroup(
         member_id=body.member_id,
@@ -53,7 +53,7 @@ async def join_group(call: KafkaCall, body: groups.JoinGroupRequest) -> Reply:
     )
     with call.waiting():
         answer = await call.broker.groups.join(_key(call, body.group_id), event)
-    return Reply(
+    return call.answer(
         groups.JoinGroupResponse(
             error_code=call.counted(answer.error),
             generation_id=answer.generation,
@@ -72,9 +72,9 @@ async def join_group(call: KafkaCall, body: groups.JoinGroupRequest) -> Reply:
     )
 
 
-async def sync_group(call: KafkaCall, body: groups.SyncGroupRequest) -> Reply:
+async def sync_group(call: KafkaCall, body: groups.SyncGroupRequest) -> Answer:
     if error := _refusal(call):
-        return Reply(groups.SyncGroupResponse(error_code=error))
+        return call.answer(groups.SyncGroupResponse(error_code=error))
     event = requests.SyncGroup(
         member_id=body.member_id,
         generation=body.generation_id,
@@ -83,26 +83,26 @@ async def sync_group(call: KafkaCall, body: groups.SyncGroupRequest) -> Reply:
     )
     with call.waiting():
         answer = await call.broker.groups.sync(_key(call, body.group_id), event)
-    return Reply(
+    return call.answer(
         groups.SyncGroupResponse(error_code=call.counted(answer.error), assignment=answer.assignment)
     )
 
 
-async def heartbeat(call: KafkaCall, body: groups.HeartbeatRequest) -> Reply:
+async def heartbeat(call: KafkaCall, body: groups.HeartbeatRequest) -> Answer:
     if error := _refusal(call):
-        return Reply(groups.HeartbeatResponse(error_code=error))
+        return call.answer(groups.HeartbeatResponse(error_code=error))
     event = requests.MemberHeartbeat(
         member_id=body.member_id,
         generation=body.generation_id,
         group_instance_id=body.group_instance_id,
     )
     answer = await call.broker.groups.heartbeat(_key(call, body.group_id), event)
-    return Reply(groups.HeartbeatResponse(error_code=call.counted(answer.error)))
+    return call.answer(groups.HeartbeatResponse(error_code=call.counted(answer.error)))
 
 
-async def leave_group(call: KafkaCall, body: groups.LeaveGroupRequest) -> Reply:
+async def leave_group(call: KafkaCall, body: groups.LeaveGroupRequest) -> Answer:
     if error := _refusal(call):
-        return Reply(groups.LeaveGroupResponse(error_code=error))
+        return call.answer(groups.LeaveGroupResponse(error_code=error))
     many = call.version >= _MANY_LEAVE_SINCE
     members = body.members if many else (groups.MemberIdentity(member_id=body.member_id),)
     check_names(call.broker.limits, members)
@@ -111,7 +111,7 @@ async def leave_group(call: KafkaCall, body: groups.LeaveGroupRequest) -> Reply:
     error_code = answer.error
     if not many and not error_code and answer.members:
         error_code = answer.members[0]
-    return Reply(
+    return call.answer(
         groups.LeaveGroupResponse(
             error_code=call.counted(error_code),
             members=tuple(
@@ -149,7 +149,7 @@ async def _resolve(call: KafkaCall, places: Iterable[_Place]) -> dict[_Place, To
     return found
 
 
-async def offset_commit(call: KafkaCall, body: offsets.OffsetCommitRequest) -> Reply:
+async def offset_commit(call: KafkaCall, body: offsets.OffsetCommitRequest) -> Answer:
     named = [(topic.name, topic.partitions) for topic in body.topics]
     check_bounded(call.broker.limits, topics=len(named), partitions=sum(len(ones) for _, ones in named))
     error = _refusal(call)
@@ -179,7 +179,7 @@ async def offset_commit(call: KafkaCall, body: offsets.OffsetCommitRequest) -> R
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return errors.get(known[place], ErrorCode.NONE)
 
-    return Reply(
+    return call.answer(
         offsets.OffsetCommitResponse(
             topics=tuple(
                 offsets.OffsetCommitResponseTopic(
@@ -198,9 +198,9 @@ async def offset_commit(call: KafkaCall, body: offsets.OffsetCommitRequest) -> R
     )
 
 
-async def offset_fetch(call: KafkaCall, body: offsets.OffsetFetchRequest) -> Reply:
+async def offset_fetch(call: KafkaCall, body: offsets.OffsetFetchRequest) -> Answer:
     if error := _refusal(call):
-        return Reply(offsets.OffsetFetchResponse(topics=(), error_code=error))
+        return call.answer(offsets.OffsetFetchResponse(topics=(), error_code=error))
     key = _key(call, body.group_id)
     if body.topics is None:
         return await _fetch_all(call, key)
@@ -219,7 +219,7 @@ async def offset_fetch(call: KafkaCall, body: offsets.OffsetFetchRequest) -> Rep
         offset = committed.get(known[place]) if place in known else None
         return _committed(place.partition, offset)
 
-    return Reply(
+    return call.answer(
         offsets.OffsetFetchResponse(
             topics=tuple(
                 offsets.OffsetFetchResponseTopic(
@@ -232,7 +232,7 @@ async def offset_fetch(call: KafkaCall, body: offsets.OffsetFetchRequest) -> Rep
     )
 
 
-async def _fetch_all(call: KafkaCall, key: KafkaGroupKey) -> Reply:
+async def _fetch_all(call: KafkaCall, key: KafkaGroupKey) -> Answer:
     """Every offset of the group, under the names of the logstores that exist."""
     answer = await call.broker.groups.fetch(key, None)
     names = {topic.id: topic.name for topic in call.login.topics()}
@@ -240,7 +240,7 @@ async def _fetch_all(call: KafkaCall, key: KafkaGroupKey) -> Reply:
     for place, offset in answer.offsets:
         if place.logstore in names:
             topics.setdefault(names[place.logstore], []).append(_committed(place.shard, offset))
-    return Reply(
+    return call.answer(
         offsets.OffsetFetchResponse(
             topics=tuple(
                 offsets.OffsetFetchResponseTopic(name=name, partitions=tuple(ones))
@@ -259,11 +259,11 @@ def _committed(number: int, offset: CommittedOffset | None) -> offsets.OffsetFet
     )
 
 
-async def offset_delete(call: KafkaCall, body: offsets.OffsetDeleteRequest) -> Reply:
+async def offset_delete(call: KafkaCall, body: offsets.OffsetDeleteRequest) -> Answer:
     named = [(topic.name, topic.partitions) for topic in body.topics]
     check_bounded(call.broker.limits, topics=len(named), partitions=sum(len(ones) for _, ones in named))
     if error := _refusal(call, Access.ADMIN):
-        return Reply(offsets.OffsetDeleteResponse(error_code=error))
+        return call.answer(offsets.OffsetDeleteResponse(error_code=error))
     known = await _resolve(call, [_Place(name, one.partition_index) for name, ones in named for one in ones])
     event = requests.OffsetDelete(partitions=tuple((place.topic, one) for place, one in known.items()))
     answer = await call.broker.groups.delete_offsets(_key(call, body.group_id), event)
@@ -274,7 +274,7 @@ async def offset_delete(call: KafkaCall, body: offsets.OffsetDeleteRequest) -> R
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return errors.get(known[place], ErrorCode.NONE)
 
-    return Reply(
+    return call.answer(
         offsets.OffsetDeleteResponse(
             error_code=call.counted(answer.error),
             topics=tuple(
@@ -297,10 +297,10 @@ async def offset_delete(call: KafkaCall, body: offsets.OffsetDeleteRequest) -> R
 # Administration
 
 
-async def describe_groups(call: KafkaCall, body: group_admin.DescribeGroupsRequest) -> Reply:
+async def describe_groups(call: KafkaCall, body: group_admin.DescribeGroupsRequest) -> Answer:
     check_names(call.broker.limits, body.groups)
     described = tuple([await _describe(call, group_id) for group_id in once(body.groups)])
-    return Reply(group_admin.DescribeGroupsResponse(groups=described))
+    return call.answer(group_admin.DescribeGroupsResponse(groups=described))
 
 
 async def _describe(call: KafkaCall, group_id: str) -> group_admin.DescribedGroup:
@@ -327,11 +327,11 @@ async def _describe(call: KafkaCall, group_id: str) -> group_admin.DescribedGrou
     )
 
 
-async def list_groups(call: KafkaCall, _: group_admin.ListGroupsRequest) -> Reply:
+async def list_groups(call: KafkaCall, _: group_admin.ListGroupsRequest) -> Answer:
     if error := _refusal(call):
-        return Reply(group_admin.ListGroupsResponse(error_code=error))
+        return call.answer(group_admin.ListGroupsResponse(error_code=error))
     found = await call.broker.groups.list(call.login.project)
-    return Reply(
+    return call.answer(
         group_admin.ListGroupsResponse(
             error_code=call.counted(found.error),
             groups=tuple(
@@ -342,7 +342,7 @@ async def list_groups(call: KafkaCall, _: group_admin.ListGroupsRequest) -> Repl
     )
 
 
-async def delete_groups(call: KafkaCall, body: group_admin.DeleteGroupsRequest) -> Reply:
+async def delete_groups(call: KafkaCall, body: group_admin.DeleteGroupsRequest) -> Answer:
     check_names(call.broker.limits, body.groups_names)
     results = []
     for group_id in once(body.groups_names):
@@ -351,4 +351,4 @@ async def delete_groups(call: KafkaCall, body: group_admin.DeleteGroupsRequest) 
             answer = await call.broker.groups.delete(_key(call, group_id))
             error = call.counted(answer.error)
         results.append(group_admin.DeletableGroupResult(group_id=group_id, error_code=error))
-    return Reply(group_admin.DeleteGroupsResponse(results=tuple(results)))
+    return call.answer(group_admin.DeleteGroupsResponse(results=tuple(results)))

@@ -1,6 +1,6 @@
 """Metadata and FindCoordinator: one broker leads every partition and coordinates every group."""
 
-from loghub_service.kafka.broker.answer import Reply, check_names, once
+from loghub_service.kafka.broker.answer import Answer, check_names, once
 from loghub_service.kafka.broker.call import NODE_ID, KafkaCall, NamedTopic, find_topic
 from loghub_service.kafka.broker.store import StoreError
 from loghub_service.kafka.wire.errors import ErrorCode
@@ -16,7 +16,7 @@ from loghub_service.kafka.wire.topics import (
 _CLUSTER_PREFIX = "loghub-"
 
 
-async def metadata(call: KafkaCall, body: MetadataRequest) -> Reply:
+async def metadata(call: KafkaCall, body: MetadataRequest) -> Answer:
     """A topic is not created because a client asks for it."""
     check_names(call.broker.limits, body.topics or ())
     wants_all = body.topics is None or (call.version == 0 and not body.topics)
@@ -24,7 +24,7 @@ async def metadata(call: KafkaCall, body: MetadataRequest) -> Reply:
         topics = [_described(find_topic(call.login, topic.name)) for topic in call.login.topics()]
     else:
         topics = [_asked(call, name) for name in once(topic.name for topic in body.topics or ())]
-    return Reply(
+    return call.answer(
         MetadataResponse(
             brokers=(
                 MetadataResponseBroker(node_id=NODE_ID, host=call.address.host, port=call.address.port),
@@ -58,12 +58,14 @@ def _described(named: NamedTopic) -> MetadataResponseTopic:
     )
 
 
-async def find_coordinator(call: KafkaCall, body: FindCoordinatorRequest) -> Reply:
+async def find_coordinator(call: KafkaCall, body: FindCoordinatorRequest) -> Answer:
     if body.key_type != GROUP_KEY:
-        return Reply(
+        return call.answer(
             FindCoordinatorResponse(
                 error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 error_message="transactions are not offered",
             )
         )
-    return Reply(FindCoordinatorResponse(node_id=NODE_ID, host=call.address.host, port=call.address.port))
+    return call.answer(
+        FindCoordinatorResponse(node_id=NODE_ID, host=call.address.host, port=call.address.port)
+    )

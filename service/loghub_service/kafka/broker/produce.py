@@ -11,7 +11,7 @@ from functools import partial
 
 import structlog
 
-from loghub_service.kafka.broker.answer import PAUSE_EVERY, Finish, Reply, check_bounded
+from loghub_service.kafka.broker.answer import PAUSE_EVERY, Answer, Complete, check_bounded
 from loghub_service.kafka.broker.call import KafkaCall, NamedTopic
 from loghub_service.kafka.broker.forms import BatchSource, NewBatch
 from loghub_service.kafka.broker.pauses import Pauses
@@ -42,7 +42,7 @@ class _Ordered:
     refusal: ErrorCode = ErrorCode.NONE
 
 
-async def order(call: KafkaCall, body: ProduceRequest) -> Finish:
+async def order(call: KafkaCall, body: ProduceRequest) -> Complete:
     """Settle the order of all batches; the result waits until they are durable."""
     check_bounded(
         call.broker.limits,
@@ -59,7 +59,7 @@ async def order(call: KafkaCall, body: ProduceRequest) -> Finish:
                 ordered[-1][1].append(await _order_batch(call, topic.name, data, refusal))
                 await pauses.step()
 
-    async def finish() -> Reply:
+    async def finish() -> Answer:
         topics = []
         async with call.broker.in_turn(large=large):
             for name, batches in ordered:
@@ -68,7 +68,7 @@ async def order(call: KafkaCall, body: ProduceRequest) -> Finish:
                     outcomes.append(await _outcome(call, one))
                     await pauses.step()
                 topics.append(TopicProduceResponse(name=name, partition_responses=tuple(outcomes)))
-        return Reply(None if body.acks == _NO_ACKS else ProduceResponse(responses=tuple(topics)))
+        return call.answer(None if body.acks == _NO_ACKS else ProduceResponse(responses=tuple(topics)))
 
     return finish
 
@@ -174,7 +174,7 @@ async def _decode(call: KafkaCall, named: NamedTopic, data: PartitionProduceData
     return await call.broker.decoding.decode(source, data.records, call.broker.limits)
 
 
-async def init_producer_id(call: KafkaCall, body: InitProducerIdRequest) -> Reply:
+async def init_producer_id(call: KafkaCall, body: InitProducerIdRequest) -> Answer:
     error = ErrorCode.NONE
     if body.transactional_id is not None:
         error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -182,5 +182,7 @@ async def init_producer_id(call: KafkaCall, body: InitProducerIdRequest) -> Repl
         error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     call.counted(error)
     if error:
-        return Reply(InitProducerIdResponse(error_code=error))
-    return Reply(InitProducerIdResponse(producer_id=call.broker.service.new_producer_id(), producer_epoch=0))
+        return call.answer(InitProducerIdResponse(error_code=error))
+    return call.answer(
+        InitProducerIdResponse(producer_id=call.broker.service.new_producer_id(), producer_epoch=0)
+    )

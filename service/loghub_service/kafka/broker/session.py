@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from loghub_service.kafka.broker import admin, fetch, group_calls, metadata, produce
 from loghub_service.kafka.broker import fetch as list_offsets
-from loghub_service.kafka.broker.answer import Answer, Complete, Disconnect, Finish, Reply, nothing
+from loghub_service.kafka.broker.answer import Answer, Complete, Disconnect
 from loghub_service.kafka.broker.call import Broker, BrokerAddress, KafkaCall, RequestMemory
 from loghub_service.kafka.broker.connection import Admitted
 from loghub_service.kafka.broker.fetch_session import FetchSessions
@@ -29,7 +29,6 @@ from loghub_service.kafka.wire.frames import (
     RequestHeader,
     api_versions_response,
     decode_request,
-    response_buffers,
 )
 from loghub_service.kafka.wire.logs import ProduceRequest
 from loghub_service.kafka.wire.topics import (
@@ -41,7 +40,7 @@ from loghub_service.kafka.wire.topics import (
 )
 
 # Each takes the class of its request, which the API determines.
-Handler = Callable[[KafkaCall, Any], Awaitable[Reply]]
+Handler = Callable[[KafkaCall, Any], Awaitable[Answer]]
 
 HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.FETCH: fetch.fetch,
@@ -74,7 +73,6 @@ _LARGE_ANSWERS = {ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH, ApiKey.METADATA, 
 _IN_PIECES = {ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE, ApiKey.METADATA}
 _LARGE_FRAME_BYTES = 4 << 10
 _LARGE_PRODUCE_BYTES = 256 << 10  # most of it is batches, which cost nothing here
-_FREE_ANSWER_BYTES = 16 << 10  # of an answer; the bound on connections limits how many there are
 _NO_ROOM_WAIT_S = 0.05
 _PRODUCE_PREFIX = int(ApiKey.PRODUCE).to_bytes(2, "big")
 
@@ -176,14 +174,13 @@ class ClientSession:
         finally:
             self._admitted.waiting = False
 
-    async def _finish(self, header: RequestHeader, complete: Finish, *, large: bool = False) -> Answer:
+    async def _finish(self, header: RequestHeader, complete: Complete, *, large: bool = False) -> Answer:
         if header.api_key in _LARGE_ANSWERS:
             await self._room_for_answers()
         answer: Answer | None = None
         try:
             async with self._broker.in_turn(large=large):
-                response, sent = await complete()
-                answer = self._answer(header, response, sent)
+                answer = await complete()
         except BaseException:
             if answer is not None:  # the client has left while others had their turn
                 answer.sent()
@@ -199,33 +196,7 @@ class ClientSession:
                 await asyncio.sleep(_NO_ROOM_WAIT_S)
 
     async def _done(self, header: RequestHeader, response: Struct) -> Answer:
-        return self._answer(header, response)
-
-    def _answer(
-        self, header: RequestHeader, response: Struct | None, sent: Callable[[], None] = nothing
-    ) -> Answer:
-        if response is None:
-            return Answer((), sent)
-        try:
-            parts = response_buffers(header, response)
-        except BaseException:
-            sent()
-            raise
-        size = sum(map(len, parts))
-        self._broker.counts.sent_bytes += size
-        return Answer(parts, self._counted(size) if sent is nothing else sent)
-
-    def _counted(self, size: int) -> Callable[[], None]:
-        """What gives the answer's memory back, which nobody has counted."""
-        if size <= _FREE_ANSWER_BYTES:
-            return nothing
-        budget = self._broker.answer_budget
-        budget.used += size
-
-        def sent() -> None:
-            budget.used -= size
-
-        return sent
+        return self._broker.answer(header, response)
 
     # Login
 
@@ -236,7 +207,7 @@ class ClientSession:
         error = ErrorCode.NONE if offered else ErrorCode.UNSUPPORTED_SASL_MECHANISM
         self._mechanism_chosen = offered
         self._bare_tokens = offered and header.api_version == 0
-        answer = self._answer(header, SaslHandshakeResponse(error_code=error, mechanisms=(MECHANISM,)))
+        answer = self._broker.answer(header, SaslHandshakeResponse(error_code=error, mechanisms=(MECHANISM,)))
         if not offered:
             raise Disconnect(f"SASL mechanism {body.mechanism[:32]!r} is not offered", answer)
         return answer
@@ -246,15 +217,15 @@ class ClientSession:
             refusal = SaslAuthenticateResponse(
                 error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message="send SaslHandshake once, and first"
             )
-            raise Disconnect("SaslAuthenticate out of place", self._answer(header, refusal))
+            raise Disconnect("SaslAuthenticate out of place", self._broker.answer(header, refusal))
         problem = self._log_in(body.auth_bytes)
         if problem:
             await asyncio.sleep(self._broker.limits.refusal_delay_s)
             refusal = SaslAuthenticateResponse(
                 error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=problem
             )
-            raise Disconnect("login refused", self._answer(header, refusal))
-        return self._answer(header, SaslAuthenticateResponse())
+            raise Disconnect("login refused", self._broker.answer(header, refusal))
+        return self._broker.answer(header, SaslAuthenticateResponse())
 
     async def _log_in_bare(self, token: bytes) -> Answer:
         """The same for clients before Kafka 1.0, whose tokens have no header."""

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from loghub_service.http.listener import HttpConnection
-from loghub_service.kafka.broker.answer import BrokerLimits, Reply
+from loghub_service.kafka.broker.answer import Answer, BrokerLimits
 from loghub_service.kafka.broker.call import BrokerAddress, RequestMemory, StalledClients
 from loghub_service.kafka.broker.session import ClientSession
 from loghub_service.kafka.wire.frames import ApiKey, RequestHeader
@@ -272,9 +272,9 @@ def test_a_client_that_leaves_at_any_step_of_a_large_answer_gives_its_memory_bac
         header = RequestHeader(api_key=ApiKey.LIST_GROUPS, api_version=2, correlation_id=1, client_id=None)
         groups = tuple(ListedGroup(group_id=f"{n}" * 1000, protocol_type="") for n in range(100))
 
-        async def complete() -> Reply:
+        async def complete() -> Answer:
             await asyncio.sleep(0)
-            return Reply(ListGroupsResponse(error_code=0, groups=groups))
+            return broker.answer(header, ListGroupsResponse(error_code=0, groups=groups))
 
         ends = []
         for step in range(5):
