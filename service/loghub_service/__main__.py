@@ -3,14 +3,15 @@
 Translates the command line to `ServiceSettings`, and exceptions to one line on stderr and an exit status.
 """
 
-import argparse
 import asyncio
 import os
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
+import click
 import uvloop
 
 from loghub.clock import SystemClock
@@ -18,17 +19,11 @@ from loghub.freed_memory import limit_freed_memory
 from loghub.wire import names
 from loghub_service.errors import ServiceFault
 from loghub_service.kafka.coordinator.group import KafkaGroupLimits
+from loghub_service.limit_flags import chosen, flags_of
 from loghub_service.log_setup import configure
 from loghub_service.ports import OsDice, OsDisk, Platform
 from loghub_service.server import serve
-from loghub_service.settings import (
-    MIB,
-    KafkaSettings,
-    ServiceSettings,
-    add_limit_flags,
-    kafka_limits_of,
-    limits_of,
-)
+from loghub_service.settings import MIB, KafkaLimits, KafkaSettings, Limits, ServiceSettings, contradiction
 
 # How long a thread may keep the others waiting, the event loop among them. With six threads that decode
 # batches, the median of heartbeats is a third of that with Python's default of 5 ms; the threads take a fifth
@@ -57,149 +52,193 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str] | None) -> ServiceSettings:
-    """Parse the command line; if it is invalid, print the usage and exit with status 2."""
-    parser = _parser()
-    parsed = parser.parse_args(arguments)
-    if (parsed.tls_cert is None) != (parsed.tls_key is None):
-        parser.error("--tls-cert and --tls-key belong together")
-    host, port = parsed.listen
-    limits = limits_of(parser, parsed)
-    kafka_limits, group_limits = kafka_limits_of(parser, parsed, limits)
-    delay_ms = round(parsed.kafka_rebalance_delay * 1000)
-    return ServiceSettings(
-        data=os.path.abspath(parsed.data),
-        host=host,
-        port=port,
-        admin=parsed.admin_listen,
-        kafka=_kafka(parser, parsed),
-        kafka_limits=kafka_limits,
-        kafka_groups=replace(group_limits, initial_rebalance_delay_ms=delay_ms),
-        port_file=parsed.port_file,
-        base_names=tuple(parsed.base_name),
-        credentials_dir=parsed.credentials_dir,
-        tls_certificate=parsed.tls_cert,
-        tls_key=parsed.tls_key,
-        segment_bytes=parsed.segment_mib * MIB,
-        log_format=parsed.log_format,
-        limits=limits,
-    )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m loghub_service", description="Run the embedded LogHub service.", allow_abbrev=False
-    )
-    parser.add_argument("--data", required=True, help="data directory; created if it does not exist")
-    parser.add_argument(
-        "--listen",
-        required=True,
-        type=_address,
-        metavar="HOST:PORT",
-        help="address to listen on; without HOST every address; port 0 chooses a free one",
-    )
-    parser.add_argument(
-        "--admin-listen",
-        type=_address,
-        metavar="HOST:PORT",
-        help="address of /metrics and /healthz, without TLS and authentication; default: no metrics, and "
-        "/healthz only on the address of --listen",
-    )
-    parser.add_argument(
-        "--port-file",
-        help="file to which HOST:PORT is written once the service listens; GET /healthz says when it serves",
-    )
-    parser.add_argument(
-        "--base-name", nargs="+", action="extend", default=[], metavar="NAME",
-        help="host name of the endpoint: requests have Host <project>.<NAME>; default: any host name",
-    )  # fmt: skip
-    parser.add_argument(
-        "--credentials-dir",
-        help="directory with the files accessKeyId and accessKeySecret of one key with all rights, or with "
-        "accessKeys.json, a list of keys with their projects and rights; default: a generated key",
-    )
-    parser.add_argument(
-        "--tls-cert",
-        metavar="FILE",
-        help="serve TLS with this certificate chain (PEM); read again when it changes",
-    )
-    parser.add_argument("--tls-key", metavar="FILE", help="the certificate's key (PEM), not encrypted")
-    parser.add_argument(
-        "--segment-mib", type=_positive, default=16, help="size of a log segment in MiB (default: 16)"
-    )
-    parser.add_argument("--log-format", choices=("json", "console"), default="json", help="default: json")
-    add_limit_flags(parser)
-    _add_kafka(parser)
-    return parser
-
-
-def _add_kafka(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("Kafka endpoint (docs/kafka.md)")
-    group.add_argument(
-        "--kafka",
-        type=_address,
-        metavar="HOST:PORT",
-        help="address on which Kafka clients are served, with TLS if --tls-cert is given; default: none",
-    )
-    group.add_argument(
-        "--kafka-advertise",
-        type=_address,
-        metavar="HOST:PORT",
-        help="address that Kafka clients connect to after the first answer; default: the one that they used",
-    )
-    group.add_argument(
-        "--kafka-port-file", help="file to which HOST:PORT of --kafka is written once it accepts clients"
-    )
-    group.add_argument(
-        "--kafka-rebalance-delay",
-        type=_delay,
-        default=KafkaGroupLimits().initial_rebalance_delay_ms / 1000,
-        metavar="SECONDS",
-        help="for which a new consumer group waits for more members (default: %(default)s)",
-    )
-    group.add_argument(
-        "--kafka-plaintext",
-        action="store_true",
-        help="serve Kafka without TLS on an address other than loopback; passwords are sent in clear",
-    )
-
-
-def _kafka(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> KafkaSettings | None:
-    if parsed.kafka is None:
-        if parsed.kafka_advertise or parsed.kafka_port_file or parsed.kafka_plaintext:
-            parser.error("the options of the Kafka endpoint need --kafka")
-        return None
-    host, port = parsed.kafka
-    if parsed.tls_cert is None and not parsed.kafka_plaintext and not names.is_loopback(host):
-        parser.error(
-            f"--kafka {host}: clients send their secret in clear without TLS: give --tls-cert and --tls-key, "
-            "or --kafka-plaintext where the network is trusted"
-        )
-    return KafkaSettings(
-        host=host, port=port, port_file=parsed.kafka_port_file, advertised=parsed.kafka_advertise
-    )
-
-
-def _delay(text: str) -> float:
+    """Parse the command line; if it is invalid, print what is wrong with it and exit with status 2."""
     try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1
-    if not 0 <= seconds <= 60:
-        raise argparse.ArgumentTypeError("must be a number of seconds from 0 to 60")
-    return seconds
+        parsed = command.main(
+            args=None if arguments is None else list(arguments), prog_name=_PROGRAM, standalone_mode=False
+        )
+    except click.UsageError as error:
+        error.show()
+        raise SystemExit(error.exit_code) from None
+    if not isinstance(parsed, ServiceSettings):  # --help
+        raise SystemExit(parsed)
+    return parsed
+
+
+_PROGRAM = "python -m loghub_service"
 
 
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 0xFFFF:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    if not colon or not _is_number(port, 0, 0xFFFF):
+        raise click.BadParameter(f"{text!r} is not HOST:PORT")
     return host.strip("[]"), int(port)
 
 
-def _positive(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 1024:
-        raise argparse.ArgumentTypeError("must be a number from 1 to 1024")
-    return int(text)
+def _number(least: int, most: int) -> Callable[[object], int]:
+    def number(given: object) -> int:
+        if not _is_number(str(given), least, most):
+            raise click.BadParameter(f"must be a number from {least} to {most}")
+        return int(str(given))
+
+    return number
+
+
+def _delay(given: str | float) -> float:
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds <= 60:
+        raise click.BadParameter("must be a number of seconds from 0 to 60")
+    return seconds
+
+
+def _is_number(text: str, least: int, most: int) -> bool:
+    """Whether these are digits of such a number. `int` takes more, and time for thousands of digits."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+    return is_number and least <= int(text) <= most
+
+
+_LIMIT_FLAGS = flags_of(Limits)
+_KAFKA_LIMIT_FLAGS = flags_of(KafkaLimits) + flags_of(KafkaGroupLimits)
+# The options of each part of the help; the rest come first.
+_PARTS = {
+    "Limits (what exceeds one is refused with the limit in the message)": [
+        flag.argument for flag in _LIMIT_FLAGS
+    ],
+    "Limits of the Kafka endpoint (docs/kafka.md 6)": [flag.argument for flag in _KAFKA_LIMIT_FLAGS],
+    "Kafka endpoint (docs/kafka.md)": [
+        "kafka", "kafka_advertise", "kafka_port_file", "kafka_rebalance_delay", "kafka_plaintext",
+    ],
+}  # fmt: skip
+# The settings that are as on the command line.
+_AS_GIVEN = (
+    "admin", "port_file", "base_names", "credentials_dir", "tls_certificate", "tls_key", "log_format",
+)  # fmt: skip
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class _Command(click.Command):
+    """A command whose help has its options in parts."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        records = {
+            param.name: record for param in self.get_params(ctx) if (record := param.get_help_record(ctx))
+        }
+        in_parts = {name for names_of_part in _PARTS.values() for name in names_of_part}
+        parts = {"Options": [name for name in records if name not in in_parts], **_PARTS}
+        for title, names_of_part in parts.items():
+            with formatter.section(title):
+                formatter.write_dl([records[name] for name in names_of_part])
+
+
+def _limit_options(function: F) -> F:
+    for flag in reversed(_LIMIT_FLAGS + _KAFKA_LIMIT_FLAGS):
+        kind = _number(flag.least, flag.most)
+        option = click.option(
+            flag.name, type=kind, default=flag.default, show_default=True, metavar="N", help=flag.help
+        )
+        function = option(function)
+    return function
+
+
+@click.command(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--data", required=True, metavar="DIR", help="Data directory; created if it does not exist.")
+@click.option(
+    "--listen", required=True, type=_address, metavar="HOST:PORT",
+    help="Address to listen on; without HOST every address; port 0 chooses a free one.",
+)  # fmt: skip
+@click.option(
+    "--admin-listen", "admin", type=_address, metavar="HOST:PORT",
+    help="Address of /metrics and /healthz, without TLS and authentication; default: no metrics, and "
+    "/healthz only on the address of --listen.",
+)  # fmt: skip
+@click.option(
+    "--port-file", metavar="FILE",
+    help="File to which HOST:PORT is written once the service listens; GET /healthz says when it serves.",
+)  # fmt: skip
+@click.option(
+    "--base-name", "base_names", multiple=True, metavar="NAME",
+    help="Host name of the endpoint, repeatable: requests have Host <project>.<NAME>; default: any name.",
+)  # fmt: skip
+@click.option(
+    "--credentials-dir", metavar="DIR",
+    help="Directory with the files accessKeyId and accessKeySecret of one key with all rights, or with "
+    "accessKeys.json, a list of keys with their projects and rights; default: a generated key.",
+)  # fmt: skip
+@click.option(
+    "--tls-cert", "tls_certificate", metavar="FILE",
+    help="Serve TLS with this certificate chain (PEM); read again when it changes.",
+)  # fmt: skip
+@click.option("--tls-key", metavar="FILE", help="The certificate's key (PEM), not encrypted.")
+@click.option(
+    "--segment-mib", type=_number(1, 1024), default=16, show_default=True, metavar="N",
+    help="Size of a log segment in MiB.",
+)  # fmt: skip
+@click.option("--log-format", type=click.Choice(["json", "console"]), default="json", show_default=True)
+@_limit_options
+@click.option(
+    "--kafka", type=_address, metavar="HOST:PORT",
+    help="Address on which Kafka clients are served, with TLS if --tls-cert is given; default: none.",
+)  # fmt: skip
+@click.option(
+    "--kafka-advertise", type=_address, metavar="HOST:PORT",
+    help="Address that Kafka clients connect to after the first answer; default: the one that they used.",
+)  # fmt: skip
+@click.option(
+    "--kafka-port-file", metavar="FILE",
+    help="File to which HOST:PORT of --kafka is written once it accepts clients.",
+)  # fmt: skip
+@click.option(
+    "--kafka-rebalance-delay", type=_delay, show_default=True, metavar="SECONDS",
+    default=KafkaGroupLimits().initial_rebalance_delay_ms / 1000,
+    help="For which a new consumer group waits for more members.",
+)  # fmt: skip
+@click.option(
+    "--kafka-plaintext", is_flag=True,
+    help="Serve Kafka without TLS on an address other than loopback; passwords are sent in clear.",
+)  # fmt: skip
+def command(
+    data: str, listen: tuple[str, int], segment_mib: int, kafka_rebalance_delay: float, **values: Any
+) -> ServiceSettings:
+    """Run the embedded LogHub service."""
+    if (values["tls_certificate"] is None) != (values["tls_key"] is None):
+        raise click.UsageError("--tls-cert and --tls-key belong together")
+    host, port = listen
+    settings = ServiceSettings(
+        data=os.path.abspath(data),
+        host=host,
+        port=port,
+        kafka=_kafka(values),
+        segment_bytes=segment_mib * MIB,
+        limits=chosen(Limits(), values),
+        kafka_limits=chosen(KafkaLimits(), values),
+        kafka_groups=chosen(
+            KafkaGroupLimits(initial_rebalance_delay_ms=round(kafka_rebalance_delay * 1000)), values
+        ),
+        **{name: values[name] for name in _AS_GIVEN},
+    )
+    problem = contradiction(settings)
+    if problem is not None:
+        raise click.UsageError(problem)
+    return settings
+
+
+def _kafka(values: Mapping[str, Any]) -> KafkaSettings | None:
+    if values["kafka"] is None:
+        if values["kafka_advertise"] or values["kafka_port_file"] or values["kafka_plaintext"]:
+            raise click.UsageError("the options of the Kafka endpoint need --kafka")
+        return None
+    host, port = values["kafka"]
+    if values["tls_certificate"] is None and not values["kafka_plaintext"] and not names.is_loopback(host):
+        raise click.UsageError(
+            f"--kafka {host}: clients send their secret in clear without TLS: give --tls-cert and --tls-key, "
+            "or --kafka-plaintext where the network is trusted"
+        )
+    return KafkaSettings(
+        host=host, port=port, port_file=values["kafka_port_file"], advertised=values["kafka_advertise"]
+    )
 
 
 def _raise_open_files() -> int:

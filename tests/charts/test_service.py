@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from loghub_service.__main__ import parse
-from loghub_service.settings import KAFKA_LIMIT_FLAGS, ServiceSettings
+from loghub_service.kafka.coordinator.group import KafkaGroupLimits
+from loghub_service.limit_flags import flags_of
+from loghub_service.settings import KafkaLimits, ServiceSettings
 from tests.charts.chart import Chart, Object, RefusedError, Values, environment, only
 from tests.charts.toggles import KAFKA, KAFKA_TLS, SERVICE, TLS
 from tests.support import ROOT
@@ -103,7 +105,7 @@ def test_each_limit_of_kafka_clients_has_a_value_with_the_bounds_of_its_flag(cha
         "embeddedService"
     ]
     of_values = service["properties"]["kafka"]["properties"]["limits"]["properties"]
-    by_name = {flag.name: flag for flag in KAFKA_LIMIT_FLAGS}
+    by_name = {flag.name: flag for flag in flags_of(KafkaLimits) + flags_of(KafkaGroupLimits)}
     flags = {name: by_name[of["description"].split()[2]] for name, of in of_values.items()}
     assert set(by_name) == {flag.name for flag in flags.values()}
     bounds = {name: (of["minimum"], of["maximum"]) for name, of in of_values.items()}

@@ -6,7 +6,9 @@ from dataclasses import fields
 import pytest
 
 from loghub_service.__main__ import bounded_by, parse
-from loghub_service.settings import KAFKA_LIMIT_FLAGS, LIMIT_FLAGS, LimitFlag, Limits, ServiceSettings
+from loghub_service.kafka.coordinator.group import KafkaGroupLimits
+from loghub_service.limit_flags import LimitFlag, flags_of
+from loghub_service.settings import KafkaLimits, Limits, ServiceSettings
 
 REQUIRED = ("--data", "d", "--listen", "127.0.0.1:0")
 KAFKA = ("--kafka", "127.0.0.1:0")
@@ -38,11 +40,12 @@ def values_of(settings: ServiceSettings) -> dict[tuple[type, str], object]:
     return {(type(one), field.name): getattr(one, field.name) for one in owners for field in fields(one)}
 
 
-FLAGS = LIMIT_FLAGS + KAFKA_LIMIT_FLAGS
+FLAGS = flags_of(Limits) + flags_of(KafkaLimits) + flags_of(KafkaGroupLimits)
 
 
 @pytest.mark.parametrize("flag", FLAGS, ids=[flag.name for flag in FLAGS])
 def test_each_limit_has_a_flag_with_bounds(flag: LimitFlag, capsys: pytest.CaptureFixture[str]) -> None:
+    assert flag.least <= flag.default <= flag.most
     other = flag.default - 1 if flag.default > flag.least else flag.default + 1
     limits = values_of(parse((*REQUIRED, flag.name, str(other))))
     changed = dict(limits.items() - values_of(parse(REQUIRED)).items())

@@ -8,8 +8,10 @@ the clients' own bytes, which the coordinator passes on without a change.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Annotated
 
 from loghub_service.kafka.coordinator.states import KafkaGroupState, KafkaTrigger
+from loghub_service.limit_flags import flag
 
 NO_GENERATION = -1  # of a commit by a client that is no member
 
@@ -47,19 +49,57 @@ class KafkaGroupLimits:
     the bound: some clients send the largest number there is.
     """
 
-    max_members: int = 1000  # group.max.size; with the member ids that have not joined yet
+    # With the member ids that have not joined yet.
+    max_members: Annotated[
+        int,
+        flag(
+            "--max-kafka-members",
+            1,
+            10_000,
+            "members of a consumer group of Kafka clients; Kafka's group.max.size",
+        ),
+    ] = 1000
     max_protocols: int = 32  # of one member
     max_metadata_bytes: int = 1 << 18  # of one member, all protocols together
     max_assignment_bytes: int = 8 << 20  # of one generation
     max_name_bytes: int = 255  # of a group, member, instance, client, host or protocol
     max_offsets: int = 10_000  # committed partitions of a group
     max_offset_metadata_bytes: int = 4096  # offset.metadata.max.bytes
-    min_session_timeout_ms: int = 6_000  # group.min.session.timeout.ms
-    max_session_timeout_ms: int = 1_800_000
+    min_session_timeout_ms: Annotated[
+        int,
+        flag(
+            "--min-kafka-session-s",
+            1,
+            24 * 3600,
+            "least session timeout that a member may ask for, in seconds; Kafka's "
+            "group.min.session.timeout.ms",
+            unit=1000,
+        ),
+    ] = 6_000
+    max_session_timeout_ms: Annotated[
+        int,
+        flag(
+            "--max-kafka-session-s",
+            1,
+            24 * 3600,
+            "greatest session timeout, in seconds; Kafka's group.max.session.timeout.ms",
+            unit=1000,
+        ),
+    ] = 1_800_000
     min_rebalance_timeout_ms: int = 1_000
     max_rebalance_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
-    offsets_retention_ms: int = 7 * 24 * 3_600_000  # offsets.retention.minutes
+    offsets_retention_ms: Annotated[
+        int,
+        flag(
+            "--kafka-offsets-retention-hours",
+            1,
+            10 * 365 * 24,
+            "time after which the offsets of a group without members expire, in hours; Kafka's "
+            "offsets.retention.minutes",
+            unit=3_600_000,
+        ),
+    ] = 7 * 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
