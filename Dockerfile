@@ -117,7 +117,7 @@ USER 10001:10001
 FROM base AS operator
 COPY --from=operator-packages /opt/loghub /opt/loghub
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub_operator"]
-COPY loghub/__init__.py loghub/clock.py loghub/extras.py loghub/listening.py loghub/near_names.py /app/loghub/
+COPY loghub/__init__.py loghub/backoff.py loghub/clock.py loghub/extras.py loghub/listening.py loghub/near_names.py /app/loghub/
 COPY loghub/contract /app/loghub/contract
 COPY loghub/client /app/loghub/client
 COPY loghub/domain /app/loghub/domain
