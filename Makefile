@@ -13,6 +13,9 @@ NATIVE := native/Cargo.toml native/Cargo.lock native/pyproject.toml $(wildcard n
 WHEELS := build/wheels
 # Tests and demo start hundreds of processes, so keep compiled bytecode.
 export PYTHONDONTWRITEBYTECODE :=
+# Each is a distribution of its own; here all of them are installed together.
+PACKAGES := loghub service/loghub_service worker/loghub_consumer worker/loghub_worker worker/loghub_spark \
+	operator/loghub_operator operator/loghub_cli
 LOCKS := locks/bootstrap.txt locks/dev.txt
 # Installs Debian packages as root; LOGHUB_INSTALL=no declines.
 DEBIAN := sh operator/loghub_cli/demo/debian.sh
@@ -24,7 +27,7 @@ help: ## list the targets
 
 setup: $(READY) ## create .venv with the locked packages
 
-$(READY): $(LOCKS) pyproject.toml locks/native.txt $(NATIVE)
+$(READY): $(LOCKS) pyproject.toml $(PACKAGES:%=%/pyproject.toml) locks/native.txt $(NATIVE)
 	@echo "setting up $(VENV) with the locked packages"
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 ...")'
 	@test -x $(PY) || $(PYTHON) -c 'import ensurepip' 2>/dev/null || $(DEBIAN) python3-venv || \
@@ -32,7 +35,7 @@ $(READY): $(LOCKS) pyproject.toml locks/native.txt $(NATIVE)
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/bootstrap.txt
 	@$(UV) pip sync --quiet --compile-bytecode --python $(PY) --require-hashes locks/bootstrap.txt locks/dev.txt
-	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
+	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation $(PACKAGES:%=--editable ./%)
 	@# Without them Spark's Python processes import the compiled pyspark (see the Dockerfile).
 	@rm -f $(VENV)/lib/python3*/site-packages/pyspark/python/lib/*.zip
 	@rm -f $(ARCHIVE)
@@ -101,7 +104,7 @@ bench: $(ARCHIVE) ## run the benchmarks: start of the service by its data, its C
 	$(PY) -m tests.loghub_worker.bench_commit_log
 	$(PY) -m tests.loghub_operator.bench_scale
 
-lock: $(READY) ## regenerate locks/ from pyproject.toml
+lock: $(READY) ## regenerate locks/ from what the distributions require
 	$(PY) tests/house/lock.py
 
 crds: $(READY) ## regenerate crds/, the chart's copy, docs/fields.md and docs/reasons.md from the models

@@ -1,1 +1,3 @@
-"""LogHub consumer groups: the shared domain, wire, client and embedded service."""
+"""What the products share: the domain, the wire, the client and the contract with a worker."""
+
+__version__ = "0.1.0"

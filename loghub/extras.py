@@ -1,7 +1,7 @@
-"""Says which extra of the package is missing, in the place of a traceback that names one of its modules.
+"""Says what to install, in the place of a traceback that names a module of a package that is missing.
 
-The package has parts for different machines, and a part imports what its extra installs. Nothing here imports
-any of that.
+Each product is a distribution, and some have extras, which install what a part of them imports. Nothing here
+imports any of that.
 """
 
 import re
@@ -9,57 +9,60 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, requires, version
 
-PACKAGE = "loghub-operator"
-_OURS = (
-    "loghub",
-    "loghub_service",
-    "loghub_consumer",
-    "loghub_worker",
-    "loghub_spark",
-    "loghub_operator",
-    "loghub_cli",
-)
-# Such as `click>=8.2; extra == 'cli'`. An extra that has others lists their packages too.
-_REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)[^;]*; extra == ['\"](?P<extra>[\w-]+)['\"]")
+# Such as `loghub-cli[local]`, as pip takes it.
+_DISTRIBUTION = re.compile(r"(?P<name>[\w.-]+)(?:\[(?P<extras>[\w,-]+)\])?")
+# Such as `loghub-core[sdk]==0.1.0; extra == 'local'`.
+_MARKER = re.compile(r"extra == ['\"](?P<extra>[\w-]+)['\"]")
 
 
-class MissingExtraError(ImportError):
+class MissingPackageError(ImportError):
     """The message says what to install."""
 
-    def __init__(self, extra: str, *, what: str, missing: str) -> None:
-        super().__init__(
-            f"{what} needs {missing}, which is not installed here: pip install '{PACKAGE}[{extra}]'"
-        )
+    def __init__(self, distribution: str, *, what: str, missing: str) -> None:
+        shown = f"'{distribution}'" if "[" in distribution else distribution
+        super().__init__(f"{what} needs {missing}, which is not installed here: pip install {shown}")
 
 
 @contextmanager
-def needs(extra: str, what: str) -> Iterator[None]:
-    """For imports. Raises `MissingExtraError` for a package that is not there."""
+def needs(distribution: str, what: str) -> Iterator[None]:
+    """For imports. Raises `MissingPackageError` for a package that is not there."""
     try:
         yield
     except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if not missing or missing in _OURS:
+        package, _, module = (error.name or "").partition(".")
+        # A module that a package of ours lacks is a fault, and no package that could be installed.
+        if not package or (module and package.startswith("loghub")):
             raise
-        raise MissingExtraError(extra, what=what, missing=missing) from error
+        raise MissingPackageError(distribution, what=what, missing=package) from error
 
 
-def require(extra: str, what: str) -> None:
-    """For a program that runs as a process of its own. Raises `MissingExtraError` unless all packages of its
-    extra are installed."""
-    missing = _missing(extra)
+def require(distribution: str, what: str) -> None:
+    """For a program that runs as a process of its own. Raises `MissingPackageError` unless the distribution
+    is installed with what it requires."""
+    missing = _missing(distribution, set())
     if missing:
-        raise MissingExtraError(extra, what=what, missing=", ".join(missing))
+        raise MissingPackageError(distribution, what=what, missing=", ".join(missing))
 
 
-def _missing(extra: str) -> list[str]:
-    try:
-        lines = requires(PACKAGE) or []
-    except PackageNotFoundError:  # run from a folder, as in an image, which has a test of its own
+def _missing(distribution: str, seen: set[str]) -> list[str]:
+    """The packages that are not there: of our own distributions also what these require."""
+    named = _DISTRIBUTION.match(distribution)
+    assert named is not None, distribution
+    name, extras = named["name"], set((named["extras"] or "").split(","))
+    if named[0] in seen:
         return []
-    found = (_REQUIREMENT.fullmatch(line) for line in lines)
-    names = [one["name"] for one in found if one is not None and one["extra"] == extra]
-    return [name for name in names if not _is_installed(name)]
+    seen.add(named[0])
+    if not _is_installed(name):
+        return [name]
+    if not name.startswith("loghub"):
+        return []
+    missing = []
+    for line in requires(name) or ():
+        needed, _, marker = line.partition(";")
+        of = _MARKER.search(marker)
+        if of is None or of["extra"] in extras:
+            missing += _missing(needed, seen)
+    return missing
 
 
 def _is_installed(name: str) -> bool:

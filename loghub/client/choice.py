@@ -19,7 +19,7 @@ ClientKind = Literal["http", "sdk"]
 
 
 def check_client(kind: ClientKind) -> None:
-    """Raises `ValueError` for another word, and `MissingExtraError` if the SDK is chosen and not there."""
+    """Raises `ValueError` for another word, and `MissingPackageError` if the SDK is chosen and not there."""
     if kind not in get_args(ClientKind):
         raise ValueError(f"client is {kind!r}; it must be one of {', '.join(get_args(ClientKind))}")
     if kind == "sdk":
@@ -35,7 +35,7 @@ def open_client(
     agent: str = "",
     timeouts: Timeouts | None = None,
 ) -> LogHub:
-    """A client of this kind, which the caller closes. Raises `BadEndpoint` and `MissingExtraError`."""
+    """A client of this kind, which the caller closes. Raises `BadEndpoint` and `MissingPackageError`."""
     if kind == "http":
         return HttpLogHub(endpoint, project, credentials=credentials, agent=agent, timeouts=timeouts)
     if isinstance(endpoint, EndpointAt):
@@ -44,6 +44,6 @@ def open_client(
 
 
 def _sdk_adapter() -> Callable[..., LogHub]:
-    with needs("sdk", "the log service's client sdk"):
+    with needs("loghub-core[sdk]", "the log service's client sdk"):
         from loghub.client.aliyun import AliyunLogHub
     return AliyunLogHub

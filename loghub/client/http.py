@@ -16,13 +16,12 @@ The real SLS requires a key for a split into two, so the adapters compute it fro
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from functools import lru_cache, partial
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as package_version
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 
+from loghub import __version__
 from loghub.client import target
 from loghub.client.port import (
     MAX_PULL_BYTES,
@@ -411,15 +410,10 @@ class HttpLogHub:
         )
 
 
-@lru_cache  # the version is read from a file
 def user_agent(agent: str) -> str:
     """``loghub-client/<version> <agent>``, by which `loghub.wire.errors` distinguishes clients."""
-    try:
-        version = package_version("loghub-operator")
-    except PackageNotFoundError:
-        version = "0"
     clean = "".join(char for char in agent if "!" <= char <= "~")
-    return f"loghub-client/{version} {clean}".rstrip()
+    return f"loghub-client/{__version__} {clean}".rstrip()
 
 
 def _query_of(poll: Poll) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import sys
 
-from loghub_cli.entry import main
+from loghub_cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

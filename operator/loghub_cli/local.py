@@ -335,7 +335,7 @@ def up(state_dir: Path | None, plain: bool, **values: Any) -> int:
         )
     if values["timeout"] is not None and values["wait_for"] is None:
         raise click.UsageError("--timeout belongs to --wait-for")
-    require("local", "loghub up")
+    require("loghub-cli[local]", "loghub up")
     options = UpOptions(root=_root(state_dir), live=sys.stdout.isatty() and not plain, **values)
     with _reported():
         return asyncio.run(run_up(options))
@@ -399,7 +399,7 @@ def serve(state_dir: Path | None, listen: str, **values: Any) -> int:
     for name in ("tls_cert", "tls_key"):
         if values[name] is not None:
             values[name] = str(values[name].absolute())
-    require("service", "loghub serve")
+    require("loghub-service", "loghub serve")
     options = ServiceOptions(**values)
     _reject_contradictions(options)
     with _reported():
@@ -432,7 +432,7 @@ def fsck(arguments: tuple[str, ...]) -> int:
     """List what is wrong with a data folder of the embedded service, and repair it.
 
     The service's own program knows the arguments, --help included, and their exit statuses."""
-    require("service", "loghub fsck")
+    require("loghub-service", "loghub fsck")
     return subprocess.run(
         [sys.executable, "-P", "-m", "loghub_service.fsck", *arguments], check=False
     ).returncode

@@ -11,14 +11,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import click
+
+from loghub import __version__
 from loghub.client.target import BadEndpoint
-from loghub.extras import MissingExtraError, needs
+from loghub.extras import MissingPackageError, needs
 from loghub.wire.errors import LogHubException
-
-with needs("cli", "loghub"):
-    import click
-
-    from loghub_cli.commands import CommandGroup
+from loghub_cli.commands import CommandGroup
 
 DONE, FAILED, MISUSED = 0, 1, 2
 PROGRAM = "loghub"
@@ -63,7 +62,7 @@ class Commands(CommandGroup):
         if cmd_name not in COMMANDS:
             return None
         name = COMMANDS[cmd_name][0]
-        with needs("local" if name == "local" else "cli", f"{PROGRAM} {cmd_name}"):
+        with needs("loghub-cli[local]", f"{PROGRAM} {cmd_name}"):
             module = importlib.import_module(f"loghub_cli.{name}")
         command: click.Command = getattr(module, cmd_name)
         return command
@@ -73,7 +72,7 @@ class Commands(CommandGroup):
 
 
 @click.command(cls=Commands, name=PROGRAM, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="loghub-operator", prog_name=PROGRAM)
+@click.version_option(__version__, prog_name=PROGRAM)
 def root() -> None:
     """Projects, logstores, shards, logs and consumer groups of LogHub, at the real SLS or an embedded
     service; and consumer groups on this machine.
@@ -106,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _to_nowhere()
     except BadEndpoint as error:
         return _complain(f"{PROGRAM}: {error}", MISUSED)
-    except MissingExtraError as error:
+    except MissingPackageError as error:
         return _complain(str(error), FAILED)
     except (LogHubException, OSError) as error:
         return _complain(f"{PROGRAM}: {error}", FAILED)

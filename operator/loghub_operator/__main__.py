@@ -11,10 +11,13 @@ import signal
 import sys
 import threading
 
-import structlog
-
-from loghub_operator.controller.app import run
+from loghub.extras import needs
 from loghub_operator.settings import OperatorLogLevel, Settings
+
+with needs("loghub-operator[controller]", "the operator"):
+    import structlog
+
+    from loghub_operator.controller.app import run
 
 # The API server decodes JSON that is nested 10,000 levels deep, so any author of a pod template can store
 # that. Each level takes up to three calls here: of the decoder, the encoder or a copy. With fewer, a list or

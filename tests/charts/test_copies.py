@@ -1,11 +1,11 @@
 """The CRD, the version, the values and their schema each agree with their source."""
 
 import json
-import tomllib
 from typing import Any
 
 import yaml
 
+from loghub import __version__
 from tests.charts.chart import FOLDER, ROOT
 
 
@@ -15,9 +15,8 @@ def test_the_crd_of_the_chart_is_the_generated_one() -> None:
 
 
 def test_the_charts_version_is_the_projects() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     chart = yaml.safe_load((FOLDER / "Chart.yaml").read_text())
-    assert (chart["version"], chart["appVersion"]) == (project, project)
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
 
 
 def _paths(values: dict[str, Any], schema: dict[str, Any], at: str = "") -> tuple[set[str], set[str]]:

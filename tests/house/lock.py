@@ -1,4 +1,4 @@
-"""Write locks/*.txt from pyproject.toml: exact versions with hashes, no registry's address.
+"""Write locks/*.txt from what our distributions require: exact versions with hashes, no registry's address.
 
 Run by ``make lock``. ``dev`` is everything; the others are what one image installs.
 """
@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+
+from tests.distributions import IMAGES, required
 
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).with_name("uv")
@@ -36,25 +38,33 @@ def tested(*, without: Iterable[str]) -> str:
     return "\n".join(pin for pin in pins if pin.partition("==")[0] not in without)
 
 
+def compile_for(name: str, *distributions: str, constraints: str = "locks/dev.txt") -> None:
+    """The lock of everything that these distributions require."""
+    with NamedTemporaryFile("w", suffix=".txt") as wanted:
+        wanted.write("\n".join(map(str, required(*distributions))))
+        wanted.flush()
+        compile_lock(name, [wanted.name, f"--constraints={constraints}"])
+
+
 def main() -> None:
-    compile_lock("bootstrap", ["locks/bootstrap.in"])
-    compile_lock("go", ["locks/go.in"])
-    compile_lock("native", ["locks/native.in"])
-    every_extra = [f"--extra={extra}" for extra in ("service", "worker", "operator", "local", "spark")]
-    compile_lock("dev", ["pyproject.toml", *every_extra, "--group=dev"])
-    for part in ("service", "worker", "operator"):
+    for name in ("bootstrap", "go", "native"):
+        compile_lock(name, [f"locks/{name}.in"])
+    with NamedTemporaryFile("w", suffix=".txt") as wanted:
+        everything = ["loghub-service", "loghub-spark", "loghub-operator[controller]", "loghub-cli[local]"]
+        wanted.write("\n".join(map(str, required(*everything))))
+        wanted.flush()
+        compile_lock("dev", [wanted.name, "--group=dev"])
+    for image, distribution in IMAGES.items():
         # The image's versions are the tested ones: dev.txt constrains them.
-        compile_lock(part, ["pyproject.toml", f"--extra={part}", "--constraints=locks/dev.txt"])
+        compile_for(image, distribution)
     # Not in dev.txt: the tests also cover what a worker without pandas reports.
-    extras = ["--extra=worker", "--extra=pandas"]
-    compile_lock("worker-pandas", ["pyproject.toml", *extras, "--constraints=locks/dev.txt"])
-    extras = ["--extra=worker", "--extra=sdk"]
-    compile_lock("worker-sdk", ["pyproject.toml", *extras, "--constraints=locks/dev.txt"])
+    compile_for("worker-pandas", "loghub-worker[pandas]")
+    compile_for("worker-sdk", "loghub-worker", "loghub-core[sdk]")
     # Not in dev.txt, whose protobuf is too old for Spark Connect (docs/decisions/data-source.md).
     with NamedTemporaryFile("w", suffix=".txt") as constraints:
         constraints.write(tested(without=("protobuf", "grpcio")))
         constraints.flush()
-        compile_lock("connect", ["pyproject.toml", "--extra=connect", f"--constraints={constraints.name}"])
+        compile_for("connect", "loghub-spark[connect]", constraints=constraints.name)
 
 
 if __name__ == "__main__":

@@ -1,34 +1,25 @@
 """An image holds what its program imports, and no more: checked without building one.
 
 The imports come from the source, those inside functions included; what is copied comes from the Dockerfile
-and .dockerignore, and what is installed from the extras in pyproject.toml, from which the locks are made.
+and .dockerignore, and what is installed from the requirements of our distributions, from which the locks are
+made.
 """
 
 import os
 import re
 import subprocess
 import sys
-import tomllib
-from functools import cache
-from importlib.metadata import packages_distributions
 from pathlib import Path, PurePosixPath
 
-import grimp
 import pytest
 
+import loghub
 from loghub_cli.main import COMMANDS
 from tests.cluster import dockerfile
+from tests.distributions import IMAGES, names, project
+from tests.house.imports import distributions, graph, imported, ours
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = (
-    "loghub",
-    "loghub_service",
-    "loghub_consumer",
-    "loghub_worker",
-    "loghub_spark",
-    "loghub_operator",
-    "loghub_cli",
-)
 
 
 # Target -> the programs that its image runs.
@@ -50,34 +41,8 @@ COMMAND = (
     "loghub_cli.main",
     *(f"loghub_cli.{module}" for module in sorted({module for module, _ in COMMANDS.values()})),
 )
-# Imported, but not named in pyproject.toml: each belongs to another package, which pins it.
-PARTS = {"pydantic_core": "pydantic", "py4j": "pyspark"}
 # Imported by a package that does not require it: uvicorn's HTTP parser.
 INDIRECT = {"service": {"httptools"}}
-# A wheel of our own, built from the folder `native`, that no program needs.
-NATIVE = {"loghub_native"}
-
-
-@cache
-def graph() -> grimp.ImportGraph:
-    return grimp.build_graph(*PACKAGES, include_external_packages=True)
-
-
-def imported(*modules: str) -> set[str]:
-    """``modules``, what they import at any depth, and the packages around each module."""
-    result: set[str] = set()
-    todo = list(modules)
-    while todo:
-        module = todo.pop()
-        if module not in result:
-            result.add(module)
-            todo += graph().find_modules_directly_imported_by(module)
-            todo += [module.rpartition(".")[0]] if "." in module else []
-    return result
-
-
-def ours(modules: set[str]) -> set[str]:
-    return {module for module in modules if module.split(".")[0] in PACKAGES}
 
 
 def copied(target: str) -> set[str]:
@@ -172,10 +137,9 @@ def test_an_image_has_no_pip(target: str) -> None:
 
 @pytest.mark.parametrize("target", PROGRAMS)
 def test_an_image_says_its_release_and_has_the_license(target: str) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (label,) = (line for line in instructions(target) if line.startswith("LABEL "))
-    assert f'org.opencontainers.image.version="{project["version"]}"' in label
-    assert f'org.opencontainers.image.licenses="{project["license"]}"' in label
+    assert f'org.opencontainers.image.version="{loghub.__version__}"' in label
+    assert f'org.opencontainers.image.licenses="{project("loghub-core")["license"]}"' in label
     inside = dockerfile.contents(ROOT, target)
     assert inside[PurePosixPath("/licenses/LICENSE")] == Path("LICENSE")
 
@@ -183,59 +147,12 @@ def test_an_image_says_its_release_and_has_the_license(target: str) -> None:
 # --- packages ------------------------------------------------------------------------------------
 
 
-def required(*extras: str) -> set[str]:
-    """Distributions that pyproject.toml names in its main list and in ``extras``."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lines = [
-        *project["dependencies"],
-        *(line for extra in extras for line in project["optional-dependencies"][extra]),
-    ]
-    own = re.compile(rf"{project['name']}\[(.*)\]")
-    inner = {extra for line in lines if (found := own.match(line)) for extra in found[1].split(",")}
-    named = {re.split(r"[ <>=!~;\[]", line, maxsplit=1)[0].lower() for line in lines if not own.match(line)}
-    return named | (required(*inner) if inner else set())
-
-
-def distributions(modules: set[str]) -> set[str]:
-    """The distributions that the third-party imports among ``modules`` come from."""
-    names = {module.split(".")[0] for module in modules - ours(modules)} - sys.stdlib_module_names - NATIVE
-    known = packages_distributions()
-    return {known[PARTS.get(name, name)][0].lower().replace("_", "-") for name in names}
-
-
-def without_sdk(found: set[str]) -> set[str]:
-    """Workers and programs import the vendor's SDK only where it is chosen, from an extra of its own."""
-    return found - (required("sdk") - required())
-
-
 @pytest.mark.parametrize("target", PROGRAMS)
 def test_an_image_installs_what_its_program_imports(target: str) -> None:
     result = distributions(imported(*PROGRAMS[target]))
-    if target == "worker":
-        result = without_sdk(result)
-    assert required(target) == result | INDIRECT.get(target, set())
-
-
-def test_the_command_imports_what_its_extra_installs() -> None:
-    modules = ("loghub_cli.entry", *(one for one in COMMAND if one != "loghub_cli.local"))
-    result = distributions(imported(*modules))
-    assert result <= required("cli")
-    assert required("cli") - required() <= result
-
-
-def test_the_command_on_a_laptop_imports_what_its_extra_installs() -> None:
-    """It starts the service and the workers as processes, which have extras of their own."""
-    result = distributions(imported(*COMMAND)) | required("service", "worker")
-    assert result == required("local")
-
-
-def test_the_data_source_imports_what_its_extra_installs() -> None:
-    assert required("spark") == required() | without_sdk(distributions(imported("loghub_spark")))
-
-
-def test_a_program_with_the_processor_api_imports_what_its_extra_installs() -> None:
-    result = distributions(imported("loghub_consumer"))
-    assert without_sdk(result) == required("consumer")
+    if target == "worker":  # imported only where it is chosen
+        result -= names("loghub-core[sdk]") - names("loghub-core[client]")
+    assert names(IMAGES[target]) == result | INDIRECT.get(target, set())
 
 
 def test_the_operators_lock_has_no_packages_of_the_user_interface() -> None:

@@ -1,10 +1,13 @@
-"""The lock files: exact, hashed, without any registry's address, and in step with pyproject.toml."""
+"""The lock files: exact, hashed, without any registry's address, and in step with what is required."""
 
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
+from tests.distributions import IMAGES, names
 
 ROOT = Path(__file__).parents[2]
 JARS = (
@@ -23,15 +26,6 @@ def pins(lock: str) -> dict[str, str]:
     return {result["name"].lower(): result["version"] for result in PINNED.finditer(text)}
 
 
-def wanted(*groups: str) -> set[str]:
-    """Names that pyproject.toml requires in its main list and the given extras or groups."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    lists = {**project["project"]["optional-dependencies"], **project["dependency-groups"]}
-    lines = [*project["project"]["dependencies"], *(line for group in groups for line in lists[group])]
-    lines = [line for line in lines if not line.startswith(f"{project['project']['name']}[")]
-    return {re.split(r"[ <>=!~;\[]", line, maxsplit=1)[0].lower() for line in lines}
-
-
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)
 def test_a_lock_names_no_index_and_hashes_every_package(lock: Path) -> None:
     text = lock.read_text()
@@ -46,30 +40,29 @@ def test_a_lock_of_jars_names_no_repository(name: str) -> None:
     assert "://" not in (ROOT / "locks" / f"{name}.txt").read_text()
 
 
-@pytest.mark.parametrize("part", ["service", "worker", "operator"])
-def test_an_image_lock_has_its_extra_at_the_tested_versions(part: str) -> None:
+@pytest.mark.parametrize("part", IMAGES)
+def test_an_image_lock_has_its_distribution_at_the_tested_versions(part: str) -> None:
     locked, tested = pins(part), pins("dev")
-    assert wanted(part) <= locked.keys()
+    assert names(IMAGES[part]) <= locked.keys()
     assert {name: version for name, version in locked.items() if tested.get(name) != version} == {}
 
 
 def test_the_workers_lock_with_the_sdk_is_the_workers_and_more_at_the_tested_versions() -> None:
     locked = pins("worker-sdk")
-    assert wanted("worker", "sdk") <= locked.keys()
+    assert names("loghub-worker", "loghub-core[sdk]") <= locked.keys()
     assert pins("worker").items() <= locked.items() <= pins("dev").items()
 
 
 def test_the_workers_lock_with_pandas_is_the_workers_and_more() -> None:
     locked, plain = pins("worker-pandas"), pins("worker")
-    assert wanted("worker", "pandas") <= locked.keys()
+    assert names("loghub-worker[pandas]") <= locked.keys()
     assert plain.items() <= locked.items()
     assert "pandas" not in pins("dev"), "the tests cover a worker without pandas too"
 
 
 def test_the_lock_of_spark_connect_has_its_extra_and_but_for_what_connect_needs_the_tested_versions() -> None:
     locked, tested = pins("connect"), pins("dev")
-    assert wanted("connect") <= locked.keys()
-    assert wanted("spark") <= wanted("connect"), "it has everything that the data source imports"
+    assert names("loghub-spark[connect]") <= locked.keys()
     assert {name for name, version in locked.items() if tested.get(name, version) != version} == {
         "grpcio",
         "protobuf",
@@ -78,4 +71,6 @@ def test_the_lock_of_spark_connect_has_its_extra_and_but_for_what_connect_needs_
 
 
 def test_the_dev_lock_has_every_package() -> None:
-    assert wanted("service", "worker", "operator", "cli", "local", "spark", "dev") <= pins("dev").keys()
+    everything = names("loghub-spark", "loghub-operator[controller]", "loghub-cli[local]")
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    assert everything | {Requirement(line).name for line in groups["dev"]} <= pins("dev").keys()

@@ -16,7 +16,7 @@ import pytest
 from loghub.wire.cursor import encode
 from loghub_consumer import Consumer, FencedError, LogBatch, SqlCheckpointStore, StoredShard, Tracker
 from loghub_consumer.checkpoint_store import PositionMovedError
-from loghub_consumer.reading.shard_reader import ShortReadError
+from loghub_consumer.reading.answers import ShortReadError
 from tests.loghub_consumer.databases import connect, ids_in, prepare, store_of
 from tests.loghub_consumer.support import Seen
 from tests.loghub_consumer.virtual import Program, World, world

@@ -1,4 +1,4 @@
-"""The built wheel in a fresh virtual environment, with the lines of docs/data-source.md 1, at a service."""
+"""The built wheels in a fresh virtual environment, with the lines of docs/data-source.md 1, at a service."""
 
 import os
 import re
@@ -7,21 +7,21 @@ import sys
 import venv
 import zipfile
 from collections.abc import Iterator
-from importlib.metadata import Distribution, PathDistribution
+from importlib.metadata import Distribution
 from pathlib import Path
 
 import pytest
 
 from loghub.contract.worker import ENV_CLASS_ARCHIVE
 from loghub_spark.options import ENV_KEY_ID, ENV_KEY_SECRET
+from tests.distributions import FOLDERS, build_wheel, build_wheels, installed_with
 from tests.loghub_spark.support import Writes, client_of
-from tests.requirements import build_wheel, packages
 from tests.support import ROOT, running_service
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
 GUARD_S = 600
-EXTRA = "spark"
+DISTRIBUTION = "loghub-spark"
 # As on the page, but with the key as options: what Spark records of it must not have the key.
 WITH_KEY = """
 options = dict(endpoint={endpoint!r}, project="demo", logstore="access")
@@ -36,31 +36,34 @@ spark.stop()
 """
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
-
-
-# For each package of the wheel, lines that use it, and what a type checker knows then.
+# For each package, lines that use it, and what a type checker knows then.
 TYPED = {
     "loghub": ("from loghub.wire.cursor import decode", "decode('')", "int"),
-    "loghub_operator": ("from loghub_operator.api.fields import amount", "amount('1')", "float"),
-    "loghub_spark": ("from loghub_spark import LogHubDataSource", "LogHubDataSource.name()", "str"),
-    "loghub_worker": (
+    "loghub_service": (
+        "from loghub_service.access_keys import Right",
+        "Right('read')",
+        "loghub_service.access_keys.Right",
+    ),
+    "loghub_consumer": (
         "from loghub_consumer import Consumer",
         "Consumer.assignment",
         "def (self: loghub_consumer.consumer.Consumer) -> tuple[int, ...]",
     ),
+    "loghub_worker": ("from loghub_worker.sink.batch_sink import TIMES", "TIMES", "typing.Mapping[str, str]"),
+    "loghub_spark": ("from loghub_spark import LogHubDataSource", "LogHubDataSource.name()", "str"),
+    "loghub_operator": ("from loghub_operator.api.fields import amount", "amount('1')", "float"),
+    "loghub_cli": ("from loghub_cli.main import main", "main()", "int"),
 }
 
 
 @pytest.mark.deep
-def test_a_type_checker_sees_the_annotations_of_every_package(wheel: Path, tmp_path: Path) -> None:
+def test_a_type_checker_sees_the_annotations_of_every_package(tmp_path: Path) -> None:
     place = tmp_path / "venv"
     venv.create(place)
     (site,) = place.glob("lib/python3*/site-packages")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site)
+    for wheel in build_wheels(tmp_path / "wheels").iterdir():
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(site)
     assert {path.name for path in site.iterdir() if path.suffix != ".dist-info"} == TYPED.keys()
     lines = [f"{imported}\nreveal_type({used})\n" for imported, used, _ in TYPED.values()]
     (tmp_path / "uses.py").write_text("".join(lines))
@@ -74,11 +77,23 @@ def test_a_type_checker_sees_the_annotations_of_every_package(wheel: Path, tmp_p
     assert re.findall(r'Revealed type is "(.*)"', checked.stdout) == wanted, checked.stdout + checked.stderr
 
 
-def test_every_package_says_that_it_has_annotations(wheel: Path) -> None:
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the wheels that a data source needs."""
+    folder = tmp_path_factory.mktemp("wheels")
+    for name in ("loghub-core", "loghub-consumer", DISTRIBUTION):
+        build_wheel(name, folder)
+    return folder
+
+
+def test_a_wheel_has_its_package_says_that_it_has_annotations_and_brings_its_licence(wheels: Path) -> None:
+    (wheel,) = wheels.glob("loghub_spark-*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
-    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == TYPED.keys()
-    assert {f"{package}/py.typed" for package in TYPED} <= set(names)
+        names = set(archive.namelist())
+    (described,) = {name.partition("/")[0] for name in names if ".dist-info/" in name}
+    assert {name.partition("/")[0] for name in names} == {"loghub_spark", described}
+    assert {"loghub_spark/py.typed", f"{described}/licenses/LICENSE"} <= names
+    assert not {"loghub_spark/pyproject.toml", "loghub_spark/LICENSE"} & names
 
 
 def top_level(of: Distribution) -> Iterator[Path]:
@@ -87,31 +102,29 @@ def top_level(of: Distribution) -> Iterator[Path]:
     yield from (Path(str(of.locate_file(name))) for name in sorted(names))
 
 
-def installed(wheel: Path, folder: Path) -> dict[str, str]:
-    """The environment of a new virtual environment in this folder that has the wheel."""
+def installed(wheels: Path, folder: Path) -> dict[str, str]:
+    """The environment of a new virtual environment in this folder that has the data source."""
     place = folder / "venv"
     venv.create(place)
     (site,) = place.glob("lib/python3*/site-packages")
-    with zipfile.ZipFile(wheel) as archive:
-        (metadata,) = {name.split("/")[0] for name in archive.namelist() if ".dist-info/" in name}
-        needed = packages(PathDistribution(zipfile.Path(archive, f"{metadata}/")), EXTRA)
+    needed = {name: of for name, of in installed_with(DISTRIBUTION).items() if name not in FOLDERS}
     # Installing them would download half a gigabyte. pip still checks that nothing is missing.
     for path in {one for found in needed.values() for one in top_level(found)}:
         (site / path.name).symlink_to(path)
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))
     }
-    # Not activated, so that `python3` is another Python, which knows nothing of the wheel.
+    # Not activated, so that `python3` is another Python, which knows nothing of the wheels.
     own = str(Path(sys.prefix) / "bin")
     environment["PATH"] = os.pathsep.join(one for one in environment["PATH"].split(os.pathsep) if one != own)
     install = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install"]
-    install += ["--no-index", "--quiet", f"{wheel}[{EXTRA}]"]
+    install += ["--no-index", "--quiet", "--find-links", str(wheels), DISTRIBUTION]
     subprocess.run(install, env=environment, cwd=folder, check=True, timeout=GUARD_S)
     return environment
 
 
-def test_the_lines_of_the_page_read_from_a_service(wheel: Path, tmp_path: Path) -> None:
-    environment = installed(wheel, tmp_path)
+def test_the_lines_of_the_page_read_from_a_service(wheels: Path, tmp_path: Path) -> None:
+    environment = installed(wheels, tmp_path)
     with running_service(tmp_path / "service") as service:
         client = client_of(service)
         client.create_project()

@@ -2,27 +2,34 @@
 
 A pulled body is decompressed once, and parsed at most once in each form, whichever batches its log groups
 belong to: into Arrow by `loghub_consumer.reading.decoding`, and into log groups by the protobuf library, on
-whose messages a log and a log group are thin views. A handler that uses neither costs none of that.
+whose messages a log and a log group are thin views. A handler that uses neither costs none of that, and one
+that asks for no table needs no Arrow.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import accumulate, count, repeat
-from typing import Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
-import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from loghub.client.port import MAX_PULL_BYTES
+from loghub.extras import needs
 from loghub.wire.compression import Packed
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.errors import MalformedInput, MalformedLogGroup
 from loghub.wire.loggroup import list_header, split, wrap
-from loghub_consumer.reading.decoding import NANOSECONDS, SCHEMA, Body, Decoded, decode
-from loghub_consumer.reading.shard_reader import ShortReadError, require_count
+from loghub_consumer.reading.answers import NANOSECONDS, ShortReadError, require_count
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from loghub_consumer.reading.decoding import Decoded
+
+ARROW = "loghub-consumer[arrow]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +191,10 @@ class PulledBody:
         return bytes(group)
 
     @cached_property
-    def decoded(self) -> Decoded:
+    def decoded(self) -> "Decoded":
+        """The rows. Raises `MissingPackageError`, `ShortReadError`."""
+        with needs(ARROW, "LogBatch.arrow"):
+            from loghub_consumer.reading.decoding import Body, decode
         try:
             decoded = decode([Body(self.first, self.body)], shard=self.shard)
         except MalformedLogGroup as error:
@@ -297,10 +307,8 @@ class BodySlice:
         return int(first_rows[self.end].as_py() - first_rows[self.begin].as_py())
 
     @property
-    def rows(self) -> pa.RecordBatch:
-        first_row = self.body.decoded.first_rows[self.begin].as_py()
-        rows = self.body.decoded.rows.slice(first_row, self.logs)
-        return rows if self.only is None else rows.take(pa.array(self.only, pa.int32()))
+    def rows(self) -> "pa.RecordBatch":
+        return self.body.decoded.between(self.begin, self.end, self.only)
 
 
 class LogGroups(Sequence[ReceivedLogGroup]):
@@ -366,8 +374,11 @@ class LogBatch:
         return encode_cursor(self.end)
 
     @cached_property
-    def arrow(self) -> pa.Table:
-        return pa.Table.from_batches([part.rows for part in self._slices], schema=SCHEMA)
+    def arrow(self) -> "pa.Table":
+        """Raises `MissingPackageError` without the extra `arrow`."""
+        with needs(ARROW, "LogBatch.arrow"):
+            from loghub_consumer.reading.decoding import table
+        return table([part.rows for part in self._slices])
 
     def divided(self, groups: int) -> "tuple[LogBatch, LogBatch | None]":
         """The first log groups, and the others."""

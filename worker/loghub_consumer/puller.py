@@ -24,8 +24,8 @@ from loghub_consumer.log_context import inherited
 from loghub_consumer.log_service import ReportedError, to_reported_error
 from loghub_consumer.membership.turns import Turn
 from loghub_consumer.program_parts import ProgramParts
+from loghub_consumer.reading.answers import ShortReadError
 from loghub_consumer.reading.end_cursors import POSITION_BEYOND_END, EndPoll
-from loghub_consumer.reading.shard_reader import ShortReadError
 from loghub_consumer.settings import ConsumerSettings
 from loghub_consumer.shard_flow import Pull, PullResult
 from loghub_consumer.shard_table import ShardSlot, ShardTable

@@ -42,7 +42,7 @@ from loghub_consumer.processor import (
     ThreadedProcessor,
     TrackedProcessor,
 )
-from loghub_consumer.reading.shard_reader import ShortReadError
+from loghub_consumer.reading.answers import ShortReadError
 from loghub_consumer.settings import ConsumerSettings, stored_shard
 from loghub_consumer.settlement import FailureSink, Settlement
 from loghub_consumer.shard_flow import ShardFlow, ThreadStep, rebalance

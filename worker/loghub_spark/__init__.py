@@ -6,9 +6,6 @@
 docs/data-source.md describes its options.
 """
 
-from loghub.extras import needs
-
-with needs("spark", "loghub_spark"):
-    from loghub_spark.datasource import LogHubDataSource
+from loghub_spark.datasource import LogHubDataSource
 
 __all__ = ["LogHubDataSource"]

@@ -10,9 +10,9 @@ from loghub.domain.shards import HashRange, Shard, infer_parents
 from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import split
+from loghub_consumer.log_groups import number_of_logs
 from loghub_spark.offsets import ShardSample, ShardView
 from loghub_spark.options import EARLIEST, LATEST, Bound, LogstoreError, OptionError
-from loghub_worker.sink.logstore.sink import number_of_logs
 
 T = TypeVar("T")
 

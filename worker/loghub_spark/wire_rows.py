@@ -1,5 +1,5 @@
-"""The rows of a DataFrame as `loghub_worker.sink.logstore.log_groups` takes them: times in unix seconds and
-the nanoseconds below, everything else as text.
+"""The rows of a DataFrame as `loghub_consumer.log_groups` takes them: times in unix seconds and the
+nanoseconds below, everything else as text.
 
 A writer of Spark gets the rows as they are, so the conversion is done here and not by Spark. Texts are those
 of JSON: 1.5, true, {"a": 1}. A time is one of ISO 8601, in UTC. Null is no content.
@@ -12,17 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loghub_consumer.log_groups import CONTENTS, HASH_KEY, SHARD, SOURCE, TAGS, TIME, TIME_NS, TOPIC
 from loghub_spark.options import OptionError
-from loghub_worker.sink.logstore.log_groups import (
-    CONTENTS,
-    HASH_KEY,
-    SHARD,
-    SOURCE,
-    TAGS,
-    TIME,
-    TIME_NS,
-    TOPIC,
-)
 
 # Where a log was read; not written.
 POSITION = frozenset({SHARD, "__cursor__", "__index__"})

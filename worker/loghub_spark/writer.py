@@ -14,10 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from loghub.clock import SystemClock
-from loghub_spark.connection import client_of, explained
-from loghub_spark.options import LogstoreConnection, OptionError
-from loghub_spark.wire_rows import check, to_wire
-from loghub_worker.sink.logstore.log_groups import (
+from loghub_consumer.log_groups import (
     HASH_KEY,
     LogGroupBuilder,
     Route,
@@ -25,7 +22,10 @@ from loghub_worker.sink.logstore.log_groups import (
     route_anywhere,
     route_by_hash_key,
 )
-from loghub_worker.sink.logstore.sink import put_rows
+from loghub_consumer.writing import put_rows
+from loghub_spark.connection import client_of, explained
+from loghub_spark.options import LogstoreConnection, OptionError
+from loghub_spark.wire_rows import check, to_wire
 
 log = logging.getLogger("loghub_spark")
 

@@ -14,7 +14,7 @@ import msgspec
 from loghub.client.choice import ClientKind, check_client
 from loghub.contract import worker as contract
 from loghub.contract.worker import WorkerConfig, WorkerReason
-from loghub.extras import MissingExtraError
+from loghub.extras import MissingPackageError
 from loghub_consumer.log_service import LogServiceAddress
 
 
@@ -88,7 +88,7 @@ def _client(environment: Mapping[str, str]) -> ClientKind:
     given = cast("ClientKind", environment.get(contract.ENV_CLIENT) or "http")
     try:
         check_client(given)
-    except (ValueError, MissingExtraError) as error:
+    except (ValueError, MissingPackageError) as error:
         raise BadSettingsError(f"{contract.ENV_CLIENT}: {error}") from error
     return given
 

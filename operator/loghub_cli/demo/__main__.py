@@ -23,7 +23,7 @@ from loghub_operator.api import InvalidResourceError
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "access-log.yaml"
 DONE, FAILED, MISUSED = 0, 1, 2
-# The service and the worker require these packages; the `operator` extra does not contain them.
+# The service and the worker require these packages, and the command alone does not.
 NEEDED = ("apsw", "uvicorn", "pyarrow", "pyspark")
 
 

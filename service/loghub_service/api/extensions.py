@@ -19,6 +19,7 @@ from http import HTTPStatus
 
 import msgspec
 
+from loghub import __version__
 from loghub.domain.group import ConsumerEntry, Leave, ShardEntry
 from loghub.domain.lag import NONE_LEFT, UNKNOWN, Lag
 from loghub.wire import cursor as wire_cursor
@@ -125,7 +126,6 @@ def _cursors(shard: int, log: ShardLog) -> dict[str, object]:
 
 EXTENSIONS = ("leave", "group_status", "kafka_groups", "await_ends", "await_group", "save_checkpoints")
 SIGNATURES = ("v1", "v4")
-VERSION = "0.1.0"
 
 
 async def info(_engine: Engine) -> ServiceResponse:
@@ -134,7 +134,7 @@ async def info(_engine: Engine) -> ServiceResponse:
     return json_response(
         {
             "service": "loghub-embedded",
-            "version": VERSION,
+            "version": __version__,
             "extensions": EXTENSIONS,
             "signatures": SIGNATURES,
         }

@@ -14,8 +14,9 @@ from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import Log, LogGroup, encode, wrap
 from loghub_consumer.batch_plan import BatchPlan, GroupSize, Range, RangeRetry
 from loghub_consumer.exchange_files import ExchangeFiles, FileShare, Positions, ShardRetries
+from loghub_consumer.reading.answers import ShortReadError
 from loghub_consumer.reading.end_cursors import EndWatch
-from loghub_consumer.reading.shard_reader import ReadCount, ShortReadError
+from loghub_consumer.reading.shard_reader import ReadCount
 from loghub_worker.query.batch_errors import query_error
 from loghub_worker.query.transform import PipelineError
 from loghub_worker.source import GroupDataSource, GroupStreamReader, SourceOptions

@@ -13,8 +13,9 @@ from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.errors import Code, EndpointUnreachable, LogHubError
 from loghub.wire.loggroup import Log, LogGroup, encode, split, wrap
 from loghub_consumer.batch_plan import Range
+from loghub_consumer.log_groups import number_of_logs
 from loghub_consumer.log_service import ShardKeys
-from loghub_worker.sink.logstore.sink import LogGroupCopier, number_of_logs
+from loghub_worker.sink.logstore.sink import LogGroupCopier
 from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
 
 SOURCE, TARGET = "from", "to"

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 
 from loghub.wire.errors import Code, EndpointUnreachable, LogHubError
 from loghub_consumer.failure.policy import Cause
-from loghub_consumer.reading.shard_reader import ShortReadError
+from loghub_consumer.reading.answers import ShortReadError
 from loghub_worker.query.batch_errors import failure_of, is_outage, is_unreadable_state
 from loghub_worker.query.transform import PipelineError
 from loghub_worker.sink.batch_sink import InvalidSinkError

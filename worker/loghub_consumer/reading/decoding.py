@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from loghub.wire import native
 from loghub.wire.loggroup import RawLogGroup, RawPair, read_group, split
+from loghub_consumer.reading.answers import NANOSECONDS
 
 if TYPE_CHECKING:
     from loghub_native import Buffer, DecodedLists, PairColumn, TextColumn
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 TEXTS = pa.map_(pa.string(), pa.string())
 TIME_TYPE = pa.timestamp("us", tz="UTC")
 NANOSECONDS_TYPE = pa.int32()
-NANOSECONDS = 1_000_000_000
 
 
 class ParsedLists(Protocol):
@@ -253,6 +253,12 @@ class Decoded:
         """The rows of the first log groups."""
         return self.rows.slice(0, self.first_rows[groups].as_py())
 
+    def between(self, begin: int, end: int, only: tuple[int, ...] | None = None) -> pa.RecordBatch:
+        """The rows of the log groups from one index to another, or of them those that count."""
+        first = self.first_rows[begin].as_py()
+        rows = self.rows.slice(first, self.first_rows[end].as_py() - first)
+        return rows if only is None else rows.take(pa.array(only, pa.int32()))
+
 
 @dataclass(frozen=True, slots=True)
 class Body:
@@ -274,6 +280,11 @@ def decode(bodies: Sequence[Body], *, shard: int, selection: Selection = EVERYTH
     columns = [made.of_view(name) for name in selection.view] + lists.of_keys(selection.keys)
     rows = pa.RecordBatch.from_arrays(columns, schema=schema_of(selection))
     return Decoded(rows=rows, groups=lists.groups, first_rows=lists.first_rows, replaced=lists.replaced)
+
+
+def table(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """The rows of all batches, which may be none."""
+    return pa.Table.from_batches(batches, schema=SCHEMA)
 
 
 def schema_of(selection: Selection) -> pa.Schema:

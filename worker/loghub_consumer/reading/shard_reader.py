@@ -37,6 +37,7 @@ from loghub.client.port import LogHub, Pulled
 from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.cursor import encode as encode_cursor
 from loghub_consumer.batch_plan import BatchPlan, Range, levelled, ranges_to_date
+from loghub_consumer.reading.answers import ShortReadError, require_count
 from loghub_consumer.reading.decoding import EVERYTHING, TIME_TYPE, Body, Selection, decode
 
 T = TypeVar("T")
@@ -254,10 +255,6 @@ AHEAD_BYTES = 32 << 20
 STEP_BYTES = 2 << 20  # decoded in one step
 
 
-class ShortReadError(Exception):
-    """The service returned fewer log groups than its own end cursor promised, or others than it says."""
-
-
 class RangeCounts:
     """Counts of one range while it is read. `end` is set if the reading ended early, `failure` if nothing
     could be read."""
@@ -306,14 +303,6 @@ def pull_range(
         if pulled.count:
             yield first, pulled
         cursor = after
-
-
-def require_count(promised: int, found: int) -> None:
-    """Raises `ShortReadError` if an answer has another number of log groups than it says: they are numbered
-    by
-    that number, and some may be missing."""
-    if found != promised:
-        raise ShortReadError(f"an answer has {found} log groups and says that it has {promised}")
 
 
 def read_ranges(

@@ -25,7 +25,7 @@ from loghub_consumer.log_service import (
     rejects_content,
     to_reported_error,
 )
-from loghub_consumer.reading.shard_reader import ShortReadError
+from loghub_consumer.reading.answers import ShortReadError
 from loghub_consumer.user_code import WITHOUT_PANDAS
 from loghub_worker.query.transform import PipelineError
 from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError

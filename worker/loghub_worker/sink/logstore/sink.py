@@ -1,4 +1,4 @@
-"""Writes the rows of a query to another logstore, as `loghub_worker.sink.logstore.log_groups` describes.
+"""Writes the rows of a query to another logstore, as `loghub_consumer.log_groups` describes.
 
 The writer runs where the rows are: Spark's Python processes encode and write them, in log groups of bounded
 size, and only return counts. It is the writer of a data source because that is Spark's only way to pass Arrow
@@ -6,8 +6,6 @@ to Python that does not need pandas. `loghub_worker.source.datasource` registers
 
 In a group that consumes in order, the rows of a shard are written one after the other to the target shard
 that holds the first key of their shard, so that a reader of the target finds them in their order.
-
-Writes rows to a logstore, where they are: one Python process of Spark encodes and sends its own.
 
 Copies log groups to another logstore, byte by byte.
 
@@ -20,7 +18,7 @@ before a crash, is written again.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -46,28 +44,9 @@ from loghub.client.port import LogHub
 from loghub.clock import SystemClock
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.errors import LogHubError, LogHubException
-from loghub.wire.loggroup import encode, split
-from loghub.wire.protobuf import fields
+from loghub.wire.loggroup import split
 from loghub_consumer.batch_plan import Range
-from loghub_consumer.log_service import (
-    PIPELINE_FAILED,
-    LogServiceAddress,
-    put_log_group,
-    rejects_content,
-    shared_client,
-    shared_shard_keys,
-    to_reported_error,
-)
-from loghub_consumer.reading.shard_reader import (
-    RangeCounts,
-    ReadCount,
-    ReadFailure,
-    ShortReadError,
-    pull_range,
-    require_count,
-)
-from loghub_worker.sink.batch_sink import TIMES, AtLeastOnceSink
-from loghub_worker.sink.logstore.log_groups import (
+from loghub_consumer.log_groups import (
     CONTENTS,
     HASH_KEY,
     RESERVED,
@@ -77,53 +56,34 @@ from loghub_worker.sink.logstore.log_groups import (
     TIME,
     TIME_NS,
     TOPIC,
-    FormedGroup,
     LogGroupBuilder,
     Route,
     Row,
+    number_of_logs,
     route_anywhere,
     route_by_hash_key,
     route_by_shard,
 )
-
-
-@dataclass(slots=True)
-class Written:
-    """What was written."""
-
-    rows: int = 0
-    log_groups: int = 0
-    bytes: int = 0
-
-
-def put_rows(
-    client: LogHub,
-    logstore: str,
-    batches: Iterable[pa.RecordBatch],
-    builder_for: Callable[[list[str]], LogGroupBuilder],
-) -> Written:
-    """Write all rows, in log groups of bounded size. `builder_for` gets the names of the columns."""
-    written = Written()
-
-    def put(groups: Iterable[FormedGroup]) -> None:
-        for formed in groups:
-            body = encode(formed.group)
-            put_log_group(client, logstore, body, hash_key=formed.hash_key)
-            written.log_groups += 1
-            written.bytes += len(body)
-
-    builder: LogGroupBuilder | None = None
-    for batch in batches:
-        builder = builder or builder_for(batch.schema.names)
-        put(builder.add(batch))
-        written.rows += batch.num_rows
-    if builder is not None:
-        put(builder.finish())
-    return written
-
+from loghub_consumer.log_service import (
+    PIPELINE_FAILED,
+    LogServiceAddress,
+    put_log_group,
+    rejects_content,
+    shared_client,
+    shared_shard_keys,
+    to_reported_error,
+)
+from loghub_consumer.reading.answers import ShortReadError, require_count
+from loghub_consumer.reading.shard_reader import (
+    RangeCounts,
+    ReadCount,
+    ReadFailure,
+    pull_range,
+)
+from loghub_consumer.writing import put_rows
+from loghub_worker.sink.batch_sink import TIMES, AtLeastOnceSink
 
 MAX_SHARDS_AT_ONCE = 8
-LOGS_FIELD = 1  # of a LogGroup (docs/sls-protocol.md 3)
 
 
 class LogGroupCopier:
@@ -188,12 +148,6 @@ def failure_of(error: LogHubException | ShortReadError) -> ReadFailure:
         return ReadFailure(rejected=False, reason=PIPELINE_FAILED, message=f"ShortReadError: {error}")
     reported = to_reported_error(error)
     return ReadFailure(rejected=rejects_content(error), reason=reported.reason, message=reported.message)
-
-
-def number_of_logs(log_group: bytes | memoryview) -> int:
-    """The number of logs in a serialized LogGroup, whose logs are skipped and not decoded."""
-    view = memoryview(log_group)
-    return sum(number == LOGS_FIELD for number, _, _, _ in fields(view, 0, len(view)))
 
 
 # The worker's own. `loghub` is the format of `loghub_spark`, which may be registered in the same session.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from loghub.client.port import ShardInfo
 from loghub.domain.shards import even_ranges
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub_worker.sink.logstore.log_groups import (
+from loghub_consumer.log_groups import (
     GROUP_CHARS,
     GROUP_LOGS,
     MAX_OPEN_CHARS,

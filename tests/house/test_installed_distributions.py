@@ -1,32 +1,35 @@
-"""Each extra is installed alone, at the locked versions, and does what its pages promise.
+"""Each distribution is installed alone, at the locked versions, and does what its page promises.
 
-uv resolves the wheel's own requirements and checks the hashes of the lock, so a package that an extra lacks
-is missing here as it is for users. tests/house/test_extras.py says the same of the packages of the tests.
+uv resolves the wheels' own requirements, so a package that a distribution lacks is missing here as it is for
+users. tests/house/test_distributions.py says the same of the packages of the tests.
 """
 
 import os
 import re
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.requirements import build_wheel
+from tests.distributions import FOLDERS, build_wheels
 from tests.support import ROOT, ServiceProcess, running_service
 
 pytestmark = [pytest.mark.deep(minutes=15), pytest.mark.long, pytest.mark.timeout(1800)]
 
 GUARD_S = 900
-LOCKS = {"connect": "connect", "pandas": "worker-pandas"}  # the others are in the lock of everything
+# The others are in the lock of everything.
+LOCKS = {"loghub-spark[connect]": "connect", "loghub-worker[pandas]": "worker-pandas"}
 IMPORTS = {
-    "service": "import loghub_service.__main__, loghub_service.fsck.__main__",
-    "worker": "import loghub_worker.__main__, loghub_consumer",
-    "operator": "import loghub_operator.__main__",
-    "spark": "from loghub_spark import LogHubDataSource; LogHubDataSource.name()",
-    "connect": "import loghub_spark, pyspark.sql.connect.session",
-    "pandas": "import pandas",
-    "sdk": "import loghub.client.aliyun",
+    "loghub-service": "import loghub_service.__main__, loghub_service.fsck.__main__",
+    "loghub-worker": "import loghub_worker.__main__, loghub_consumer",
+    "loghub-worker[pandas]": "import loghub_worker.__main__, pandas",
+    "loghub-operator": "import loghub_operator.api, loghub_operator.plan",
+    "loghub-operator[controller]": "import loghub_operator.__main__",
+    "loghub-spark": "from loghub_spark import LogHubDataSource; LogHubDataSource.name()",
+    "loghub-spark[connect]": "import loghub_spark, pyspark.sql.connect.session",
 }
 CONSUMER = """
 import sys
@@ -51,9 +54,9 @@ consumer.run()
 
 
 class Installed:
-    """A virtual environment with the wheel and one extra; nothing of this machine's user is seen."""
+    """A virtual environment with one distribution; nothing of this machine's user is seen."""
 
-    def __init__(self, wheel: Path, extra: str, folder: Path) -> None:
+    def __init__(self, wheels: Path, distribution: str, folder: Path) -> None:
         self.folder = folder
         self._bin = folder / "venv" / "bin"
         self.environment = {
@@ -62,10 +65,11 @@ class Installed:
             if not name.startswith(("PYTHON", "PYSPARK", "LOGHUB_", "XDG_STATE", "XDG_CONFIG"))
         }
         uv = Path(sys.executable).with_name("uv")
-        lock = ROOT / "locks" / f"{LOCKS.get(extra, 'dev')}.txt"
+        lock = ROOT / "locks" / f"{LOCKS.get(distribution, 'dev')}.txt"
         self._must([uv, "venv", "--quiet", "--python", sys.executable, folder / "venv"])
         python = ["--python", self._bin / "python"]
-        self._must([uv, "pip", "install", "--quiet", *python, "--constraints", lock, f"{wheel}[{extra}]"])
+        locked = ["--constraints", lock, "--find-links", wheels]
+        self._must([uv, "pip", "install", "--quiet", *python, *locked, distribution])
         self._must([uv, "pip", "check", "--quiet", *python])
         found = subprocess.run([uv, "pip", "freeze", *python], capture_output=True, text=True, check=True)
         pins = {line for line in found.stdout.splitlines() if "loghub" not in line}
@@ -97,17 +101,22 @@ class Installed:
         assert done.returncode == 0, done.stderr[-4000:]
         return done.stdout
 
-    def names(self, extra: str, *command: str) -> None:
-        """The command fails with one line, which names the extra that it needs."""
+    def has(self, *packages: str) -> list[str]:
+        """Which of these packages are installed."""
+        (site,) = self.folder.glob("venv/lib/python3*/site-packages")
+        return [name for name in packages if (site / name).exists()]
+
+    def names(self, distribution: str, *command: str) -> None:
+        """The command fails with one line, which says what to install."""
         done = self.run(*command)
         assert done.returncode == 1
         assert len(done.stderr.splitlines()) == 1, done.stderr
-        assert f"pip install 'loghub-operator[{extra}]'" in done.stderr
+        assert done.stderr.endswith(f"pip install {distribution}\n")
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheels(tmp_path_factory.mktemp("wheels"))
 
 
 def use(service: ServiceProcess, installed: Installed) -> None:
@@ -119,16 +128,15 @@ def use(service: ServiceProcess, installed: Installed) -> None:
     }
 
 
-@pytest.mark.parametrize("extra", IMPORTS)
-def test_what_an_extra_is_for_can_be_imported(extra: str, wheel: Path, tmp_path: Path) -> None:
-    installed = Installed(wheel, extra, tmp_path)
-    installed.says("python", "-c", IMPORTS[extra])
-    if extra not in ("service", "operator"):  # they have what the list of commands needs
-        installed.names("cli", "loghub", "--help")
+@pytest.mark.parametrize("distribution", IMPORTS)
+def test_what_a_distribution_is_for_can_be_imported(distribution: str, wheels: Path, tmp_path: Path) -> None:
+    installed = Installed(wheels, distribution, tmp_path)
+    installed.says("python", "-c", IMPORTS[distribution])
 
 
-def test_the_extra_cli_is_enough_for_any_log_service(wheel: Path, tmp_path: Path) -> None:
-    installed = Installed(wheel, "cli", tmp_path)
+def test_the_command_is_enough_for_any_log_service(wheels: Path, tmp_path: Path) -> None:
+    installed = Installed(wheels, "loghub-cli", tmp_path)
+    assert not installed.has("pyspark", "kopf", "pyarrow", "pydantic")
     with running_service(tmp_path / "service") as service:
         use(service, installed)
         installed.says("loghub", "project", "create", "demo")
@@ -138,11 +146,12 @@ def test_the_extra_cli_is_enough_for_any_log_service(wheel: Path, tmp_path: Path
         assert [line.split()[-1] for line in pulled.splitlines()] == ["one", "two"]
         assert "no consumer group" in installed.says("loghub", "lag", "access")
     for command in ("up", "down", "status", "serve", "fsck"):
-        installed.names("local", "loghub", command)
+        installed.names("'loghub-cli[local]'", "loghub", command)
 
 
-def test_the_extra_consumer_is_enough_for_a_program(wheel: Path, tmp_path: Path) -> None:
-    reader = Installed(wheel, "consumer", tmp_path / "reader")
+def test_the_library_alone_is_enough_for_a_program(wheels: Path, tmp_path: Path) -> None:
+    reader = Installed(wheels, "loghub-consumer", tmp_path / "reader")
+    assert not reader.has("pyarrow", "pyspark", "kopf", "click", "aliyun")
     with running_service(tmp_path / "service") as service:
         writer = [sys.executable, "-m", "loghub_cli"]
         use(service, reader)
@@ -158,14 +167,37 @@ def test_the_extra_consumer_is_enough_for_a_program(wheel: Path, tmp_path: Path)
         key = service.credentials
         arguments = [service.endpoint, key.access_key_id, key.access_key_secret]
         assert reader.says("python", "-c", CONSUMER, *arguments).split() == ["one", "two"]
-    reader.names("cli", "loghub", "lag")
 
 
-def test_the_extra_local_runs_service_and_workers(wheel: Path, tmp_path: Path) -> None:
-    installed = Installed(wheel, "local", tmp_path)
+def test_the_command_with_its_extra_runs_service_and_workers(wheels: Path, tmp_path: Path) -> None:
+    installed = Installed(wheels, "loghub-cli[local]", tmp_path)
+    assert not installed.has("kopf", "kubernetes")
     file = str(ROOT / "deploy" / "examples" / "processor.yaml")
     said = installed.says("loghub", "up", "-f", file, "--create-logstore", "--wait-for", "ready", "--plain")
     assert "is ready" in said
     assert "count-by-status" in installed.says("loghub", "status")
     assert installed.says("loghub", "down", "-f", file)
     assert "Usage" in installed.says("loghub", "fsck", "--help")
+
+
+@pytest.mark.parametrize("distribution", FOLDERS)
+def test_a_wheel_made_of_the_archive_of_the_sources_is_the_same(
+    distribution: str, wheels: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t"]
+    subprocess.run(
+        [*command, "sdist", "-d", tmp_path], cwd=FOLDERS[distribution], check=True, timeout=GUARD_S
+    )
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as sources:
+        sources.extractall(tmp_path, filter="data")
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    subprocess.run([*command, "wheel", "-d", tmp_path], cwd=folder, check=True, timeout=GUARD_S)
+    (again,) = tmp_path.glob("*.whl")
+    assert contents(again) == contents(wheels / again.name)
+
+
+def contents(wheel: Path) -> dict[str, int]:
+    """The files of a wheel, with their checksums."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {one.filename: one.CRC for one in archive.infolist()}

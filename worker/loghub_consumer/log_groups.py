@@ -23,6 +23,7 @@ import pyarrow as pa
 from loghub.client.port import ShardInfo
 from loghub.domain.shards import BadHashKey, format_key, parse_key
 from loghub.wire.loggroup import Log, LogGroup
+from loghub.wire.protobuf import fields
 
 TIME, TIME_NS, TOPIC, SOURCE, TAGS = "__time__", "__time_ns__", "__topic__", "__source__", "__tags__"
 CONTENTS, HASH_KEY, SHARD = "contents", "__hash_key__", "__shard__"
@@ -183,3 +184,12 @@ class LogGroupBuilder:
             logs=[log],
             chars=sum(len(key) + len(text) for key, text in (*log.contents, *tags)),
         )
+
+
+LOGS_FIELD = 1  # of a LogGroup (docs/sls-protocol.md 3)
+
+
+def number_of_logs(log_group: bytes | memoryview) -> int:
+    """The number of logs in a serialized LogGroup, whose logs are skipped and not decoded."""
+    view = memoryview(log_group)
+    return sum(number == LOGS_FIELD for number, _, _, _ in fields(view, 0, len(view)))
