@@ -38,7 +38,7 @@ GUARD_S = 240.0
 PASSWORDS = {"alice": 'a "quoted\\ secret', "bob": "bobs-secret"}  # of the mechanism PLAIN
 SCRAM_USER, SCRAM_PASSWORD = "carol", "carols-secret"
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
-LARGEST_MESSAGE = 3 << 20
+MAX_MESSAGE = 3 << 20
 _SMALL = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # a JVM that starts soon
 
 
@@ -144,7 +144,7 @@ class Broker:
         return (self.home / "log").read_text(errors="replace")[-3000:]
 
     def create_topic(self, name: str, *, partitions: int = 2) -> str:
-        topic = NewTopic(name, partitions, 1, config={"max.message.bytes": str(LARGEST_MESSAGE)})
+        topic = NewTopic(name, partitions, 1, config={"max.message.bytes": str(MAX_MESSAGE)})
         done = self.admin.create_topics([topic])
         done[name].result(GUARD_S)
         found = self.admin.list_topics

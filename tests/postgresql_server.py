@@ -68,7 +68,7 @@ class PostgresqlServer:
             "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C", "--no-sync",
         )  # fmt: skip
 
-    def start(self, *, largest_file: int = resource.RLIM_INFINITY) -> None:
+    def start(self, *, max_file: int = resource.RLIM_INFINITY) -> None:
         """`largest_file` limits the size of files, in bytes."""
         lines = [f"{name} = {value}\n" for name, value in self.settings.items()]
         (self.data / "postgresql.auto.conf").write_text("".join(lines))
@@ -78,7 +78,7 @@ class PostgresqlServer:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file,) * 2),
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (max_file,) * 2),
                 **_as_server(),  # type: ignore[call-overload]
             )
         wait_until(self._answers, "PostgreSQL to answer", guard_s=START_GUARD_S)

@@ -355,13 +355,13 @@ def is_workers_own(setting: str) -> bool:
     return setting in (SPARK_MASTER, SPARK_MEMORY, *SPARK_OWN) or setting.startswith(SPARK_OWN_PREFIX)
 
 
-LONGEST_REASON = 64  # characters that a condition's reason may have here
+MAX_REASON = 64  # characters that a condition's reason may have here
 
 
 def parse_termination_message(text: str) -> tuple[str, str] | None:
     """The reason and the message of ``Reason: message``; None if the text is anything else."""
     reason, colon, message = text.strip().partition(":")
-    if colon and reason.isalnum() and len(reason) <= LONGEST_REASON:
+    if colon and reason.isalnum() and len(reason) <= MAX_REASON:
         return reason, message.strip()
     return None
 

@@ -123,9 +123,9 @@ _DECOMPRESS: Mapping[Compression, Callable[[bytes, int], bytes]] = {
 
 
 _LONG = 15  # in a token: more bytes of the length follow
-_LEAST_LAST = 5  # literals of a last sequence
-_MOST_TRIES = 4  # each takes as long as to decompress the block, and a client may send many candidates
-_MOST_FOUND = 256  # bytes that may begin a long last sequence; almost none of them is even a candidate
+_MIN_LAST = 5  # literals of a last sequence
+_MAX_TRIES = 4  # each takes as long as to decompress the block, and a client may send many candidates
+_MAX_FOUND = 256  # bytes that may begin a long last sequence; almost none of them is even a candidate
 _NEVER_ENDING = b"\xff"  # as a token or a length, asks for more bytes than follow
 
 
@@ -151,7 +151,7 @@ def end_of_copies(block: bytes, *, raw_size: int) -> int | None:
     one literal more: only where the last sequence truly begins, the block can still be decompressed. Anywhere
     else the bytes belong to a sequence whose length no longer fits, or begin one that never ends.
     """
-    for at, literals in islice(_candidates(block), _MOST_TRIES):
+    for at, literals in islice(_candidates(block), _MAX_TRIES):
         more = literals + 1
         longer = b"".join((block[:at], _head(more, 0), _NEVER_ENDING * more))
         try:
@@ -165,27 +165,27 @@ def end_of_copies(block: bytes, *, raw_size: int) -> int | None:
 def _candidates(block: bytes) -> Iterable[tuple[int, int]]:
     """Where a last sequence may begin, and the number of its literals."""
     size = len(block)
-    for literals in range(_LEAST_LAST, _LONG):
+    for literals in range(_MIN_LAST, _LONG):
         at = size - literals - 1
         if at > 0 and block[at] == literals << 4:
             yield at, literals
     # A length of one byte, then those of several, which begin with the largest one.
     long = bytes((_LONG << 4,))
-    most = _LONG + 0xFF
-    yield from _long_candidates(block, long, begin=size - most - 1, end=size - _LONG - 1)
-    yield from _long_candidates(block, long + b"\xff", begin=1, end=size - most - 1)
+    maximum = _LONG + 0xFF
+    yield from _long_candidates(block, long, begin=size - maximum - 1, end=size - _LONG - 1)
+    yield from _long_candidates(block, long + b"\xff", begin=1, end=size - maximum - 1)
 
 
 def _long_candidates(block: bytes, token: bytes, *, begin: int, end: int) -> Iterable[tuple[int, int]]:
     """Those in [begin, end) whose number of literals does not fit into the token."""
-    for _ in range(_MOST_FOUND):
+    for _ in range(_MAX_FOUND):
         end = block.rfind(token, max(begin, 1), max(end, 0))
         if end < 0:
             return
         # Every further byte of the length says that there are 255 literals more, and is no literal itself.
-        most, rest = divmod(len(block) - end - 2 - _LONG, 0x100)
-        if rest < 0xFF and block.startswith(b"\xff" * most + bytes((rest,)), end + 1):
-            yield end, _LONG + most * 0xFF + rest
+        maximum, rest = divmod(len(block) - end - 2 - _LONG, 0x100)
+        if rest < 0xFF and block.startswith(b"\xff" * maximum + bytes((rest,)), end + 1):
+            yield end, _LONG + maximum * 0xFF + rest
 
 
 def is_strict(block: bytes) -> bool:

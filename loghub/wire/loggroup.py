@@ -172,7 +172,7 @@ def _text(raw: Buffer) -> str:
         raise MalformedLogGroup(f"{bytes(raw[:100])!r} is not UTF-8") from error
 
 
-def cut(body: bytes, *, most: int, max_bytes: int | None = None) -> list[tuple[bytes, int]]:
+def cut(body: bytes, *, maximum: int, max_bytes: int | None = None) -> list[tuple[bytes, int]]:
     """A valid group as groups of at most ``most`` logs, each with the number of its logs.
 
     The logs keep their order, and each part has the topic, the tags and whatever else the group has. Raises
@@ -184,12 +184,12 @@ def cut(body: bytes, *, most: int, max_bytes: int | None = None) -> list[tuple[b
     for number, _, _, stop in fields(body, 0, len(body)):
         (logs if number == 1 else rest).append(body[begin:stop])
         begin = stop
-    parts = [logs[first : first + most] for first in range(0, len(logs), most)]
+    parts = [logs[first : first + maximum] for first in range(0, len(logs), maximum)]
     total = len(body) + (len(parts) - 1) * sum(map(len, rest))
     if max_bytes is not None and total > max_bytes:
         raise TooLarge(
             f"{len(logs)} logs are stored as {len(parts)} groups with the topic and tags of this one, which"
-            f" have more than {max_bytes} bytes together; send at most {most} logs in a group"
+            f" have more than {max_bytes} bytes together; send at most {maximum} logs in a group"
         )
     return [(b"".join((*part, *rest)), len(part)) for part in parts]
 
@@ -199,7 +199,7 @@ def cut(body: bytes, *, most: int, max_bytes: int | None = None) -> list[tuple[b
 RawPair = tuple[bytes, bytes]
 _TIME_TAG, _CONTENTS_TAG, _KEY_TAG, _VALUE_TAG = _TIME[0], _CONTENTS[0], _KEY[0], _VALUE[0]
 _MAX_TIME = 0xFFFF_FFFF  # readers of protobuf drop higher bits
-_LEAST_CONTENT_BYTES = 6  # tag and length of it, of its key and of its value
+_MIN_CONTENT_BYTES = 6  # tag and length of it, of its key and of its value
 
 
 class RawLog(NamedTuple):
@@ -256,7 +256,7 @@ def _read_log(group: bytes, at: int, end: int) -> RawLog:
         # each of its fields, which would double the time that a reader in Python takes.
         if (
             group[at] == _CONTENTS_TAG
-            and end - at >= _LEAST_CONTENT_BYTES
+            and end - at >= _MIN_CONTENT_BYTES
             and (size := group[at + 1]) < 0x80
             and (stop := at + 2 + size) <= end
             and group[at + 2] == _KEY_TAG

@@ -47,7 +47,7 @@ from loghub_cli.up.text_input import TextDecoder, UnreadableText
 
 CHUNK_BYTES = 256 << 10
 QUIET_S = 5.0  # after a rename; what fluent-bit waits, and longer than a daemon takes to reopen its log
-MOST_RENAMED = 16  # files open at once; each may be as long as its writer goes on
+MAX_RENAMED = 16  # files open at once; each may be as long as its writer goes on
 _KNOWN_BYTES = 256  # of what was read, to recognize the text by
 _LAST_LINE_BYTES = 1 << 20
 _numbers = count()
@@ -180,7 +180,7 @@ class FollowedFile:
             yield from text.rest()
             quiet_since_s = since_s if text.position == before else now
             self._renamed[index] = (text, quiet_since_s)
-            if now - quiet_since_s >= QUIET_S or index < len(self._renamed) - MOST_RENAMED:
+            if now - quiet_since_s >= QUIET_S or index < len(self._renamed) - MAX_RENAMED:
                 yield Chunk(text.number, None)
                 del self._renamed[index]
                 text.close()
@@ -229,7 +229,7 @@ class LineReader:
     def __init__(self, reading: Reading, clock: Clock) -> None:
         self._reading = reading
         self._clock = clock
-        self._most_bytes = MAX_JSON_LINE_BYTES if reading.is_json else MAX_VALUE_BYTES
+        self._max_bytes = MAX_JSON_LINE_BYTES if reading.is_json else MAX_VALUE_BYTES
         self._numbers = LineNumbers()
         self._texts: dict[int, _Text] = {}
         self.bad_lines = 0
@@ -248,7 +248,7 @@ class LineReader:
             yield from self._end(number)
 
     def _new(self, number: int) -> _Text:
-        buffer = LineBuffer(self._most_bytes, self._numbers)
+        buffer = LineBuffer(self._max_bytes, self._numbers)
         self._texts[number] = text = _Text(TextDecoder(self._reading.encoding), buffer)
         return text
 
@@ -277,7 +277,7 @@ class LineReader:
             if self._reading.is_json and not line.data.strip() and not line.too_long:
                 continue
             try:
-                reject_too_long(line, self._most_bytes)
+                reject_too_long(line, self._max_bytes)
                 yield self._log(line)
             except BadLine as error:
                 if self._reading.on_bad_line is OnBadLine.STOP:

@@ -67,8 +67,8 @@ class LineBuffer:
     """Bytes in, complete lines out, without their line ends (LF or CR LF). It holds less than one line, and
     at most ``most_bytes`` of it."""
 
-    def __init__(self, most_bytes: int = MAX_VALUE_BYTES, numbers: LineNumbers | None = None) -> None:
-        self._most = most_bytes
+    def __init__(self, max_bytes: int = MAX_VALUE_BYTES, numbers: LineNumbers | None = None) -> None:
+        self._most = max_bytes
         self._numbers = numbers or LineNumbers()
         self._rest = b""
         self._long: int | None = None  # the number of the line of which pieces are out
@@ -106,12 +106,12 @@ class LineBuffer:
         return Line(number=self._long, data=data, too_long=True, begins=begins)
 
 
-def _cut(data: bytes, most: int) -> tuple[bytes, bytes]:
+def _cut(data: bytes, maximum: int) -> tuple[bytes, bytes]:
     """The first bytes and the rest, not within a character of UTF-8."""
-    at = most
-    while at > most - 4 and data[at] & 0xC0 == 0x80:
+    at = maximum
+    while at > maximum - 4 and data[at] & 0xC0 == 0x80:
         at -= 1
-    at = most if data[at] & 0xC0 == 0x80 else at
+    at = maximum if data[at] & 0xC0 == 0x80 else at
     return data[:at], data[at:]
 
 
@@ -129,10 +129,10 @@ def raw_logs(line: Line, *, field: str, now_unix_s: float) -> Iterator[Log]:
     yield plain_log(Line(number=line.number, data=data), field=field, now_unix_s=now_unix_s)
 
 
-def reject_too_long(line: Line, most_bytes: int) -> None:
+def reject_too_long(line: Line, max_bytes: int) -> None:
     """Raises `BadLine`."""
     if line.too_long:
-        raise BadLine(line.number, f"has more than {most_bytes} bytes")
+        raise BadLine(line.number, f"has more than {max_bytes} bytes")
 
 
 def json_log(line: Line, default: LinesOrigin, *, now_unix_s: float) -> tuple[Log, LinesOrigin]:
@@ -167,11 +167,11 @@ def _fields(members: Members, line: Line) -> Iterator[tuple[str, str]]:
         yield _text(name).removeprefix(_FIELD), text
 
 
-def _number(value: str | bytes, line: Line, name: str, most: int) -> int:
+def _number(value: str | bytes, line: Line, name: str, maximum: int) -> int:
     text = _text(value)
-    if not (text.isascii() and text.isdigit() and int(text[:20]) <= most):
+    if not (text.isascii() and text.isdigit() and int(text[:20]) <= maximum):
         raise BadLine(
-            line.number, f"must have a {name} that is a whole number from 0 to {most}, not {text[:40]}"
+            line.number, f"must have a {name} that is a whole number from 0 to {maximum}, not {text[:40]}"
         )
     return int(text)
 

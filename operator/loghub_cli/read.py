@@ -211,7 +211,7 @@ def prints_logs(function: F) -> F:
 
 
 _REFRESH_S = 1.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 1.0  # between reads that find nothing
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.2, 1.0  # between reads that find nothing
 
 
 @click.command(cls=Command)
@@ -249,7 +249,7 @@ def tail(
                 patience.call(reading.refresh, repeats_unsure=True)
                 refreshed_s = clock.monotonic_s()
             if idle:
-                stop.wait(backoff_s(idle, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S))
+                stop.wait(backoff_s(idle, first_s=_FIRST_PAUSE_S, longest_s=_MAX_PAUSE_S))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,9 @@ from aiohttp import web
 
 from loghub.listening import listen
 
-LONGEST_REQUEST_BYTES = 64 * 1024
+MAX_REQUEST_BYTES = 64 * 1024
 STOP_BOUND_S = 1.0
-MOST_CONNECTIONS = 256
+MAX_CONNECTIONS = 256
 FIRST_REQUEST_BOUND_S = 10.0  # from the connection to a complete request
 KEEP_ALIVE_S = 15.0  # from a response to the next complete request
 HANDSHAKE_BOUND_S = 10.0
@@ -43,7 +43,7 @@ def text(line: str, *, status: int = 200) -> Response:
 async def serving(address: str, routes: Mapping[str, Route]) -> AsyncIterator[str]:
     """Serves GET for each path of ``routes`` at ``host:port`` (`loghub.listening`); yields the actual address
     (port 0: any free port)."""
-    application = web.Application(client_max_size=LONGEST_REQUEST_BYTES)
+    application = web.Application(client_max_size=MAX_REQUEST_BYTES)
     application.add_routes([web.get(path, _handler(route)) for path, route in routes.items()])
     async with serving_application(address, application) as real:
         yield real
@@ -61,10 +61,10 @@ async def serving_application(
     try:
         server = await asyncio.get_running_loop().create_server(
             lambda: _connection(runner.server),
-            sock=listen(host, int(port), backlog=MOST_CONNECTIONS),
+            sock=listen(host, int(port), backlog=MAX_CONNECTIONS),
             ssl=context,
             ssl_handshake_timeout=HANDSHAKE_BOUND_S if context else None,
-            backlog=MOST_CONNECTIONS,
+            backlog=MAX_CONNECTIONS,
         )
         async with server:
             yield f"{host}:{server.sockets[0].getsockname()[1]}"
@@ -75,7 +75,7 @@ async def serving_application(
 def _connection(handlers: web.Server | None) -> asyncio.BaseProtocol:
     """The protocol of a new connection, which is closed at once if there are too many."""
     assert handlers is not None  # the runner is set up
-    return _Connection(handlers) if len(handlers.connections) < MOST_CONNECTIONS else _ClosedConnection()
+    return _Connection(handlers) if len(handlers.connections) < MAX_CONNECTIONS else _ClosedConnection()
 
 
 class _Connection(web.RequestHandler):

@@ -62,7 +62,7 @@ EMBEDDED_ENDPOINT = "http://loghub.svc"
 WORKER_IMAGE = "loghub-worker:dev"
 RESYNC_S = 30.0
 STATUS_INTERVAL_S = NUMBERS_EVERY_S
-LONGEST_STATUS_INTERVAL_S = 3600.0  # what is older does not help a reader any more
+MAX_STATUS_INTERVAL_S = 3600.0  # what is older does not help a reader any more
 MAX_SHARD_SERIES = 1000
 MAX_PROJECT_SERVICES = 1000  # a quarter of the smallest usual range of cluster addresses, a /20
 _SVC = ".svc"
@@ -238,8 +238,8 @@ class Settings:
 def _interval(environment: Mapping[str, str]) -> float:
     key = "LOGHUB_STATUS_INTERVAL_SECONDS"
     interval_s = float(environment.get(key, STATUS_INTERVAL_S))
-    if not 0 <= interval_s <= LONGEST_STATUS_INTERVAL_S:
-        raise ValueError(f"{key} is {interval_s} but must be from 0 to {LONGEST_STATUS_INTERVAL_S:.0f}")
+    if not 0 <= interval_s <= MAX_STATUS_INTERVAL_S:
+        raise ValueError(f"{key} is {interval_s} but must be from 0 to {MAX_STATUS_INTERVAL_S:.0f}")
     return interval_s
 
 
@@ -286,10 +286,10 @@ def _executor_role(environment: Mapping[str, str]) -> ExecutorRole | None:
 
 
 def _count(environment: Mapping[str, str], key: str, default: int) -> int:
-    most = int(environment.get(key, default))
-    if most < 0:
-        raise ValueError(f"{key} is {most} but must be at least 0")
-    return most
+    maximum = int(environment.get(key, default))
+    if maximum < 0:
+        raise ValueError(f"{key} is {maximum} but must be at least 0")
+    return maximum
 
 
 def _address(environment: Mapping[str, str], key: str) -> str | None:

@@ -75,10 +75,10 @@ def _address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _number(least: int, most: int) -> Callable[[object], int]:
+def _number(minimum: int, maximum: int) -> Callable[[object], int]:
     def number(given: object) -> int:
-        if not _is_number(str(given), least, most):
-            raise click.BadParameter(f"must be a number from {least} to {most}")
+        if not _is_number(str(given), minimum, maximum):
+            raise click.BadParameter(f"must be a number from {minimum} to {maximum}")
         return int(str(given))
 
     return number
@@ -94,10 +94,10 @@ def _delay(given: str | float) -> float:
     return seconds
 
 
-def _is_number(text: str, least: int, most: int) -> bool:
+def _is_number(text: str, minimum: int, maximum: int) -> bool:
     """Whether these are digits of such a number. `int` takes more, and time for thousands of digits."""
-    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(most))
-    return is_number and least <= int(text) <= most
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(maximum))
+    return is_number and minimum <= int(text) <= maximum
 
 
 _LIMIT_FLAGS = flags_of(Limits)
@@ -135,7 +135,7 @@ class _Command(click.Command):
 
 def _limit_options(function: F) -> F:
     for flag in reversed(_LIMIT_FLAGS + _KAFKA_LIMIT_FLAGS):
-        kind = _number(flag.least, flag.most)
+        kind = _number(flag.minimum, flag.maximum)
         option = click.option(
             flag.name, type=kind, default=flag.default, show_default=True, metavar="N", help=flag.help
         )

@@ -16,7 +16,7 @@ from loghub_service.facts import (
     ShardDeleted,
     ShardSaved,
 )
-from loghub_service.storage.rows import MOST_DELETED_NAMES
+from loghub_service.storage.rows import MAX_DELETED_NAMES
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class Catalog:
         names, key = self.deleted_names, (fact.project, fact.name)
         names.pop(key, None)
         names[key] = fact.next_ordinal
-        if len(names) > MOST_DELETED_NAMES:
+        if len(names) > MAX_DELETED_NAMES:
             del names[next(iter(names))]
 
     def _save_project(self, fact: ProjectSaved) -> None:

@@ -102,7 +102,7 @@ class Engine:
         self.sealing: dict[tuple[int, int], asyncio.Event] = {}
         self._steady = SteadyClock(platform.clock, settle_s=_SETTLE_S)
         self._believed = _believed_clock(platform, self.history)
-        self._least_cursor = self.history.least_cursor
+        self._min_cursor = self.history.min_cursor
         self._database, self._report_failed = database, on_failed
         self._loaded = LoadedSegments(platform.disk)
         self._log_batches: Batches[LogItem] = start_batches(
@@ -217,7 +217,7 @@ class Engine:
         """Persist a deletion: in memory first, so that no later commit refers to what is deleted."""
         facts = tuple(self._with_next_ordinal(fact) for fact in facts)
         used = CursorsUsed(end_cursor=max(map(self._used_cursor, facts)))
-        self._least_cursor = max(self._least_cursor, used.end_cursor)
+        self._min_cursor = max(self._min_cursor, used.end_cursor)
         for fact in facts:
             self.catalog.apply(fact)
         await self._fact_batches.submit((*facts, used))
@@ -356,7 +356,7 @@ class Engine:
     def first_cursor(self, born_us: int) -> int:
         """The first cursor of a shard created at this time: the time in nanoseconds, so that no cursor of an
         earlier logstore with the same name is valid in this logstore, even if the clock was set back."""
-        return max(born_us * 1000, self._least_cursor)
+        return max(born_us * 1000, self._min_cursor)
 
     def now_us(self) -> int:
         """The time at which log groups are received, in unix microseconds. Not before that by which they

@@ -15,9 +15,11 @@ T = TypeVar("T")
 _FLAG, _UNIT = "flag", "unit"
 
 
-def flag(name: str, least: int, most: int, description: str, *, unit: int = 1) -> Meta:
+def flag(name: str, minimum: int, maximum: int, description: str, *, unit: int = 1) -> Meta:
     """What a field of limits is annotated with; ``unit`` is what 1 of the flag's number is in the field."""
-    return Meta(ge=least * unit, le=most * unit, description=description, extra={_FLAG: name, _UNIT: unit})
+    return Meta(
+        ge=minimum * unit, le=maximum * unit, description=description, extra={_FLAG: name, _UNIT: unit}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +36,11 @@ class LimitFlag:
         return int((self.meta.extra or {})[_UNIT])
 
     @property
-    def least(self) -> int:
+    def minimum(self) -> int:
         return int(self.meta.ge or 0) // self.unit
 
     @property
-    def most(self) -> int:
+    def maximum(self) -> int:
         return int(self.meta.le or 0) // self.unit
 
     @property
@@ -49,7 +51,7 @@ class LimitFlag:
     @property
     def help(self) -> str:
         text = self.meta.description or ""
-        return f"{text[:1].upper()}{text[1:]}; from {self.least} to {self.most}."
+        return f"{text[:1].upper()}{text[1:]}; from {self.minimum} to {self.maximum}."
 
     @property
     def argument(self) -> str:

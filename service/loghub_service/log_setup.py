@@ -28,15 +28,15 @@ from typing import Any
 import structlog
 
 _QUIET_S = 60.0
-MOST_LINES = 60  # of a kind within `_QUIET_S`: one a second
-_MOST_KNOWN = 1000  # lines of a kind that are remembered
-_MOST_KINDS = 1000  # far above the number of kinds
+MAX_LINES = 60  # of a kind within `_QUIET_S`: one a second
+_MAX_KNOWN = 1000  # lines of a kind that are remembered
+_MAX_KINDS = 1000  # far above the number of kinds
 _ALWAYS = "critical"
 
 
 @dataclass(slots=True)
 class _Kind:
-    lines: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_LINES))
+    lines: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_LINES))
     known: OrderedDict[str, float] = field(default_factory=OrderedDict)
     left_out: int = 0  # since the last line
 
@@ -55,7 +55,7 @@ class LineLimit:
         with self._lock:
             seen = self._kinds.setdefault(kind, _Kind())
             self._kinds.move_to_end(kind)
-            while len(self._kinds) > _MOST_KINDS:
+            while len(self._kinds) > _MAX_KINDS:
                 self._kinds.popitem(last=False)
             if not self._is_news(seen, says, now_s):
                 seen.left_out += 1
@@ -69,12 +69,12 @@ class LineLimit:
         last_s = seen.known.get(says)
         if last_s is not None and now_s - last_s < _QUIET_S:
             return False
-        if len(seen.lines) == MOST_LINES and now_s - seen.lines[0] < _QUIET_S:
+        if len(seen.lines) == MAX_LINES and now_s - seen.lines[0] < _QUIET_S:
             return False
         seen.lines.append(now_s)
         seen.known[says] = now_s
         seen.known.move_to_end(says)
-        while len(seen.known) > _MOST_KNOWN:
+        while len(seen.known) > _MAX_KNOWN:
             seen.known.popitem(last=False)
         return True
 

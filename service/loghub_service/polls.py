@@ -149,7 +149,7 @@ class Polls:
 
     def __init__(self, limits: Limits) -> None:
         self.budget = MemoryBudget("polls", limit=limits.poll_bytes)
-        self._most_of_key = limits.polls_per_key
+        self._max_of_key = limits.polls_per_key
         self._of_key: Counter[str] = Counter()
         self._open: dict[WaitingPoll, None] = {}
         self._named: dict[tuple[str, str], WaitingPoll] = {}
@@ -174,9 +174,9 @@ class Polls:
         before = self._named.get((key_id, name))
         if before is not None:
             before.end()
-        elif self._of_key[key_id] >= self._most_of_key:
+        elif self._of_key[key_id] >= self._max_of_key:
             raise failure(
-                Code.SERVER_BUSY, f"access key {key_id!r} has {self._most_of_key} polls, which is the most"
+                Code.SERVER_BUSY, f"access key {key_id!r} has {self._max_of_key} polls, which is the most"
             )
         with self.budget.reservation() as memory:
             memory.take(_POLL_BYTES + len(request.body) + watched * _WATCHED_BYTES)

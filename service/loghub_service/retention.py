@@ -21,7 +21,7 @@ from loghub_service.settings import KEEP_FOREVER_DAYS
 _log = structlog.get_logger("loghub_service")
 _DAY_US = 86_400_000_000
 _SAVE_EVERY_US = 600_000_000
-MOST_SEGMENTS = 256  # of one shard that one look drops
+MAX_SEGMENTS = 256  # of one shard that one look drops
 
 
 class Retention:
@@ -90,7 +90,7 @@ class Retention:
         oldest = log.extent.oldest_cursor
         try:
             files = await engine.on_log_thread(
-                lambda: log.expire(before_us, now_us=now_us, most=MOST_SEGMENTS)
+                lambda: log.expire(before_us, now_us=now_us, maximum=MAX_SEGMENTS)
             )
         except OSError as error:
             named = engine.catalog.named(logstore)

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from loghub_service.kafka.coordinator.group import KafkaGroupLimits
 from loghub_service.kafka.groups import DEFAULT_GROUP_BYTES, DEFAULT_MAX_GROUPS
-from loghub_service.kafka.producers import DEFAULT_MOST_PRODUCERS
+from loghub_service.kafka.producers import DEFAULT_MAX_PRODUCERS
 from loghub_service.limit_flags import flag
 
 MIB = 1 << 20
@@ -206,7 +206,7 @@ class KafkaLimits:
             1_000_000,
             "idempotent producers that are remembered, each at one partition",
         ),
-    ] = DEFAULT_MOST_PRODUCERS
+    ] = DEFAULT_MAX_PRODUCERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -398,7 +398,7 @@ class _Start:
         """What was saved of them, and the batches that the logs have besides."""
         engine = self._engine
         marks = {engine.logs[mark.logstore, mark.shard]: mark for mark in self._database.producer_marks()}
-        later = LaterBatches(self._database.producers(), engine.producers.most)
+        later = LaterBatches(self._database.producers(), engine.producers.maximum)
         for log, mark in marks.items():
             await engine.on_file_thread(partial(read_later, log, mark.logstore, mark.cursor, later))
             self._progress.check()

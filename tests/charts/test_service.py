@@ -109,7 +109,7 @@ def test_each_limit_of_kafka_clients_has_a_value_with_the_bounds_of_its_flag(cha
     flags = {name: by_name[of["description"].split()[2]] for name, of in of_values.items()}
     assert set(by_name) == {flag.name for flag in flags.values()}
     bounds = {name: (of["minimum"], of["maximum"]) for name, of in of_values.items()}
-    assert bounds == {name: (flag.least, flag.most) for name, flag in flags.items()}
+    assert bounds == {name: (flag.minimum, flag.maximum) for name, flag in flags.items()}
     limits = {name: flag.default + 1 for name, flag in flags.items()}
     kafka = {"enabled": True, "plaintext": True, "limits": limits}
     chosen = settings(chart.render({"embeddedService": {"enabled": True, "kafka": kafka}}))

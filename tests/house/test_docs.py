@@ -8,7 +8,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 DECISIONS = DOCS / "decisions"
 PAGES = sorted(path for path in DECISIONS.glob("*.md") if path.name != "README.md")
-LONGEST_LINE = 100
+MAX_LINE = 100
 
 
 def ids(path: Path) -> str:
@@ -44,7 +44,7 @@ def test_an_entry_is_a_heading_that_states_the_decision_and_a_text(page: Path) -
 def test_lines_are_wrapped(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
     # A table's row cannot be wrapped.
-    assert [line for line in lines if len(line) > LONGEST_LINE and not line.startswith("|")] == []
+    assert [line for line in lines if len(line) > MAX_LINE and not line.startswith("|")] == []
 
 
 def test_every_test_that_the_page_of_tests_names_exists() -> None:

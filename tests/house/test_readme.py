@@ -20,7 +20,7 @@ INSTALL = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
 PYPROJECT = "".join(text_of(path) for path in tracked_files() if path.name == "pyproject.toml")
 STATES = (ROOT / "docs" / "shard-states.md").read_text(encoding="utf-8")
 TEST_FUNCTION = re.compile(r"^ *(?:async )?def test_", re.MULTILINE)
-MOST_LINES = 120  # what a reader takes in before deciding whether to go on
+MAX_LINES = 120  # what a reader takes in before deciding whether to go on
 
 
 def test_the_diagram_of_shard_states_is_generated_from_the_table() -> None:
@@ -29,7 +29,7 @@ def test_the_diagram_of_shard_states_is_generated_from_the_table() -> None:
 
 def test_the_readme_is_one_screen_that_says_its_status_first() -> None:
     """An adopter must not find out on another page that nobody has run this against the cloud."""
-    assert len(README.splitlines()) <= MOST_LINES
+    assert len(README.splitlines()) <= MAX_LINES
     status = README.index("has not been run against the cloud service yet")
     assert status < README.index("```") < README.index("## Try it")
 

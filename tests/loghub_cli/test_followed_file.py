@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loghub_cli.line_reader import MOST_RENAMED, QUIET_S, FollowedFile, LineReader, OnBadLine, Reading
+from loghub_cli.line_reader import MAX_RENAMED, QUIET_S, FollowedFile, LineReader, OnBadLine, Reading
 from loghub_cli.log_lines import LinesOrigin
 from tests.loghub_service.engines import ManualClock
 
@@ -126,9 +126,9 @@ def test_a_renamed_file_is_closed_once_it_is_quiet(story: Story) -> None:
 
 
 def test_a_storm_of_rotations_does_not_use_up_the_descriptors(story: Story) -> None:
-    changes = [c for n in range(3 * MOST_RENAMED) for c in (story.renames(f"{n}"), story.write(f"{n}\n"))]
-    assert story.followed(*changes) == [str(n) for n in range(3 * MOST_RENAMED)]
-    assert story.open_at_most <= MOST_RENAMED + 2
+    changes = [c for n in range(3 * MAX_RENAMED) for c in (story.renames(f"{n}"), story.write(f"{n}\n"))]
+    assert story.followed(*changes) == [str(n) for n in range(3 * MAX_RENAMED)]
+    assert story.open_at_most <= MAX_RENAMED + 2
 
 
 def test_a_file_that_is_renamed_back_goes_on_where_it_was(story: Story) -> None:

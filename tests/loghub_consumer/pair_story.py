@@ -29,7 +29,7 @@ from loghub_consumer import (
 from loghub_consumer.processor import ProcessorFactory
 from loghub_consumer.unacknowledged import ENTRY_BYTES
 from tests.loghub_consumer.covering import Row
-from tests.loghub_consumer.virtual import GROUP, LONGEST_S, PROJECT, AnyConsumer, Program, Save, World
+from tests.loghub_consumer.virtual import GROUP, MAX_S, PROJECT, AnyConsumer, Program, Save, World
 from tests.loghub_consumer.virtual_worker import DirectPool, in_worker
 
 SECOND_S = 5.0  # when something happens
@@ -176,8 +176,8 @@ class Story:
                 self.world.check(sum(kept.values()) <= unacknowledged.bytes, "bytes that do not count")
             used = sum(slot.flow.used_bytes for slot in slots)
             entries = sum(slot.unacknowledged._parts for slot in slots)
-            most = BUFFERED_BYTES + len(slots) * BATCH_BYTES + entries * ENTRY_BYTES
-            self.world.check(used <= most, f"{used} bytes are in use, of {most}")
+            maximum = BUFFERED_BYTES + len(slots) * BATCH_BYTES + entries * ENTRY_BYTES
+            self.world.check(used <= maximum, f"{used} bytes are in use, of {maximum}")
 
     # -- the consumers
 
@@ -270,7 +270,7 @@ class Story:
         if row["saves"] == "each time":
             self.world.until(self.is_over, f"the end of {row}")
             return
-        give_up_s = clock.now_s + LONGEST_S
+        give_up_s = clock.now_s + MAX_S
         while not self.is_over():
             assert clock.now_s < give_up_s, f"an hour of {row}"
             self.flush()

@@ -32,7 +32,7 @@ from tests.simulator.threads import SimLock, SimThread
 
 NAMES = ("ls-0", "ls-1")
 BAD, REFUSED = "bad", "refused"
-FEWEST_LOCKS = 4  # that a consumer has: of its shards, its group, its pulls, its tasks
+MIN_LOCKS = 4  # that a consumer has: of its shards, its group, its pulls, its tasks
 
 
 class Orders:
@@ -148,5 +148,5 @@ def test_locks_are_taken_in_one_order(make: Callable[[World], AnyConsumer]) -> N
         program.call(use)
         one.until(lambda: one.is_saved("ls-0"), "the end again")
         program.end()
-    assert len(orders.after) >= FEWEST_LOCKS
+    assert len(orders.after) >= MIN_LOCKS
     TopologicalSorter(orders.after).prepare()  # raises `CycleError`, with the lines

@@ -8,7 +8,7 @@ from loghub_consumer import Consumer, LogBatch, Processor, Tracker, puller, shar
 from tests.loghub_consumer.virtual import SavedLogHub, world
 from tests.simulator.lines import STOPPED_S, Lines
 
-LEAST_LINES = 100  # from a seek to the end of the shard
+MIN_LINES = 100  # from a seek to the end of the shard
 NEVER_S = 1e6
 
 
@@ -40,7 +40,7 @@ def test_after_a_seek_while_a_thread_stands_at_any_line_the_shard_is_processed_a
             position = program.call(lambda consumer: consumer.position(0))
             assert position == end, f"sought at {lines.stopped_at}"
             number += 1
-        assert number >= LEAST_LINES
+        assert number >= MIN_LINES
         program.end()
 
 

@@ -38,7 +38,7 @@ T = TypeVar("T")
 PROJECT, GROUP = "demo", "readers"
 TIMEOUT_S = 10  # of a group
 PADDING = ("text", "x" * 300)  # of each log
-LONGEST_S = 3600.0  # of virtual time; what takes longer has stopped
+MAX_S = 3600.0  # of virtual time; what takes longer has stopped
 
 
 @dataclass(eq=False)
@@ -214,7 +214,7 @@ class World:
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Let the programs run until it holds."""
-        give_up_s = self.clock.now_s + LONGEST_S
+        give_up_s = self.clock.now_s + MAX_S
         while not condition():
             assert self.clock.now_s < give_up_s, f"waited an hour for {what}"
             self._turn()

@@ -80,17 +80,17 @@ class Figures:
     def __init__(self) -> None:
         self.missed = False
 
-    def tell(self, what: str, reported: str, value: float, *, most: float) -> None:
-        good = value <= most
+    def tell(self, what: str, reported: str, value: float, *, maximum: float) -> None:
+        good = value <= maximum
         self.missed = self.missed or not good
         verdict = "as it should be" if good else "MISSED"
-        print(f"{what + ':':36} {reported}; goal: at most {most:g}, {verdict}", flush=True)
+        print(f"{what + ':':36} {reported}; goal: at most {maximum:g}, {verdict}", flush=True)
 
-    def latencies(self, what: str, seconds: list[float], *, most_s: float) -> None:
+    def latencies(self, what: str, seconds: list[float], *, max_s: float) -> None:
         """The goal is on the 99th of a hundred."""
         ordered = sorted(seconds)
         p50, p99 = part(ordered, 0.5), part(ordered, 0.99)
-        self.tell(what, f"p50 {p50:6.2f} s, p99 {p99:6.2f} s, of {len(ordered)}", p99, most=most_s)
+        self.tell(what, f"p50 {p50:6.2f} s, p99 {p99:6.2f} s, of {len(ordered)}", p99, maximum=max_s)
 
 
 def compare(runs: dict[str, dict[str, float]]) -> None:

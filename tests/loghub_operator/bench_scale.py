@@ -181,7 +181,7 @@ class Bench:
             watching(self._server, "lhcg", first_checkpoint) as reported,
             watching(self._server, "lhcg", "{.status.phase}{.status.workers}") as phases,
         ):
-            tell("created, to its StatefulSet", asyncio.run(self._create(sets)), most_s=STATEFUL_SET_P99_S)
+            tell("created, to its StatefulSet", asyncio.run(self._create(sets)), max_s=STATEFUL_SET_P99_S)
             with beating(worked):
                 asyncio.run(self._start(worked, phases))
                 self._settle()
@@ -191,13 +191,15 @@ class Bench:
                         self._measure("busy", rest_s, at_rest=False)
                         asyncio.run(self._report_undecided())
                 changed = asyncio.run(self._change(sets))
-                tell("spec changed, to its StatefulSet", changed, most_s=STATEFUL_SET_P99_S)
-                tell("checkpoint moved, to the status", self._move_checkpoints(reported), most_s=STATUS_P99_S)
+                tell("spec changed, to its StatefulSet", changed, max_s=STATEFUL_SET_P99_S)
+                tell("checkpoint moved, to the status", self._move_checkpoints(reported), max_s=STATUS_P99_S)
         for log_service in log_services.values():
             log_service.close()
         peak_mib = peak_kib(self._process.pid) / 1024
         self.load["memory, peak, MiB"] = peak_mib
-        self._figures.tell("memory of the operator", f"peak {peak_mib:6.1f} MiB", peak_mib, most=MEMORY_MIB)
+        self._figures.tell(
+            "memory of the operator", f"peak {peak_mib:6.1f} MiB", peak_mib, maximum=MEMORY_MIB
+        )
 
     async def _start(self, worked: list[Worked], phases: Watch) -> None:
         """Until the operator says of each that its worker runs."""
@@ -213,7 +215,9 @@ class Bench:
         ):
             print(f"{what + ' while workers start:':36} {count:.0f} in {took_s:.0f} s", flush=True)
         late = sum(one == float("inf") for one in seconds)
-        self._figures.tell("groups whose workers were not started", f"{late} of {len(worked)}", late, most=0)
+        self._figures.tell(
+            "groups whose workers were not started", f"{late} of {len(worked)}", late, maximum=0
+        )
 
     async def _create(self, sets: Watch) -> list[float]:
         async with AioKube(await configured(str(self._server.kubeconfig)), manager="bench") as kube:
@@ -282,7 +286,7 @@ class Bench:
         for what, value in figures.items():
             print(f"{what + f', {how}:':44} {value:.1f}", flush=True)
         oldest_s = figures["age of readings, p99, s"]
-        self._figures.tell(f"age of readings, {how}", f"p99 {oldest_s:.1f} s", oldest_s, most=AGE_P99_S)
+        self._figures.tell(f"age of readings, {how}", f"p99 {oldest_s:.1f} s", oldest_s, maximum=AGE_P99_S)
 
     async def _report_undecided(self) -> None:
         """The workers' rate is known from what they consumed, so Auto decides."""
@@ -293,11 +297,11 @@ class Bench:
                 reason = found.get("status", {}).get("scaling", {}).get("reason", "none")
                 undecided += [reason] if reason in UNDECIDED else []
         reported = f"{len(undecided)} of {len(self._worked)} {' '.join(sorted(set(undecided)))}"
-        self._figures.tell("groups for which Auto cannot decide", reported, len(undecided), most=0)
+        self._figures.tell("groups for which Auto cannot decide", reported, len(undecided), maximum=0)
 
     def _report_writes(self, whose: str, rest_s: float, written: list[str], allowed: float) -> None:
         reported = f"{len(written)} in {rest_s:.0f} s"
-        self._figures.tell(f"writes {whose}", reported, len(written), most=allowed)
+        self._figures.tell(f"writes {whose}", reported, len(written), maximum=allowed)
         for line in sorted(set(written))[:10]:
             print(f"    {line}")
 

@@ -9,7 +9,7 @@ import pytest
 from loghub.client.port import Credentials
 from loghub_service.access_keys import Right
 from loghub_service.http import routes
-from loghub_service.log_setup import MOST_LINES
+from loghub_service.log_setup import MAX_LINES
 from loghub_service.messages import Head
 from tests.loghub_service.rawclient import RawClient, Reply, group_of
 from tests.support import ServiceProcess, running_service
@@ -199,4 +199,4 @@ def test_a_refused_signature_is_logged_once_and_not_for_each_attempt(tmp_path: P
             unknown = Credentials(access_key_id=f"nobody-{number}", access_key_secret="wrong")
             with RawClient(service, credentials=unknown) as client:
                 assert client.send("GET", "/").code == "Unauthorized"
-        assert len(refusals(service)) == MOST_LINES
+        assert len(refusals(service)) == MAX_LINES

@@ -163,12 +163,12 @@ class Gate:
     def __init__(self) -> None:
         self.open = threading.Event()
         self.open.set()
-        self.largest_batch = 0
+        self.max_batch = 0
 
     def start_batches(self, *, name: str, commit: Any, **more: Any) -> ThreadedBatches[Any]:
         def gated(batch: Sequence[Any]) -> Sequence[object]:
             assert self.open.wait(180)
-            self.largest_batch = max(self.largest_batch, sum(map(more["size"], batch)))
+            self.max_batch = max(self.max_batch, sum(map(more["size"], batch)))
             return list(commit(batch))
 
         return ThreadedBatches(name=name, commit=gated if name == "log-commit" else commit, **more)
@@ -227,7 +227,7 @@ def test_a_commit_writes_a_bounded_number_of_bytes(tmp_path: Path) -> None:
             await asyncio.sleep(0.01)
         gate.open.set()
         assert [await outcome(put) for put in puts] == [""] * 20
-        assert len(group) < gate.largest_batch <= 50_000
+        assert len(group) < gate.max_batch <= 50_000
 
     run(tmp_path, scenario, limits=Limits(batch_bytes=50_000), start_batches=gate.start_batches)
 
@@ -235,13 +235,13 @@ def test_a_commit_writes_a_bounded_number_of_bytes(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_large_groups_are_checked_two_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes a copy, and they compete for the interpreter with the event loop."""
-    check, lock, running, most = put_logs.check_group, threading.Lock(), 0, 0
+    check, lock, running, maximum = put_logs.check_group, threading.Lock(), 0, 0
 
     def counted(*arguments: Any, **more: Any) -> put_logs.Checked:
-        nonlocal running, most
+        nonlocal running, maximum
         with lock:
             running += 1
-            most = max(most, running)
+            maximum = max(maximum, running)
         try:
             threading.Event().wait(0.05)  # long enough for others to begin
             return check(*arguments, **more)
@@ -258,4 +258,4 @@ def test_large_groups_are_checked_two_at_a_time(tmp_path: Path, monkeypatch: pyt
         assert [await outcome(put) for put in puts] == [""] * 8
 
     run(tmp_path, scenario)
-    assert most == 2
+    assert maximum == 2

@@ -17,7 +17,7 @@ from loghub_service.kafka.coordinator.requests import OffsetCommit
 from loghub_service.kafka.groups import KafkaGroupKey
 from loghub_service.kafka.store.log_service import EngineLogService
 from loghub_service.ports import SteadyClock
-from loghub_service.retention import MOST_SEGMENTS, Retention
+from loghub_service.retention import MAX_SEGMENTS, Retention
 from tests.loghub_service.engines import STORE_ID, create_group_of_one_shard, live, request
 from tests.loghub_service.inline_batches import InlineBatches
 
@@ -192,8 +192,8 @@ def test_after_a_long_pause_of_the_service_logs_expire_a_day_later(tmp_path: Pat
 
 
 def test_one_look_drops_a_bounded_number_of_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loghub_service.retention.MOST_SEGMENTS", 2)
-    assert MOST_SEGMENTS > 2
+    monkeypatch.setattr("loghub_service.retention.MAX_SEGMENTS", 2)
+    assert MAX_SEGMENTS > 2
     clock = TwoClocks()
 
     async def scenario(engine: Engine) -> None:

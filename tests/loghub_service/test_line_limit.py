@@ -3,7 +3,7 @@
 import pytest
 import structlog
 
-from loghub_service.log_setup import MOST_LINES, LineLimit, limited
+from loghub_service.log_setup import MAX_LINES, LineLimit, limited
 
 KIND, MINUTE_S = "login refused", 60.0
 
@@ -24,9 +24,9 @@ def test_who_says_something_else_each_time_has_one_line_a_second() -> None:
     for minute in range(3):
         now_s = minute * MINUTE_S
         written = [limit.left_out_before(KIND, f"{minute}-{n}", now_s=now_s) for n in range(5000)]
-        assert len([one for one in written if one is not None]) == MOST_LINES
+        assert len([one for one in written if one is not None]) == MAX_LINES
     # Who had no line gets one as soon as there is room.
-    assert limit.left_out_before(KIND, "2-4999", now_s=3 * MINUTE_S) == 5000 - MOST_LINES
+    assert limit.left_out_before(KIND, "2-4999", now_s=3 * MINUTE_S) == 5000 - MAX_LINES
 
 
 def test_kinds_do_not_take_each_others_places() -> None:

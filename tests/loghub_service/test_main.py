@@ -45,15 +45,15 @@ FLAGS = flags_of(Limits) + flags_of(KafkaLimits) + flags_of(KafkaGroupLimits)
 
 @pytest.mark.parametrize("flag", FLAGS, ids=[flag.name for flag in FLAGS])
 def test_each_limit_has_a_flag_with_bounds(flag: LimitFlag, capsys: pytest.CaptureFixture[str]) -> None:
-    assert flag.least <= flag.default <= flag.most
-    other = flag.default - 1 if flag.default > flag.least else flag.default + 1
+    assert flag.minimum <= flag.default <= flag.maximum
+    other = flag.default - 1 if flag.default > flag.minimum else flag.default + 1
     limits = values_of(parse((*REQUIRED, flag.name, str(other))))
     changed = dict(limits.items() - values_of(parse(REQUIRED)).items())
     assert changed == {(flag.owner, name): other * flag.unit for name in flag.fields}
-    for odd in (str(flag.least - 1), str(flag.most + 1), "many", "", "9" * 5000, "²"):
+    for odd in (str(flag.minimum - 1), str(flag.maximum + 1), "many", "", "9" * 5000, "²"):
         with pytest.raises(SystemExit):
             parse((*REQUIRED, f"{flag.name}={odd}"))
-        assert f"must be a number from {flag.least} to {flag.most}" in capsys.readouterr().err
+        assert f"must be a number from {flag.minimum} to {flag.maximum}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -192,8 +192,8 @@ def test_a_poll_that_waits_is_parked_and_no_other_request_is(tmp_path: Path) -> 
 def test_bad_polls_are_refused_with_what_is_wrong(tmp_path: Path) -> None:
     async def scenario(service: InProcess) -> None:
         known = {0: await known_end(service)}
-        most_ms = LIMITS.poll_s * 1000
-        assert await outcome(await_ends(service, known, wait_ms=most_ms + 1)) == "ParameterInvalid"
+        max_ms = LIMITS.poll_s * 1000
+        assert await outcome(await_ends(service, known, wait_ms=max_ms + 1)) == "ParameterInvalid"
         assert await outcome(await_ends(service, known, name="")) == "ParameterInvalid"
         assert await outcome(await_ends(service, {0: "no cursor"})) == "InvalidCursor"
         assert await outcome(service.begin("POST", ENDS, {"poll": "p"}, body=b"[0]")) == "JsonInfoInvalid"

@@ -35,7 +35,7 @@ def restarted(disk: SimDisk) -> ShardLog:
 
 def emptied(disk: SimDisk) -> ShardLog:
     log = append(opened(disk), 10)
-    log.expire(1000, now_us=2000, most=100)
+    log.expire(1000, now_us=2000, maximum=100)
     return log
 
 

@@ -247,12 +247,12 @@ class Gathering(SimDisk):
         self.together: threading.Barrier | None = None
         self.failing = ""
         self.in_progress: set[str] = set()
-        self.most = 0
+        self.maximum = 0
 
     def sync_dir(self, path: str) -> None:
         if self.together is not None and Path(path).parent.name == f"{STORE_ID:08d}":
             self.in_progress.add(path)
-            self.most = max(self.most, len(self.in_progress))
+            self.maximum = max(self.maximum, len(self.in_progress))
             self.together.wait(120)
             self.in_progress.discard(path)
         if path == self.failing:
@@ -284,7 +284,7 @@ def test_a_start_syncs_several_shards_at_the_same_time(tmp_path: Path) -> None:
         assert progress.done == count
 
     live(data, ManualClock(), whole, disk=disk, progress=progress)
-    assert disk.most == SYNCS_AT_ONCE
+    assert disk.maximum == SYNCS_AT_ONCE
 
 
 def test_one_of_many_shards_that_cannot_be_synced_ends_the_start(tmp_path: Path) -> None:

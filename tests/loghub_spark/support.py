@@ -108,14 +108,14 @@ class Stream:
         """The ids of the next batch; none if nothing is new."""
         return [id_of(row) for row in self.run()] if self.plan(limit) else []
 
-    def batches(self, most: int = 1000) -> list[list[str]]:
+    def batches(self, maximum: int = 1000) -> list[list[str]]:
         """The ids of each batch until nothing is new."""
         found = []
-        for _ in range(most):
+        for _ in range(maximum):
             if not self.plan():
                 return found
             found.append([id_of(row) for row in self.run()])
-        raise AssertionError(f"the stream did not end after {most} batches")
+        raise AssertionError(f"the stream did not end after {maximum} batches")
 
 
 def id_of(row: Mapping[str, Any]) -> str:

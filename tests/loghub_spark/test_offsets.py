@@ -136,16 +136,16 @@ def test_all_limits_apply_together() -> None:
     assert limited({0: 50}, MicroBatchLimits(log_groups=30, logs=200, bytes=700), samples) == {0: 7}
 
 
-@given(groups=GROUPS, least=st.one_of(st.none(), st.integers(1, 40)), cores=st.integers(1, 16))
-def test_partitions_have_each_log_group_once(groups: dict[int, int], least: int | None, cores: int) -> None:
+@given(groups=GROUPS, minimum=st.one_of(st.none(), st.integers(1, 40)), cores=st.integers(1, 16))
+def test_partitions_have_each_log_group_once(groups: dict[int, int], minimum: int | None, cores: int) -> None:
     ranges = [Range(shard, 100, 100 + count) for shard, count in sorted(groups.items())]
-    pieces = split_ranges(ranges, min_partitions=least, cores=cores)
+    pieces = split_ranges(ranges, min_partitions=minimum, cores=cores)
     assert all(piece.groups > 0 for piece in pieces)
     for one in ranges:
         mine = [piece for piece in pieces if piece.shard == one.shard]
         assert [n for piece in mine for n in range(piece.begin, piece.end)] == list(range(one.begin, one.end))
-    if least is not None:
-        assert len(pieces) >= min(least, sum(groups.values()))
+    if minimum is not None:
+        assert len(pieces) >= min(minimum, sum(groups.values()))
 
 
 @pytest.mark.parametrize(

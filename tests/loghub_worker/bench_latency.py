@@ -41,7 +41,7 @@ from tests.loghub_worker.support import (
 )
 from tests.support import ServiceProcess, get, running_service, wait_until
 
-WARM, LOOK_S, LONGEST_PAUSE_S, SETTLE_S, REST_S = 10, 0.004, 2.0, 5.0, 30.0
+WARM, LOOK_S, MAX_PAUSE_S, SETTLE_S, REST_S = 10, 0.004, 2.0, 5.0, 30.0
 BODY = encode(LogGroup(logs=(Log(time=1, contents=(("id", "1"), ("line", "one"))),)))
 Arrived = Callable[[], int]  # the log groups that are in the sink
 
@@ -130,7 +130,7 @@ def latency(client: HttpLogHub, arrived: Arrived, puts: int) -> str:
     dice, times = random.Random(1), []
     for number in range(WARM + puts):
         key = dice.choice(shards).begin_key
-        time.sleep(dice.uniform(0.0, LONGEST_PAUSE_S))
+        time.sleep(dice.uniform(0.0, MAX_PAUSE_S))
         before = arrived()
         client.put_logs(LOGSTORE, BODY, hash_key=key)
         since_s, give_up_s = time.perf_counter(), time.perf_counter() + GUARD_S

@@ -1,7 +1,7 @@
 """Every sink as the target of real workers, for the tests that kill and pause them.
 
 A target has the settings of the sink, and says what the sink has. So one test, with the targets as its
-parameter, holds for all sinks. The sinks of `EXACTLY_ONCE` have each log once, those of `AT_LEAST_ONCE` at
+parameter, holds for all sinks. The sinks of `EXACTLY_ONCE` have each log once, those of `AT_MIN_ONCE` at
 least once.
 """
 
@@ -252,7 +252,7 @@ EXACTLY_ONCE: Sequence[Any] = [
     pytest.param(lines_in_a_bucket, id="json-bucket", marks=pytest.mark.tools),
     pytest.param(partitions_of_a_folder, id="partitions"),
 ]
-AT_LEAST_ONCE: Sequence[Any] = [
+AT_MIN_ONCE: Sequence[Any] = [
     pytest.param(kafka_topic, id="kafka"),
     pytest.param(logstore_copy, id="copy"),
     pytest.param(files_of_spark, id="spark"),

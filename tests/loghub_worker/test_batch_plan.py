@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from loghub_consumer.batch_plan import (
     EMPTY_PLAN,
-    LARGEST_GROUP_BYTES,
+    MAX_GROUP_BYTES,
     BatchLimits,
     BatchPlan,
     GroupSize,
@@ -26,7 +26,7 @@ LIMITS = st.builds(
     bytes=st.integers(1 << 16, 1 << 30),
     logs=st.integers(1, 1_000_000),
 )
-SIZES = st.integers(1, LARGEST_GROUP_BYTES)
+SIZES = st.integers(1, MAX_GROUP_BYTES)
 
 
 def test_the_last_plan_is_returned_if_there_is_nothing_to_read() -> None:
@@ -79,7 +79,7 @@ def test_at_least_one_log_group_and_at_most_the_limit_is_read(
 @given(LIMITS)
 def test_the_first_batch_of_a_shard_never_exceeds_the_bytes(limits: BatchLimits) -> None:
     groups = limits.groups_of(None)
-    assert groups == 1 or groups * LARGEST_GROUP_BYTES <= limits.bytes
+    assert groups == 1 or groups * MAX_GROUP_BYTES <= limits.bytes
 
 
 @given(LIMITS, SIZES, SIZES)
@@ -104,7 +104,7 @@ def test_a_batch_exceeds_the_bytes_only_as_far_as_its_log_groups_grew(
     while at < len(stream):
         groups = limits.groups_of(mean)
         batch = stream[at : at + groups]
-        expected = LARGEST_GROUP_BYTES if mean is None else mean.bytes
+        expected = MAX_GROUP_BYTES if mean is None else mean.bytes
         growth = max(1.0, sum(batch) / len(batch) / expected)
         assert groups == 1 or sum(batch) <= limits.bytes * growth + 1
         mean = smoothed(mean, read_bytes=sum(batch), logs=len(batch), groups=len(batch))
@@ -154,10 +154,10 @@ def test_the_logs_of_a_batch_are_limited_over_all_shards_and_shared(
     means = {shard: max(1.0, mean) for shard, (_, mean) in shards.items()}
     planned = {part.shard: part.groups * means[part.shard] for part in plan.ranges}
     assert planned.keys() == shards.keys()
-    least = sum(means.values())  # one log group of each shard
-    assert sum(planned.values()) <= max(logs, logs + least)
+    minimum = sum(means.values())  # one log group of each shard
+    assert sum(planned.values()) <= max(logs, logs + minimum)
     if sum(groups * means[shard] for shard, (groups, _) in shards.items()) <= logs:
         assert {part.shard: part.groups for part in plan.ranges} == {s: g for s, (g, _) in shards.items()}
     cut = [part for part in plan.ranges if part.groups < shards[part.shard][0]]
     for part in cut:
-        assert planned[part.shard] + means[part.shard] * 2 >= max(planned.values()) - least
+        assert planned[part.shard] + means[part.shard] * 2 >= max(planned.values()) - minimum

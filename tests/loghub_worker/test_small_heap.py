@@ -24,13 +24,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 # Spark takes no less than 450 MiB. Its files keep the whole state in the heap, in two versions.
 HEAP = "512m"
 ID_BYTES, LOGS = 20_000, 100  # so that some hundred log groups fill it
-MOST_GROUPS = 1000  # forty times the heap
+MAX_GROUPS = 1000  # forty times the heap
 
 
 def put_until_it_ends(client: HttpLogHub, worker: WorkerProcess) -> int:
     """Write logs, each with an id of its own, until the worker has ended; its status."""
     dice = random.Random(1)
-    for number in range(MOST_GROUPS):
+    for number in range(MAX_GROUPS):
         if worker.process.poll() is not None:
             break
         ids = (dice.randbytes(ID_BYTES // 2).hex() for _ in range(LOGS))

@@ -18,7 +18,7 @@ import pytest
 
 from loghub.contract.sinks import LogstoreSink
 from loghub.contract.worker import SqlPipeline, WorkerConfig
-from tests.loghub_worker.sink_targets import AT_LEAST_ONCE, EXACTLY_ONCE, MakeTarget, Place, Target, folder
+from tests.loghub_worker.sink_targets import AT_MIN_ONCE, EXACTLY_ONCE, MakeTarget, Place, Target, folder
 from tests.loghub_worker.sink_views import COPY, Copied, LogstoreView
 from tests.loghub_worker.support import PROJECT, prepare, worker_config, worker_processes
 from tests.loghub_worker.worker_kills import (
@@ -121,7 +121,7 @@ def test_every_line_is_there_once_although_two_workers_believe_to_hold_a_shard(
         assert rows == sent
 
 
-@pytest.mark.parametrize("make", AT_LEAST_ONCE)
+@pytest.mark.parametrize("make", AT_MIN_ONCE)
 @pytest.mark.parametrize("kills", ALL_KILLS)
 def test_no_line_is_missing_after_kills_and_few_are_repeated(
     tmp_path: Path, request: Any, make: MakeTarget, kills: Sequence[Moment]
@@ -131,7 +131,7 @@ def test_no_line_is_missing_after_kills_and_few_are_repeated(
         assert_repeats_what_was_not_saved(f"{len(kills)} kills", target, outcome)
 
 
-@pytest.mark.parametrize("make", AT_LEAST_ONCE)
+@pytest.mark.parametrize("make", AT_MIN_ONCE)
 @pytest.mark.parametrize("pauses", [times(10, PAUSES, minutes=15)])
 def test_no_line_is_missing_although_two_workers_believe_to_hold_a_shard(
     tmp_path: Path, request: Any, make: MakeTarget, pauses: Sequence[Moment]

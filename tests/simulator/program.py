@@ -17,7 +17,7 @@ from tests.simulator.faults import Fault, WorkerCrashed
 from tests.simulator.network import Network, connect
 from tests.simulator.threads import Process, Threads
 
-LONGEST_POLL_S = 5.0
+MAX_POLL_S = 5.0
 
 
 class ThreadedNetwork(Network):
@@ -33,7 +33,7 @@ class ThreadedNetwork(Network):
             raise WorkerCrashed
         if "wait_ms" in call.query:
             # As long as the service may wait for news: it is answered at the end of that.
-            self.threads.sleep(self.dice.random.uniform(0.0, LONGEST_POLL_S))
+            self.threads.sleep(self.dice.random.uniform(0.0, MAX_POLL_S))
             call = replace(call, query={**call.query, "wait_ms": "0"})
         try:
             return super().send(sender, call)

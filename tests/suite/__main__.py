@@ -24,7 +24,7 @@ from tests.support import ROOT
 
 ENV_STRICT = "LOGHUB_TEST_STRICT"
 # More failures than that are no chance, and running them again only takes time.
-MOST_RUN_AGAIN = 10
+MAX_RUN_AGAIN = 10
 # The cluster over IPv6 takes a third of an hour: every eighth slice has it, if it is long enough.
 IPV6_EVERY = 8
 IPV6_FROM_MINUTES = 60
@@ -75,7 +75,7 @@ class Suite:
         """Each alone; what passes is unsteady."""
         failures = self.run.failures()
         tests = [failure for failure in failures if failure.is_a_test]
-        if os.environ.get(ENV_STRICT) == "1" or len(tests) > MOST_RUN_AGAIN or self._commands.interrupted:
+        if os.environ.get(ENV_STRICT) == "1" or len(tests) > MAX_RUN_AGAIN or self._commands.interrupted:
             return
         for number, failure in enumerate(tests):
             print(f"\nonce more, alone: {failure.nodeid}", flush=True)

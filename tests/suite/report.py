@@ -10,8 +10,8 @@ from tests.suite.record import Cost, Failure, Record
 DEAREST = 10
 # A failed run is read by its last 60 lines, and 20 of them are the table and the dearest tests.
 FAILURE_LINES = 36
-MOST_LINES_OF_ONE = 18
-MOST_COLUMNS = 160
+MAX_LINES_OF_ONE = 18
+MAX_COLUMNS = 160
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,7 +99,7 @@ def _dearest(run: Run) -> Iterable[str]:
         costs |= ran.record.costs if ran.record else {}
     yield f"the {DEAREST} dearest tests (CPU s, wall s):"
     for nodeid, cost in dearest(costs):
-        yield f"{cost.cpu_s:7.1f}{cost.wall_s:8.1f}  {nodeid}"[:MOST_COLUMNS]
+        yield f"{cost.cpu_s:7.1f}{cost.wall_s:8.1f}  {nodeid}"[:MAX_COLUMNS]
 
 
 def dearest(costs: Mapping[str, Cost]) -> list[tuple[str, Cost]]:
@@ -108,7 +108,7 @@ def dearest(costs: Mapping[str, Cost]) -> list[tuple[str, Cost]]:
 
 def failure_lines(failures: list[Failure]) -> list[str]:
     """What failed and why, with the end of what was captured, in `FAILURE_LINES` lines and a few."""
-    each = max(2, min(MOST_LINES_OF_ONE, FAILURE_LINES // len(failures)))
+    each = max(2, min(MAX_LINES_OF_ONE, FAILURE_LINES // len(failures)))
     shown = failures[: FAILURE_LINES // 2]
     said = [line for failure in shown for line in _cut(failure, each)]
     if len(failures) > len(shown):
@@ -116,17 +116,17 @@ def failure_lines(failures: list[Failure]) -> list[str]:
     return said
 
 
-def _cut(failure: Failure, most: int) -> list[str]:
+def _cut(failure: Failure, maximum: int) -> list[str]:
     """The name, the lines of the error, then the end of the output."""
     why = [line.rstrip() for line in failure.why.splitlines() if line.strip()]
     # pytest marks the lines of the error itself with an E; the last line of others says what happened.
     errors = [line for line in why if line.startswith("E ")] or why[-1:]
     place = [line for line in why[-1:] if line not in errors]
-    said = [f"FAILED {failure.nodeid}", *(errors + place)[: max(1, (most - 1) // 2)]]
+    said = [f"FAILED {failure.nodeid}", *(errors + place)[: max(1, (maximum - 1) // 2)]]
     output = [line.rstrip() for line in failure.output.splitlines() if line.strip()]
-    room = most - len(said)
+    room = maximum - len(said)
     said += [f"    | {line}" for line in output[-room:]] if room > 0 else []
-    return [line[:MOST_COLUMNS] for line in said]
+    return [line[:MAX_COLUMNS] for line in said]
 
 
 def _over_budget(run: Run) -> list[str]:

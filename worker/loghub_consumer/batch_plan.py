@@ -57,7 +57,7 @@ class BatchPlan:
 EMPTY_PLAN = BatchPlan(0, ())
 # The largest log group that a service accepts: 5 MB in SLS, 10 MiB in the embedded service
 # (docs/sls-protocol.md 5).
-LARGEST_GROUP_BYTES = 10 << 20
+MAX_GROUP_BYTES = 10 << 20
 NO_RETRIES: Mapping[int, int] = {}
 
 
@@ -83,7 +83,7 @@ class BatchLimits:
         """How many log groups of this size a batch reads of a shard, if the shard is alone. None means that
         no size was measured yet; the largest possible size is then assumed."""
         if size is None:
-            return max(1, min(self.log_groups, self.bytes // LARGEST_GROUP_BYTES))
+            return max(1, min(self.log_groups, self.bytes // MAX_GROUP_BYTES))
         fit = min(self.bytes / max(1.0, size.bytes), self.logs / max(1.0, size.logs))
         return max(1, min(self.log_groups, int(fit)))
 
@@ -174,11 +174,13 @@ def next_even_plan(
     }
     if not backlogs:
         return last
-    most = {shard: limits.groups_of(sizes.get(shard)) for shard in backlogs}
+    maximum = {shard: limits.groups_of(sizes.get(shard)) for shard in backlogs}
     logs = sum(groups * _logs_of(sizes.get(shard)) for shard, groups in backlogs.items())
-    part = min(1.0, limits.logs / logs, *(most[shard] / groups for shard, groups in backlogs.items()))
+    part = min(1.0, limits.logs / logs, *(maximum[shard] / groups for shard, groups in backlogs.items()))
     ranges = (
-        Range(shard, positions[shard], positions[shard] + min(groups, most[shard], math.ceil(part * groups)))
+        Range(
+            shard, positions[shard], positions[shard] + min(groups, maximum[shard], math.ceil(part * groups))
+        )
         for shard, groups in backlogs.items()
     )
     return BatchPlan(last.number + 1, tuple(ranges))

@@ -25,7 +25,7 @@ from loghub_consumer.processor import ThreadedProcessor, Tracker
 from loghub_consumer.shard_runner import UserCalls
 
 log = structlog.get_logger()
-FIRST_RETRY_S, LONGEST_RETRY_S = 0.2, 10.0
+FIRST_RETRY_S, MAX_RETRY_S = 0.2, 10.0
 
 Handle: TypeAlias = Callable[[ReceivedLog, ReceivedLogGroup], Awaitable[None] | None]
 Key: TypeAlias = Callable[[ReceivedLog, ReceivedLogGroup], str]
@@ -142,7 +142,7 @@ class _Lane:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._retries = Backoff(
-            first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S, random=random.SystemRandom().random
+            first_s=FIRST_RETRY_S, longest_s=MAX_RETRY_S, random=random.SystemRandom().random
         )
         self.thread: threading.Thread | None = None
         self.failure: BaseException | None = None

@@ -85,7 +85,7 @@ class ProgramParts:
     tasks: ShardTasks
     polls: bool
     step_s: float  # how often it is looked what is due in a group
-    least_interval_s: Callable[[], float]
+    min_interval_s: Callable[[], float]
 
 
 def own_parts(max_buffered_bytes: int) -> ProgramParts:
@@ -101,7 +101,7 @@ def own_parts(max_buffered_bytes: int) -> ProgramParts:
         tasks=ParallelTasks(),
         polls=True,
         step_s=STEP_S,
-        least_interval_s=lambda: 0.0,
+        min_interval_s=lambda: 0.0,
     )
 
 
@@ -130,7 +130,7 @@ class SharedParts:
             tasks=TasksOfOne(self._tasks, logstore),
             polls=False,
             step_s=SHARED_STEP_S,
-            least_interval_s=lambda: self._buffers.shard_count / PULLS_EACH_S,
+            min_interval_s=lambda: self._buffers.shard_count / PULLS_EACH_S,
         )
 
     def close(self) -> None:

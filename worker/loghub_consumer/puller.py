@@ -93,7 +93,7 @@ class Puller:
         self._logstore = settings.logstore
         self._query = settings.query or None
         self._fetch_interval_s = settings.fetch_interval_s
-        self._least_interval_s = parts.least_interval_s
+        self._min_interval_s = parts.min_interval_s
         self._max_bytes = settings.max_bytes
         self._counts_logs = settings.max_logs is not None
         # Their log groups are kept one by one.
@@ -199,7 +199,7 @@ class Puller:
         )
         if is_expired:
             self._log_expired(pull, oldest=first)
-        interval_s = max(self._fetch_interval_s, self._least_interval_s())
+        interval_s = max(self._fetch_interval_s, self._min_interval_s())
         self._table.receive(slot, pull, result, body, interval_s=interval_s)
 
     def _log_expired(self, pull: Pull, *, oldest: int) -> None:

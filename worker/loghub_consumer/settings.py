@@ -58,7 +58,7 @@ class WorkerOptions:
         return replace(self, state_dir=folder, timeout_s=self.retry_timeout_s)
 
 
-LEAST_FETCH_INTERVAL_S = 0.2
+MIN_FETCH_INTERVAL_S = 0.2
 RETRY = OnFailure()
 
 
@@ -99,7 +99,7 @@ class ConsumerSettings:
     timeout_s: int = 60  # of a group that is created: a consumer that is silent for so long loses its shards
     in_order: bool = False  # of a group that is created: children of a split wait for their parent
     heartbeat_interval_s: float = 5.0  # at most; a third of the group's timeout if that is less
-    fetch_interval_s: float = LEAST_FETCH_INTERVAL_S  # at the end of a shard; before it, pulls never pause
+    fetch_interval_s: float = MIN_FETCH_INTERVAL_S  # at the end of a shard; before it, pulls never pause
     checkpoint_interval_s: float = 5.0  # how often what `save(persist=False)` noted is sent
     # A batch is complete with this many logs or bytes, or once its first log group waits for so long,
     # whichever comes first. A log group is never divided.
@@ -145,9 +145,9 @@ class ConsumerSettings:
 
     def __post_init__(self) -> None:
         check_client(self.client)
-        least: dict[str, float] = {
+        minimum: dict[str, float] = {
             "timeout_s": 1,
-            "fetch_interval_s": LEAST_FETCH_INTERVAL_S,
+            "fetch_interval_s": MIN_FETCH_INTERVAL_S,
             "checkpoint_interval_s": 0,
             "max_bytes": 1,
             "max_wait_s": 0,
@@ -158,7 +158,7 @@ class ConsumerSettings:
             "drain_timeout_s": 0,
             "processes": 0,
         }
-        for name, value in least.items():
+        for name, value in minimum.items():
             if getattr(self, name) < value:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {value:g}")
         for name in ("heartbeat_interval_s", "redelivery_delay_s", "load_timeout_s", "batch_timeout_s"):

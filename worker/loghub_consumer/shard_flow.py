@@ -47,7 +47,7 @@ from loghub_consumer.membership.membership import HeldShard, ShardPhase
 
 # A pull asks for less than a batch, since an answer that is larger than one must be divided. It does not
 # begin with less room than this part of the shard's share, since each request costs the same.
-PULL_FRACTION, LEAST_ROOM = 0.9, 0.25
+PULL_FRACTION, MIN_ROOM = 0.9, 0.25
 PULL_LOG_GROUPS = 1000  # the most that one PullLogs may request (docs/sls-protocol.md 5)
 
 
@@ -129,7 +129,7 @@ def share_bytes(flow: ShardFlow, *, max_bytes: int, shards: int, used_bytes: int
 
 def is_full(flow: ShardFlow, *, share_bytes: int) -> bool:
     """Whether the shard holds about all that it may hold. One log group is always read."""
-    return flow.memory_bytes > 0 and share_bytes - flow.memory_bytes < share_bytes * LEAST_ROOM
+    return flow.memory_bytes > 0 and share_bytes - flow.memory_bytes < share_bytes * MIN_ROOM
 
 
 def is_read(flow: ShardFlow) -> bool:

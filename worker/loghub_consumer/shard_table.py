@@ -186,7 +186,7 @@ class SharedBuffers:
             member.notify_below(priority)
 
 
-FIRST_RETRY_S, LONGEST_RETRY_S = 0.2, 10.0
+FIRST_RETRY_S, MAX_RETRY_S = 0.2, 10.0
 Event = Callable[[ShardFlow, float], ShardFlow]
 
 
@@ -206,7 +206,7 @@ class ShardTable:
     ) -> None:
         """`priority` is that of a new shard."""
         self.clock = clock
-        self.retries = Backoff(first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S, random=random)
+        self.retries = Backoff(first_s=FIRST_RETRY_S, longest_s=MAX_RETRY_S, random=random)
         self._limits = limits
         self._redelivery = redelivery
         self.defers = redelivery.defers
@@ -430,8 +430,8 @@ class ShardTable:
         room, retry = self._room(slot), self._retry(slot)
         if retry is None:
             return room
-        most = retry.begin - slot.flow.position or retry.log_groups  # what fails begins a batch
-        return most if room is None else min(room, most)
+        maximum = retry.begin - slot.flow.position or retry.log_groups  # what fails begins a batch
+        return maximum if room is None else min(room, maximum)
 
     def _retry(self, slot: ShardSlot) -> RangeRetry | None:
         """What fails at the position of a shard, or behind it."""

@@ -30,7 +30,7 @@ GRID_S = 0.05
 ENTRY_BYTES = 500  # what Python needs besides the bytes of a log group, about
 # A heap is made again when more than half of it is void, but not for a few entries.
 FEW_ENTRIES = 64
-MOST_PARTS = 1000  # of log groups that are divided to find a log that makes a batch fail
+MAX_PARTS = 1000  # of log groups that are divided to find a log that makes a batch fail
 # What logs of a log group have in common that come again together.
 ALIKE = ("delivery", "attempts", "due_s", "failure", "is_suspect")
 
@@ -210,7 +210,7 @@ class Unacknowledged:
     def can_divide(self) -> bool:
         """Whether there are few parts of log groups. With a processor that fails for all logs each of them
         would become a part, and take more memory than its bytes."""
-        return self._parts - len(self._by_cursor) < MOST_PARTS
+        return self._parts - len(self._by_cursor) < MAX_PARTS
 
     def suspect_out(self, some: Iterable[Unsettled], *, due_s: float, failure: Failure, divisor: int) -> None:
         """A batch failed with these: those that are neither acknowledged nor refused come again, each alone.

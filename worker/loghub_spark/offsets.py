@@ -209,11 +209,11 @@ def split_ranges(ranges: Iterable[Range], *, min_partitions: int | None, cores: 
     groups. Without that number there are as many as cores, where a piece has `SPLIT_GROUPS` at least."""
     whole = [one for one in ranges if one.groups > 0]
     total = sum(one.groups for one in whole)
-    wanted, least = (cores, SPLIT_GROUPS) if min_partitions is None else (min_partitions, 1)
+    wanted, minimum = (cores, SPLIT_GROUPS) if min_partitions is None else (min_partitions, 1)
     pieces: list[Range] = []
     for one in whole:
         share = -(-one.groups * wanted // total) if len(whole) < wanted else 1
-        count = max(1, min(share, one.groups // least))
+        count = max(1, min(share, one.groups // minimum))
         cuts = [one.begin + one.groups * number // count for number in range(count + 1)]
         pieces += [Range(one.shard, begin, end) for begin, end in pairwise(cuts)]
     return tuple(pieces)

@@ -86,7 +86,7 @@ def report_counts(accumulator_id: int, counts: Mapping[Range, ReadCount]) -> Non
 
 
 LOOK_S = 0.05  # how often the positions are read while there is no batch to begin
-LONGEST_WAIT_S = 1.0  # for a batch to begin; then Spark may look after its own affairs
+MAX_WAIT_S = 1.0  # for a batch to begin; then Spark may look after its own affairs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,14 +206,14 @@ class GroupStreamReader(DataSourceStreamReader):
         return EMPTY_PLAN.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
-        """The next plan, or `start` unchanged if there is nothing to read for `LONGEST_WAIT_S`.
+        """The next plan, or `start` unchanged if there is nothing to read for `MAX_WAIT_S`.
 
         Spark has no trigger of its own here and asks again at once, so this is what sets the pace: it waits
         for log groups, and for the interval between batches unless log groups are waiting already, or until
         they are worth their files. Requests
         to the service are sent only as often as the fetch interval allows."""
         exchange, last = ExchangeFiles(Path(self.options.exchange_dir)), BatchPlan.from_json(start)
-        give_up_s = self._clock.monotonic_s() + LONGEST_WAIT_S
+        give_up_s = self._clock.monotonic_s() + MAX_WAIT_S
         while True:
             plan = self._plan(exchange, last)
             if plan is not last:

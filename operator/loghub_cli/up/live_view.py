@@ -44,13 +44,13 @@ class _HasUrgency(Protocol):
 T = TypeVar("T", bound=_HasUrgency)
 
 
-def heights(room: int, wanted: Sequence[int], least: Sequence[int]) -> tuple[int, ...]:
+def heights(room: int, wanted: Sequence[int], minimum: Sequence[int]) -> tuple[int, ...]:
     """The lines of each part, in the order of importance: each one gets its least first, then what is left
     goes to the first ones that want more."""
     given = [0] * len(wanted)
-    for bounds in (map(min, wanted, least), wanted):
-        for part, most in enumerate(bounds):
-            more = min(most - given[part], room)
+    for bounds in (map(min, wanted, minimum), wanted):
+        for part, maximum in enumerate(bounds):
+            more = min(maximum - given[part], room)
             given[part] += more
             room -= more
     return tuple(given)
@@ -295,8 +295,8 @@ def plain(frame: Frame) -> Iterator[str]:
         yield f"  {name} {phase}, process {process}, shards {shards}, {rows} rows, {rate} rows/s"
 
 
-MOST_PROBLEMS, PROBLEM_LINES = 3, 2
-LEAST_ROWS = 3  # of workers, events and shards, on a terminal of 24 lines with all problems
+MAX_PROBLEMS, PROBLEM_LINES = 3, 2
+MIN_ROWS = 3  # of workers, events and shards, on a terminal of 24 lines with all problems
 _NUMBERS = ("process", "starts", "rows", "checkpoint", "lag logs", "lag s", "rows/s")
 _TEXTS = ("worker", "consumer", "next", "shards")  # these are cut where the terminal is narrow
 _LOW, FEW_EVENTS = 32, 4  # where the shards need the lines more
@@ -321,7 +321,7 @@ class LiveView:
         # A part has a blank line before it, and a table has a line of headings.
         extra = (2, 1, 2)
         wanted = [len(part) + more if part else 0 for part, more in zip(parts, extra, strict=True)]
-        given = heights(max(console.height - len(top), 0), wanted, [LEAST_ROWS + more for more in extra])
+        given = heights(max(console.height - len(top), 0), wanted, [MIN_ROWS + more for more in extra])
         rows = [max(lines - more, 0) for lines, more in zip(given, extra, strict=True)]
         yield from _table("worker", WORKER_HEADS, self.frame.workers, rows[0], width)
         if rows[1]:
@@ -337,9 +337,9 @@ class LiveView:
 
     def _problems(self) -> Iterator[Text]:
         problems = self.frame.problems
-        yield from (Text(problem, style="red") for problem in problems[:MOST_PROBLEMS])
-        if len(problems) > MOST_PROBLEMS:
-            yield Text(f"and {len(problems) - MOST_PROBLEMS} more problems", style="red")
+        yield from (Text(problem, style="red") for problem in problems[:MAX_PROBLEMS])
+        if len(problems) > MAX_PROBLEMS:
+            yield Text(f"and {len(problems) - MAX_PROBLEMS} more problems", style="red")
 
 
 def _cut(text: Text, console: Console, width: int) -> list[Text]:

@@ -75,7 +75,7 @@ def _reject_changed_endpoint(before: LogHubConsumerGroup, changed: LogHubConsume
 
 SETTLED_S = 2.0  # the log service does not report its changes
 UNSETTLED_S = 0.5
-LONGEST_BACKOFF_S = 10.0
+MAX_BACKOFF_S = 10.0
 
 
 class Objects(Protocol):
@@ -152,7 +152,7 @@ class ReconcileLoop:
             self._on_round(observed, status)
         self._failures = self._failures + 1 if failed else 0
         if failed:
-            return backoff_s(self._failures, first_s=2 * UNSETTLED_S, longest_s=LONGEST_BACKOFF_S)
+            return backoff_s(self._failures, first_s=2 * UNSETTLED_S, longest_s=MAX_BACKOFF_S)
         did = any(not isinstance(action, EmitEvent) for action in planned.actions)
         return SETTLED_S if not did and status.phase is Phase.RUNNING else UNSETTLED_S
 

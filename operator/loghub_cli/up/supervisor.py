@@ -81,7 +81,7 @@ def end_orphans(workers: Path) -> int:
 
 ARGUMENT = "try"  # of the worker's program
 # A start takes a minute or two on a machine with too much to do; code of a user that hangs takes forever.
-LONGEST_S = 600.0
+MAX_S = 600.0
 
 
 class TrialRun:
@@ -124,7 +124,7 @@ class TrialRun:
         except (OSError, ValueError) as error:  # as for a worker
             self._failed((LocalReason.START_FAILED, str(error)))
             return
-        self._timer = asyncio.get_running_loop().call_later(LONGEST_S, self._give_up, self._child)
+        self._timer = asyncio.get_running_loop().call_later(MAX_S, self._give_up, self._child)
 
     def end(self) -> None:
         """Kills it if it runs; nothing is learned from it."""
@@ -135,7 +135,7 @@ class TrialRun:
             self._child, self.state = None, None
 
     def _give_up(self, child: ChildProgram) -> None:
-        self._failed((LocalReason.TRIAL_TIMED_OUT, f"it takes longer than {LONGEST_S:.0f} s"))
+        self._failed((LocalReason.TRIAL_TIMED_OUT, f"it takes longer than {MAX_S:.0f} s"))
         self._child = None
         child.signal(signal.SIGKILL)
 

@@ -29,7 +29,7 @@ ANNOTATIONS = (
     ANNOTATION_LAST_INITIAL_SHARD,
     ANNOTATION_LEFT_BEHIND,
 )
-MOST_LEFT_BEHIND = 10
+MAX_LEFT_BEHIND = 10
 
 
 GroupOrigin = Literal["Created", "Adopted", "Refused"]
@@ -112,7 +112,7 @@ def _all_left_behind(resource: LogHubConsumerGroup) -> tuple[str, ...]:
     """The newest ones, oldest first."""
     recorded = resource.metadata.annotations.get(ANNOTATION_LEFT_BEHIND, "")
     endpoints = (*filter(None, recorded.split(",")), endpoint_left_behind(resource))
-    return tuple(dict.fromkeys(one for one in endpoints if one))[-MOST_LEFT_BEHIND:]
+    return tuple(dict.fromkeys(one for one in endpoints if one))[-MAX_LEFT_BEHIND:]
 
 
 def _annotated_record(resource: LogHubConsumerGroup) -> GroupRecord | None:

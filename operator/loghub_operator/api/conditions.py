@@ -91,7 +91,7 @@ class LocalReason(StrEnum):
 
 
 ConditionStatus = Literal["True", "False", "Unknown"]
-LONGEST_MESSAGE = 1024
+MAX_MESSAGE = 1024
 
 
 class ConditionType(StrEnum):
@@ -462,7 +462,7 @@ def _dated(condition: ConditionUpdate, before: Condition | None, generation: int
         type=condition.type.value,
         status=condition.status,
         reason=condition.reason,
-        message=condition.message[:LONGEST_MESSAGE],
+        message=condition.message[:MAX_MESSAGE],
         last_transition_time=before.last_transition_time if before and same else rfc3339(now),
         observed_generation=generation,
     )

@@ -23,7 +23,7 @@ from loghub_operator.api.validation import RULE_ERROR, Immutable
 # The fields of a spec that a deletion needs: which group, with which key, and what happens to it.
 _NAMES_OF_GROUP = ("endpoint", "project", "logstore", "consumerGroup", "credentialsSecret", "deletionPolicy")
 _TIMING = ("timeoutSeconds", "heartbeatIntervalSeconds")
-LONGEST_VALUE = 200  # characters of a value in a message
+MAX_VALUE = 200  # characters of a value in a message
 _NEVER_RUN = {"sql": "SELECT * FROM logs", "sink": {"console": {}}}
 
 
@@ -172,7 +172,7 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _shortened(given: str) -> str:
-    return given if len(given) <= LONGEST_VALUE else f"{given[:LONGEST_VALUE]} (and more)"
+    return given if len(given) <= MAX_VALUE else f"{given[:MAX_VALUE]} (and more)"
 
 
 def _joined(problems: Iterable[Problem]) -> Iterator[Problem]:

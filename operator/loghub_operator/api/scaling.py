@@ -9,11 +9,11 @@ from loghub_operator.api import fields
 from loghub_operator.api.fields import MAX_REPLICAS, Replicas, described
 from loghub_operator.api.validation import ApiModel, Rule
 
-MOST_SHARDS = 256
-LEAST_CAPACITY = 0.001
-MOST_CAPACITY = 1_000_000
+MAX_SHARDS = 256
+MIN_CAPACITY = 0.001
+MAX_CAPACITY = 1_000_000
 Capacity = (
-    Annotated[int, Field(ge=1, le=MOST_CAPACITY)]
+    Annotated[int, Field(ge=1, le=MAX_CAPACITY)]
     | Annotated[str, Field(max_length=32, pattern=fields.QUANTITY)]
 )
 
@@ -99,14 +99,14 @@ class Shards(ApiModel):
             "Fewer shards take fewer writes: set minShards to what your producers need."
         ),
     )
-    min_shards: Annotated[int, Field(ge=1, le=MOST_SHARDS)] | None = Field(
+    min_shards: Annotated[int, Field(ge=1, le=MAX_SHARDS)] | None = Field(
         default=None,
         description=(
             "Merging keeps at least this many writable shards, and never fewer than there are workers. "
             "Default: as many as the logstore had when the operator first observed it."
         ),
     )
-    max_shards: Annotated[int, Field(ge=1, le=MOST_SHARDS)] | None = Field(
+    max_shards: Annotated[int, Field(ge=1, le=MAX_SHARDS)] | None = Field(
         default=None,
         description=(
             "Splitting stops at this many writable shards. Default: twice as many as the logstore had when "
@@ -143,7 +143,7 @@ class Scaling(ApiModel):
             message="workerCapacity must be from 1m to 1M",
             holds=lambda self: (
                 self.worker_capacity is None
-                or LEAST_CAPACITY <= fields.amount(self.worker_capacity) <= MOST_CAPACITY
+                or MIN_CAPACITY <= fields.amount(self.worker_capacity) <= MAX_CAPACITY
             ),
         ),
     )

@@ -206,7 +206,7 @@ class ScalingStatus(ApiModel):
 
 
 Nonce = Annotated[str, Field(max_length=64)]
-MOST_NONCES = 256
+MAX_NONCES = 256
 
 
 class CheckpointResetPhase(StrEnum):
@@ -366,7 +366,7 @@ class Status(ApiModel):
     checkpoint_reset: CheckpointResetStatus | None = Field(
         default=None, description="How far the last reset of checkpoints is (spec.resetCheckpoints)."
     )
-    reset_nonces: Annotated[tuple[Nonce, ...], Field(max_length=MOST_NONCES)] | None = Field(
+    reset_nonces: Annotated[tuple[Nonce, ...], Field(max_length=MAX_NONCES)] | None = Field(
         default=None,
         description="The nonces of the resets that were executed, oldest first: none is executed again.",
     )

@@ -22,7 +22,7 @@ from loghub_operator.model import actions
 from loghub_operator.model.actions import EmitEvent
 from loghub_operator.model.revision import Document
 
-LONGEST_NOTE_BYTES = 1024
+MAX_NOTE_BYTES = 1024
 
 
 def event_of(
@@ -47,7 +47,7 @@ def event_of(
         "action": "Reconcile",
         "reason": event.reason,
         # The API server's limit is in bytes.
-        "note": event.message.encode()[:LONGEST_NOTE_BYTES].decode(errors="ignore"),
+        "note": event.message.encode()[:MAX_NOTE_BYTES].decode(errors="ignore"),
         "type": event.type,
         "regarding": regarding,
     }
@@ -60,8 +60,8 @@ def series_of(count: int, last: Document) -> Document:
 
 BURST = 25
 REFILL_S = 300.0
-MOST_GROUPS = 4096
-MOST_EVENTS = 64  # of one group
+MAX_GROUPS = 4096
+MAX_EVENTS = 64  # of one group
 CONFLICT = 409
 
 
@@ -103,7 +103,7 @@ class EventRecorder:
         group = self._group(resource.metadata.uid)
         series = group.events.setdefault(name, _Series())
         group.events.move_to_end(name)
-        while len(group.events) > MOST_EVENTS:
+        while len(group.events) > MAX_EVENTS:
             group.events.popitem(last=False)
         series.pending += 1
         if not self._take_token(group):
@@ -116,7 +116,7 @@ class EventRecorder:
     def _group(self, uid: str) -> _Group:
         group = self._groups.setdefault(uid, _Group(at_s=self._clock.monotonic_s()))
         self._groups.move_to_end(uid)
-        while len(self._groups) > MOST_GROUPS:
+        while len(self._groups) > MAX_GROUPS:
             self._groups.popitem(last=False)
         return group
 

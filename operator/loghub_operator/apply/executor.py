@@ -65,7 +65,7 @@ from loghub_operator.resources.diff import differences, fingerprint, left_to_oth
 from loghub_operator.settings import Settings
 
 INVALID = 422  # a name with a digit first, before Kubernetes 1.36
-MOST_REFUSALS = 10  # of one status: the API server does not name all at once what it does not know
+MAX_REFUSALS = 10  # of one status: the API server does not name all at once what it does not know
 log = structlog.get_logger()
 
 
@@ -145,7 +145,7 @@ class Executor:
     async def _apply_status(self, resource: LogHubConsumerGroup, status: Document) -> Document:
         """Applies as much of the status as the API server's schema knows."""
         document = {**_identity(resource), "status": self._older_schema.known_part(status)}
-        for _ in range(MOST_REFUSALS):
+        for _ in range(MAX_REFUSALS):
             try:
                 return await self._kube.apply(document, subresource="status")
             except KubeError as error:
@@ -212,13 +212,13 @@ class Executor:
     async def _check_number_of_projects(self, project: str, namespace: str) -> None:
         """The cluster's addresses are for everybody. Groups that are reconciled at the same time may exceed
         the number by one each."""
-        most = self._settings.max_project_services
+        maximum = self._settings.max_project_services
         services = await self._kube.list(SERVICE, namespace, OUR_SERVICES)
-        if sum(project_of(service) is not None for service in services) >= most:
+        if sum(project_of(service) is not None for service in services) >= maximum:
             message = (
-                f"project {project} gets no Service: namespace {namespace} has {most} Services of projects,"
-                " the most that the operator creates (maxProjectServices in the chart); delete projects and"
-                " objects that are not needed, and their Services are removed within minutes"
+                f"project {project} gets no Service: namespace {namespace} has {maximum} Services of"
+                " projects, the most that the operator creates (maxProjectServices in the chart); delete"
+                " projects and objects that are not needed, and their Services are removed within minutes"
             )
             raise ActionRefused(message)
 

@@ -25,7 +25,7 @@ Connect = Callable[[str, str, Credentials], LogHub]
 THREADS = 20  # as many as reconciles run at a time
 # At 50 ms a request, 960 requests per second: 500 groups of 32 shards twice a minute.
 REQUEST_THREADS = 48
-MOST_OPEN = 1024
+MAX_OPEN = 1024
 IDLE_S = 600.0  # far longer than any call, and than the interval between two reconciles of a group
 _CLOCK = SystemClock()
 P = ParamSpec("P")
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 class LogServicePool:
     """The open clients. A client that is not requested for `IDLE_S` is closed, because its key may have been
-    rotated; beyond `MOST_OPEN` clients, the least recently used are closed."""
+    rotated; beyond `MAX_OPEN` clients, the least recently used are closed."""
 
     def __init__(self, connect: Connect, *, threads: int = THREADS, clock: Clock = _CLOCK) -> None:
         self._connect = connect
@@ -63,7 +63,7 @@ class LogServicePool:
         stale: list[LogHub] = []
         while True:
             key, (client, used_s) = next(iter(self._open.items()))
-            if used_s >= now - IDLE_S and len(self._open) <= MOST_OPEN:
+            if used_s >= now - IDLE_S and len(self._open) <= MAX_OPEN:
                 return stale
             del self._open[key]
             stale.append(client)

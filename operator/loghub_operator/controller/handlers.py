@@ -82,7 +82,7 @@ def connection_info(connection: KubeConnection, *, now_unix_s: float) -> kopf.Co
     )
 
 
-FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 5.0
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 5.0
 STATEFUL_SETS = ("apps", "v1", "statefulsets")
 PODS = ("v1", "pods")
 # The instance is the group's name, so the handlers can rely on it.
@@ -162,7 +162,7 @@ class Backoffs:
     """Endless sequence of seconds between retries, so that an outage of the API server causes no restart."""
 
     def __iter__(self) -> Iterator[float]:
-        return (backoff_s(n, first_s=FIRST_BACKOFF_S, longest_s=LONGEST_BACKOFF_S) for n in count(1))
+        return (backoff_s(n, first_s=FIRST_BACKOFF_S, longest_s=MAX_BACKOFF_S) for n in count(1))
 
 
 def settings() -> kopf.OperatorSettings:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 
-SHORTEST_BOUND_S = 120.0
+MIN_BOUND_S = 120.0
 RESYNCS = 3
 LEASE_BOUND_S = 30.0
 MAX_NAMED = 5
@@ -51,7 +51,7 @@ class HealthInputs:
 
 def bound_s(resync_s: float) -> float:
     """How long a reconcile, or the wait for it, may last."""
-    return max(RESYNCS * resync_s, SHORTEST_BOUND_S)
+    return max(RESYNCS * resync_s, MIN_BOUND_S)
 
 
 def problems(inputs: HealthInputs, *, now: float, bound_s: float) -> tuple[str, ...]:

@@ -43,10 +43,10 @@ def unnamed(services: Collection[ProjectService], *, named: Collection[str]) -> 
     return tuple(sorted({service.project for service in services if service.project not in named}))
 
 
-def in_turn(projects: tuple[str, ...], *, after: str, most: int) -> tuple[str, ...]:
+def in_turn(projects: tuple[str, ...], *, after: str, maximum: int) -> tuple[str, ...]:
     """The next projects to ask for, beginning behind the last one of the round before."""
     first = bisect_right(projects, after)
-    return (projects[first:] + projects[:first])[:most]
+    return (projects[first:] + projects[:first])[:maximum]
 
 
 def abandoned(
@@ -57,7 +57,7 @@ def abandoned(
 
 
 EVERY_S = 300.0
-MOST_ASKED = 100  # projects in a round: each takes a client of the pool, which other groups use too
+MAX_ASKED = 100  # projects in a round: each takes a client of the pool, which other groups use too
 
 
 class ProjectServices:
@@ -98,7 +98,7 @@ class ProjectServices:
             if (project := project_of(document)) is not None
         )
         candidates = unnamed(services, named=self._group_index.projects())
-        asked = in_turn(candidates, after=self._last_asked, most=MOST_ASKED)
+        asked = in_turn(candidates, after=self._last_asked, maximum=MAX_ASKED)
         self._last_asked = asked[-1] if asked else ""
         missing = await self._log_service.missing_projects(
             self._endpoint, asked, uids=self._group_index.uids_at(self._endpoint)

@@ -1,7 +1,7 @@
 """Reconciles one group: observe, plan, apply, report.
 
 `loghub_operator.controller.workqueue` decides when. A failed reconcile is retried with back-off up to
-`LONGEST_BACKOFF_S`. A reconcile that changed something is followed soon by another one, which observes the
+`MAX_BACKOFF_S`. A reconcile that changed something is followed soon by another one, which observes the
 effect. While a group is idle, a watch event or the resync starts one.
 """
 
@@ -46,7 +46,7 @@ from loghub_operator.plan.status.builder import error_message, unchecked_status,
 
 log = structlog.get_logger()
 
-LONGEST_BACKOFF_S = 30.0
+MAX_BACKOFF_S = 30.0
 # Failures before Forbidden is reported: an API server that just started rejects what it later allows.
 FORBIDDEN_AFTER = 5
 
@@ -139,7 +139,7 @@ class Reconciler:
                 document = await self._kube.get(CONSUMER_GROUP, key.namespace, key.name)
             except ManagedElsewhere as other:
                 await self._keep_off(other, key, group)
-                return "success", LONGEST_BACKOFF_S
+                return "success", MAX_BACKOFF_S
             if document is None:
                 self._listener.deleted(key.namespace, key.name)
                 return "success", None
@@ -150,13 +150,13 @@ class Reconciler:
             self._listener.unobserved(key.namespace, key.name, ())
             log.warning("reconcile failed", namespace=key.namespace, name=key.name, error=str(error))
             await self._after_failure(document, error, group)
-            return "error", backoff_s(group.failures, first_s=2 * SOON_S, longest_s=LONGEST_BACKOFF_S)
+            return "error", backoff_s(group.failures, first_s=2 * SOON_S, longest_s=MAX_BACKOFF_S)
         except Exception as error:
             # A fault of ours in one group must not end its task for good, nor the others.
             group.failures += 1
             log.exception("reconcile panicked", namespace=key.namespace, name=key.name)
             await self._after_failure(document, error, group, fault=True)
-            return "panic", LONGEST_BACKOFF_S
+            return "panic", MAX_BACKOFF_S
         group.failures = 0
         return "success", after_s
 
@@ -199,7 +199,7 @@ class Reconciler:
         except InvalidResourceError as error:
             log.error("object not understood", namespace=key.namespace, name=key.name, error=str(error))
             await self._report_invalid(without_spec(document), error, group)
-            return LONGEST_BACKOFF_S
+            return MAX_BACKOFF_S
         group.deletion_bound_s = bound_s(resource)
         observed = await self._observe(resource, group)
         this = plan_round(resource, observed, group.memory, self._clock.unix_s())

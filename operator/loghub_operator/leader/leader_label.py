@@ -16,7 +16,7 @@ from loghub_operator.settings import LeaseRef
 log = structlog.get_logger()
 
 LABEL = "loghub.dev/leader"
-LONGEST_VALUE = 63
+MAX_VALUE = 63
 RETRY_S = 10.0
 
 
@@ -31,7 +31,7 @@ class LeaderLabel:
     @property
     def value(self) -> str:
         """The value that the Services select."""
-        return self.lease.name[:LONGEST_VALUE].rstrip("-.")
+        return self.lease.name[:MAX_VALUE].rstrip("-.")
 
     async def remove_stale(self) -> None:
         """Remove a stale leader label: a restarted container keeps its pod's labels."""

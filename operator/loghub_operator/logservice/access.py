@@ -55,11 +55,11 @@ from loghub_operator.model.observed import (
     needs_observation,
 )
 
-MOST_OBJECTS = 10_000
+MAX_OBJECTS = 10_000
 
 
 class AcceptedCredentials:
-    """By UID of the object; of more than `MOST_OBJECTS` objects, those that were not used longest are
+    """By UID of the object; of more than `MAX_OBJECTS` objects, those that were not used longest are
     forgotten."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class AcceptedCredentials:
 def _put(known: OrderedDict[str, Credentials], uid: str, credentials: Credentials) -> None:
     known[uid] = credentials
     known.move_to_end(uid)
-    if len(known) > MOST_OBJECTS:
+    if len(known) > MAX_OBJECTS:
         known.popitem(last=False)
 
 
@@ -130,8 +130,8 @@ class _CursorReading(TypedDict):
 
 
 DEAD_LETTER_EVERY_S = 60.0  # nothing is decided with it, and it is a few requests for each group
-MOST_DEAD_LETTERS = 4096
-MOST_KEYS = 10  # to ask for one project with
+MAX_DEAD_LETTERS = 4096
+MAX_KEYS = 10  # to ask for one project with
 
 
 class LogServiceUnavailable(ActionRefused):
@@ -256,7 +256,7 @@ class LogServiceAccess:
             known = await self._pool.call(read_dead_letter, client, place, **self._reading)
             until_s = now + DEAD_LETTER_EVERY_S
         self._dead_letters[mine] = known, until_s
-        while len(self._dead_letters) > MOST_DEAD_LETTERS:
+        while len(self._dead_letters) > MAX_DEAD_LETTERS:
             self._dead_letters.popitem(last=False)
         return known
 
@@ -281,11 +281,11 @@ class LogServiceAccess:
     ) -> frozenset[str]:
         """Returns those of the projects of which the log service says that they do not exist.
 
-        It is asked with the keys that it accepted for the objects ``uids``, at most `MOST_KEYS` of them. A
+        It is asked with the keys that it accepted for the objects ``uids``, at most `MAX_KEYS` of them. A
         key without rights in a project learns nothing about it. A service that is away is not asked again.
         """
         accepted = (self._accepted.last(uid) for uid in uids)
-        keys = tuple(dict.fromkeys(key for key in accepted if key is not None))[:MOST_KEYS]
+        keys = tuple(dict.fromkeys(key for key in accepted if key is not None))[:MAX_KEYS]
         missing: set[str] = set()
         for project in projects:
             try:

@@ -65,10 +65,10 @@ class ConsumerGroupKey:
         return cls(logstore=resource.spec.logstore, group=resource.group)
 
 
-MOST_SHARDS = 4096  # SLS allows a few hundred writable ones; the others are read-only ones within retention
+MAX_SHARDS = 4096  # SLS allows a few hundred writable ones; the others are read-only ones within retention
 HIGHEST_SHARD = 2**31 - 1
-LONGEST_TEXT = 256  # of a consumer's name (`loghub.wire.names`); a cursor is shorter
-LARGEST_LAG = 2**63 // MOST_SHARDS  # so that the sum over all shards is a 64-bit number
+MAX_TEXT = 256  # of a consumer's name (`loghub.wire.names`); a cursor is shorter
+MAX_LAG = 2**63 // MAX_SHARDS  # so that the sum over all shards is a 64-bit number
 
 
 class ImplausibleAnswer(Exception):  # noqa: N818 - says what is wrong
@@ -77,8 +77,8 @@ class ImplausibleAnswer(Exception):  # noqa: N818 - says what is wrong
 
 def check_numbers(shards: Collection[int]) -> None:
     """The numbers of the shards of a logstore. Raises `ImplausibleAnswer`."""
-    if len(shards) > MOST_SHARDS:
-        raise ImplausibleAnswer(f"lists more than {MOST_SHARDS} shards")
+    if len(shards) > MAX_SHARDS:
+        raise ImplausibleAnswer(f"lists more than {MAX_SHARDS} shards")
     if not all(0 <= shard <= HIGHEST_SHARD for shard in shards):
         raise ImplausibleAnswer("lists shards whose numbers are negative or too large")
     if len(set(shards)) < len(shards):
@@ -91,9 +91,9 @@ def check_shards(shards: Collection[ShardObserved]) -> None:
     for one in shards:
         if not all(0 <= parent <= HIGHEST_SHARD for parent in one.parents):
             raise ImplausibleAnswer("lists shards whose parents have numbers that are negative or too large")
-        if any(len(text) > LONGEST_TEXT for text in _texts(one)):
+        if any(len(text) > MAX_TEXT for text in _texts(one)):
             raise ImplausibleAnswer("reports names of consumers, or cursors, that are too long")
-        if any(lag is not None and abs(lag) > LARGEST_LAG for lag in (one.lag_s, one.lag_logs)):
+        if any(lag is not None and abs(lag) > MAX_LAG for lag in (one.lag_s, one.lag_logs)):
             raise ImplausibleAnswer("reports a lag that is too large")
 
 

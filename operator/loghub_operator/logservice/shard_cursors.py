@@ -79,10 +79,10 @@ def _continuing(shards: tuple[ShardObserved, ...]) -> list[int]:
     return found
 
 
-# Together with the surrounding calls, far below `loghub_operator.controller.liveness.SHORTEST_BOUND_S`.
+# Together with the surrounding calls, far below `loghub_operator.controller.liveness.MIN_BOUND_S`.
 QUERY_BOUND_S = 30.0
 REQUESTS_AT_ONCE = 8  # of one observation
-MOST_CACHED = 200_000  # two or three values for each shard of 500 groups with 64 shards
+MAX_CACHED = 200_000  # two or three values for each shard of 500 groups with 64 shards
 # A rate of arrival comes from two end cursors, at least one reconcile apart, so an end must be recent.
 END_VALID_S = 5.0
 # Retention moves a begin rarely, and a begin that is too early only shows a lag that expires anyway.
@@ -107,9 +107,9 @@ class CursorCache:
     """Cursors of the shards of all logstores; evicts the least recently used, and is safe to use from
     threads."""
 
-    def __init__(self, clock: Clock, most: int = MOST_CACHED) -> None:
+    def __init__(self, clock: Clock, maximum: int = MAX_CACHED) -> None:
         self._clock = clock
-        self._most = most
+        self._most = maximum
         self._values: OrderedDict[Hashable, tuple[int, float]] = OrderedDict()
         self._lock = threading.Lock()
 

@@ -63,8 +63,8 @@ class DriftHistory:
 NO_DRIFT_HISTORY = DriftHistory()
 
 
-MOST_SAMPLES = 32
-LONGEST_GAP_S = 120.0  # nothing is known about the time between samples further apart
+MAX_SAMPLES = 32
+MAX_GAP_S = 120.0  # nothing is known about the time between samples further apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +81,11 @@ class SampleWindow:
 
     @property
     def apart_s(self) -> float:
-        return self.window_s / (MOST_SAMPLES - 2)
+        return self.window_s / (MAX_SAMPLES - 2)
 
     @property
     def gap_s(self) -> float:
-        return max(LONGEST_GAP_S, self.window_s)
+        return max(MAX_GAP_S, self.window_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +227,7 @@ def with_sample(samples: tuple[Sample, ...], new: Sample, pace: SampleWindow) ->
     earlier = samples[:-1] if _close(samples, pace) else samples
     oldest = new.at_unix_s - pace.window_s
     recent = tuple(one for one in earlier if one.at_unix_s >= oldest) or earlier[-1:]
-    return (*recent, new)[-MOST_SAMPLES:]
+    return (*recent, new)[-MAX_SAMPLES:]
 
 
 def _close(samples: tuple[Sample, ...], pace: SampleWindow) -> bool:

@@ -29,7 +29,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from loghub.contract.worker import (
-    LONGEST_REASON,
+    MAX_REASON,
     FailingShard,
     IncompleteState,
     KeptState,
@@ -93,7 +93,7 @@ def backup_name(resource: LogHubConsumerGroup) -> str:
     return f"{resource.metadata.name}-checkpoints-{resource.spec.reset_nonce}"
 
 
-MOST_ENTRIES = 1000  # of all workers of a group together
+MAX_ENTRIES = 1000  # of all workers of a group together
 T = TypeVar("T", FailingShard, SkippedLogGroups)
 _CURSOR = re.compile(r"[A-Za-z0-9+/=]{1,64}")
 
@@ -125,7 +125,7 @@ def shard_failures(statuses: Mapping[str, WorkerStatus | None], *, ready: Collec
 
 
 def _is_failing(one: FailingShard) -> bool:
-    is_reason = one.reason.isalnum() and len(one.reason) <= LONGEST_REASON
+    is_reason = one.reason.isalnum() and len(one.reason) <= MAX_REASON
     return is_reason and _CURSOR.fullmatch(one.cursor) is not None
 
 
@@ -135,7 +135,7 @@ def _checked(one: FailingShard) -> FailingShard:
 
 
 def _first(entries: Iterable[T]) -> tuple[T, ...]:
-    return tuple(sorted(entries, key=lambda one: one.shard)[:MOST_ENTRIES])
+    return tuple(sorted(entries, key=lambda one: one.shard)[:MAX_ENTRIES])
 
 
 LATE_S = 3600.0  # how long rows that were dropped as late are reported
@@ -164,9 +164,9 @@ def state_reports(statuses: Mapping[str, WorkerStatus | None], *, ready: Collect
     late = sorted((one for one in kept if _is_late(one[1])), key=lambda one: one[0])
     answered = {status.consumer for status in known}
     return StateReports(
-        incomplete=tuple(sorted(incomplete, key=lambda one: one.shard)[:MOST_ENTRIES]),
-        late=tuple(late[:MOST_ENTRIES]),
-        continued=tuple(sorted(_continued(known))[:MOST_ENTRIES]),
+        incomplete=tuple(sorted(incomplete, key=lambda one: one.shard)[:MAX_ENTRIES]),
+        late=tuple(late[:MAX_ENTRIES]),
+        continued=tuple(sorted(_continued(known))[:MAX_ENTRIES]),
         unread=tuple(sorted(name for name in ready if name not in answered)),
     )
 

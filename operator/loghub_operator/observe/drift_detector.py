@@ -25,7 +25,7 @@ from loghub_operator.resources.diff import (
     replicas_taken,
 )
 
-MOST_REMEMBERED = 20_000
+MAX_REMEMBERED = 20_000
 # Of a revision, as parts of the path to its annotation.
 _REVISIONS = ((), ("spec", "template"))
 Name = tuple[str, str, str]
@@ -122,5 +122,5 @@ def _group(worker_set: Document) -> tuple[str, str]:
 
 def _bounded(remembered: OrderedDict[K, V]) -> None:
     """Evicts the oldest entries; an evicted object is compared again."""
-    while len(remembered) > MOST_REMEMBERED:
+    while len(remembered) > MAX_REMEMBERED:
         remembered.popitem(last=False)

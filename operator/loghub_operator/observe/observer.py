@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from loghub.client.port import Credentials
 from loghub.clock import Clock
-from loghub.contract.worker import LONGEST_REASON, WorkerReason, WorkerStatus
+from loghub.contract.worker import MAX_REASON, WorkerReason, WorkerStatus
 from loghub.domain.state_inference import WorkerReport
 from loghub_operator.api.adoption import is_attributed, read_record
 from loghub_operator.api.fields import MAX_REPLICAS
@@ -59,7 +59,7 @@ from loghub_operator.resources.metadata import (
 )
 from loghub_operator.settings import Settings
 
-LONGEST_NOTE = 1000  # characters of an event in a condition
+MAX_NOTE = 1000  # characters of an event in a condition
 
 
 async def refusal_of(kube: Kube, stateful_set: Document, workers: Sequence[WorkerObserved]) -> str:
@@ -84,7 +84,7 @@ async def explained(
     newest = await _newest(kube, pod)
     if newest is not None:
         reason, note = newest
-        result[number] = replace(workers[number], reason=reason[:LONGEST_REASON], message=note)
+        result[number] = replace(workers[number], reason=reason[:MAX_REASON], message=note)
     return tuple(result)
 
 
@@ -101,7 +101,7 @@ async def _newest(kube: Kube, of: Document) -> tuple[str, str] | None:
     if not events:
         return None
     newest = max(events, key=_last_seen)
-    return str(newest.get("reason") or ""), str(newest.get("note") or "")[:LONGEST_NOTE]
+    return str(newest.get("reason") or ""), str(newest.get("note") or "")[:MAX_NOTE]
 
 
 def _last_seen(event: Document) -> str:
@@ -116,7 +116,7 @@ def _last_seen(event: Document) -> str:
     return max(str(one) for one in times if one) if any(times) else ""
 
 
-LONGEST_MESSAGE = 1000  # characters of a worker's message in a condition
+MAX_MESSAGE = 1000  # characters of a worker's message in a condition
 
 
 class Observer:
@@ -341,4 +341,4 @@ def _as_reported(worker: WorkerObserved, statuses: Mapping[str, WorkerStatus | N
     reported = replace(worker, ignored_settings=tuple(status.ignored_settings))
     if worker.reason or status.reason != WorkerReason.SINK_UNAVAILABLE:
         return reported
-    return replace(reported, reason=status.reason, message=status.message[:LONGEST_MESSAGE])
+    return replace(reported, reason=status.reason, message=status.message[:MAX_MESSAGE])

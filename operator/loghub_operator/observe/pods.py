@@ -27,7 +27,7 @@ import msgspec
 from loghub.contract.worker import (
     DRAIN_ANNOTATION,
     DRAIN_REQUESTED,
-    LONGEST_REASON,
+    MAX_REASON,
     STATUS_PATH,
     WorkerStatus,
     parse_termination_message,
@@ -46,8 +46,8 @@ TIMEOUT_S = 2.0  # for all workers of a group together
 # A connection within a cluster takes milliseconds. Where a network policy drops the requests of many groups,
 # their reconciles wait for this, and the resyncs still keep up.
 CONNECT_S = 0.5
-MOST_BYTES = 256 * 1024  # of an answer with its headers; a shard takes about 200
-MOST_AT_ONCE = 100
+MAX_BYTES = 256 * 1024  # of an answer with its headers; a shard takes about 200
+MAX_AT_ONCE = 100
 _OK = (b"HTTP/1.0 200 ", b"HTTP/1.1 200 ")
 
 
@@ -56,7 +56,7 @@ async def read_statuses(
 ) -> dict[str, WorkerStatus | None]:
     """The status of each worker by its ``host:port``, the host being an IP address, in brackets if it is of
     version 6; None for each that returns none within ``timeout_s``. Raises nothing."""
-    places = asyncio.Semaphore(MOST_AT_ONCE)
+    places = asyncio.Semaphore(MAX_AT_ONCE)
     deadline_s = asyncio.get_running_loop().time() + timeout_s
     statuses = await asyncio.gather(*(_read(one, places, deadline_s) for one in addresses.values()))
     return dict(zip(addresses, statuses, strict=True))
@@ -74,13 +74,13 @@ async def _read(address: str, places: asyncio.Semaphore, deadline_s: float) -> W
 
 
 async def _answer(address: str) -> bytes:
-    """The answer as it was sent; empty if it is larger than `MOST_BYTES`."""
+    """The answer as it was sent; empty if it is larger than `MAX_BYTES`."""
     host, _, port = address.rpartition(":")
     async with asyncio.timeout(CONNECT_S):
         reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     try:
         writer.write(_request(address))
-        await reader.readexactly(MOST_BYTES + 1)
+        await reader.readexactly(MAX_BYTES + 1)
     except asyncio.IncompleteReadError as all_of_it:
         return all_of_it.partial
     finally:
@@ -192,7 +192,7 @@ def worker_from_pod(pod: Document, now: float) -> WorkerObserved | None:
         revision=Revision.parse(annotations.get(ANNOTATION_REVISION, "")),
         drain_requested=drain_requested,
         drain_requested_at_unix_s=_unix_s(annotations.get(ANNOTATION_DRAIN_REQUESTED_AT)),
-        reason=reason[:LONGEST_REASON],
+        reason=reason[:MAX_REASON],
         message=message,
     )
 

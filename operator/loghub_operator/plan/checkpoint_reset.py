@@ -30,7 +30,7 @@ from loghub_operator.api.conditions import rfc3339
 from loghub_operator.api.fetch import ResetCheckpoints, ResetTarget
 from loghub_operator.api.fields import unix_s
 from loghub_operator.api.status import (
-    MOST_NONCES,
+    MAX_NONCES,
     CheckpointResetPhase,
     CheckpointResetStatus,
     Status,
@@ -45,12 +45,12 @@ from loghub_operator.model.observed import (
     backup_name,
 )
 from loghub_operator.plan.desired import Desired
-from loghub_operator.plan.listing import MOST_LISTED, listed
+from loghub_operator.plan.listing import MAX_LISTED, listed
 from loghub_operator.plan.ownership import owner_of
 from loghub_operator.plan.replicas import CLOCKS_DIFFER_S, ReplicaPlan
 from loghub_operator.plan.subject import Subject
 
-MOST_BACKUPS = 5
+MAX_BACKUPS = 5
 
 
 def needed_backups(name: str, source: str | None) -> frozenset[str]:
@@ -59,11 +59,11 @@ def needed_backups(name: str, source: str | None) -> frozenset[str]:
 
 
 def superseded(requested_at: Mapping[str, str], *, needed: Collection[str]) -> tuple[str, ...]:
-    """The names of the backups to remove: all but the last `MOST_BACKUPS` and the ``needed`` ones, the oldest
+    """The names of the backups to remove: all but the last `MAX_BACKUPS` and the ``needed`` ones, the oldest
     first. ``requested_at`` has for each name the time of its reset (RFC 3339, UTC).
     """
     oldest_first = sorted(requested_at, key=lambda name: (requested_at[name], name))
-    return tuple(name for name in oldest_first[:-MOST_BACKUPS] if name not in needed)
+    return tuple(name for name in oldest_first[:-MAX_BACKUPS] if name not in needed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,7 @@ def _is_beyond(cursor: str, end: str) -> bool:
 
 
 COMMIT_BOUND_S = 300.0
-LONGEST_MESSAGE = 1024
+MAX_MESSAGE = 1024
 IN_FIRST_MANIFEST = (
     "not executed: it was already in the manifest when the object was created. Change the nonce to execute "
     "it; spec.startPosition says where a new group starts"
@@ -253,7 +253,7 @@ def with_executed(status: Status, reset: CheckpointResetStatus | None) -> tuple[
         return None
     if reset is None or reset.phase not in _EXECUTED or reset.nonce in known:
         return known
-    return (*known, reset.nonce)[-MOST_NONCES:]
+    return (*known, reset.nonce)[-MAX_NONCES:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +279,7 @@ class _Reset:
         return self.to(CheckpointResetPhase.FAILED, message, undo=undo)
 
     def stays(self, message: str, actions: tuple[Action, ...] = ()) -> ResetProgress:
-        return ResetProgress(self.last.model_copy(update={"message": message[:LONGEST_MESSAGE]}), actions)
+        return ResetProgress(self.last.model_copy(update={"message": message[:MAX_MESSAGE]}), actions)
 
     def lasts_longer_than(self, bound_s: float) -> bool:
         """So does a phase whose beginning cannot be read, or lies ahead because the clock was wrong then:
@@ -320,7 +320,7 @@ def _to(
     actions: tuple[Action, ...] = (),
 ) -> ResetProgress:
     """Every change of phase goes through this function, which adds the event."""
-    message = message[:LONGEST_MESSAGE]
+    message = message[:MAX_MESSAGE]
     status = CheckpointResetStatus(
         nonce=nonce,
         phase=phase,
@@ -448,7 +448,7 @@ def _committing(reset: _Reset) -> ResetProgress:
 
 
 def _committed(backup: CheckpointBackup, undo: str | None) -> str:
-    others = len(backup.targets) - MOST_LISTED
+    others = len(backup.targets) - MAX_LISTED
     more = f" and {others} more" if others > 0 else ""
     shards = listed(sorted(backup.targets))
     return f"reset the checkpoints of shards {shards}{more}; ConfigMap {undo} has the previous ones"

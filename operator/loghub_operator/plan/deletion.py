@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from loghub_operator.api import InvalidResourceError
-from loghub_operator.api.conditions import LONGEST_MESSAGE, ConditionType, ReadyReason, UncheckedReason
+from loghub_operator.api.conditions import MAX_MESSAGE, ConditionType, ReadyReason, UncheckedReason
 from loghub_operator.api.labels import ANNOTATION_DELETE_ADOPTED
 from loghub_operator.api.parse import parse_status
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup, Metadata
@@ -103,7 +103,7 @@ def given_up(error: Exception) -> EmitEvent:
         "the deletion could not be carried out within its bound, so the consumer group is left, and the "
         f"cluster removes the workers: {type(error).__name__}: {error_message(error)}"
     )
-    return EmitEvent(type="Warning", reason=GROUP_ORPHANED, message=message[:LONGEST_MESSAGE])
+    return EmitEvent(type="Warning", reason=GROUP_ORPHANED, message=message[:MAX_MESSAGE])
 
 
 def _was_reported(resource: LogHubConsumerGroup, reason: ReadyReason) -> bool:

@@ -23,8 +23,8 @@ from loghub_operator.model.revision import Revision
 
 AT_ONCE = 3
 FIRST_PAUSE_S = 20.0
-LONGEST_PAUSE_S = 300.0
-FORGOTTEN_S = 2 * LONGEST_PAUSE_S
+MAX_PAUSE_S = 300.0
+FORGOTTEN_S = 2 * MAX_PAUSE_S
 CALM_S = 60.0  # a conflicting controller usually undoes a correction within this time
 
 
@@ -49,7 +49,7 @@ def pause_s(times: int) -> float:
     """The delay after this many corrections in a row."""
     if times < AT_ONCE:
         return 0.0
-    return backoff_s(times - AT_ONCE + 1, first_s=FIRST_PAUSE_S, longest_s=LONGEST_PAUSE_S)
+    return backoff_s(times - AT_ONCE + 1, first_s=FIRST_PAUSE_S, longest_s=MAX_PAUSE_S)
 
 
 def evaluate(

@@ -15,7 +15,7 @@ from loghub_operator.plan.decisions import ChangeImpact, Decisions
 from loghub_operator.plan.desired import Suspension
 from loghub_operator.plan.listing import listed, worker_count
 
-MOST_NAMED = 20
+MAX_NAMED = 20
 _NORMAL = (GroupReason.UP_TO_DATE, GroupReason.CREATING)
 
 
@@ -89,7 +89,7 @@ def _changed(decisions: Decisions, actions: Iterable[Action]) -> Iterator[EmitEv
         return
     applied = any(isinstance(action, ApplyWorkers) for action in actions)
     if applied and existing.drift:
-        fields = listed(existing.drift, MOST_NAMED)
+        fields = listed(existing.drift, MAX_NAMED)
         pause_s = decisions.drift.pause_s
         later = f"; the next correction waits {pause_s:.0f} s" if pause_s else ""
         yield _event(

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from itertools import islice
 
-MOST_LISTED = 10
+MAX_LISTED = 10
 
 
-def listed(items: Iterable[object], most: int = MOST_LISTED) -> str:
+def listed(items: Iterable[object], maximum: int = MAX_LISTED) -> str:
     """The first ones, separated by commas."""
-    return ", ".join(map(str, islice(items, most)))
+    return ", ".join(map(str, islice(items, maximum)))
 
 
 def counted(number: int, one: str, more: str) -> str:

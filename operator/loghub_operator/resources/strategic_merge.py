@@ -147,9 +147,9 @@ def _keep_metadata(result: Document, template: Document) -> None:
 
 def _keep_grace(spec: Document, ours: Document) -> None:
     """A grace period shorter than the drain would kill a worker in the middle of it."""
-    given, least = spec.get("terminationGracePeriodSeconds"), ours["terminationGracePeriodSeconds"]
-    if not isinstance(given, int) or given < least:
-        spec["terminationGracePeriodSeconds"] = least
+    given, minimum = spec.get("terminationGracePeriodSeconds"), ours["terminationGracePeriodSeconds"]
+    if not isinstance(given, int) or given < minimum:
+        spec["terminationGracePeriodSeconds"] = minimum
 
 
 def _keep_container(spec: Document, ours: Document, name: str) -> None:

@@ -101,14 +101,14 @@ def _default(field: Schema, *, is_required: bool) -> str:
 def _bounds(field: Schema) -> str:
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"])
-    texts = (_range(field.get(least), field.get(most), unit) for least, most, unit in _COUNTED)
+    texts = (_range(field.get(minimum), field.get(maximum), unit) for minimum, maximum, unit in _COUNTED)
     return ", ".join(text for text in texts if text)
 
 
-def _range(least: Any, most: Any, unit: str) -> str:
-    if most is None:
-        return "" if least is None else f"from {least}{unit}"
-    return f"up to {most}{unit}" if least is None else f"{least} to {most}{unit}"
+def _range(minimum: Any, maximum: Any, unit: str) -> str:
+    if maximum is None:
+        return "" if minimum is None else f"from {minimum}{unit}"
+    return f"up to {maximum}{unit}" if minimum is None else f"{minimum} to {maximum}{unit}"
 
 
 def _meaning(field: Schema) -> str:

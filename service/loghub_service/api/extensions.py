@@ -78,7 +78,7 @@ async def await_group(engine: Engine, request: Request, *, ls: str, cg: str) -> 
     It waits until the revision is another one than that which the client knows. Raises ConsumerGroupNotExist
     or LogStoreNotExist, also if either is deleted meanwhile.
     """
-    known = parse.number_query(request, "revision", least=0, most=_MAX_REVISION, default=0)
+    known = parse.number_query(request, "revision", minimum=0, maximum=_MAX_REVISION, default=0)
     consumer = parse.consumer(request)
     wait_s = _wait_s(engine, request)
     group = lookup.group(engine, request, ls, cg)
@@ -100,8 +100,8 @@ async def await_group(engine: Engine, request: Request, *, ls: str, cg: str) -> 
 
 
 def _wait_s(engine: Engine, request: Request) -> float:
-    most_ms = engine.settings.limits.poll_s * 1000
-    return parse.number_query(request, "wait_ms", least=0, most=most_ms, default=0) / 1000
+    max_ms = engine.settings.limits.poll_s * 1000
+    return parse.number_query(request, "wait_ms", minimum=0, maximum=max_ms, default=0) / 1000
 
 
 def _name(request: Request) -> str:

@@ -37,7 +37,9 @@ async def create_group(engine: Engine, request: Request, *, ls: str) -> ServiceR
     limits = engine.settings.limits
     try:
         name = names.CONSUMER_GROUP.check(parse.string(fields, "consumerGroup"))
-        timeout_s = parse.integer(fields, "timeout", least=limits.timeout_min_s, most=limits.timeout_max_s)
+        timeout_s = parse.integer(
+            fields, "timeout", minimum=limits.timeout_min_s, maximum=limits.timeout_max_s
+        )
         order = parse.boolean(fields, "order", default=False)
     except (MalformedName, LogHubError) as error:
         raise failure(Code.JSON_INFO_INVALID, str(error)) from error
@@ -66,7 +68,9 @@ async def update_group(engine: Engine, request: Request, *, ls: str, cg: str) ->
     limits = engine.settings.limits
     timeout_s = order = None
     if "timeout" in fields:
-        timeout_s = parse.integer(fields, "timeout", least=limits.timeout_min_s, most=limits.timeout_max_s)
+        timeout_s = parse.integer(
+            fields, "timeout", minimum=limits.timeout_min_s, maximum=limits.timeout_max_s
+        )
     if "order" in fields:
         order = parse.boolean(fields, "order", default=False)
     group = lookup.group(engine, request, ls, cg)
@@ -86,9 +90,9 @@ async def heartbeat(engine: Engine, request: Request, *, ls: str, cg: str) -> Se
     held = parse.shard_list(request)
     group = lookup.group(engine, request, ls, cg)
     consumers = group.state.consumers
-    most = engine.settings.limits.consumers_per_group
-    if consumer not in consumers and len(consumers) >= most:
-        raise failure(Code.PROJECT_QUOTA_EXCEED, f"a group may have at most {most} consumers")
+    maximum = engine.settings.limits.consumers_per_group
+    if consumer not in consumers and len(consumers) >= maximum:
+        raise failure(Code.PROJECT_QUOTA_EXCEED, f"a group may have at most {maximum} consumers")
     step = await engine.groups.step(group, Heartbeat(consumer=consumer, held=held))
     if step.refusal is not None:
         message = f"group {cg} does not know consumer {consumer!r}, which must first give up its shards"
@@ -102,7 +106,7 @@ async def update_checkpoint(engine: Engine, request: Request, *, ls: str, cg: st
         raise failure(Code.PARAMETER_INVALID, "type must be heartbeat or checkpoint")
     fields = parse.json_object(request)
     consumer = request.query.get("consumer", "")
-    shard = parse.integer(fields, "shard", least=0, most=1 << 31)
+    shard = parse.integer(fields, "shard", minimum=0, maximum=1 << 31)
     group = lookup.group(engine, request, ls, cg)
     event = SaveCheckpoint(
         consumer=names.CONSUMER.check(consumer) if consumer else "",
@@ -195,7 +199,7 @@ async def get_checkpoints(engine: Engine, request: Request, *, ls: str, cg: str)
     await engine.groups.durable(group)
     entries = [entry for _, entry in sorted(group.state.shards.items())]
     if "shard" in request.query:
-        number = parse.number_query(request, "shard", least=0, most=1 << 31)
+        number = parse.number_query(request, "shard", minimum=0, maximum=1 << 31)
         entries = [entry for entry in entries if entry.shard == number]
     return json_response([_checkpoint(entry) for entry in entries])
 

@@ -27,8 +27,8 @@ async def list_kafka_groups(engine: Engine, request: Request) -> ServiceResponse
     With ``logstore``, only the groups that read it, and of these only what concerns it.
     """
     project = lookup.project(engine, request)
-    offset = parse.number_query(request, "offset", least=0, most=1 << 31, default=0)
-    size = parse.number_query(request, "size", least=0, most=_PAGE, default=_PAGE)
+    offset = parse.number_query(request, "offset", minimum=0, maximum=1 << 31, default=0)
+    size = parse.number_query(request, "size", minimum=0, maximum=_PAGE, default=_PAGE)
     wanted, name = request.query.get("group"), request.query.get("logstore")
     only = None if name is None else lookup.logstore_of(project, name)
     found = sorted(

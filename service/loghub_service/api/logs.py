@@ -92,7 +92,9 @@ async def pull_logs(engine: Engine, request: Request, *, ls: str, shard: str) ->
         raise failure(Code.PARAMETER_INVALID, "this service does not support query or processor in PullLogs")
     limits = engine.settings.limits
     cursor = check_cursor(log, request.query.get("cursor", ""))
-    count = parse.number_query(request, "count", least=1, most=limits.pull_groups, default=limits.pull_groups)
+    count = parse.number_query(
+        request, "count", minimum=1, maximum=limits.pull_groups, default=limits.pull_groups
+    )
     end_cursor = _end_cursor(log, request)
     if cursor >= end_cursor:
         return _empty_response(log, cursor)
@@ -274,7 +276,7 @@ def check_group(body: bytes, how: Compression | None, *, raw_size: int, max_size
     if logs <= MAX_GROUP_LOGS:
         received = body if how is Compression.LZ4 else None
         return (Checked(stored=packed(group, received), logs=logs),) if logs else ()
-    parts = cut(group, most=MAX_GROUP_LOGS, max_bytes=max_size)
+    parts = cut(group, maximum=MAX_GROUP_LOGS, max_bytes=max_size)
     return tuple(Checked(stored=packed(part), logs=count) for part, count in parts)
 
 

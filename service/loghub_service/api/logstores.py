@@ -40,10 +40,10 @@ _OPTION_DEFAULTS: dict[str, object] = {
 async def create_logstore(engine: Engine, request: Request) -> ServiceResponse:
     """Create a logstore. Unknown keys are accepted (docs/sls-protocol.md 2.3)."""
     fields = parse.json_object(request)
-    most = engine.settings.limits.shards_at_creation
+    maximum = engine.settings.limits.shards_at_creation
     new = NewLogstore(
         name=names.LOGSTORE.check(parse.string(fields, "logstoreName")),
-        shards=parse.integer(fields, "shardCount", least=1, most=most, default=DEFAULT_SHARDS),
+        shards=parse.integer(fields, "shardCount", minimum=1, maximum=maximum, default=DEFAULT_SHARDS),
         ttl_days=_ttl(fields, DEFAULT_TTL_DAYS),
         options=_options(fields, {}),
     )
@@ -112,8 +112,8 @@ async def get_index(engine: Engine, request: Request, *, ls: str) -> ServiceResp
 
 
 async def list_logstores(engine: Engine, request: Request) -> ServiceResponse:
-    offset = parse.number_query(request, "offset", least=0, most=1 << 31, default=0)
-    size = parse.number_query(request, "size", least=0, most=_PAGE, default=_PAGE)
+    offset = parse.number_query(request, "offset", minimum=0, maximum=1 << 31, default=0)
+    size = parse.number_query(request, "size", minimum=0, maximum=_PAGE, default=_PAGE)
     part = request.query.get("logstoreName", "")
     matching = [name for name in sorted(lookup.project(engine, request).logstores) if part in name]
     page = matching[offset : offset + size]
@@ -167,7 +167,7 @@ def check_shard_room(project: Project, more: int, limits: Limits) -> None:
 
 
 def _ttl(fields: dict[str, Any], default: int) -> int:
-    return parse.integer(fields, "ttl", least=1, most=KEEP_FOREVER_DAYS, default=default)
+    return parse.integer(fields, "ttl", minimum=1, maximum=KEEP_FOREVER_DAYS, default=default)
 
 
 def _options(fields: dict[str, Any], before: dict[str, Any]) -> str:

@@ -58,10 +58,12 @@ def string(fields: dict[str, Any], name: str, default: str | None = None) -> str
     return value
 
 
-def integer(fields: dict[str, Any], name: str, *, least: int, most: int, default: int | None = None) -> int:
+def integer(
+    fields: dict[str, Any], name: str, *, minimum: int, maximum: int, default: int | None = None
+) -> int:
     value = fields.get(name, default)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise failure(Code.PARAMETER_INVALID, f"{name} must be a number from {least} to {most}")
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+        raise failure(Code.PARAMETER_INVALID, f"{name} must be a number from {minimum} to {maximum}")
     return value
 
 
@@ -72,13 +74,15 @@ def boolean(fields: dict[str, Any], name: str, default: bool) -> bool:
     return value
 
 
-def number_query(request: Request, name: str, *, least: int, most: int, default: int | None = None) -> int:
+def number_query(
+    request: Request, name: str, *, minimum: int, maximum: int, default: int | None = None
+) -> int:
     text = request.query.get(name)
     if text is None and default is not None:
         return default
     value = None if text is None else decimal(text)
-    if value is None or not least <= value <= most:
-        raise failure(Code.PARAMETER_INVALID, f"{name} must be a number from {least} to {most}")
+    if value is None or not minimum <= value <= maximum:
+        raise failure(Code.PARAMETER_INVALID, f"{name} must be a number from {minimum} to {maximum}")
     return value
 
 

@@ -72,8 +72,8 @@ async def delete_project(engine: Engine, request: Request) -> ServiceResponse:
 
 
 def _list_projects(engine: Engine, request: Request) -> ServiceResponse:
-    offset = parse.number_query(request, "offset", least=0, most=1 << 31, default=0)
-    size = parse.number_query(request, "size", least=0, most=_PAGE, default=100)
+    offset = parse.number_query(request, "offset", minimum=0, maximum=1 << 31, default=0)
+    size = parse.number_query(request, "size", minimum=0, maximum=_PAGE, default=100)
     part = request.query.get("projectName", "")
     matching = [
         project

@@ -59,7 +59,7 @@ async def delete_shard(engine: Engine, request: Request, *, ls: str, shard: str)
 
 
 def _split(store: Logstore, shard: int, request: Request) -> Reshard:
-    parts = parse.number_query(request, "shardCount", least=2, most=MAX_PARTS, default=2)
+    parts = parse.number_query(request, "shardCount", minimum=2, maximum=MAX_PARTS, default=2)
     text = request.query.get("key")
     if not text:
         return rules.split(store.shard_map(), shard=shard, parts=parts)

@@ -27,7 +27,7 @@ from loghub_service.storage.log_inspection import FoundSegment, LoadedSegments, 
 from loghub_service.storage.record import SegmentHeader, footer_room
 from loghub_service.storage.segment import NewGroup, OpenSegment, create_segment
 
-_LEAST_RECORD_BYTES = record.stored_bytes(1)
+_MIN_RECORD_BYTES = record.stored_bytes(1)
 _SEGMENT_BYTES = 16 * MIB
 _DAMAGE = {ProblemKind.DAMAGED_HEADER, ProblemKind.DAMAGED_RECORDS}
 
@@ -160,7 +160,7 @@ class _Repair:
         """Create the segment of the next write, above everything that may have been given out."""
         highest = max(self.end, self._log.highest_cursor)
         if not end_is_exact and not self._log.shard.spec.read_only:
-            highest += 2 * self._segment_bytes() // _LEAST_RECORD_BYTES
+            highest += 2 * self._segment_bytes() // _MIN_RECORD_BYTES
         self._lose(highest)
         header = SegmentHeader(
             first_cursor=highest,

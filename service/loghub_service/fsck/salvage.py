@@ -38,9 +38,9 @@ def good_runs(data: bytes, *, first_cursor: int) -> list[list[GoodRecord]]:
     """
     layout = _layout(data)
     runs: list[list[GoodRecord]] = []
-    most = first_cursor + len(data) // _MIN_RECORD_BYTES
+    maximum = first_cursor + len(data) // _MIN_RECORD_BYTES
     at, expected = record.SEGMENT_HEADER_BYTES, first_cursor
-    while (found := _next_record(data, at, layout, least=expected, most=most)) is not None:
+    while (found := _next_record(data, at, layout, minimum=expected, maximum=maximum)) is not None:
         good, at = found
         if not runs or good.cursor != expected:
             runs.append([])
@@ -58,12 +58,12 @@ def _layout(data: bytes) -> Layout:
 
 
 def _next_record(
-    data: bytes, at: int, layout: Layout, *, least: int, most: int
+    data: bytes, at: int, layout: Layout, *, minimum: int, maximum: int
 ) -> tuple[GoodRecord, int] | None:
     """The first valid record at or after ``at``, where a good record ended, and the offset after it."""
     for begin in range(at, len(data) - record.RECORD_HEADER_BYTES, 8):
         (cursor,) = _CURSOR.unpack_from(data, begin + 8)
-        if least <= cursor <= most:
+        if minimum <= cursor <= maximum:
             header = record.read_header(data, begin)
             if (
                 header is not None

@@ -59,19 +59,19 @@ Group = dict[str, dict[HttpConnection, None]]
 class HttpConnections:
     """The open connections of one listener, at most ``most``."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, maximum: int) -> None:
+        self.maximum = maximum
         self.unauthenticated_count = 0
         self.authenticated_count = 0
         self.evicted = 0
         self.refused = 0
         self._unauthenticated: Group = {}  # by peer, oldest first
         self._authenticated: Group = {}  # by key, that of the oldest request first
-        self._reserve = max(1, most // _UNAUTHENTICATED_SHARE)
+        self._reserve = max(1, maximum // _UNAUTHENTICATED_SHARE)
 
     def admit(self, new: HttpConnection) -> bool:
         """Whether the connection may stay. Closes another one for it if there are too many."""
-        if self.unauthenticated_count + self.authenticated_count >= self.most:
+        if self.unauthenticated_count + self.authenticated_count >= self.maximum:
             victim = self._victim()
             if victim is None:
                 self.refused += 1
@@ -97,7 +97,7 @@ class HttpConnections:
     def _is_full_of_requests(self, key_id: str, new: HttpConnection) -> bool:
         """Whether the key has requests that the service works on in all places but those for new clients."""
         members = self._authenticated.get(key_id, {})
-        may_be_free = len(members) - (new in members) - max(1, self.most - self._reserve)
+        may_be_free = len(members) - (new in members) - max(1, self.maximum - self._reserve)
         if may_be_free < 0:
             return False
         # Those of the oldest requests come first, so that usually a few are looked at.

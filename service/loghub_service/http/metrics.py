@@ -226,7 +226,7 @@ def _connections(connections: HttpConnections) -> Iterable[Metric]:
         {"true": connections.authenticated_count, "false": connections.unauthenticated_count},
     )
     yield GaugeMetricFamily(
-        _PREFIX + "connections_limit", "Connections that may be open.", value=connections.most
+        _PREFIX + "connections_limit", "Connections that may be open.", value=connections.maximum
     )
     yield CounterMetricFamily(
         _PREFIX + "connections_evicted",

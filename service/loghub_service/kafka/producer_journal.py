@@ -30,9 +30,9 @@ _SETTLE_S = 5.0
 class ProducerJournal:
     """``logs`` are those of the service, by logstore and shard. Used on the event loop only."""
 
-    def __init__(self, most: int, submit: Submit, logs: Mapping[tuple[int, int], ShardLog]) -> None:
-        self.most = most
-        self.producers = Producers(most)
+    def __init__(self, maximum: int, submit: Submit, logs: Mapping[tuple[int, int], ShardLog]) -> None:
+        self.maximum = maximum
+        self.producers = Producers(maximum)
         self._submit = submit
         self._logs = logs
         self._marks: dict[ShardLog, int] = {}  # where the next start begins to read; durable
@@ -56,7 +56,7 @@ class ProducerJournal:
             return False
         self._written.add(log)
         self._batches += 1
-        if self._batches >= self.most:
+        if self._batches >= self.maximum:
             self._many.set()
         return True
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from loghub_service.kafka.wire.errors import ErrorCode
 
 REMEMBERED_BATCHES = 5
-DEFAULT_MOST_PRODUCERS = 10_000  # each at one partition
+DEFAULT_MAX_PRODUCERS = 10_000  # each at one partition
 _SEQUENCES = 1 << 31  # then they begin at 0 again
 
 
@@ -118,8 +118,8 @@ class Producers:
     """At most ``most`` producers and partitions; the one unused for longest is forgotten first. Used on the
     event loop only."""
 
-    def __init__(self, most: int = DEFAULT_MOST_PRODUCERS) -> None:
-        self._most = most
+    def __init__(self, maximum: int = DEFAULT_MAX_PRODUCERS) -> None:
+        self._most = maximum
         self._known: OrderedDict[ProducerKey, _Producer] = OrderedDict()
         self._changed: dict[ProducerKey, None] = {}  # in order
         self._saved: set[ProducerKey] = set()  # what the caller has persisted
@@ -229,9 +229,9 @@ class LaterBatches:
     unused for longest are forgotten first, with what was saved of them, since that is too old to go on from.
     """
 
-    def __init__(self, saved: Iterable[SavedProducer], most: int) -> None:
+    def __init__(self, saved: Iterable[SavedProducer], maximum: int) -> None:
         self._saved = {one.key: one for one in saved}
-        self._most = most
+        self._most = maximum
         self._found: dict[ProducerKey, list[StoredBatch]] = {}
         self._used: dict[ProducerKey, int] = {}  # the time of the newest batch
         self._forgotten: dict[ProducerKey, None] = {}  # of the saved ones

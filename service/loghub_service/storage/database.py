@@ -117,7 +117,7 @@ class FolderHistory:
     folder: str
     starts: int
     expiry: ExpiryReached | None
-    least_cursor: int  # of a log that is created from now on
+    min_cursor: int  # of a log that is created from now on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,7 +281,7 @@ class Database:
             folder=values.get("folder", ""),
             starts=values.get("starts", 0),
             expiry=expiry,
-            least_cursor=values.get("least_cursor", 0),
+            min_cursor=values.get("least_cursor", 0),
         )
 
     @_readable

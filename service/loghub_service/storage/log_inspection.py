@@ -39,15 +39,15 @@ from loghub_service.storage.recovery import Inspection, Tail, inspect
 from loghub_service.storage.segment import LogDamaged
 
 _log = structlog.get_logger("loghub_service.storage")
-MOST_LOADED = 128
+MAX_LOADED = 128
 
 
 class LoadedSegments:
     """The `SegmentFiles` of a running service; any thread may use it."""
 
-    def __init__(self, disk: Disk, *, most: int = MOST_LOADED) -> None:
+    def __init__(self, disk: Disk, *, maximum: int = MAX_LOADED) -> None:
         self._disk = disk
-        self._most = most
+        self._most = maximum
         self._lock = threading.Lock()
         self._loaded: OrderedDict[str, tuple[File, Marks]] = OrderedDict()
 

@@ -166,10 +166,10 @@ def _classify(data: bytes, walk: _Walk, layout: Layout, *, end: int) -> tuple[Ta
 
 def _was_acknowledged(data: bytes, walk: _Walk, layout: Layout, *, end: int) -> bool:
     """Whether a valid record after the bad one shows that the bad one was on stable storage."""
-    least, most = walk.next_cursor, walk.next_cursor + (end - walk.used) // record.RECORD_HEADER_BYTES
+    minimum, maximum = walk.next_cursor, walk.next_cursor + (end - walk.used) // record.RECORD_HEADER_BYTES
     words = memoryview(data)[walk.used + 8 : end & ~7]  # a record begins 8 bytes before its cursor
     for index, (word,) in enumerate(_WORD.iter_unpack(words)):
-        if least < word <= most:
+        if minimum < word <= maximum:
             at = walk.used + 8 * index
             header = record.read_header(data, at)
             if header is not None and header.synced > walk.used and _is_valid(data, at, header, layout):

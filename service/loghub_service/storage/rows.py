@@ -35,7 +35,7 @@ LOGSTORE_COLUMNS = (
     "first_ordinal",
 )  # fmt: skip
 # Of logstores that may be created again: a megabyte. Older ones begin at ordinal 0.
-MOST_DELETED_NAMES = 10_000
+MAX_DELETED_NAMES = 10_000
 WHOLE_LOGSTORE = -1  # in the column `shard` of a deletion
 Statement = tuple[str, tuple[object, ...]]
 
@@ -60,7 +60,7 @@ def statements(fact: ServiceFact) -> Iterator[Statement]:
             )
             yield (
                 "DELETE FROM deleted_name WHERE number <= (SELECT max(number) FROM deleted_name) - ?",
-                (MOST_DELETED_NAMES,),
+                (MAX_DELETED_NAMES,),
             )
         case ShardDeleted():
             yield "INSERT INTO deletion VALUES (?,?)", (fact.logstore, fact.shard)

@@ -48,17 +48,17 @@ class Room:
     reserved_bytes: int = RESERVED_BYTES
 
 
-def grown(capacity: int, *, least: int, most: int) -> int | None:
+def grown(capacity: int, *, minimum: int, maximum: int) -> int | None:
     """The next size of a segment that needs ``least``; None if it has to end."""
-    return max(min(_GROWTH * capacity, most), least) if least <= most else None
+    return max(min(_GROWTH * capacity, maximum), minimum) if minimum <= maximum else None
 
 
-def new_size(*, first: int, used_before: int, least: int, most: int) -> int:
+def new_size(*, first: int, used_before: int, minimum: int, maximum: int) -> int:
     """The size of a new segment that needs ``least``, after one of which so much was used."""
-    size = min(first, most)
-    while size < min(used_before, most):
-        size = min(_GROWTH * size, most)
-    return max(size, least)
+    size = min(first, maximum)
+    while size < min(used_before, maximum):
+        size = min(_GROWTH * size, maximum)
+    return max(size, minimum)
 
 
 def check_free(disk: Disk, folder: str, size: int, *, reserved_bytes: int) -> None:
@@ -220,10 +220,14 @@ class OpenSegment:
         used = self._used + stored_bytes
         return used + footer_room(used) <= self._capacity
 
-    def size_for(self, stored_bytes: int, *, most: int) -> int | None:
+    def size_for(self, stored_bytes: int, *, maximum: int) -> int | None:
         """The size to grow to for records of this size; None if the segment has to end."""
         used = self._used + stored_bytes
-        return grown(self._capacity, least=used + footer_room(used), most=most) if self._can_grow else None
+        return (
+            grown(self._capacity, minimum=used + footer_room(used), maximum=maximum)
+            if self._can_grow
+            else None
+        )
 
     def grow(self, size: int) -> None:
         """Make room, durably before anything is written there: what a crash cuts must have its whole place.

@@ -261,15 +261,15 @@ class ShardLog:
         if self._open is not None and self._open.fits(size):
             return
         end = SEGMENT_HEADER_BYTES + size
-        last, used, most = self._open, 0, self._room.segment_bytes
+        last, used, maximum = self._open, 0, self._room.segment_bytes
         if last is not None and not last.is_empty:
-            size_now, used = last.size_for(size, most=most), last.totals.used
+            size_now, used = last.size_for(size, maximum=maximum), last.totals.used
             if size_now is not None:
                 self._check_free(size_now - used)
                 last.grow(size_now)
                 return
-        least = end + footer_room(end)
-        allocated = new_size(first=self._room.first_bytes, used_before=used, least=least, most=most)
+        minimum = end + footer_room(end)
+        allocated = new_size(first=self._room.first_bytes, used_before=used, minimum=minimum, maximum=maximum)
         self._check_free(allocated)
         self._roll(allocated)
 
@@ -316,7 +316,7 @@ class ShardLog:
         )
         self._published = _Published(extent, segments)
 
-    def expire(self, received_us: int, *, now_us: int, most: int) -> list[str]:
+    def expire(self, received_us: int, *, now_us: int, maximum: int) -> list[str]:
         """Drop at most ``most`` whole segments, of which all groups are older than this time.
 
         Returns their files, which the caller removes once the new oldest cursor is persisted: until then a
@@ -329,7 +329,7 @@ class ShardLog:
                 if not self._sealed:
                     raise
         expired = 0
-        for number, segment in enumerate(self._sealed[:most], 1):
+        for number, segment in enumerate(self._sealed[:maximum], 1):
             latest_us = segment.totals.latest_us
             if latest_us < received_us:
                 expired = number

@@ -39,7 +39,7 @@ _ORIGIN_HEAD = struct.Struct("<BBhiqi")
 _LZ4, _ORIGIN = 1, 2
 _ORIGIN_BEGIN = bytes((0, _ORIGIN))
 # The work for a smaller group is more than compressing it costs when it is pulled, together with others.
-LEAST_BYTES = 1 << 10
+MIN_BYTES = 1 << 10
 
 
 def with_origin(stored: bytes, origin: BatchOrigin) -> bytes:
@@ -69,7 +69,7 @@ def _without_origin(stored: bytes) -> bytes:
 
 def packed(group: bytes, received: bytes | None = None) -> bytes:
     """The form to store of a log group; ``received`` is the LZ4 block in which it came, if it did."""
-    if len(group) < LEAST_BYTES:
+    if len(group) < MIN_BYTES:
         return group
     last = None
     if received is not None and lz4_joining.is_strict(received) and len(received) < len(group):
@@ -117,7 +117,7 @@ def lz4_list(stored: Iterable[bytes]) -> tuple[bytes, int]:
         if one[0]:
             plain += one
             continue
-        parts.append(lz4_joining.compressed(plain) if len(plain) >= LEAST_BYTES else Literals(bytes(plain)))
+        parts.append(lz4_joining.compressed(plain) if len(plain) >= MIN_BYTES else Literals(bytes(plain)))
         parts.append(Block(memoryview(one)[_HEAD.size :], _unpack(one)[4]))
         plain = bytearray()
     if plain:

@@ -75,9 +75,11 @@ def test_what_spark_copies_is_what_was_sent(place: KafkaPlace, tmp_path: Path, k
     process = start_copy(place, tmp_path)
     try:
         for number in range(kills):
-            least = (number + 1) * len(producer.sent) // (kills + 2)
+            minimum = (number + 1) * len(producer.sent) // (kills + 2)
             wait_until(
-                lambda least=least: len(set(streamed.values)) > least, f"{least}", guard_s=COPY_GUARD_S
+                lambda minimum=minimum: len(set(streamed.values)) > minimum,
+                f"{minimum}",
+                guard_s=COPY_GUARD_S,
             )
             kill(process)
             process = start_copy(place, tmp_path)

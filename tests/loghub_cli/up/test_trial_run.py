@@ -92,7 +92,7 @@ def test_a_change_that_is_taken_back_or_stopped_leaves_no_trial(tmp_path: Path) 
 
 
 def test_a_trial_that_hangs_is_given_up_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "LONGEST_S", 0.2)
+    monkeypatch.setattr(supervisor, "MAX_S", 0.2)
 
     async def story(on: Theatre) -> None:
         on.apply(1)

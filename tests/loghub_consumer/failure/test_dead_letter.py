@@ -84,15 +84,17 @@ def test_a_log_group_in_a_logstore_keeps_its_bytes_and_gets_tags(client: MemoryL
     }
 
 
-@pytest.mark.parametrize(("logs", "most", "written"), [(8, 400, [4, 4]), (8, 200, [2] * 4), (7, 400, [4, 3])])
+@pytest.mark.parametrize(
+    ("logs", "maximum", "written"), [(8, 400, [4, 4]), (8, 200, [2] * 4), (7, 400, [4, 3])]
+)
 def test_a_log_group_that_is_too_large_with_its_tags_is_written_in_halves(
-    client: MemoryLogHub, logs: int, most: int, written: list[int]
+    client: MemoryLogHub, logs: int, maximum: int, written: list[int]
 ) -> None:
     """``most`` bytes are accepted besides the tags; eight logs have about 500."""
     put_logs = client.put_logs
 
     def limited(logstore: str, log_group: bytes, *, hash_key: str | None = None) -> None:
-        if len(log_group) - len(tags) > most:
+        if len(log_group) - len(tags) > maximum:
             raise LogHubError(Code.POST_BODY_TOO_LARGE, 400, "the body may have 10485760 bytes")
         put_logs(logstore, log_group, hash_key=hash_key)
 

@@ -90,9 +90,9 @@ class World:
             self.positions[part.shard] = part.end
         self.policy.succeeded(ranges, now=self.now)
 
-    def run(self, until: Callable[[], bool] | None = None, *, most: int = 20_000) -> None:
+    def run(self, until: Callable[[], bool] | None = None, *, maximum: int = 20_000) -> None:
         """Work until everything is read, nothing is tried any more, or `until` holds."""
-        for _ in range(most):
+        for _ in range(maximum):
             if until is not None and until():
                 return
             if not self.step():

@@ -9,7 +9,7 @@ import pytest
 from loghub.client.http import HttpLogHub
 from loghub.client.port import GroupInfo
 from loghub_consumer import Consumer
-from loghub_consumer.membership.heartbeat import ABSENT_S, LONGEST_RETRY_S, GroupWatch
+from loghub_consumer.membership.heartbeat import ABSENT_S, MAX_RETRY_S, GroupWatch
 from loghub_consumer.membership.membership import MemberState
 from tests.loghub_consumer.membership.one_shard_worker import IDENTITY, OneShardWorker
 from tests.loghub_consumer.support import GROUP, PROJECT, Seen, Site, running, wait_for
@@ -56,7 +56,7 @@ def test_a_failing_watch_waits_longer_each_time_and_delays_no_heartbeat(worker: 
     worker.client.delete_group("ls", "g")
     pauses = [watch.step() for _ in range(8)]
     assert pauses == sorted(pauses)
-    assert pauses[-1] == LONGEST_RETRY_S
+    assert pauses[-1] == MAX_RETRY_S
     assert due_in_s(worker) == 5
 
 

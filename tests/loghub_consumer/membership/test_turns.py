@@ -11,7 +11,7 @@ import pytest
 from structlog.contextvars import get_contextvars
 
 from loghub_consumer.log_context import about
-from loghub_consumer.membership.turns import LEAST_TIMES, Crew, OwnThreads, Turns
+from loghub_consumer.membership.turns import MIN_TIMES, Crew, OwnThreads, Turns
 from tests.loghub_consumer.virtual import Program, World, world
 
 LIMIT = 3
@@ -181,5 +181,5 @@ def test_a_part_that_is_woken_all_the_time_leaves_few_times_behind() -> None:
 
         parts.call(start)
         one.pass_time(50)
-        assert parts.taken["late"] > 2 * LEAST_TIMES
-        assert len(crew._times) <= LEAST_TIMES
+        assert parts.taken["late"] > 2 * MIN_TIMES
+        assert len(crew._times) <= MIN_TIMES

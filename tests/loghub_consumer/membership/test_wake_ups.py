@@ -16,7 +16,7 @@ KINDS: dict[str, Callable[[World], Turns]] = {
     "crew": lambda one: Crew("crew", LIMIT, one.clock),
     "crew of one": lambda one: Crew("crew", 1, one.clock),
 }
-LEAST_LINES = 5  # from one turn of a part to the next
+MIN_LINES = 5  # from one turn of a part to the next
 
 
 class Part:
@@ -58,4 +58,4 @@ def test_a_part_that_is_woken_while_it_stands_at_any_line_has_a_turn_after_that(
             one.pass_time(2 * STOPPED_S)
             assert not part.is_missed, f"woken at {lines.stopped_at}"
             number += 1
-        assert number >= LEAST_LINES
+        assert number >= MIN_LINES

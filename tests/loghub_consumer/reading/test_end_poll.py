@@ -11,7 +11,7 @@ from loghub.client.port import Poll, ShardEnds
 from loghub.wire.cursor import decode
 from loghub.wire.errors import Code, LogHubError
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub_consumer.reading.end_cursors import LONGEST_RETRY_S, MOST_THREADS, EndPoll, EndWatch
+from loghub_consumer.reading.end_cursors import MAX_RETRY_S, MAX_THREADS, EndPoll, EndWatch
 from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
 from tests.support import HandClock, wait_until
 
@@ -125,10 +125,10 @@ def test_shards_that_come_one_by_one_do_not_take_a_thread_each(on: Watching) -> 
     hanging = threading.Event()
     answer = on.client.client.await_ends
     on.client.client.await_ends = lambda *a, **k: hanging.wait(60) and answer(*a, **k)  # type: ignore[method-assign,func-returns-value]
-    for end in range(3 * MOST_THREADS):
+    for end in range(3 * MAX_THREADS):
         on.poll.watch({0: end})
     begun = [thread for thread in threading.enumerate() if thread.name == "end-poll" and thread not in before]
-    assert len(begun) == MOST_THREADS
+    assert len(begun) == MAX_THREADS
     hanging.set()
     assert on.next() == {0: on.ends[0]}
 
@@ -139,7 +139,7 @@ def test_after_a_failure_nothing_is_watched_until_the_service_answers_again(on: 
     on.poll.watch(on.ends)
     assert on.next() == {}
     assert (on.poll.watched, on.poll.is_usable()) == (frozenset(), False)
-    on.clock.now += LONGEST_RETRY_S
+    on.clock.now += MAX_RETRY_S
     on.client.error = None
     assert on.poll.is_usable()
     on.poll.watch(on.ends)

@@ -117,7 +117,7 @@ RULED = {
     "pipeline.sink.json.s3.endpoint": ("https://a", "https://" + "a" * 504),
     "pipeline.sink.kafka.bootstrapServers": ("a:1", "a" * 2046 + ":1"),
 }
-FIRST_TIME, LONGEST_TIME = "1970-01-01T00:00:01Z", f"2026-01-31T08:00:00.{'0' * 38}+08:00"
+FIRST_TIME, MAX_TIME = "1970-01-01T00:00:01Z", f"2026-01-31T08:00:00.{'0' * 38}+08:00"
 # The smallest valid value where a rule requires more than the schema.
 SMALLEST = {
     "pipeline.sink.json": {"path": "a", "volumeClaim": "a"},
@@ -276,7 +276,7 @@ def within(path: Path, bound: str, schema: Document) -> list[Any]:
     limit = schema[bound]
     match bound:
         case "format":
-            return [FIRST_TIME, LONGEST_TIME]
+            return [FIRST_TIME, MAX_TIME]
         case "enum":
             return list(limit)
         case "minimum" | "maximum":
@@ -294,7 +294,7 @@ def within(path: Path, bound: str, schema: Document) -> list[Any]:
     return (
         [many(path, 2)]
         if bound == LIST and limit in ("map", "set")
-        else [SMALLEST.get(_below(path)) or least(path)]
+        else [SMALLEST.get(_below(path)) or minimum(path)]
     )
 
 
@@ -327,14 +327,14 @@ def fits(pattern: str, value: str) -> bool:
     )
 
 
-def least(path: Path) -> Any:
+def minimum(path: Path) -> Any:
     """The smallest right value."""
     schema = schema_at(path)
     if "enum" in schema:
         return schema["enum"][0]
     match schema.get("type"):
         case "object":
-            return {name: least((*path, name)) for name in schema.get("required", ())}
+            return {name: minimum((*path, name)) for name in schema.get("required", ())}
         case "array":
             return many(path, schema.get("minItems", 0))
         case "string":
@@ -350,11 +350,11 @@ def many(path: Path, count: int) -> list[Any]:
     item, (key, *_) = (*path, ITEM), schema_at(path).get("x-kubernetes-list-map-keys", [""])
     if key:
         number = schema_at((*item, key))["type"] == "integer"
-        return [least(item) | {key: n if number else f"n{n}"} for n in range(count)]
+        return [minimum(item) | {key: n if number else f"n{n}"} for n in range(count)]
     if schema_at(item)["type"] == "integer":
-        return [least(item) + n for n in range(count)]
+        return [minimum(item) + n for n in range(count)]
     differ = schema_at(path).get(LIST) == "set"
-    return [f"{least(item)}{n}" if differ else least(item) for n in range(count)]
+    return [f"{minimum(item)}{n}" if differ else minimum(item) for n in range(count)]
 
 
 # A whole object
@@ -365,7 +365,7 @@ def whole(path: Path, value: Any) -> Document:
     target = f"{_below(path)}={value}"
     for at in range(len(path) - 1, 0, -1):
         step, around = path[at], path[:at]
-        dependencies = {} if step == KEY or len(around) == 1 else least(around)
+        dependencies = {} if step == KEY or len(around) == 1 else minimum(around)
         value = [value] if step == ITEM else {**dependencies, step: value}
     named = document()
     merge(named, {path[0]: value})

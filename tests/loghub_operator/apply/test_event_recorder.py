@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from loghub_operator.api import LogHubConsumerGroup
-from loghub_operator.apply.event_recorder import BURST, MOST_GROUPS, REFILL_S, EventRecorder
+from loghub_operator.apply.event_recorder import BURST, MAX_GROUPS, REFILL_S, EventRecorder
 from loghub_operator.clients.kube import Kind, KubeError
 from loghub_operator.model.actions import EmitEvent
 from tests.loghub_operator.support.examples import Document, resource
@@ -163,9 +163,9 @@ def test_a_rejected_event_is_counted_once_it_can_be_written() -> None:
 def test_memory_is_bounded() -> None:
     on = Events()
     recorder = on.recorder()
-    for number in range(MOST_GROUPS + 10):
+    for number in range(MAX_GROUPS + 10):
         asyncio.run(recorder.record(resource(uid=f"uid-{number}"), DOWN))
     for number in range(1000):
         event = EmitEvent(type="Normal", reason="X", message=str(number))
         asyncio.run(recorder.record(GROUP, event))
-    assert recorder.remembered <= MOST_GROUPS + 100
+    assert recorder.remembered <= MAX_GROUPS + 100

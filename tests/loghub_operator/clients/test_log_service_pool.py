@@ -79,7 +79,7 @@ def test_another_key_or_token_gets_another_client_and_the_idle_one_is_closed(
 
 
 def test_the_number_of_open_clients_is_bounded(pool: LogServicePool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "MOST_OPEN", 2)
+    monkeypatch.setattr(pool_module, "MAX_OPEN", 2)
     first, second = client_for(pool, key(1)), client_for(pool, key(2))
     client_for(pool, key(1))
     client_for(pool, key(3))

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from loghub.contract.worker import STATUS_PATH, WorkerStatus
 from loghub_operator.observe import pods as module
-from loghub_operator.observe.pods import MOST_AT_ONCE, MOST_BYTES, read_statuses
+from loghub_operator.observe.pods import MAX_AT_ONCE, MAX_BYTES, read_statuses
 from tests.loghub.client.scripted import refused_endpoint
 from tests.loghub_operator.support.status_server import Handler, returning, served, worker_status
 from tests.ports import free_port
@@ -115,8 +115,8 @@ def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
             sent += 65536
 
     assert read(endless) is None
-    assert sent >= MOST_BYTES
-    assert sent < 100 * MOST_BYTES, "the buffers of the sockets, and no more"
+    assert sent >= MAX_BYTES
+    assert sent < 100 * MAX_BYTES, "the buffers of the sockets, and no more"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_flood_of_tiny_pieces_is_not_read_to_its_end(endless: bytes) -> None:
         writer.write(endless)
         piece = endless if b"100" in endless else b"1\r\n{\r\n"
         with contextlib.suppress(OSError):
-            while sent < 100 * MOST_BYTES:
+            while sent < 100 * MAX_BYTES:
                 writer.write(piece * 1000)
                 await writer.drain()
                 sent += len(piece) * 1000
@@ -146,7 +146,7 @@ def test_a_flood_of_tiny_pieces_is_not_read_to_its_end(endless: bytes) -> None:
             return await read_statuses({"access-0": f"127.0.0.1:{port}"}, timeout_s=LONG_S)
 
     assert asyncio.run(run()) == {"access-0": None}
-    assert sent < 50 * MOST_BYTES, "the buffers of the sockets, and no more"
+    assert sent < 50 * MAX_BYTES, "the buffers of the sockets, and no more"
 
 
 def test_a_compressed_answer_is_not_expanded() -> None:
@@ -225,7 +225,7 @@ def test_workers_that_cannot_be_reached_take_little_time_and_no_place_from_other
         with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
             address = "127.0.0.1:{1}".format(*full.getsockname())
             waiting = [socket.create_connection(full.getsockname())]
-            away = {f"access-{n}": address for n in range(1, 1 + MOST_AT_ONCE)}
+            away = {f"access-{n}": address for n in range(1, 1 + MAX_AT_ONCE)}
             try:
                 async with served(answers) as quick:
                     reading = read_statuses({**away, "access-0": quick}, timeout_s=LONG_S)
@@ -247,17 +247,17 @@ def test_a_refused_connection_counts_as_no_answer() -> None:
 
 
 def test_two_hundred_workers_are_queried_in_parallel_with_bounded_concurrency() -> None:
-    now, most = 0, 0
+    now, maximum = 0, 0
 
     async def run() -> dict[str, WorkerStatus | None]:
         full, release = asyncio.Event(), asyncio.Event()
 
         async def counted(request: web.Request) -> web.StreamResponse:
-            nonlocal now, most
+            nonlocal now, maximum
             if request.path == STATUS_PATH:
                 now += 1
-                most = max(most, now)
-                if now == MOST_AT_ONCE:
+                maximum = max(maximum, now)
+                if now == MAX_AT_ONCE:
                     full.set()
                 await release.wait()
                 now -= 1
@@ -276,7 +276,7 @@ def test_two_hundred_workers_are_queried_in_parallel_with_bounded_concurrency() 
     result = asyncio.run(run())
     assert len(result) == 200
     assert all(status == STATUS for status in result.values())
-    assert most == MOST_AT_ONCE
+    assert maximum == MAX_AT_ONCE
 
 
 def test_nothing_is_requested_without_workers() -> None:

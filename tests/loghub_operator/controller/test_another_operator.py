@@ -111,7 +111,7 @@ def test_two_releases_over_one_namespace(
 ) -> None:
     """With the rights of the manifests. A person hands the namespace over, and the first one keeps off."""
     monkeypatch.setattr(namespace_claims, "CHECK_S", 0.0)
-    monkeypatch.setattr("loghub_operator.controller.reconciler.LONGEST_BACKOFF_S", 0.5)
+    monkeypatch.setattr("loghub_operator.controller.reconciler.MAX_BACKOFF_S", 0.5)
 
     async def story(on: Stage) -> None:
         def release(name: str) -> tuple[asyncio.Event, asyncio.Task[None]]:

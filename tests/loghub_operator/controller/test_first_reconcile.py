@@ -22,7 +22,7 @@ from tests.loghub_operator.support.wiring import observer_and_executor
 KEY = Key("default", "access")
 # The object; all that is observed; its origin; the key to create its group; a read and a write
 # for the dependencies of the StatefulSet, and for itself.
-MOST_TURNS = 8
+MAX_TURNS = 8
 GUARD_TURNS = 100
 
 
@@ -136,7 +136,7 @@ def test_the_first_reconcile_needs_few_sequential_calls() -> None:
     kube, _ = begin()
     assert (STATEFUL_SET, "access") in kube.objects
     assert kube.gets_of_the_object == 1
-    assert kube.reversals <= MOST_TURNS
+    assert kube.reversals <= MAX_TURNS
 
 
 def test_finalizer_and_origin_are_written_before_the_group_is_created() -> None:

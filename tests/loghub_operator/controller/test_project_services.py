@@ -12,8 +12,8 @@ from loghub.wire.errors import Code, EndpointUnreachable, LogHubError
 from loghub_operator.api.labels import OUR_SERVICES
 from loghub_operator.clients.kube import SERVICE, Document, Kind
 from loghub_operator.clients.log_service import LogServicePool
-from loghub_operator.controller.project_services import MOST_ASKED, ProjectServices
-from loghub_operator.logservice.access import MOST_KEYS, LogServiceAccess
+from loghub_operator.controller.project_services import MAX_ASKED, ProjectServices
+from loghub_operator.logservice.access import MAX_KEYS, LogServiceAccess
 from loghub_operator.observe.group_index import GroupIndex
 from loghub_operator.resources import governing_service, project_service
 from loghub_operator.settings import Settings
@@ -178,14 +178,14 @@ def test_a_key_without_rights_in_the_project_proves_nothing_and_the_next_one_is_
     assert world.round() == ["gone"]
     world.limited = {"group-0"}
     assert world.round() == []
-    many = World(Cluster("gone"), keys=MOST_KEYS + 1)
-    many.limited = {f"group-{number}" for number in range(MOST_KEYS + 1)}
+    many = World(Cluster("gone"), keys=MAX_KEYS + 1)
+    many.limited = {f"group-{number}" for number in range(MAX_KEYS + 1)}
     many.round()
-    assert len(many.asked) == MOST_KEYS
+    assert len(many.asked) == MAX_KEYS
 
 
 def test_a_round_asks_for_a_limited_number_of_projects() -> None:
-    projects = [f"p{number:04}" for number in range(MOST_ASKED + 1)]
+    projects = [f"p{number:04}" for number in range(MAX_ASKED + 1)]
     world = World(Cluster(*projects))
     assert world.round() == projects[-1:]
     assert world.round() == []

@@ -33,12 +33,12 @@ class Stage:
         self.ends: dict[str, Requeue] = {}
         self.began: list[tuple[str, float]] = []
         self.running: set[str] = set()
-        self.most = 0
+        self.maximum = 0
 
     async def _reconcile(self, key: Key) -> Requeue:
         self.began.append((key.name, self.clock.monotonic_s()))
         self.running.add(key.name)
-        self.most = max(self.most, len(self.running))
+        self.maximum = max(self.maximum, len(self.running))
         await asyncio.sleep(self.takes_s.get(key.name, 0.0))
         self.running.remove(key.name)
         return self.ends.get(key.name, Requeue(after_s=RESYNC_S, answered=True))
@@ -77,7 +77,7 @@ def test_concurrent_reconciles_are_bounded() -> None:
         await asyncio.sleep(2.5)
 
     on = play(story)
-    assert on.most == AT_ONCE
+    assert on.maximum == AT_ONCE
     assert len(on.began) == 3 * AT_ONCE
 
 

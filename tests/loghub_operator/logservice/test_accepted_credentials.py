@@ -10,7 +10,7 @@ from loghub.clock import SystemClock
 from loghub.wire.errors import Code, LogHubError
 from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.logservice.access import (
-    MOST_OBJECTS,
+    MAX_OBJECTS,
     AcceptedCredentials,
     LogServiceAccess,
     LogServiceUnavailable,
@@ -112,7 +112,7 @@ def test_no_other_key_is_used(world: World, cause: str) -> None:
 
 def test_the_number_of_remembered_keys_is_bounded() -> None:
     known = AcceptedCredentials()
-    for number in range(MOST_OBJECTS + 1):
+    for number in range(MAX_OBJECTS + 1):
         known.trying(str(number), GOOD)
         known.accepted(str(number))
     assert (known.last("0"), known.last("1")) == (None, GOOD)

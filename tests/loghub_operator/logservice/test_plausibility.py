@@ -8,7 +8,7 @@ import pytest
 
 from loghub.client.port import CheckpointInfo, GroupInfo, LogHub
 from loghub.wire import cursor as wire_cursor
-from loghub_operator.logservice.group_state import HIGHEST_SHARD, LONGEST_TEXT, MOST_SHARDS
+from loghub_operator.logservice.group_state import HIGHEST_SHARD, MAX_SHARDS, MAX_TEXT
 from loghub_operator.model.actions import RemoveFinalizer
 from loghub_operator.model.observed import ServiceErrorReason
 from loghub_operator.plan.deletion import plan_deletion
@@ -23,7 +23,7 @@ from tests.loghub_operator.support.observing import service_observed
 from tests.support import HandClock
 
 DELETED = "2026-01-01T00:00:00Z"
-LONG = "x" * (LONGEST_TEXT + 1)
+LONG = "x" * (MAX_TEXT + 1)
 Change = Callable[[Any], Any]
 
 
@@ -32,7 +32,7 @@ def each(**changes: Any) -> Change:
 
 
 def many(answer: Any) -> Any:
-    return tuple(replace(answer[0], shard=number) for number in range(MOST_SHARDS + 1))
+    return tuple(replace(answer[0], shard=number) for number in range(MAX_SHARDS + 1))
 
 
 LISTS: dict[str, Change] = {
@@ -96,7 +96,7 @@ def test_a_report_of_shards_that_no_log_service_gives_is_refused(
     check(client)
 
 
-@pytest.mark.parametrize("changes", [{"consumer": LONG}, {"cursor": " " * LONGEST_TEXT + "MQ=="}], ids=str)
+@pytest.mark.parametrize("changes", [{"consumer": LONG}, {"cursor": " " * MAX_TEXT + "MQ=="}], ids=str)
 def test_a_checkpoint_that_no_log_service_has_is_refused(
     client: LogHub, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str]
 ) -> None:
@@ -110,4 +110,4 @@ def test_the_largest_plausible_answer_is_accepted(client: LogHub, monkeypatch: p
     answer = many(client.list_shards("access"))[1:]
     monkeypatch.setattr(client, "list_shards", lambda _: answer)
     service = available(service_observed(client, resource(), clock=HandClock(EPOCH)))
-    assert len(service.shards) == MOST_SHARDS
+    assert len(service.shards) == MAX_SHARDS

@@ -12,7 +12,7 @@ from loghub.wire.errors import EndpointUnreachable, LogHubError
 from loghub.wire.loggroup import Log, LogGroup
 from loghub_operator.api.conditions import LagReason
 from loghub_operator.clients.log_service import LogServicePool
-from loghub_operator.controller.liveness import SHORTEST_BOUND_S
+from loghub_operator.controller.liveness import MIN_BOUND_S
 from loghub_operator.logservice.group_changes import (
     AHEAD_S,
     FORCE_S,
@@ -112,7 +112,7 @@ def test_a_slow_endpoint_ends_the_query_and_the_known_cursors_are_reported(
     slow, began = SlowSls(client, clock, call_s=1.0), clock.now
     observed = observe(slow, clock, CursorCache(clock))
     assert clock.now - began <= QUERY_BOUND_S + slow.call_s
-    assert QUERY_BOUND_S < SHORTEST_BOUND_S / 2
+    assert QUERY_BOUND_S < MIN_BOUND_S / 2
     assert known(observed) == list(range(int(QUERY_BOUND_S)))
     assert observed.group is not None
     assert {one.holder for one in observed.shards} == {"access-0"}
@@ -190,7 +190,7 @@ def test_the_cached_ends_of_a_recreated_logstore_are_not_used(client: LogHub, cl
 
 def test_the_cache_is_bounded_and_evicts_the_least_recently_used(client: LogHub, clock: HandClock) -> None:
     cache, shards, name = (
-        CursorCache(clock, most=2),
+        CursorCache(clock, maximum=2),
         client.list_shards("access"),
         ("embedded", "demo", "access"),
     )
@@ -331,7 +331,7 @@ def test_target_cursors_are_complete_before_the_deadline_or_not_reported(
         )
         assert (len(observed.positions), observed.error) == (positions, error)
         assert clock.now - began <= AHEAD_S + call_s
-    assert QUERY_BOUND_S + AHEAD_S < SHORTEST_BOUND_S
+    assert QUERY_BOUND_S + AHEAD_S < MIN_BOUND_S
 
 
 def test_checkpoints_not_forced_before_the_deadline_are_forced_by_the_next_reconcile(

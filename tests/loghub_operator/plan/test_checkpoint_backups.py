@@ -14,7 +14,7 @@ from loghub_operator.clients.kube import CONFIG_MAP, Document, Kind, KubeError
 from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.model.actions import BackUpCheckpoints
 from loghub_operator.model.observed import CheckpointBackup
-from loghub_operator.plan.checkpoint_reset import MOST_BACKUPS, superseded
+from loghub_operator.plan.checkpoint_reset import MAX_BACKUPS, superseded
 from loghub_operator.resources import checkpoint_backup
 from loghub_operator.settings import Settings
 from tests.loghub_operator.support.examples import resource
@@ -34,11 +34,11 @@ def test_the_last_backups_and_those_in_use_stay(given_times: dict[str, str], nee
     gone = superseded(given_times, needed=needed)
     stays = given_times.keys() - set(gone)
     assert not needed & set(gone)
-    assert len(stays - needed) <= MOST_BACKUPS
-    assert len(stays) >= min(MOST_BACKUPS, len(given_times))
+    assert len(stays - needed) <= MAX_BACKUPS
+    assert len(stays) >= min(MAX_BACKUPS, len(given_times))
     for name in gone:
         younger = [one for one in stays if given_times[one] >= given_times[name]]
-        assert len(younger) >= MOST_BACKUPS
+        assert len(younger) >= MAX_BACKUPS
 
 
 class Cluster:
@@ -72,15 +72,15 @@ def back_up(cluster: Cluster, name: str, made: CheckpointBackup) -> None:
 
 def test_in_a_cluster_older_config_maps_are_removed() -> None:
     cluster, name = Cluster(), "access-checkpoints-{}".format
-    for number in range(MOST_BACKUPS + 4):
+    for number in range(MAX_BACKUPS + 4):
         back_up(cluster, name(number), backup(number))
     # The first one is the source of the reset.
-    assert list(cluster.maps) == [name(n) for n in (0, *range(4, MOST_BACKUPS + 4))]
+    assert list(cluster.maps) == [name(n) for n in (0, *range(4, MAX_BACKUPS + 4))]
 
 
 def test_config_maps_of_others_stay() -> None:
     cluster = Cluster()
-    for number in range(MOST_BACKUPS + 2):
+    for number in range(MAX_BACKUPS + 2):
         other = checkpoint_backup(resource(uid=f"uid-{number + 2}"), f"other-{number}", backup(number))
         cluster.maps[f"other-{number}"] = other
     edited = checkpoint_backup(resource(uid="uid-1"), "edited", backup(0))
@@ -94,7 +94,7 @@ def test_config_maps_of_others_stay() -> None:
 def test_on_one_machine_older_files_are_removed(tmp_path: Path) -> None:
     backups = CheckpointBackups(tmp_path)
     (tmp_path / "edited.json").write_text("not a backup")
-    for number in range(MOST_BACKUPS + 3):
+    for number in range(MAX_BACKUPS + 3):
         backups.keep(f"access-{number}", backup(number), source="access-0")
-    kept = [f"access-{n}" for n in (0, *range(3, MOST_BACKUPS + 3))]
+    kept = [f"access-{n}" for n in (0, *range(3, MAX_BACKUPS + 3))]
     assert sorted(path.stem for path in tmp_path.iterdir()) == [*kept, "edited"]

@@ -11,7 +11,7 @@ from loghub_operator.plan.drift import (
     CALM_S,
     FIRST_PAUSE_S,
     FORGOTTEN_S,
-    LONGEST_PAUSE_S,
+    MAX_PAUSE_S,
     DriftBackoff,
     evaluate,
     pause_s,
@@ -39,7 +39,7 @@ def corrected(times: int, *fields: FieldPath) -> DriftHistory:
     """So many corrections, the last one at START."""
     history = NO_DRIFT_HISTORY
     for number in range(times):
-        after_s = -(times - 1 - number) * LONGEST_PAUSE_S
+        after_s = -(times - 1 - number) * MAX_PAUSE_S
         history = drift_backoff(history, *fields, after_s=after_s).history
     return history
 
@@ -47,7 +47,7 @@ def corrected(times: int, *fields: FieldPath) -> DriftHistory:
 def test_pauses_double_up_to_a_bound() -> None:
     assert [pause_s(times) for times in range(AT_ONCE)] == [0.0] * AT_ONCE
     assert [pause_s(AT_ONCE + more) for more in range(3)] == [FIRST_PAUSE_S * 2**more for more in range(3)]
-    assert pause_s(10_000) == LONGEST_PAUSE_S
+    assert pause_s(10_000) == MAX_PAUSE_S
 
 
 @pytest.mark.long
@@ -60,7 +60,7 @@ def test_a_change_after_each_correction_is_corrected_later_each_time() -> None:
             history = backoff.history
             at.append(second)
     assert at[:6] == [0, 1, 2, 22, 62, 142]
-    assert len(at) <= 24 * 3600 / LONGEST_PAUSE_S + AT_ONCE + 6
+    assert len(at) <= 24 * 3600 / MAX_PAUSE_S + AT_ONCE + 6
 
 
 @pytest.mark.parametrize(("times", "delayed"), [(0, False), (AT_ONCE - 1, False), (AT_ONCE, True)])
@@ -76,7 +76,7 @@ def test_the_first_corrections_have_no_delay(times: int, delayed: bool) -> None:
 def test_the_back_off_of_one_object_does_not_delay_another() -> None:
     backoff = drift_backoff(corrected(9, NUMBER), NUMBER, PORTS, after_s=1)
     assert (backoff.delayed, backoff.corrects, backoff.contested) == ((NUMBER,), True, (STATEFUL_SET,))
-    assert (backoff.history.corrections[STATEFUL_SET].times, backoff.pause_s) == (10, LONGEST_PAUSE_S)
+    assert (backoff.history.corrections[STATEFUL_SET].times, backoff.pause_s) == (10, MAX_PAUSE_S)
     assert backoff.history.corrections[SERVICE].times == 1
 
 

@@ -22,11 +22,11 @@ def test_a_service_goes_exactly_if_no_object_names_its_project_and_the_service_k
 
 
 @given(st.lists(names, unique=True).map(lambda given: tuple(sorted(given))), names, st.integers(1, 4))
-def test_every_project_gets_its_turn(projects: tuple[str, ...], after: str, most: int) -> None:
+def test_every_project_gets_its_turn(projects: tuple[str, ...], after: str, maximum: int) -> None:
     asked: set[str] = set()
-    for _ in range(-(-len(projects) // most)):
-        turn = in_turn(projects, after=after, most=most)
-        assert len(turn) == min(most, len(projects))
+    for _ in range(-(-len(projects) // maximum)):
+        turn = in_turn(projects, after=after, maximum=maximum)
+        assert len(turn) == min(maximum, len(projects))
         asked |= set(turn)
         after = turn[-1]
     assert asked == set(projects)

@@ -6,8 +6,8 @@ from loghub_service.http.listener import HttpConnection, HttpConnections, peer_o
 class _World:
     """Connections with names, and which of them were closed."""
 
-    def __init__(self, most: int) -> None:
-        self.connections = HttpConnections(most)
+    def __init__(self, maximum: int) -> None:
+        self.connections = HttpConnections(maximum)
         self.closed: list[str] = []
         self.by_name: dict[str, HttpConnection] = {}
 

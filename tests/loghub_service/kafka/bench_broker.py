@@ -37,7 +37,7 @@ ROUNDS = 3
 LOGS, GROUP_LOGS, ALONE = 200_000, 200, 4000
 PARTITIONS = 2
 FIELDS, CONTENT, RAW, FLUSHED = "ten-fields", "one-field", "produced", "flushed"
-IN_FLIGHT, MOST_IDEMPOTENT = 64, 5  # the latter is Kafka's limit
+IN_FLIGHT, MAX_IDEMPOTENT = 64, 5  # the latter is Kafka's limit
 GUARD_S = 120.0
 MB = 1e6
 # What a user sets who wants much at once; by default librdkafka also waits a second once 100,000 records are
@@ -150,7 +150,7 @@ def produce(service: Side, broker: Side) -> dict[str, Pair]:
     rows: dict[str, Pair] = {}
     for idempotence in (True, False):
         name = "idempotent" if idempotence else "not idempotent"
-        in_flight = MOST_IDEMPOTENT if idempotence else IN_FLIGHT
+        in_flight = MAX_IDEMPOTENT if idempotence else IN_FLIGHT
         batches = {"enable_idempotence": idempotence, "linger_ms": 20}
         alone = {
             "enable_idempotence": idempotence,

@@ -26,9 +26,9 @@ def batch(first: int, *, epoch: int = 0, offset: int | None = None) -> StoredBat
     return StoredBatch(Sequence(epoch=epoch, first=first, count=1), found)
 
 
-def run(scenario: Callable[[Producers], Awaitable[None]], most: int = 10) -> None:
+def run(scenario: Callable[[Producers], Awaitable[None]], maximum: int = 10) -> None:
     async def with_producers() -> None:
-        await scenario(Producers(most))
+        await scenario(Producers(maximum))
 
     asyncio.run(with_producers())
 
@@ -84,7 +84,7 @@ def test_one_that_is_forgotten_before_it_was_saved_leaves_nothing_to_persist() -
 
 def test_of_the_batches_in_the_logs_those_of_the_newest_producers_are_found() -> None:
     keys = [ProducerKey(number, 1, 0) for number in range(7)]
-    later = LaterBatches([SavedProducer(key, (batch(0),)) for key in keys[:4]], most=2)
+    later = LaterBatches([SavedProducer(key, (batch(0),)) for key in keys[:4]], maximum=2)
     for at, number in enumerate((1, 2, 3, 4, 5, 1, 6)):
         later.add(keys[number], batch(1), at)
     saved, found = later.result()
@@ -98,14 +98,14 @@ def test_of_the_batches_in_the_logs_those_of_the_newest_producers_are_found() ->
     )
 
 
-@pytest.mark.parametrize("most", [1, 2, 3])
-def test_the_newest_producers_are_those_of_all_logs_whichever_is_read_first(most: int) -> None:
+@pytest.mark.parametrize("maximum", [1, 2, 3])
+def test_the_newest_producers_are_those_of_all_logs_whichever_is_read_first(maximum: int) -> None:
     """The last producer of the first log was used later than those of the second."""
     keys = [ProducerKey(number, 1, 0) for number in range(6)]
-    later = LaterBatches((), most)
+    later = LaterBatches((), maximum)
     for number, at in ((0, 1), (5, 90), (1, 10), (2, 20), (3, 30), (4, 40)):
         later.add(keys[number], batch(0), at)
-    assert [one.key.producer_id for one in later.result()[1]] == [*range(5 - most + 1, 5), 5]
+    assert [one.key.producer_id for one in later.result()[1]] == [*range(5 - maximum + 1, 5), 5]
 
 
 @pytest.mark.parametrize("begin", [0, LAST - 11])
@@ -115,7 +115,7 @@ def test_the_newest_batches_of_a_producer_are_found_whichever_log_is_read_first(
 ) -> None:
     """After splits and merges, a shard with a lower number may have the newer batches."""
     sent = [batch((begin + number) % (LAST + 1)) for number in range(12)]
-    later = LaterBatches((), most=9)
+    later = LaterBatches((), maximum=9)
     for number in (*first_log, *(other for other in range(12) if other not in first_log)):
         later.add(KEY, sent[number], number)
     assert later.result() == ((), (SavedProducer(KEY, tuple(sent[-5:])),))
@@ -123,7 +123,7 @@ def test_the_newest_batches_of_a_producer_are_found_whichever_log_is_read_first(
 
 def test_where_a_log_is_damaged_no_producer_of_its_topic_is_known() -> None:
     damaged, other = ProducerKey(1, 1, 0), ProducerKey(1, 2, 0)
-    later = LaterBatches([SavedProducer(damaged, (batch(0),)), SavedProducer(other, (batch(0),))], most=9)
+    later = LaterBatches([SavedProducer(damaged, (batch(0),)), SavedProducer(other, (batch(0),))], maximum=9)
     later.add(damaged, batch(1), 1)
     later.forget(1)
     later.add(damaged, batch(2), 2)
@@ -259,4 +259,4 @@ def test_the_one_unused_for_longest_is_forgotten_when_they_are_restored_too() ->
         assert len(producers) == 2
         assert producers.changed() == ((), (keys[0],))
 
-    run(scenario, most=2)
+    run(scenario, maximum=2)

@@ -58,7 +58,7 @@ class Story:
         self.acked += groups
 
     def expire(self, log: ShardLog) -> None:
-        gone = log.expire(len(self.acked) // 2, now_us=1 << 40, most=2)
+        gone = log.expire(len(self.acked) // 2, now_us=1 << 40, maximum=2)
         self.oldest = log.extent.oldest_cursor
         for path in gone:
             self.disk.remove(path)

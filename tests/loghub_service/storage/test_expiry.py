@@ -27,9 +27,9 @@ def write(log: ShardLog, group: bytes, *, received_us: int = OLD_US) -> None:
     log.sync()
 
 
-def look(disk: SimDisk, log: ShardLog, *, most: int) -> int:
+def look(disk: SimDisk, log: ShardLog, *, maximum: int) -> int:
     """One look of retention; returns how many files it removed."""
-    files = log.expire(BEFORE_US, now_us=NOW_US, most=most)
+    files = log.expire(BEFORE_US, now_us=NOW_US, maximum=maximum)
     for path in files:
         disk.remove(path)
     disk.sync_dir(FOLDER)
@@ -43,14 +43,14 @@ def survivors(disk: SimDisk) -> list[bytes]:
     return [entry.group for entry in read.entries]
 
 
-@pytest.mark.parametrize("most", [1, 2, 5])
-def test_log_groups_are_kept_that_are_written_after_several_looks_dropped_everything(most: int) -> None:
+@pytest.mark.parametrize("maximum", [1, 2, 5])
+def test_log_groups_are_kept_that_are_written_after_several_looks_dropped_everything(maximum: int) -> None:
     """An idle shard with more segments than one look drops, all of which have expired."""
     disk = SimDisk()
     log = opened(disk)
     for number in range(30):
         write(log, b"%04d" % number * 30)
-    while look(disk, log, most=most):
+    while look(disk, log, maximum=maximum):
         pass
     write(log, b"new", received_us=NOW_US)
     assert survivors(disk) == [b"new"]
@@ -62,7 +62,7 @@ def test_log_groups_are_kept_that_are_written_after_a_time_in_the_future() -> No
     log = opened(disk)
     for received_us in (OLD_US, 1 << 50, OLD_US):
         write(log, b"old" * 20, received_us=received_us)
-    assert [look(disk, log, most=100) for _ in range(3)] == [0, 0, 0]
+    assert [look(disk, log, maximum=100) for _ in range(3)] == [0, 0, 0]
     write(log, b"new", received_us=NOW_US)
     assert survivors(disk)[-1] == b"new"
 
@@ -73,7 +73,7 @@ def test_a_full_volume_frees_what_has_expired_in_the_newest_segment(monkeypatch:
     log = opened(disk)
     write(log, b"old")
     monkeypatch.setattr(disk, "free_bytes", lambda _: 0)
-    assert look(disk, log, most=100) == 1
+    assert look(disk, log, maximum=100) == 1
     assert sum(len(content.live) for content in disk.live.values()) == SEGMENT_HEADER_BYTES
     with pytest.raises(NoRoom):
         write(log, b"refused", received_us=NOW_US)
@@ -86,10 +86,10 @@ def test_a_group_that_is_too_large_for_the_segment_of_the_last_look_is_kept() ->
     disk = SimDisk()
     log = opened(disk)
     write(log, b"old")
-    assert look(disk, log, most=100) == 1
+    assert look(disk, log, maximum=100) == 1
     large = b"y" * (3 * SEGMENT_BYTES)
     write(log, large, received_us=NOW_US)
-    assert look(disk, log, most=100) == 0
+    assert look(disk, log, maximum=100) == 0
     assert survivors(disk) == [large]
 
 

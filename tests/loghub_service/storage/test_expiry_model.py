@@ -31,7 +31,7 @@ class Story:
         self.log = self.empty_log()
 
     def empty_log(self) -> ShardLog:
-        files = LoadedSegments(self.disk, most=self.dice.choice([1, 2, 8]))
+        files = LoadedSegments(self.disk, maximum=self.dice.choice([1, 2, 8]))
         size = self.dice.choice([512, 2048])
         return ShardLog(self.disk, folder=FOLDER, birth=BIRTH, room=Room(segment_bytes=size), files=files)
 
@@ -44,7 +44,9 @@ class Story:
 
     def expire(self) -> None:
         before_us = self.now_us - self.dice.choice([0, 5, 5000])
-        self.left_over += self.log.expire(before_us, now_us=self.now_us, most=self.dice.choice([1, 2, 100]))
+        self.left_over += self.log.expire(
+            before_us, now_us=self.now_us, maximum=self.dice.choice([1, 2, 100])
+        )
         self.dice.shuffle(self.left_over)
         gone = self.dice.randint(0, len(self.left_over))
         self.remove(self.left_over[:gone])

@@ -86,8 +86,8 @@ def test_retention_drops_a_segment_of_an_implausible_time_with_the_next_one() ->
     times_us = [T0, T0 + 30 * DAY, *(T0 + number * MINUTE for number in range(1, 40))]
     log = log_of(*times_us, segment_bytes=512)
     now_us = T0 + DAY
-    assert log.expire(T0, now_us=now_us, most=100) == []
-    assert log.expire(T0 + 20 * MINUTE, now_us=now_us, most=100)
+    assert log.expire(T0, now_us=now_us, maximum=100) == []
+    assert log.expire(T0 + 20 * MINUTE, now_us=now_us, maximum=100)
     assert FIRST + 2 < log.extent.oldest_cursor <= FIRST + 22
 
 

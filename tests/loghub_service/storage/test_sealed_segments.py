@@ -58,7 +58,7 @@ def test_a_start_reads_the_records_of_the_open_segment_only() -> None:
 def test_a_read_loads_the_segments_that_it_reads_and_few_of_them_stay_loaded() -> None:
     disk = SimDisk()
     written(disk, 1000)
-    files = LoadedSegments(disk, most=4)
+    files = LoadedSegments(disk, maximum=4)
     log = opened(disk, files)
     assert len(files) == 0
     assert log.place(FIRST + 500, now_us=NOW).received_us == 600

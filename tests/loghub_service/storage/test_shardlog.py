@@ -51,7 +51,7 @@ def segments(disk: SimDisk) -> list[str]:
 def expire(disk: SimDisk, log: ShardLog, received_us: int) -> int:
     """Drop the log groups that are older, with their files; return how many."""
     before = log.extent.oldest_cursor
-    for path in log.expire(received_us, now_us=NOW, most=100):
+    for path in log.expire(received_us, now_us=NOW, maximum=100):
         disk.remove(path)
     disk.sync_dir(FOLDER)
     return log.extent.oldest_cursor - before
@@ -198,8 +198,8 @@ def test_retention_of_everything_keeps_the_cursor() -> None:
 
 def test_retention_drops_a_bounded_number_of_segments_at_once() -> None:
     log = written(SimDisk(), 50)
-    assert len(log.expire(10_000, now_us=NOW, most=2)) == 2
-    assert len(log.expire(10_000, now_us=NOW, most=3)) == 3
+    assert len(log.expire(10_000, now_us=NOW, maximum=2)) == 2
+    assert len(log.expire(10_000, now_us=NOW, maximum=3)) == 3
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -208,7 +208,7 @@ def test_files_below_the_oldest_cursor_may_be_there_in_any_part(seed: int) -> No
     dice, disk = random.Random(seed), SimDisk()
     log = written(disk, 50)
     known = groups_of(log)
-    dropped = log.expire(100 + 30, now_us=NOW, most=100)
+    dropped = log.expire(100 + 30, now_us=NOW, maximum=100)
     oldest = log.extent.oldest_cursor
     for path in dice.sample(dropped, dice.randrange(len(dropped) + 1)):
         disk.remove(path)

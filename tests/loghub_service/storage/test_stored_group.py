@@ -52,7 +52,7 @@ def test_a_block_that_other_decoders_may_refuse_is_not_stored() -> None:
 def test_short_groups_stay_as_they_are(group: bytes) -> None:
     stored = stored_group.packed(group, compress(group, Compression.LZ4))
     assert stored_group.unpacked(stored) == group
-    assert stored == group or len(group) >= stored_group.LEAST_BYTES
+    assert stored == group or len(group) >= stored_group.MIN_BYTES
 
 
 groups = st.integers(0, 3000).flatmap(

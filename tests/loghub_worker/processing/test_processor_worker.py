@@ -13,7 +13,7 @@ from tests.loghub_worker.processing.worker_site import SHARDS, one_child, reason
 from tests.loghub_worker.support import GROUP, LOGSTORE, Producer, processes_of
 from tests.support import get, wait_until
 
-MOST_MIB = 150  # of a worker and one process without rows in Arrow (docs/performance.md 5)
+MAX_MIB = 150  # of a worker and one process without rows in Arrow (docs/performance.md 5)
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -127,7 +127,7 @@ def test_the_pod_contract_holds(tmp_path: Path) -> None:
         on.wait_processed()
         used = {pid: pss_mib(pid) for pid in (again.process.pid, one_child(again))}
         print(f"\nworker and process of processors: {used} MiB")
-        assert sum(used.values()) < MOST_MIB
+        assert sum(used.values()) < MAX_MIB
         again.drain_file.write_text(DRAIN_REQUESTED)
         wait_until(lambda: again.phase == "left", "the worker to leave")
         assert on.held() == {}

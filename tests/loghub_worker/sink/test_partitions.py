@@ -229,7 +229,7 @@ def test_what_a_bucket_cannot_take_fails_its_batch_and_not_the_bucket(
     make: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that it is divided. On a volume there is no such limit."""
-    monkeypatch.setattr(bucket, "LARGEST_COPY_BYTES", 1000)
+    monkeypatch.setattr(bucket, "MAX_COPY_BYTES", 1000)
     sink = make(JsonSink)
     large, small = spark.range(500), spark.range(5)
     if "://" not in str(sink._commit_log._storage.describe("x")):

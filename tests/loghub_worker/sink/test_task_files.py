@@ -34,7 +34,7 @@ def options_of(**settings: Any) -> FileOptions:
         parquet=ParquetOptions(compression="none", metadata={}, **settings),
         partition_by=(),
         target_bytes=1 << 30,
-        most_partitions=None,
+        max_partitions=None,
         for_delta=False,
         even_if_empty=False,
         manifest="",

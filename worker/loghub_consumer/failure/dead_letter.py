@@ -208,7 +208,7 @@ def _halves(log_group: bytes) -> list[bytes]:
         logs = loggroup_validation.scan(log_group)
     except MalformedInput:
         return []
-    return [half for half, _ in loggroup.cut(log_group, most=-(-logs // 2))] if logs > 1 else []
+    return [half for half, _ in loggroup.cut(log_group, maximum=-(-logs // 2))] if logs > 1 else []
 
 
 def make_target(

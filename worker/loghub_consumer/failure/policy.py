@@ -70,7 +70,7 @@ def hung_after_s(timeout_s: float) -> float:
 
 HOUR_S = 3600.0
 # A process may be killed for reasons that have nothing to do with what it read.
-LEAST_ENDED_ATTEMPTS = 3
+MIN_ENDED_ATTEMPTS = 3
 
 
 class Policy(StrEnum):
@@ -183,15 +183,15 @@ class SkipLimits:
         """What becomes of logs of this shard that have failed alone so often, and when they are tried next;
         None: not any more. `not_before_s` is when they would be without a policy."""
         settings = self.settings
-        least = LEAST_ENDED_ATTEMPTS if cause is Cause.ENDED else 1
+        minimum = MIN_ENDED_ATTEMPTS if cause is Cause.ENDED else 1
         if settings.policy is Policy.RETRY or cause is Cause.UNAVAILABLE:
             return WaitState.RETRYING, not_before_s
-        if attempts < max(settings.max_attempts, least):
+        if attempts < max(settings.max_attempts, minimum):
             return WaitState.RETRYING, not_before_s
         if settings.policy is Policy.STOP:
             return WaitState.STOPPED, None
-        skips, most = self._skips.get(shard), settings.max_consecutive
-        if skips is not None and most is not None and skips.consecutive >= most:
+        skips, maximum = self._skips.get(shard), settings.max_consecutive
+        if skips is not None and maximum is not None and skips.consecutive >= maximum:
             return WaitState.LIMITED, not_before_s
         recent = self._recent(shard, now)
         if len(recent) >= settings.max_per_hour:

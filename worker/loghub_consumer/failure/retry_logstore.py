@@ -64,22 +64,22 @@ def mark_of(raw: bytes) -> RetryMark | None:
                 logstore=names.LOGSTORE.check(tags["logstore"]),
                 consumer_group=names.CONSUMER_GROUP.check(tags["consumer_group"]),
             ),
-            shard=_number(tags["shard"], most=MAX_SHARD),
+            shard=_number(tags["shard"], maximum=MAX_SHARD),
             cursor=decode_cursor(tags["cursor"]),
-            attempts=_number(tags["attempts"], most=MAX_COUNT),
-            retries=_number(tags["retries"], most=MAX_COUNT),
-            not_before_unix_s=_number(tags["not_before_ms"], most=MAX_MS) / 1000,
-            delay_s=_number(tags["delay_ms"], most=MAX_MS) / 1000,
+            attempts=_number(tags["attempts"], maximum=MAX_COUNT),
+            retries=_number(tags["retries"], maximum=MAX_COUNT),
+            not_before_unix_s=_number(tags["not_before_ms"], maximum=MAX_MS) / 1000,
+            delay_s=_number(tags["delay_ms"], maximum=MAX_MS) / 1000,
         )
     except (ValueError, KeyError):  # the errors of malformed names, cursors and log groups are of the first
         return None
 
 
-def _number(text: str, *, most: int) -> int:
+def _number(text: str, *, maximum: int) -> int:
     """Raises ValueError unless it is from 0 to `most`."""
     number = int(text)
-    if not 0 <= number <= most:
-        raise ValueError(f"{text[:40]} is not from 0 to {most}")
+    if not 0 <= number <= maximum:
+        raise ValueError(f"{text[:40]} is not from 0 to {maximum}")
     return number
 
 

@@ -32,8 +32,8 @@ log = structlog.get_logger()
 
 
 POLL_S = 20.0  # less than a client waits for the first byte of an answer
-LEAST_PAUSE_S = 0.05  # between two answers: a rebalance of many consumers has many changes
-FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 10.0
+MIN_PAUSE_S = 0.05  # between two answers: a rebalance of many consumers has many changes
+FIRST_RETRY_S, MAX_RETRY_S = 1.0, 10.0
 ABSENT_S = 60.0  # how often a service without the call is asked whether it has it
 TIMINGS_S = 20.0  # how often the timeout of the group is read
 
@@ -57,7 +57,7 @@ class GroupWatch:
         self._client = client
         self._identity = identity
         self._poll = Poll(name=secrets.token_hex(8), wait_s=wait_s)
-        self._retries = Backoff(first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S, random=shared_state.random)
+        self._retries = Backoff(first_s=FIRST_RETRY_S, longest_s=MAX_RETRY_S, random=shared_state.random)
         self._failures = 0  # consecutive
         self._revision = 0  # as last answered
         self._timings = timings
@@ -116,7 +116,7 @@ class GroupWatch:
         self._failures, self._revision = 0, found.revision
         with self._shared_state.use() as (membership, now):
             membership.assignment_seen(found.assigned, now=now)
-        return LEAST_PAUSE_S
+        return MIN_PAUSE_S
 
     def _follow_timings(self) -> None:
         now = self._shared_state.clock.monotonic_s()

@@ -25,7 +25,7 @@ from loghub.backoff import Backoff, without_jitter
 from loghub_consumer.batch_plan import GroupSize, Range, smoothed
 
 CHANGING_INTERVALS = 2
-CHANGING_FRACTION, LEAST_CHANGING_S = 0.2, 0.2
+CHANGING_FRACTION, MIN_CHANGING_S = 0.2, 0.2
 FIRST_RETRY_S = 1.0  # after a failed heartbeat; further pauses are longer, up to an interval
 
 
@@ -61,7 +61,7 @@ class HeartbeatPace:
             self._changing_until_s = sent_s + CHANGING_INTERVALS * self._interval_s
         if sent_s >= self._changing_until_s:
             return sent_s + self._interval_s
-        return sent_s + min(self._interval_s, max(LEAST_CHANGING_S, self._interval_s * CHANGING_FRACTION))
+        return sent_s + min(self._interval_s, max(MIN_CHANGING_S, self._interval_s * CHANGING_FRACTION))
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,7 @@ class Membership:
         if self.state is MemberState.MEMBER and self._pace.is_news(assigned):
             self._has_unreported_change = True  # for a heartbeat in flight, whose answer may be older
             if self._next_send_s is not None and self.last_good_s is not None:
-                self._next_send_s = min(self._next_send_s, max(now, self.last_good_s + LEAST_CHANGING_S))
+                self._next_send_s = min(self._next_send_s, max(now, self.last_good_s + MIN_CHANGING_S))
 
     def left(self, number: int) -> None:
         """Handle the answer to `LeaveRequest`: this consumer is no longer a member."""

@@ -173,7 +173,7 @@ def _keys_of(owned: Iterable[Hashable]) -> frozenset[Hashable]:
 
 STEP_S = 0.1  # how often the source's report is read while nothing else happens
 # A shard that could not be opened or saved is retried after pauses from the first to the longest.
-FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 10.0
+FIRST_RETRY_S, MAX_RETRY_S = 1.0, 10.0
 READ_ONLY_CHECK_S = 10.0  # how often the list of read-only shards is requested
 LAG_S = 2.0  # how often the age of the log group that a shard reads next is requested
 # Another consumer holds the shard, or it no longer exists, so retries do not help (both spellings,
@@ -212,7 +212,7 @@ class ShardManager:
         self._ends: dict[int, int] = {}  # as last reported
         self._attempts: dict[int, ShardAttempts] = {}  # those of a shard are changed by its tasks only
         self._errors: dict[int, ReportedError] = {}  # of shards that could not be opened or saved
-        self._retries = Backoff(first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S, random=shared_state.random)
+        self._retries = Backoff(first_s=FIRST_RETRY_S, longest_s=MAX_RETRY_S, random=shared_state.random)
         self._next_check_s = 0.0
         self._has_polls = False  # the service can save several checkpoints at once, as last asked
         self._turn: Turn | None = None

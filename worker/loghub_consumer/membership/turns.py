@@ -20,8 +20,8 @@ from loghub.clock import Clock
 from loghub_consumer.log_context import inherited
 
 log = structlog.get_logger()
-LEAST_TIMES = 1_024  # below it a crew does not look for times that hold no longer
-LONGEST_WAIT_S = 86_400.0  # a time that a user gave may be further away than a lock can wait
+MIN_TIMES = 1_024  # below it a crew does not look for times that hold no longer
+MAX_WAIT_S = 86_400.0  # a time that a user gave may be further away than a lock can wait
 
 # What is due in seconds, unless `Turn.wake` is called first; None: the part has ended.
 TakeTurn = Callable[[], float | None]
@@ -78,7 +78,7 @@ class _OwnThread:
     def _run(self) -> None:
         while not self._stopped and (pause_s := self._take()) is not None:
             if pause_s > 0 and not self._stopped:
-                timeout_s = None if pause_s == math.inf else min(pause_s, LONGEST_WAIT_S)
+                timeout_s = None if pause_s == math.inf else min(pause_s, MAX_WAIT_S)
                 self._wait(lambda: self._changed.wait(timeout_s))  # noqa: B023 - it is called at once
                 self._changed.clear()
 
@@ -123,7 +123,7 @@ class Crew:
         self._turn_ended = threading.Condition(self._lock)
         self._ready: deque[_Part] = deque()
         self._times: list[tuple[float, int, _Part]] = []  # a heap, with times that hold no longer
-        self._most_times = LEAST_TIMES
+        self._max_times = MIN_TIMES
         self._numbers = count()
         self._threads: set[threading.Thread] = set()
         self._idle = 0  # without the one that watches the times, and those that were called
@@ -213,10 +213,10 @@ class Crew:
         heapq.heappush(self._times, (part.due_s, next(self._numbers), part))
         if self._times[0][2] is part:
             self._has_time.notify()  # it is earlier than the one that is waited for
-        if len(self._times) > self._most_times:  # parts that are woken leave theirs behind
+        if len(self._times) > self._max_times:  # parts that are woken leave theirs behind
             self._times = [entry for entry in self._times if self._holds(entry)]
             heapq.heapify(self._times)
-            self._most_times = max(LEAST_TIMES, 2 * len(self._times))
+            self._max_times = max(MIN_TIMES, 2 * len(self._times))
 
     def _next(self, thread: threading.Thread) -> _Part | None:
         with self._lock:
@@ -251,5 +251,5 @@ class Crew:
             return
         self._has_watch = True
         first_s = self._times[0][0] - self._clock.monotonic_s() if self._times else None
-        self._has_time.wait(None if first_s is None else min(max(0.0, first_s), LONGEST_WAIT_S))
+        self._has_time.wait(None if first_s is None else min(max(0.0, first_s), MAX_WAIT_S))
         self._has_watch = False

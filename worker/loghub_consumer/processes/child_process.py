@@ -103,7 +103,7 @@ def ended_message(status: int, why_killed: str) -> str:
     return f"killed by signal {-status}" + (", perhaps because memory ran out" if status == -9 else "")
 
 
-FIRST_RESTART_S, LONGEST_RESTART_S = 0.1, 10.0
+FIRST_RESTART_S, MAX_RESTART_S = 0.1, 10.0
 MAX_FAILED_STARTS = 10  # in a row, without one that could load the user's code
 LOOK_S = 0.2  # how often who waits for a process that is being started looks whether it still has to
 MAX_KILL_S = 30.0  # how long a killed process may take to end, for example at a disk that does not answer
@@ -140,7 +140,7 @@ class ChildProcess:
         self.number = number
         self._settings = settings
         self._trackers = trackers
-        self._restarts = Backoff(first_s=FIRST_RESTART_S, longest_s=LONGEST_RESTART_S, random=settings.random)
+        self._restarts = Backoff(first_s=FIRST_RESTART_S, longest_s=MAX_RESTART_S, random=settings.random)
         self._calls = itertools.count()
         self._changed = threading.Condition()
         self._process: subprocess.Popen[bytes] | None = None
@@ -218,7 +218,7 @@ class ChildProcess:
     def await_loaded(self, may_wait: Callable[[], bool]) -> None:
         """Wait for a process that is being started, as long as `may_wait` and as its code may take to be
         loaded. Raises `ProcessUnavailableError` if it cannot be."""
-        until_s = time.monotonic() + self._settings.load_timeout_s + LONGEST_RESTART_S
+        until_s = time.monotonic() + self._settings.load_timeout_s + MAX_RESTART_S
         with self._changed:
             while not self.loaded:
                 is_over = self.failure is not None or self._closing or time.monotonic() >= until_s

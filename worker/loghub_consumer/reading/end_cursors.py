@@ -35,11 +35,11 @@ from loghub.wire.errors import LogHubException
 from loghub_consumer.log_service import ReportedError, to_reported_error
 
 POLL_S = 20.0  # less than a client waits for the first byte of an answer
-MOST_THREADS = 4  # more only if the service does not answer
-FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 10.0
+MAX_THREADS = 4  # more only if the service does not answer
+FIRST_RETRY_S, MAX_RETRY_S = 1.0, 10.0
 # After an answer without news that came early: the service stops, or a poll that was sent before came later.
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
-LEAST_PAUSE_S = 0.05  # after news: shards that get more all the time must not cost a poll each
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.02, 1.0
+MIN_PAUSE_S = 0.05  # after news: shards that get more all the time must not cost a poll each
 
 
 class EndPoll:
@@ -59,8 +59,8 @@ class EndPoll:
         self._clock = clock
         self._on_news = on_news
         self._name = secrets.token_hex(8)
-        self._retries = Backoff(first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S, random=random)
-        self._pauses = Backoff(first_s=FIRST_PAUSE_S, longest_s=LONGEST_PAUSE_S, random=random)
+        self._retries = Backoff(first_s=FIRST_RETRY_S, longest_s=MAX_RETRY_S, random=random)
+        self._pauses = Backoff(first_s=FIRST_PAUSE_S, longest_s=MAX_PAUSE_S, random=random)
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._watched: dict[int, int | None] = {}  # with the known ends
@@ -94,7 +94,7 @@ class EndPoll:
                 return
             self._watched |= known
             self._newest += 1
-            if self._threads >= MOST_THREADS:
+            if self._threads >= MAX_THREADS:
                 self._is_unsent = True
                 return
             self._threads += 1
@@ -143,7 +143,7 @@ class EndPoll:
                 continue
             is_early = self._clock.monotonic_s() < since_s + POLL_S / 2
             empty = empty + 1 if is_early and not has_news else 0
-            self._stop.wait(self._pauses.pause_s(empty) if empty else has_news * LEAST_PAUSE_S)
+            self._stop.wait(self._pauses.pause_s(empty) if empty else has_news * MIN_PAUSE_S)
 
     def _poll(self) -> Poll:
         # The first one after a failure only finds out whether the service is there again.

@@ -37,7 +37,7 @@ from loghub_consumer.processes.messages import Load
 from loghub_consumer.processes.remote_processor import ProcessorCounts, RemoteParts, RemoteProcessor, has_hung
 from loghub_consumer.running_batches import RunningBatches
 from loghub_consumer.settings import (
-    LEAST_FETCH_INTERVAL_S,
+    MIN_FETCH_INTERVAL_S,
     ConsumerSettings,
     WorkerOptions,
     connect,
@@ -66,7 +66,7 @@ def available_cores(cpu_max: Path = CPU_MAX) -> int:
 
 STEP_S = 0.2  # how often the drain file and the processes are checked
 RESTART_S = 1.0  # the first pause after a process has ended; a new one is there in about a second
-LEAST_BUFFERED_BYTES = 32 << 20
+MIN_BUFFERED_BYTES = 32 << 20
 
 
 class ProcessorWorker:
@@ -182,12 +182,12 @@ class ProcessorWorker:
             start_position=config.start_position,
             last_initial_shard=config.last_initial_shard,
             heartbeat_interval_s=config.heartbeat_interval_s,
-            fetch_interval_s=max(LEAST_FETCH_INTERVAL_S, config.fetch_interval_s),
+            fetch_interval_s=max(MIN_FETCH_INTERVAL_S, config.fetch_interval_s),
             checkpoint_interval_s=config.checkpoint_interval_s,
             max_logs=pipeline.max_logs,
             max_bytes=pipeline.max_bytes,
             max_wait_s=pipeline.max_wait_s,
-            max_buffered_bytes=max(LEAST_BUFFERED_BYTES, 2 * pipeline.max_bytes),
+            max_buffered_bytes=max(MIN_BUFFERED_BYTES, 2 * pipeline.max_bytes),
             acknowledge=pipeline.acknowledge,
             redelivery_delay_s=pipeline.redelivery_delay_s,
             max_redelivery_delay_s=pipeline.max_redelivery_delay_s,

@@ -119,7 +119,7 @@ DEFAULTS = {
     "spark.executor.maxNumFailures": "100",
     "spark.executor.failuresValidityInterval": "1h",
 }
-_MOST_CHARS = 500
+_MAX_CHARS = 500
 
 
 class ExecutorPods:
@@ -234,7 +234,7 @@ def _document(text: str) -> Document:
 
 
 def _message(text: str) -> str:
-    return str(_document(text).get("message") or text)[:_MOST_CHARS]
+    return str(_document(text).get("message") or text)[:_MAX_CHARS]
 
 
 def why_not_running(pods: list[Document]) -> str:

@@ -25,8 +25,8 @@ KEY, VALUE, HEADERS, TOPIC, PARTITION = "key", "value", "headers", "topic", "par
 RECORD = (KEY, HEADERS, TOPIC, PARTITION)  # besides the value
 POSITION = ("__shard__", "__cursor__", "__index__")  # where a log was read
 USERNAME, PASSWORD, CA = "username", "password", "ca.crt"
-LONGEST_DELIVERY_S = 120.0  # Kafka's own default
-LEAST_BUFFER_BYTES = 32 << 20  # as in Kafka's own default
+MAX_DELIVERY_S = 120.0  # Kafka's own default
+MIN_BUFFER_BYTES = 32 << 20  # as in Kafka's own default
 CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 WRITE = "WRITE"  # the operation as Kafka spells it
 _LOGIN = {
@@ -67,7 +67,7 @@ class KafkaTopic(AtLeastOnceSink):
         self._credentials = credentials
         self._client_id = client_id
         # What a producer waits for metadata and for acknowledgements ends well before the batch does.
-        self._delivery_ms = int(min(LONGEST_DELIVERY_S, batch_timeout_s / 2) * 1000)
+        self._delivery_ms = int(min(MAX_DELIVERY_S, batch_timeout_s / 2) * 1000)
         _ = self._client_settings()  # credentials that are missing show before Spark starts
 
     def check(self, empty: DataFrame) -> None:
@@ -133,7 +133,7 @@ class KafkaTopic(AtLeastOnceSink):
             "max.block.ms": str(self._delivery_ms // 2),
             "compression.type": sink.compression,
             "max.request.size": str(sink.max_request_bytes),
-            "buffer.memory": str(max(LEAST_BUFFER_BYTES, 2 * sink.max_request_bytes)),
+            "buffer.memory": str(max(MIN_BUFFER_BYTES, 2 * sink.max_request_bytes)),
         }
 
 

@@ -87,7 +87,7 @@ NO_CREDENTIALS = CredentialFiles(None)
 
 
 T = TypeVar("T")
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 30.0
 
 
 class SinkStart:
@@ -96,7 +96,7 @@ class SinkStart:
     def __init__(self, wait: Callable[[float], None], *, random: Callable[[], float]) -> None:
         """`wait` waits for so many seconds, and raises what ends the start; `random` is as in `Backoff`."""
         self._wait = wait
-        self._backoff = Backoff(first_s=FIRST_PAUSE_S, longest_s=LONGEST_PAUSE_S, random=random)
+        self._backoff = Backoff(first_s=FIRST_PAUSE_S, longest_s=MAX_PAUSE_S, random=random)
         self.error = ReportedError()  # why the step has not succeeded yet
 
     def take(self, step: Callable[[], T]) -> T:

@@ -95,9 +95,9 @@ def stabilize(
 ) -> Stabilized:
     """More, fewer or as many workers as now."""
     if replica_range.low > current:
-        least_low = largest(state.low, now=now, span_s=spans.up_s)
+        min_low = largest(state.low, now=now, span_s=spans.up_s)
         target = largest(state.target, now=now, span_s=spans.up_s)
-        if least_low is None or target is None or -least_low <= current:
+        if min_low is None or target is None or -min_low <= current:
             return Stabilized(workers=current, stabilizing=True)
         return Stabilized(workers=max(current, -target), stabilizing=False)
     if replica_range.high < current:
@@ -197,27 +197,27 @@ def decide(resource: LogHubConsumerGroup, observed: ObservedState, *, suspended:
     )
 
 
-def effective(observed: ObservedState, *, least: int) -> int:
+def effective(observed: ObservedState, *, minimum: int) -> int:
     """Workers that run: the drain of the highest, with which a step down begins, counts as done. Where it
     would be a step below the ``least`` number, or others were asked too, it is no step: a suspension or a
     checkpoint reset has ended before they left, or a user asked, and they stay.
     """
     highest = observed.replicas - 1
     draining = {one.ordinal for one in observed.workers if one.drain_requested and one.ordinal <= highest}
-    return highest if draining == {highest} and highest >= least else observed.replicas
+    return highest if draining == {highest} and highest >= minimum else observed.replicas
 
 
 def _case(resource: LogHubConsumerGroup, observed: ObservedState, measured: Measurements) -> _Case:
     scaling = resource.spec.scaling
-    least = _lower_bound(resource, measured, observed.at_unix_s)
+    minimum = _lower_bound(resource, measured, observed.at_unix_s)
     return _Case(
         resource=resource,
         observed=observed,
         measured=measured,
-        current=effective(observed, least=least),
+        current=effective(observed, minimum=minimum),
         bounds=ReplicaBounds(
-            least=least,
-            most=scaling.max_replicas,
+            minimum=minimum,
+            maximum=scaling.max_replicas,
             shards=measured.inputs.assignable,
         ),
         spans=Spans(
@@ -252,8 +252,8 @@ def _desired_replicas(case: _Case, recommendation: Recommendation) -> DesiredRep
             requested=requested, workers=requested, bound=recommendation.bound, why=recommendation.message
         )
     requested = case.resource.spec.replicas
-    least = case.resource.spec.scaling.min_replicas  # the lower bound of Auto does not apply
-    workers, bound = replace(case.bounds, least=least).cut(requested)
+    minimum = case.resource.spec.scaling.min_replicas  # the lower bound of Auto does not apply
+    workers, bound = replace(case.bounds, minimum=minimum).cut(requested)
     return DesiredReplicas(
         requested=requested, workers=workers, bound=bound, why=f"spec.replicas is {requested}"
     )
@@ -273,9 +273,9 @@ def _shard_bounds(case: _Case, desired: DesiredReplicas, replica_range: ReplicaR
     within = max(scaling.min_replicas, min(scaling.max_replicas, wanted))
     stored = stored_ownership(case.resource)
     found = stored.writable_shards if stored else None
-    most = scaling.shards.max_shards or (2 * found if found else None)
+    maximum = scaling.shards.max_shards or (2 * found if found else None)
     kept = scaling.shards.min_shards or found
-    return ShardBounds(least=None if kept is None else max(kept, within), most=most)
+    return ShardBounds(minimum=None if kept is None else max(kept, within), maximum=maximum)
 
 
 def _recommend(case: _Case, *, suspended: bool) -> tuple[ScalingState, Recommendation, ReplicaRange | None]:
@@ -345,7 +345,7 @@ def _follow(
         running = counted(current, "worker runs", "workers run")
         message = f"{running}, the bounds allow {inside}"
         return state, _recommendation(inside, ActiveReason.OUTSIDE_BOUNDS, message, bound)
-    if case.bounds.least == 0 and inputs.demand_per_s == 0.0:
+    if case.bounds.minimum == 0 and inputs.demand_per_s == 0.0:
         return state, _unless_blocked(
             case, _recommendation(0, ActiveReason.IDLE, "nothing arrives and there is no lag"), gate
         )
@@ -371,7 +371,7 @@ def _from_zero(case: _Case) -> Recommendation:
         return _recommendation(workers, ActiveReason.SCALING_UP, message, bound)
     if inputs.lag_groups == 0 and inputs.retry_groups == 0:
         return _recommendation(0, ActiveReason.IDLE, "there is no lag")
-    workers, bound = replace(case.bounds, least=1).cut(1)
+    workers, bound = replace(case.bounds, minimum=1).cut(1)
     message = "logs wait to be retried" if inputs.lag_groups == 0 else "there is lag to work off"
     return _recommendation(workers, ActiveReason.SCALING_UP, message, bound)
 
@@ -443,9 +443,9 @@ def _scale_up(
         )
         return state, _blocked(case, ScalingGate(reason=ActiveReason.SCALE_UP_STABILIZED, message=message))
     step = 1 if state.unhelpful else case.resource.spec.scaling.scale_up.max_pods_per_step
-    most = case.current + step
-    if workers > most:
-        workers, bound = most, "Step"
+    maximum = case.current + step
+    if workers > maximum:
+        workers, bound = maximum, "Step"
     message = f"{counted(workers, 'worker is', 'workers are')} needed"
     return state, _recommendation(workers, ActiveReason.SCALING_UP, message, bound)
 

@@ -161,25 +161,25 @@ def rounded(number: float) -> float:
 class ReplicaBounds:
     """The number of workers is between these; ``shards`` None: unknown, so it does not limit."""
 
-    least: int
-    most: int
+    minimum: int
+    maximum: int
     shards: int | None
 
     def cut(self, workers: int) -> tuple[int, Bound | None]:
         """The number within the bounds, and the last bound that limited it."""
         cut, bound = workers, None
-        if cut > self.most:
-            cut, bound = self.most, "Maximum"
-        elif cut < self.least:
-            cut, bound = self.least, "Minimum"
+        if cut > self.maximum:
+            cut, bound = self.maximum, "Maximum"
+        elif cut < self.minimum:
+            cut, bound = self.minimum, "Minimum"
         if self.shards is not None and cut > self.shards:
             cut, bound = self.shards, "Shards"
         return cut, bound  # type: ignore[return-value]
 
 
-LONGEST_WARM_UP_S = 300.0  # after this, a worker that is not ready no longer prevents a scale-down
+MAX_WARM_UP_S = 300.0  # after this, a worker that is not ready no longer prevents a scale-down
 NO_HELP_S = 600.0  # doubles after each further step that did not help
-LONGEST_NO_HELP_S = 6 * 3600.0
+MAX_NO_HELP_S = 6 * 3600.0
 MUCH_MORE = 1.5
 HELPED = 0.25  # at least this part of the gain that the added workers should bring
 
@@ -219,7 +219,7 @@ def warming_up(
 
 def warming_too_long(state: ScalingState, now: float) -> bool:
     """A worker does not become ready: waiting for it would keep too many workers forever."""
-    return state.unready_unix_s is not None and now - state.unready_unix_s > LONGEST_WARM_UP_S
+    return state.unready_unix_s is not None and now - state.unready_unix_s > MAX_WARM_UP_S
 
 
 def with_trial(state: ScalingState, *, workers: int, inputs: LoadInputs, now: float) -> ScalingState:
@@ -242,7 +242,7 @@ def with_trial(state: ScalingState, *, workers: int, inputs: LoadInputs, now: fl
 
 
 def _patience_s(state: ScalingState) -> float:
-    return backoff_s(state.unhelpful, first_s=NO_HELP_S, longest_s=LONGEST_NO_HELP_S)
+    return backoff_s(state.unhelpful, first_s=NO_HELP_S, longest_s=MAX_NO_HELP_S)
 
 
 def _is_past(trial: ScaleUpTrial, inputs: LoadInputs, long_ago: float) -> bool:

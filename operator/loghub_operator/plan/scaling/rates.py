@@ -13,11 +13,11 @@ from itertools import pairwise
 
 from loghub_operator.model.memory import Sample, SampleWindow, ShardMark, WorkerRate
 
-SHORTEST_SPAN_S = 5.0
-MOST_PER_S = 1e6  # of one shard; a higher rate is a cursor that jumped
+MIN_SPAN_S = 5.0
+MAX_PER_S = 1e6  # of one shard; a higher rate is a cursor that jumped
 WARM_S = 20.0  # of being ready, before a worker's pace means much
 SATURATED_STEPS = 3  # lag, in units of what is consumed between two observations
-SHORTEST_MEASURE_S = 15.0
+MIN_MEASURE_S = 15.0
 SMOOTHING_S = 60.0
 
 
@@ -52,7 +52,7 @@ def arrival_per_s(series: ShardSeries) -> float | None:
         return 0.0
     unbroken = _unbroken(series, _written_continues)
     span_s = _span_s(unbroken)
-    if span_s < SHORTEST_SPAN_S:
+    if span_s < MIN_SPAN_S:
         return None
     first, last = unbroken[0].mark.written, unbroken[-1].mark.written
     return None if first is None or last is None else (last - first) / span_s
@@ -61,7 +61,7 @@ def arrival_per_s(series: ShardSeries) -> float | None:
 def consumed_per_s(series: ShardSeries) -> float | None:
     """Log groups checkpointed, by the times of the checkpoints; None while unknown."""
     unbroken = _unbroken(series, _consumed_continues)
-    if _span_s(unbroken) < SHORTEST_SPAN_S or unbroken[-1].mark.consumed is None:
+    if _span_s(unbroken) < MIN_SPAN_S or unbroken[-1].mark.consumed is None:
         return None
     return _pace_of(_checkpoints(unbroken), _span_s(unbroken))
 
@@ -97,9 +97,9 @@ def smoothed(
     full = [one.per_s for one in paces if one.saturated]
     if full:
         return _towards(before, math.fsum(full) / len(full), at_unix_s)
-    most = max((one.per_s for one in paces), default=0.0)
-    if before is not None and most > before.per_s:
-        return WorkerRate(per_s=most, at_unix_s=at_unix_s)
+    maximum = max((one.per_s for one in paces), default=0.0)
+    if before is not None and maximum > before.per_s:
+        return WorkerRate(per_s=maximum, at_unix_s=at_unix_s)
     return before
 
 
@@ -115,7 +115,7 @@ def _worker_pace(
     worker: str, samples: Sequence[Sample], warm_from: float, pace: SampleWindow
 ) -> WorkerPace | None:
     tail = _same_shards(worker, samples, warm_from)
-    if len(tail) < 3 or tail[-1].at_unix_s - tail[0].at_unix_s < max(SHORTEST_MEASURE_S, 2.0 * pace.cycle_s):
+    if len(tail) < 3 or tail[-1].at_unix_s - tail[0].at_unix_s < max(MIN_MEASURE_S, 2.0 * pace.cycle_s):
         return None
     held = _held(worker, tail[-1])
     own = [series for shard, series in series_by_shard(tail).items() if shard in held]
@@ -140,8 +140,8 @@ def _saturated(own: Sequence[ShardSeries]) -> bool:
     lags = [[point.mark.lag for point in column] for column in columns]
     if any(lag is None for column in lags for lag in column) or sum(step > 0 for step in steps) < 2:
         return False
-    least = min(sum(lag or 0 for lag in column) for column in lags)
-    return least >= SATURATED_STEPS * max(steps)
+    minimum = min(sum(lag or 0 for lag in column) for column in lags)
+    return minimum >= SATURATED_STEPS * max(steps)
 
 
 def _same_shards(worker: str, samples: Sequence[Sample], warm_from: float) -> list[Sample]:
@@ -197,7 +197,7 @@ def _written_continues(old: Point, new: Point) -> bool:
     before, after = old.mark.written, new.mark.written
     if before is None or after is None:
         return False
-    return 0 <= after - before <= MOST_PER_S * max(0.0, new.at_unix_s - old.at_unix_s)
+    return 0 <= after - before <= MAX_PER_S * max(0.0, new.at_unix_s - old.at_unix_s)
 
 
 def _consumed_continues(old: Point, new: Point) -> bool:

@@ -14,7 +14,7 @@ from loghub_operator.plan.listing import worker_count
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision
 from loghub_operator.plan.scaling.load import LoadInputs, ShardRates, formula, rounded
 
-MOST_STEPS = 10
+MAX_STEPS = 10
 _BLIND = (ActiveReason.LAG_UNKNOWN, ActiveReason.PROCESSING_RATE_UNKNOWN, ActiveReason.SUSPENDED)
 _NOT_BY_LOAD = {
     "Fixed": (ActiveReason.SCALING_DISABLED, "spec.replicas decides"),
@@ -159,7 +159,7 @@ def _history(
         steps.append(resharded)
     if before is not None and before.desired_replicas != run:
         steps.append(ScalingStep(time=rfc3339(now), from_=before.desired_replicas, to=run, reason=reason))
-    return (*steps, *(before.history if before is not None else ()))[:MOST_STEPS]
+    return (*steps, *(before.history if before is not None else ()))[:MAX_STEPS]
 
 
 def _resharded(resource: LogHubConsumerGroup, decision: ScalingDecision, now: float) -> ScalingStep | None:

@@ -40,7 +40,7 @@ from loghub_operator.model.observed import Available, LogServiceObserved, ShardO
 from loghub_operator.plan.scaling.load import NOT_ASSIGNABLE, OVER, Measurements, ShardRates, short
 
 FIRST_PAUSE_S = 60.0  # doubles after each further rejection
-LONGEST_PAUSE_S = 3600.0
+MAX_PAUSE_S = 3600.0
 
 
 def with_rejection(state: ScalingState, error: ReshardRefused, now: float) -> ScalingState:
@@ -66,7 +66,7 @@ def still_valid(state: ScalingState, shards: Iterable[ShardObserved]) -> Scaling
 
 def again_unix_s(rejection: ReshardRejection) -> float:
     """From then on the change may be tried again."""
-    pause_s = backoff_s(rejection.times, first_s=FIRST_PAUSE_S, longest_s=LONGEST_PAUSE_S)
+    pause_s = backoff_s(rejection.times, first_s=FIRST_PAUSE_S, longest_s=MAX_PAUSE_S)
     return rejection.at_unix_s + pause_s
 
 
@@ -79,7 +79,7 @@ def rejection_message(rejection: ReshardRejection) -> str:
 WARM_S = 120.0  # workers are added for the children, start and become warm
 HELPED = 1.25  # of what the parent consumed; with another worker the children may consume twice as much
 NO_HELP_S = 2 * 3600.0  # doubles after each further split that did not help
-LONGEST_NO_HELP_S = 24 * 3600.0
+MAX_NO_HELP_S = 24 * 3600.0
 
 
 def begin_trial(state: ScalingState, shard: int, rates: Mapping[int, ShardRates], now: float) -> ScalingState:
@@ -121,7 +121,7 @@ def judge_split(
 
 
 def _patience_s(state: ScalingState) -> float:
-    return backoff_s(state.unhelpful_splits, first_s=NO_HELP_S, longest_s=LONGEST_NO_HELP_S)
+    return backoff_s(state.unhelpful_splits, first_s=NO_HELP_S, longest_s=MAX_NO_HELP_S)
 
 
 def _no_help(trial: SplitTrial, again_unix_s: float) -> str:
@@ -142,7 +142,7 @@ SPLIT_HELPS = 0.9  # of one worker's rate must arrive, since a split does not mo
 FEW_SHARDS = 3  # of fewer shards the median says nothing
 # Half of the writes per second that SLS takes in a shard (docs/sls-protocol.md). Each is a log group or more,
 # so the pair that is merged stays below the quota, and so does the new shard when its traffic doubles.
-MOST_WRITES_PER_S = 250.0
+MAX_WRITES_PER_S = 250.0
 COLD = 0.3  # of one worker's rate is the most that two neighbors together may need
 
 
@@ -152,8 +152,8 @@ class ShardBounds:
     None: unknown, so none is merged. ``most`` None: unknown, so none is split.
     """
 
-    least: int | None
-    most: int | None
+    minimum: int | None
+    maximum: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +188,7 @@ def find_hot_shards(
         )
     demands = {one.shard: _demand(one, rates, measured.inputs.catch_up_s) for one in service.shards}
     busy = _busy(service.shards, demands, rates, OVER * rate)
-    too_much = min(COLD * rate, MOST_WRITES_PER_S)
+    too_much = min(COLD * rate, MAX_WRITES_PER_S)
     cold = [pair for pair in _neighbours(service.shards) if _cold(pair, demands, too_much)]
     state = replace(
         state,
@@ -206,8 +206,8 @@ def find_hot_shards(
     result = replace(result, state=still_valid(state, service.shards))
     cool_s = scaling.shards.cooldown_seconds
     long_cold = [pair for pair in cold if now - since[_named(pair)] >= cool_s]
-    due = _merge(result, long_cold, service, bounds.least) if switches.auto_merge else result
-    if switches.auto_split and _writable(service) < (bounds.most or 0):
+    due = _merge(result, long_cold, service, bounds.minimum) if switches.auto_merge else result
+    if switches.auto_split and _writable(service) < (bounds.maximum or 0):
         due = _split(result, hot, service, rates, rate) or due
     due = _unless_rejected(result, due, now)
     due = _unless_without_effect(due, service, rates, [one.shard for one in busy], now)
@@ -268,10 +268,10 @@ def _named(pair: tuple[ShardObserved, ShardObserved]) -> str:
 
 
 def _cold(
-    pair: tuple[ShardObserved, ShardObserved], demands: Mapping[int, float | None], most: float
+    pair: tuple[ShardObserved, ShardObserved], demands: Mapping[int, float | None], maximum: float
 ) -> bool:
     left, right = (demands[one.shard] for one in pair)
-    return left is not None and right is not None and left + right <= most
+    return left is not None and right is not None and left + right <= maximum
 
 
 def _cooled(shards: Iterable[ShardObserved], cooldown_s: int, now: float) -> bool:
@@ -306,10 +306,10 @@ def _merge(
     result: HotShardResult,
     cold: list[tuple[ShardObserved, ShardObserved]],
     service: Available,
-    least: int | None,
+    minimum: int | None,
 ) -> HotShardResult:
     """Only while every worker keeps a shard, and no other group reads the logstore."""
-    if not cold or result.hot or least is None or _writable(service) <= least:
+    if not cold or result.hot or minimum is None or _writable(service) <= minimum:
         return result
     left, right = cold[0]
     if service.other_groups:

@@ -60,7 +60,7 @@ from loghub_operator.plan.desired import Desired, Suspension
 from loghub_operator.plan.listing import listed
 from loghub_operator.plan.ownership import named
 
-MOST_WORKERS = 5  # in a message
+MAX_WORKERS = 5  # in a message
 END_OF_TIME_S = 253_402_300_800  # the year 10000, which Python cannot represent
 
 
@@ -68,12 +68,12 @@ def dropped_as_late_condition(reports: StateReports, *, stateful: bool) -> Condi
     """Whether a worker dropped rows that lay behind the watermark, within the last hour."""
     if not stateful:
         return _late_update("False", LateReason.NOTHING_LATE, "the pipeline keeps no state")
-    unread = f"no report from {listed(reports.unread, MOST_WORKERS)}" if reports.unread else ""
+    unread = f"no report from {listed(reports.unread, MAX_WORKERS)}" if reports.unread else ""
     if reports.late:
         is_ahead = any(state.is_ahead for _, state in reports.late)
         reason = LateReason.WATERMARK_AHEAD if is_ahead else LateReason.DROPPED_AS_LATE
-        dropped = listed((_dropped(name, state) for name, state in reports.late), MOST_WORKERS)
-        more = len(reports.late) - MOST_WORKERS
+        dropped = listed((_dropped(name, state) for name, state in reports.late), MAX_WORKERS)
+        more = len(reports.late) - MAX_WORKERS
         dropped += f" and {more} more workers" if more > 0 else ""
         return _late_update("True", reason, "; ".join(filter(None, (dropped, unread))))
     if unread:
@@ -138,15 +138,15 @@ def _group_state(
     return GroupReason.UP_TO_DATE, f"consumer group {resource.group} is up to date"
 
 
-MOST_SHARDS = 5  # in a message
+MAX_SHARDS = 5  # in a message
 
 
 def group_was_lost_condition(reports: StateReports) -> ConditionUpdate:
     """Whether the group had no checkpoint of a held shard that the sink has logs of."""
-    unread = f"no report from {listed(reports.unread, MOST_SHARDS)}" if reports.unread else ""
+    unread = f"no report from {listed(reports.unread, MAX_SHARDS)}" if reports.unread else ""
     if reports.continued:
-        shards = listed((f"shard {shard} at {cursor}" for shard, cursor in reports.continued), MOST_SHARDS)
-        rest = len(reports.continued) - MOST_SHARDS
+        shards = listed((f"shard {shard} at {cursor}" for shard, cursor in reports.continued), MAX_SHARDS)
+        rest = len(reports.continued) - MAX_SHARDS
         more = f" and {rest} more shards" if rest > 0 else ""
         message = (
             f"the group had no checkpoint, and the sink has logs: {shards}{more} continued after them, so"
@@ -250,12 +250,12 @@ def _sentences(failures: ShardFailures) -> Iterator[str]:
     if failures.skipped:
         yield f"in the last hour: {_listed(map(_skipped, failures.skipped), len(failures.skipped))}"
     if failures.unread:
-        yield f"no report from {listed(failures.unread, MOST_SHARDS)}"
+        yield f"no report from {listed(failures.unread, MAX_SHARDS)}"
 
 
 def _listed(texts: Iterable[str], count: int) -> str:
-    more = f" and {count - MOST_SHARDS} more shards" if count > MOST_SHARDS else ""
-    return f"{listed(texts, MOST_SHARDS)}{more}"
+    more = f" and {count - MAX_SHARDS} more shards" if count > MAX_SHARDS else ""
+    return f"{listed(texts, MAX_SHARDS)}{more}"
 
 
 def _waiting(one: FailingShard) -> str:
@@ -281,7 +281,7 @@ def state_incomplete_condition(reports: StateReports, *, stateful: bool) -> Cond
     """Whether the state of a held shard lacks logs that were read before."""
     if not stateful:
         return _incomplete_update("False", StateIncompleteReason.NO_STATE, "the pipeline keeps no state")
-    unread = f"no report from {listed(reports.unread, MOST_SHARDS)}" if reports.unread else ""
+    unread = f"no report from {listed(reports.unread, MAX_SHARDS)}" if reports.unread else ""
     if reports.incomplete:
         message = f"the state has the logs of {_shards(reports.incomplete)} only"
         reason = _incomplete_reason(reports.incomplete)
@@ -306,8 +306,8 @@ def _incomplete_reason(incomplete: Iterable[IncompleteState]) -> StateIncomplete
 
 def _shards(incomplete: tuple[IncompleteState, ...]) -> str:
     texts = (f"shard {one.shard} from cursor {one.cursor}" for one in incomplete)
-    more = f" and {len(incomplete) - MOST_SHARDS} more shards" if len(incomplete) > MOST_SHARDS else ""
-    return f"{listed(texts, MOST_SHARDS)}{more}"
+    more = f" and {len(incomplete) - MAX_SHARDS} more shards" if len(incomplete) > MAX_SHARDS else ""
+    return f"{listed(texts, MAX_SHARDS)}{more}"
 
 
 # With one of these reasons the workers are ready, or will be without anything else to be done.

@@ -233,8 +233,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return False
         size = int.from_bytes(self._buffer[:_LENGTH_BYTES], "big", signed=True)
         limits = self._limits
-        most = limits.frame_bytes if self._session.is_logged_in else limits.login_frame_bytes
-        if not 0 < size <= most:
+        maximum = limits.frame_bytes if self._session.is_logged_in else limits.login_frame_bytes
+        if not 0 < size <= maximum:
             _log.info(
                 "connection closed: a request of this size is not accepted",
                 peer=self.admitted.peer,

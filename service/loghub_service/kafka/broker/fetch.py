@@ -225,25 +225,25 @@ async def _read(call: KafkaCall, one: _Wanted, look: _Round) -> PartitionData:
         look.is_final = True
         return _refused(call, one, bounds, ErrorCode.OFFSET_OUT_OF_RANGE)
     first = look.size == 0
-    most = min(one.asked.partition_max_bytes, look.wanted, look.room)
+    maximum = min(one.asked.partition_max_bytes, look.wanted, look.room)
     if offset >= bounds.end:
         return _data(one, bounds)
-    if look.room <= 0 or (most <= 0 and not first):
+    if look.room <= 0 or (maximum <= 0 and not first):
         look.is_full = not first
         return _data(one, bounds)
     try:
         batches = await one.partition.read(
-            offset, max_bytes=max(most, 0), encode=partial(encode_group, one.form)
+            offset, max_bytes=max(maximum, 0), encode=partial(encode_group, one.form)
         )
     except StoreError as error:
         look.is_final = True
         return _refused(call, one, bounds, error.code)
     size = sum(map(len, batches.data))
-    if not first and size > most:
+    if not first and size > maximum:
         look.is_full = True
         return _data(one, bounds)
     # A partition that is full by its own limit leaves room for others.
-    look.is_full |= batches.is_full and most < one.asked.partition_max_bytes
+    look.is_full |= batches.is_full and maximum < one.asked.partition_max_bytes
     look.size += size
     look.room -= size
     look.wanted -= size

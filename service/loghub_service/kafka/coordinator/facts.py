@@ -173,8 +173,8 @@ def restore(group_id: str, facts: Iterable[Fact], *, now: float) -> Group:
         empty_since_unix_ms=saved.empty_since_unix_ms,
     )
     if group.state is KafkaGroupState.PREPARING_REBALANCE:
-        longest_ms = max(info.rebalance_timeout_ms for info in members.values())
-        group = replace(group, rebalance_end_s=now + longest_ms / 1000)
+        max_ms = max(info.rebalance_timeout_ms for info in members.values())
+        group = replace(group, rebalance_end_s=now + max_ms / 1000)
     return group
 
 

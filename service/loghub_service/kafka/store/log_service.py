@@ -14,7 +14,7 @@ from loghub_service.polls import LogWatch
 
 FindKey = Callable[[str], AccessKey | None]
 _RIGHTS = {Access.READ: Right.READ, Access.WRITE: Right.WRITE, Access.ADMIN: Right.ADMIN}
-_MOST_KEY_ID = 128  # characters, as in `loghub_service.access_keys`
+_MAX_KEY_ID = 128  # characters, as in `loghub_service.access_keys`
 _PRODUCER_DIGITS = 15  # hexadecimal; a producer id has 63 bits
 
 
@@ -53,7 +53,7 @@ class EngineLogService:
 
 def _splits(password: str) -> Iterator[tuple[str, str]]:
     """The key ids and secrets that a password may stand for: either may contain the ``#`` between them."""
-    for at, character in enumerate(password[: _MOST_KEY_ID + 1]):
+    for at, character in enumerate(password[: _MAX_KEY_ID + 1]):
         if character == "#":
             yield password[:at], password[at + 1 :]
 

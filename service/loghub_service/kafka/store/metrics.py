@@ -24,7 +24,7 @@ from loghub_service.kafka.shard_bounds import logs_after
 from loghub_service.storage.shardlog import ShardLog
 
 LAG_INTERVAL_S = 15.0
-MOST_GROUP_LAGS = 1000  # that are reported one by one: clients choose the names, and how many there are
+MAX_GROUP_LAGS = 1000  # that are reported one by one: clients choose the names, and how many there are
 _OFFSETS_AT_ONCE = 256  # of one group in one call of a thread
 _PAUSE_EVERY = 200  # offsets, which take a millisecond
 
@@ -81,7 +81,7 @@ class _OfGroup:
 
 class GroupLag:
     """``total`` is None until `refresh` has come to its end for the first time. ``largest`` has at most
-    `MOST_GROUP_LAGS`; the total includes those that are ``left_out``. Neither has a logstore of which a log
+    `MAX_GROUP_LAGS`; the total includes those that are ``left_out``. Neither has a logstore of which a log
     is damaged where the group reads."""
 
     def __init__(self, engine: Engine) -> None:
@@ -155,7 +155,7 @@ def _sums(places: Mapping[TopicPartition, _Measured]) -> dict[int, int]:
 
 
 def largest_of_each_project(
-    lags: Iterable[LogstoreLag], most: int = MOST_GROUP_LAGS
+    lags: Iterable[LogstoreLag], maximum: int = MAX_GROUP_LAGS
 ) -> tuple[LogstoreLag, ...]:
     """The largest of each project, then the second largest of each and so on, so that a project with many
     groups leaves out its own first."""
@@ -165,7 +165,7 @@ def largest_of_each_project(
         ranked.append((ranks[lag.project], lag))
         ranks[lag.project] += 1
     ranked.sort(key=lambda one: one[0])  # keeps the order of equal ranks
-    return tuple(lag for _, lag in ranked[:most])
+    return tuple(lag for _, lag in ranked[:maximum])
 
 
 _PREFIX = "loghub_service_kafka_"

@@ -164,10 +164,10 @@ def _route(shards: ShardMap, number: int) -> int:
 
 async def create_topic(engine: Engine, project: str, new: NewTopic, *, check_only: bool) -> None:
     """Raises StoreError."""
-    most = engine.settings.limits.shards_at_creation
+    maximum = engine.settings.limits.shards_at_creation
     shards = logstores.DEFAULT_SHARDS if new.partitions is None else new.partitions
-    if shards > most:
-        raise StoreError(ErrorCode.INVALID_PARTITIONS, f"a logstore begins with at most {most} shards")
+    if shards > maximum:
+        raise StoreError(ErrorCode.INVALID_PARTITIONS, f"a logstore begins with at most {maximum} shards")
     try:
         names.LOGSTORE.check(new.name)
     except MalformedName as error:
@@ -199,7 +199,7 @@ async def add_partitions(engine: Engine, project: str, name: str, total: int, *,
     """Split the widest shards until so many ids exist. Raises StoreError."""
     with as_store_errors():
         store = parse.logstore_of(parse.project_named(engine, project), name)
-        check_total(store.saved.next_shard, total, most=engine.settings.limits.shards_per_project)
+        check_total(store.saved.next_shard, total, maximum=engine.settings.limits.shards_per_project)
         while not check_only and store.saved.next_shard < total:
             async with engine.admin:
                 place = parse.project_named(engine, project)
@@ -213,7 +213,7 @@ async def add_partitions(engine: Engine, project: str, name: str, total: int, *,
                 await carry_out(engine, place, store, rules.split(shards, shard=widest.shard, parts=parts))
 
 
-def check_total(count: int, total: int, *, most: int) -> None:
+def check_total(count: int, total: int, *, maximum: int) -> None:
     """Raises StoreError unless splits can lead from ``count`` ids to ``total``: each adds two or more."""
     if total <= count:
         raise StoreError(ErrorCode.INVALID_PARTITIONS, f"the topic has {count} partitions already")
@@ -222,8 +222,8 @@ def check_total(count: int, total: int, *, most: int) -> None:
             ErrorCode.INVALID_PARTITIONS,
             f"a split adds two partitions at least, so {count} can become {count + 2}, but not {total}",
         )
-    if total - count > most:
-        raise StoreError(ErrorCode.POLICY_VIOLATION, f"a project may have at most {most} shards")
+    if total - count > maximum:
+        raise StoreError(ErrorCode.POLICY_VIOLATION, f"a project may have at most {maximum} shards")
 
 
 def _width(shard: Shard) -> int:

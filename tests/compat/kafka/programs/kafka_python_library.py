@@ -12,7 +12,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.errors import KafkaError, UnsupportedCodecError
 from python_settings import connection
 
-_LEAST_POLL_MS = 2000
+_MIN_POLL_MS = 2000
 
 _ASSIGNORS = {
     "range": RangePartitionAssignor,
@@ -88,7 +88,7 @@ class KafkaPythonLibrary:
         """Longer than the others: if this ends while SyncGroup is answered, version 3.0.12 never notices that
         it has joined, and sends no heartbeat either."""
         try:
-            found = self.consumer.poll(max(int(timeout_s * 1000), _LEAST_POLL_MS), max_records=500)
+            found = self.consumer.poll(max(int(timeout_s * 1000), _MIN_POLL_MS), max_records=500)
         except UnsupportedCodecError:  # it would be tried again forever
             raise
         except KafkaError:  # while the service is away, of which there is no other sign

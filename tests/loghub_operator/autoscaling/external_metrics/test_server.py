@@ -246,7 +246,7 @@ def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         for _, each in [*held, (reader, writer)]:
             each.close()
 
-    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 2)
     play(story)
 
 

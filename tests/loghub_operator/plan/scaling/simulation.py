@@ -92,7 +92,7 @@ class World:
     arrival: Arrival
     shards: list[Shard]
     rate: float = 10.0  # of one worker
-    most: float = math.inf  # of all workers together: a sink that is shared
+    maximum: float = math.inf  # of all workers together: a sink that is shared
     warm_s: float = 15.0
     batch_s: float = 2.0
     transfer_s: float = 6.0
@@ -184,17 +184,17 @@ class World:
                 shard.holder, shard.begun = min(live, key=lambda name: (count[name], name)), True
                 count[shard.holder] += 1
         while max(count.values()) - min(count.values()) > 1:
-            most = max(live, key=lambda name: count[name])
-            least = min(live, key=lambda name: count[name])
-            movable = [s for s in open_shards if s.holder == most and not s.next_holder]
+            maximum = max(live, key=lambda name: count[name])
+            minimum = min(live, key=lambda name: count[name])
+            movable = [s for s in open_shards if s.holder == maximum and not s.next_holder]
             if not movable:
                 return
-            movable[0].next_holder, movable[0].moved_at = least, self.now
-            count[most], count[least] = count[most] - 1, count[least] + 1
+            movable[0].next_holder, movable[0].moved_at = minimum, self.now
+            count[maximum], count[minimum] = count[maximum] - 1, count[minimum] + 1
 
     def _work(self) -> None:
         ready = [one for one in self.workers.values() if self._ready(one)]
-        rate = min(self.rate, self.most / max(1, len(ready)))
+        rate = min(self.rate, self.maximum / max(1, len(ready)))
         for worker in ready:
             held = {s.number: s for s in self.shards if s.holder == self._name(worker)}
             if self.now >= worker.batch_end:
@@ -358,9 +358,9 @@ def _parsed(spec: str, uid: str) -> LogHubConsumerGroup:
     return resource(json.loads(spec), generation=1, uid=uid)
 
 
-def _batch(held: list[Shard], most: float) -> dict[int, float]:
+def _batch(held: list[Shard], maximum: float) -> dict[int, float]:
     """Where each shard is after one batch: what there is, shared fairly where it is too much."""
-    targets, left = {}, most
+    targets, left = {}, maximum
     for place, shard in enumerate(sorted(held, key=lambda one: one.written - one.consumed)):
         share = min(shard.written - shard.consumed, left / (len(held) - place))
         targets[shard.number] = shard.consumed + share

@@ -88,8 +88,8 @@ def test_no_worker_has_more_shards_than_it_can_consume(load: float, shards: int)
     workers = spread(load, shards)
     assert workers >= load - 0.01
     if load <= shards:
-        most_shards = -(-shards // workers)
-        assert most_shards * load / shards <= 1.01
+        max_shards = -(-shards // workers)
+        assert max_shards * load / shards <= 1.01
         assert workers == 1 or -(-shards // (workers - 1)) * load / shards >= 0.99
 
 
@@ -107,8 +107,8 @@ def test_no_worker_has_more_shards_than_it_can_consume(load: float, shards: int)
 def test_the_number_is_limited_and_the_last_bound_is_reported(
     workers: int, cut: int, bound: str | None
 ) -> None:
-    assert ReplicaBounds(least=2, most=10, shards=8).cut(workers) == (cut, bound)
-    assert ReplicaBounds(least=2, most=6, shards=8).cut(99) == (6, "Maximum")
+    assert ReplicaBounds(minimum=2, maximum=10, shards=8).cut(workers) == (cut, bound)
+    assert ReplicaBounds(minimum=2, maximum=6, shards=8).cut(99) == (6, "Maximum")
 
 
 def test_the_largest_value_of_a_sliding_window() -> None:

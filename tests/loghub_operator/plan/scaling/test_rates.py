@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from loghub_operator.model.memory import (
-    LONGEST_GAP_S,
-    MOST_SAMPLES,
+    MAX_GAP_S,
+    MAX_SAMPLES,
     Sample,
     SampleWindow,
     ShardMark,
@@ -152,12 +152,12 @@ def test_samples_are_bounded_spaced_and_within_the_window() -> None:
     samples: tuple[Sample, ...] = ()
     for n in range(2000):
         samples = with_sample(samples, Sample(at_unix_s=n * 0.3, marks=(mark(n),)), PACE)
-        assert len(samples) <= MOST_SAMPLES
+        assert len(samples) <= MAX_SAMPLES
     assert samples[-1].at_unix_s == pytest.approx(1999 * 0.3)
     assert samples[-1].at_unix_s - samples[0].at_unix_s == pytest.approx(PACE.window_s, abs=3.0)
 
 
-@pytest.mark.parametrize("later", [-1.0, 0.0, LONGEST_GAP_S + 1.0])
+@pytest.mark.parametrize("later", [-1.0, 0.0, MAX_GAP_S + 1.0])
 def test_a_clock_set_back_or_a_long_gap_drops_earlier_samples(later: float) -> None:
     samples = with_sample((), Sample(at_unix_s=100.0, marks=(mark(0),)), PACE)
     new = Sample(at_unix_s=100.0 + later, marks=(mark(9),))

@@ -77,15 +77,15 @@ def test_cold_neighbours_are_merged_down_to_the_minimum() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("mode", "spec", "least"),
+    ("mode", "spec", "minimum"),
     [("Fixed", {"replicas": 3}, 3), ("External", {"replicas": 3}, 3), ("Auto", {"replicas": 1}, 2)],
 )
-def test_merging_keeps_one_shard_for_each_worker(mode: str, spec: dict[str, object], least: int) -> None:
+def test_merging_keeps_one_shard_for_each_worker(mode: str, spec: dict[str, object], minimum: int) -> None:
     """Too few for them while the two that are merged are worked off, and for good, it would be otherwise."""
     shards = {"autoMerge": True, "minShards": 1, "cooldownSeconds": 60}
     scaling = {"mode": mode, "workerCapacity": int(RATE), "minReplicas": 2, "shards": shards}
     simulated = world(scaling, evenly(lambda _: 1.0), spec=spec).run(1800)
-    assert sum(not one.read_only for one in simulated.shards) == least
+    assert sum(not one.read_only for one in simulated.shards) == minimum
     assert simulated.condition("ScalingLimited").reason != "TooFewShards"
 
 
@@ -182,7 +182,7 @@ def _hot_reason(simulated: World) -> str:
 def test_a_slow_sink_that_makes_every_shard_too_busy_splits_none() -> None:
     shards = {"autoSplit": True, "cooldownSeconds": 60}
     simulated = world({"shards": shards, "maxReplicas": 8}, evenly(lambda _: 400.0), shards=8)
-    simulated.most = 40.0
+    simulated.maximum = 40.0
     simulated.run(1800)
     assert (_splits(simulated), _hot_reason(simulated)) == (0, "IneffectiveSplit")
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.long
 RATE = 10.0
 
 
-def most(simulated: World) -> int:
+def maximum(simulated: World) -> int:
     return max(number for _, number in simulated.numbers)
 
 
@@ -46,7 +46,7 @@ def test_without_load_one_worker_runs_and_the_status_is_not_rewritten() -> None:
 def test_a_step_up_and_down_changes_direction_once() -> None:
     simulated = world({}, evenly(lambda now: 5.0 if not 600 < now < 2000 else 38.0)).run(3000)
     assert simulated.reversals() == 1
-    assert most(simulated) in (4, 8)
+    assert maximum(simulated) in (4, 8)
     assert simulated.numbers[-1][1] == 1
     # Within the catch-up time, and what the workers' start took, it was through.
     assert simulated.lags[600 + 60 + 300 + 60] < 38.0 * 10
@@ -109,7 +109,7 @@ def test_an_hpa_that_follows_the_metric_changes_no_more_than_auto(load: Callable
 
 def test_never_more_workers_than_assignable_shards() -> None:
     simulated = world({}, evenly(lambda _: 60.0, 3), shards=3).run(600)
-    assert most(simulated) == 3
+    assert maximum(simulated) == 3
     assert simulated.status.scaling is not None
     assert simulated.status.scaling.limited_by == "Shards"
     limited = next(one for one in simulated.status.conditions if one.type == "ScalingLimited")
@@ -121,11 +121,11 @@ def test_never_more_workers_than_assignable_shards() -> None:
 
 def test_with_a_shared_bottleneck_few_scale_ups_are_tried() -> None:
     """More workers consume no more: one step shows it, further ones are tried one by one, later each time."""
-    simulated = world({}, evenly(lambda _: 30.0), most=RATE).run(2700)
+    simulated = world({}, evenly(lambda _: 30.0), maximum=RATE).run(2700)
     assert "IneffectiveScaling" in simulated.reasons
     assert simulated.reversals() == 0
     assert len(simulated.numbers) <= 5
-    assert most(simulated) <= 6
+    assert maximum(simulated) <= 6
 
 
 def test_too_many_workers_at_the_start_are_reduced_although_no_rate_is_known() -> None:
@@ -277,7 +277,7 @@ def test_children_that_wait_for_their_parents_do_not_block_scaling() -> None:
     simulated.run(300)
     assert not any(one.begun for one in simulated.shards[8:])
     assert simulated.condition("LagAvailable").status == "False"
-    assert most(simulated) == 8
+    assert maximum(simulated) == 8
     simulated.run(900)
     assert simulated.condition("LagAvailable").status == "True"
     assert simulated.lag < 60 * 45

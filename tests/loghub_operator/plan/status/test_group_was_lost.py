@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from loghub.contract.worker import ShardProgress
-from loghub_operator.model.observed import MOST_ENTRIES, StateReports, state_reports
+from loghub_operator.model.observed import MAX_ENTRIES, StateReports, state_reports
 from loghub_operator.plan.planner import plan
 from loghub_operator.plan.status.conditions import group_was_lost_condition
 from tests.loghub_operator.support.golden import FOLDER, steps
@@ -40,11 +40,11 @@ def test_without_such_a_shard_it_is_false_or_unknown() -> None:
 
 def test_only_what_looks_like_a_report_counts_and_it_degrades_nothing() -> None:
     shards = [progress(7), progress(8, None), progress(9, "<script>")]
-    many = [progress(n) for n in range(2 * MOST_ENTRIES)]
+    many = [progress(n) for n in range(2 * MAX_ENTRIES)]
     statuses = {"access-0": worker_status(shards=shards)}
     assert state_reports(statuses, ready=statuses.keys()).continued == ((7, "MTA="),)
     of_many = state_reports({"access-0": worker_status(shards=many)}, ready=())
-    assert len(of_many.continued) == MOST_ENTRIES
+    assert len(of_many.continued) == MAX_ENTRIES
     step = list(steps(FOLDER / "first-start.yaml"))[-1]
     observed = replace(step.observed, states=state_reports(statuses, ready=()))
     conditions = {one.type: one for one in plan(step.resource, observed, step.now).status.conditions}

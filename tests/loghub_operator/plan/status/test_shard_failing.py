@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from loghub.contract.worker import FailingShard, SkippedLogGroups
-from loghub_operator.model.observed import MOST_ENTRIES, ShardFailures, shard_failures
+from loghub_operator.model.observed import MAX_ENTRIES, ShardFailures, shard_failures
 from loghub_operator.plan.planner import plan
 from loghub_operator.plan.status.conditions import shard_failing_condition
 from tests.loghub_operator.support.golden import FOLDER, steps
@@ -134,5 +134,5 @@ def test_what_does_not_look_like_a_report_is_left_out() -> None:
     assert shard_failures({"access-0": status}, ready=()) == ShardFailures()
     status = worker_status(failing=[failing(error="the value 'alice@example.com'")])
     assert shard_failures({"access-0": status}, ready=()) == ShardFailures(failing=(failing(),))
-    status = worker_status(failing=[failing(n) for n in range(2 * MOST_ENTRIES)])
-    assert len(shard_failures({"access-0": status}, ready=()).failing) == MOST_ENTRIES
+    status = worker_status(failing=[failing(n) for n in range(2 * MAX_ENTRIES)])
+    assert len(shard_failures({"access-0": status}, ready=()).failing) == MAX_ENTRIES

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from loghub.contract.worker import IncompleteState
-from loghub_operator.model.observed import MOST_ENTRIES, StateReports, state_reports
+from loghub_operator.model.observed import MAX_ENTRIES, StateReports, state_reports
 from loghub_operator.plan.planner import plan
 from loghub_operator.plan.status.conditions import state_incomplete_condition
 from tests.loghub_operator.support.golden import FOLDER, steps
@@ -61,12 +61,12 @@ def test_reports_are_joined_by_shard_and_what_is_none_is_left_out() -> None:
     statuses = {
         "access-0": worker_status(incomplete=[lacking(7), lacking(8, cursor="<script>")]),
         "access-1": worker_status(
-            consumer="access-1", incomplete=[lacking(n) for n in range(2 * MOST_ENTRIES)]
+            consumer="access-1", incomplete=[lacking(n) for n in range(2 * MAX_ENTRIES)]
         ),
         "access-2": None,
     }
     found = state_reports(statuses, ready=statuses.keys())
-    assert len(found.incomplete) == MOST_ENTRIES
+    assert len(found.incomplete) == MAX_ENTRIES
     assert [one.shard for one in found.incomplete] == sorted(one.shard for one in found.incomplete)
     assert all(one.cursor == "MTA=" for one in found.incomplete)
     assert found.unread == ("access-2",)

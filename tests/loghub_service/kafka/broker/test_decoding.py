@@ -111,11 +111,11 @@ class Threads:
 
     go_on: asyncio.Event
     now: int = 0
-    most: int = 0
+    maximum: int = 0
 
     async def __call__(self, work: Callable[[], NewBatch]) -> NewBatch:
         self.now += 1
-        self.most = max(self.most, self.now)
+        self.maximum = max(self.maximum, self.now)
         try:
             await self.go_on.wait()
             return work()
@@ -147,7 +147,7 @@ def test_batches_wait_for_memory_and_get_it_in_their_order() -> None:
         threads.go_on.set()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert ended == [0, 1, 2, 3, 4, 6, 7]
-        assert threads.most == 2
+        assert threads.maximum == 2
         assert budget.used == 0
 
     asyncio.run(scenario())

@@ -13,7 +13,7 @@ from loghub_service.api import extensions, shards
 from loghub_service.api.kafka_groups import list_kafka_groups
 from loghub_service.kafka.coordinator.group import CommittedOffset, Group, TopicPartition
 from loghub_service.kafka.groups import KafkaGroupKey
-from loghub_service.kafka.store.metrics import MOST_GROUP_LAGS, LogstoreLag, largest_of_each_project
+from loghub_service.kafka.store.metrics import MAX_GROUP_LAGS, LogstoreLag, largest_of_each_project
 from loghub_service.kafka.wire.errors import ErrorCode
 from loghub_service.kafka.wire.frames import ApiKey
 from loghub_service.kafka.wire.groups import DeleteGroupsRequest
@@ -111,12 +111,12 @@ def test_the_largest_lags_are_reported_and_no_project_leaves_out_those_of_anothe
         ]
 
     crowd, single = of("crowd", *range(100, 200)), of("single", 0, 7)
-    reported = largest_of_each_project([*crowd, *single], most=6)
+    reported = largest_of_each_project([*crowd, *single], maximum=6)
     assert [(one.project, one.logs) for one in reported] == [
         *(("crowd", 199), ("single", 7), ("crowd", 198), ("single", 0), ("crowd", 197), ("crowd", 196))
     ]
     assert len(largest_of_each_project([*crowd, *single])) == 102
-    assert len(largest_of_each_project(of("crowd", *range(2 * MOST_GROUP_LAGS)))) == MOST_GROUP_LAGS
+    assert len(largest_of_each_project(of("crowd", *range(2 * MAX_GROUP_LAGS)))) == MAX_GROUP_LAGS
 
 
 def test_the_lag_follows_what_is_written_and_what_is_committed(tmp_path: Path) -> None:

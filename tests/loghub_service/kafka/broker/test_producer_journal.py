@@ -70,10 +70,10 @@ def test_many_batches_are_saved_at_once_so_that_a_start_reads_few(tmp_path: Path
         await numbered(client, 0, "a", producer=0)
         marks, sent = marks_of(place), 1
         while marks_of(place) == marks:
-            assert sent < 10 * journal.most, "nothing is saved"
+            assert sent < 10 * journal.maximum, "nothing is saved"
             await numbered(client, 0, "a", producer=sent)
             sent += 1
-        assert sent >= journal.most
+        assert sent >= journal.maximum
         saving.cancel()
 
     run(scenario, tmp_path / "d", producers=20)

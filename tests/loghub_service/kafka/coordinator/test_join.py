@@ -243,8 +243,12 @@ def test_what_exceeds_a_limit_is_refused(fields: dict[str, object]) -> None:
     )
     group = Driver(limits)
     assert group.join_error("a", **fields) is GroupErrorCode.INVALID_REQUEST
-    most = (MemberProtocol("range", bytes(100)), MemberProtocol("sticky", b""), MemberProtocol("r" * 20, b""))
-    assert group.join_error("a", client_id="ü" * 10, protocols=most) is NONE
+    maximum = (
+        MemberProtocol("range", bytes(100)),
+        MemberProtocol("sticky", b""),
+        MemberProtocol("r" * 20, b""),
+    )
+    assert group.join_error("a", client_id="ü" * 10, protocols=maximum) is NONE
 
 
 def test_an_unknown_member_id_is_refused_in_every_state() -> None:

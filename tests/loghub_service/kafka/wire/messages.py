@@ -15,7 +15,7 @@ from tests.suite.seed import of_run
 
 INTEGERS = {WireType.INT8: 8, WireType.INT16: 16, WireType.INT32: 32, WireType.INT64: 64}
 CHARACTERS = 'ab0-_. \0\n"\u00e9\u20ac\U0001f600'
-MOST_ELEMENTS = 3
+MAX_ELEMENTS = 3
 # The variety is in the number of messages and versions.
 EXAMPLES = pytest.mark.parametrize("examples", [6, pytest.param(500, marks=pytest.mark.deep)])
 
@@ -47,12 +47,12 @@ def fields_of(message: type[Struct], version: int) -> dict[str, tuple[Any, tuple
     return result
 
 
-def a_message(kind: type[Struct], version: int, dice: Random, least: int = 0) -> Any:
+def a_message(kind: type[Struct], version: int, dice: Random, minimum: int = 0) -> Any:
     """A value of the class that the version can carry; fields that it lacks keep their default. Arrays have
     ``least`` elements or more."""
     return kind(
         **{
-            name: _value(plain, notes, version, dice, least)
+            name: _value(plain, notes, version, dice, minimum)
             for name, (plain, notes) in fields_of(kind, version).items()
         }
     )
@@ -62,18 +62,18 @@ def some_messages(kind: type[Struct], version: int, count: int) -> Iterator[Any]
     """So many. Each nested field is in the first one."""
     dice = dice_of(kind, version)
     for number in range(count):
-        yield a_message(kind, version, dice, least=int(number == 0))
+        yield a_message(kind, version, dice, minimum=int(number == 0))
 
 
-def _value(plain: Any, notes: tuple[Any, ...], version: int, dice: Random, least: int) -> Any:
+def _value(plain: Any, notes: tuple[Any, ...], version: int, dice: Random, minimum: int) -> Any:
     options = set(get_args(plain)) if get_origin(plain) is not tuple and get_args(plain) else {plain}
     nullable = NoneType in options and all(n.version <= version for n in notes if isinstance(n, NullSince))
-    if nullable and not least and dice.random() < 0.3:
+    if nullable and not minimum and dice.random() < 0.3:
         return None
     kinds = [note for note in notes if isinstance(note, WireType)]
     if kinds:
         return _scalar(kinds[0], dice)
-    return _nested((options - {NoneType}).pop(), version, dice, least)
+    return _nested((options - {NoneType}).pop(), version, dice, minimum)
 
 
 def a_text(dice: Random) -> str:
@@ -91,14 +91,14 @@ def _scalar(kind: WireType, dice: Random) -> Any:
     return dice.randbytes(dice.randrange(20))
 
 
-def _nested(plain: Any, version: int, dice: Random, least: int) -> Any:
+def _nested(plain: Any, version: int, dice: Random, minimum: int) -> Any:
     if get_origin(plain) is not tuple:
-        return a_message(plain, version, dice, least)
+        return a_message(plain, version, dice, minimum)
     inner, *notes = (
         get_args(get_args(plain)[0]) if get_origin(get_args(plain)[0]) is Annotated else (get_args(plain)[0],)
     )
-    count = dice.randint(least, MOST_ELEMENTS)
-    return tuple(_value(inner, tuple(notes), version, dice, least) for _ in range(count))
+    count = dice.randint(minimum, MAX_ELEMENTS)
+    return tuple(_value(inner, tuple(notes), version, dice, minimum) for _ in range(count))
 
 
 def as_dict(value: Any, version: int) -> Any:

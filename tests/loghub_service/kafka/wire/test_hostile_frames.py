@@ -105,8 +105,8 @@ def test_a_claimed_length_takes_no_memory(count: int) -> None:
 def test_the_elements_of_a_frame_are_bounded() -> None:
     header = header_of(ApiKey.METADATA, 1)
     prefix = encode_request(header, MetadataRequest(topics=()))[4:-4]
-    most = prefix + struct.pack(">i", MAX_REQUEST_ELEMENTS) + bytes(2 * MAX_REQUEST_ELEMENTS)
-    assert decode_request(most)[0] == header
+    maximum = prefix + struct.pack(">i", MAX_REQUEST_ELEMENTS) + bytes(2 * MAX_REQUEST_ELEMENTS)
+    assert decode_request(maximum)[0] == header
     more = prefix + struct.pack(">i", MAX_REQUEST_ELEMENTS + 1) + bytes(2 * (MAX_REQUEST_ELEMENTS + 1))
     with pytest.raises(MalformedFrame, match=f"more than {MAX_REQUEST_ELEMENTS} array elements"):
         decode_request(more)

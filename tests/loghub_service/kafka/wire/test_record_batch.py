@@ -31,7 +31,7 @@ from tests.suite.seed import of_run
 # The attributes are behind the checksum, the leader epoch before it.
 CHECKSUM_AT, ATTRIBUTES_AT, LEADER_EPOCH = 17, 21, slice(12, 16)
 MAX_BYTES = 1 << 20
-MOST_RECORDS = 20
+MAX_GENERATED_RECORDS = 20
 SAMPLE = [Record(b"key", b"value" * 100, (), 1000 + n) for n in range(50)]
 
 
@@ -47,7 +47,7 @@ def some_records(examples: int) -> Iterator[list[Record]]:
         return Record(content(), content(), headers, dice.randrange(1 << dice.randrange(43)))
 
     for number in range(examples):
-        yield [record() for _ in range(dice.randint(1, MOST_RECORDS) if number else 1)]
+        yield [record() for _ in range(dice.randint(1, MAX_GENERATED_RECORDS) if number else 1)]
 
 
 def theirs(builder: Any, records: Sequence[Record], how: BatchCompression, **producer: int) -> bytes:

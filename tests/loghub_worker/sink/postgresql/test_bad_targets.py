@@ -257,7 +257,7 @@ def test_a_full_disk_loses_nothing(worker: Callable[..., LineWorker], server: Po
     page. The limit is larger than a file of its write-ahead log, which must be written."""
     server.execute("ALTER TABLE lines ALTER line SET STORAGE PLAIN")  # one row a page
     server.stop()
-    server.start(largest_file=(16 << 20) + 100)
+    server.start(max_file=(16 << 20) + 100)
     one = worker()
     one.assign(SHARDS)
     one.deliver()

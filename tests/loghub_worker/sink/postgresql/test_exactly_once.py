@@ -269,14 +269,14 @@ def test_shards_are_opened_on_few_connections_at_the_same_time(
     server: PostgresqlServer, credentials: Path, tmp_path: Path
 ) -> None:
     """Four meet at the barrier, and never a fifth."""
-    together, lock, now, most = threading.Barrier(OPENING_CONNECTIONS), threading.Lock(), 0, 0
+    together, lock, now, maximum = threading.Barrier(OPENING_CONNECTIONS), threading.Lock(), 0, 0
 
     def at_step(step: str) -> None:
-        nonlocal now, most
+        nonlocal now, maximum
         if step == "opening":
             with lock:
                 now += 1
-                most = max(most, now)
+                maximum = max(maximum, now)
             together.wait(GUARD_S)
             with lock:
                 now -= 1
@@ -286,4 +286,4 @@ def test_shards_are_opened_on_few_connections_at_the_same_time(
     with ThreadPoolExecutor(len(shards)) as pool:
         list(pool.map(lambda shard: worker.assign([shard]), shards))
     assert worker.positions == dict.fromkeys(shards, BEGIN)
-    assert most == OPENING_CONNECTIONS
+    assert maximum == OPENING_CONNECTIONS

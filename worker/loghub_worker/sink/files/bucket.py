@@ -50,7 +50,7 @@ ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN = "accessKeyId", "secretAccessKe
 # An upload holds so much in memory: PART_BYTES for each of PARALLEL_PARTS.
 PART_BYTES, PARALLEL_PARTS = 8 << 20, 4
 MAX_RETRIES, RETRY_TIMEOUT_S, REQUEST_TIMEOUT_S = 4, 30, 30
-LONGEST_KEY_BYTES = 1024  # of S3
+MAX_KEY_BYTES = 1024  # of S3
 _STATUS = re.compile(r"status code: (\d{3})")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
 _CODE, _MESSAGE = re.compile(r"<Code>(\w+)</Code>"), re.compile(r"<Message>([^<]{1,300})</Message>")
@@ -101,9 +101,9 @@ class Bucket:
             return (
                 f"a key with the character U+0000, {whole[:200]!r}: replace it in the columns of partitionBy"
             )
-        if len(whole.encode()) > LONGEST_KEY_BYTES:
+        if len(whole.encode()) > MAX_KEY_BYTES:
             return (
-                f"a key of more than {LONGEST_KEY_BYTES} bytes, {whole[:200]}..: the values of the columns in"
+                f"a key of more than {MAX_KEY_BYTES} bytes, {whole[:200]}..: the values of the columns in"
                 " partitionBy are too long"
             )
         return None
@@ -290,7 +290,7 @@ def plainly(text: str) -> str:
 
 PARALLEL = 32  # requests that are sent at the same time, for records and small files
 SMALL_BYTES = 1 << 20
-LARGEST_COPY_BYTES = 5 * 10**9  # of S3
+MAX_COPY_BYTES = 5 * 10**9  # of S3
 
 RACES, RACERS = 5, 8  # how often `try_out` lets so many writers create one key
 MAX_OPENINGS = 100  # of others that may come first before an opening fails
@@ -494,9 +494,9 @@ class BucketStorage:
     def obstacle(self, batch: str, name: str, target: str) -> str | None:
         sizes = self._uploaded.get(batch, {})
         size = sizes[name] if name in sizes else (self.stage(batch) / name).stat().st_size
-        if size > LARGEST_COPY_BYTES:
+        if size > MAX_COPY_BYTES:
             return (
-                f"a file of {size} bytes, of which an object storage copies at most {LARGEST_COPY_BYTES} in"
+                f"a file of {size} bytes, of which an object storage copies at most {MAX_COPY_BYTES} in"
                 " one step: set roll.targetBytes of the sink, or lower fetch.maxBytes or fetch.maxLogs"
             )
         return self._bucket.obstacle(target) or self._bucket.obstacle(self._staged(batch, name))

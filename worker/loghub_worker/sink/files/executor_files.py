@@ -78,7 +78,7 @@ class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
     parquet: ParquetOptions | None  # None: the only column has lines of JSON
     partition_by: tuple[str, ...]  # the last column has their values, as a JSON array of texts
     target_bytes: int
-    most_partitions: int | None
+    max_partitions: int | None
     for_delta: bool  # with statistics, and not in folders of their partitions
     even_if_empty: bool  # a task without rows writes a file nevertheless
     manifest: str  # where the driver writes what it knows once all tasks have ended
@@ -226,8 +226,10 @@ class TaskFiles:
                 self._finish()
                 self._folder = folder
             self._folders.add(folder)
-            if options.most_partitions is not None:
-                require_few_partitions(len(self._folders), options.partition_by, most=options.most_partitions)
+            if options.max_partitions is not None:
+                require_few_partitions(
+                    len(self._folders), options.partition_by, maximum=options.max_partitions
+                )
             file = self._file or self._begin()
             file.add(rows)
             if file.size >= options.target_bytes:
@@ -239,10 +241,10 @@ class TaskFiles:
 
     def _parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The rows with the folder of their partition, each part much smaller than a file."""
-        most_bytes = max(1, min(ROW_GROUP_BYTES, self._options.target_bytes) // PARTS)
+        max_bytes = max(1, min(ROW_GROUP_BYTES, self._options.target_bytes) // PARTS)
         for batch in batches:
             for folder, rows in self._of_one_folder(batch):
-                step = max(1, rows.num_rows * most_bytes // max(1, rows.nbytes))
+                step = max(1, rows.num_rows * max_bytes // max(1, rows.nbytes))
                 for begin in range(0, rows.num_rows, step):
                     yield folder, rows.slice(begin, step)
 
@@ -426,7 +428,7 @@ class ExecutorFiles:
         prefix: str,
         *,
         partition_by: Sequence[str],
-        most_partitions: int | None = None,
+        max_partitions: int | None = None,
         is_trial: bool = False,
     ) -> list[WrittenFile]:
         """Write all rows to objects whose keys begin with `prefix`, and return those that have them, each row
@@ -446,7 +448,7 @@ class ExecutorFiles:
             else None,
             partition_by=tuple(partition_by),
             target_bytes=self.target_bytes,
-            most_partitions=most_partitions,
+            max_partitions=max_partitions,
             for_delta=self.for_delta,
             even_if_empty=is_trial,
             manifest=str(self.scratch.absolute() / "written-files"),

@@ -55,7 +55,7 @@ def _rows_and_statistics(file: Path, without_bounds: Collection[str]) -> tuple[i
     metadata = pq.read_metadata(file)
     rows = int(metadata.num_rows)
     nulls: dict[str, int] = {}
-    least: dict[str, Any] = {}
+    minimum: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     for name, column in _columns(metadata):
         found = [
@@ -75,8 +75,8 @@ def _rows_and_statistics(file: Path, without_bounds: Collection[str]) -> tuple[i
         except OverflowError:  # of a date or time before the year 1 or after 9999, which Python has not
             continue
         if low is not None and high is not None:
-            least[name], greatest[name] = low, high
-    statistics = {"numRecords": rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
+            minimum[name], greatest[name] = low, high
+    statistics = {"numRecords": rows, "minValues": minimum, "maxValues": greatest, "nullCount": nulls}
     return rows, msgspec.json.encode(statistics).decode()
 
 
@@ -221,7 +221,7 @@ def _kinds(kind: Any) -> Iterator[str]:
 # The names of folders are texts; of other types Spark writes texts that readers do not agree about.
 TYPES = frozenset({"string", "long", "integer", "short", "byte", "date", "boolean"})
 
-LONGEST_NAME_BYTES, LONGEST_PATH_BYTES = 255, 4095  # of a folder in a file system, as Linux has them
+MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 4095  # of a folder in a file system, as Linux has them
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # as Spark names the folder of a null, or of an empty text
 # Spark's words for a folder that it cannot make, for whatever reason.
 _NO_FOLDER = re.compile(r"Mkdirs failed to create (?:file:)?(.*) \(exists=", re.DOTALL)
@@ -269,26 +269,26 @@ def obstacle(text: str, partition_by: Sequence[str]) -> str | None:
                 continue
             if "\0" in name:
                 return f"a value of {column!r} with the character U+0000: replace it in the query"
-            if len(name.encode(errors="replace")) > LONGEST_NAME_BYTES:
+            if len(name.encode(errors="replace")) > MAX_NAME_BYTES:
                 return (
                     f"a value of {column!r} that is too long for the name of a folder, {name[:60]}..: it may"
-                    f" have {LONGEST_NAME_BYTES} bytes with the column's name, and a special character counts"
+                    f" have {MAX_NAME_BYTES} bytes with the column's name, and a special character counts"
                     " as three; shorten it in the query, or choose another column for partitionBy"
                 )
-    if len(found[1].encode(errors="replace")) > LONGEST_PATH_BYTES:
+    if len(found[1].encode(errors="replace")) > MAX_PATH_BYTES:
         return (
-            f"a path of more than {LONGEST_PATH_BYTES} bytes: the values of the columns in partitionBy are"
+            f"a path of more than {MAX_PATH_BYTES} bytes: the values of the columns in partitionBy are"
             " too long"
         )
     return None
 
 
-def require_few_partitions(partitions: int, partition_by: Sequence[str], *, most: int) -> None:
+def require_few_partitions(partitions: int, partition_by: Sequence[str], *, maximum: int) -> None:
     """Raises `RowsRejectedError` if a batch has too many of them."""
-    if partitions > most:
+    if partitions > maximum:
         raise RowsRejectedError(
             f"the rows have {partitions} different values of {', '.join(partition_by)}, and a micro-batch may"
-            f" have at most {most}: choose columns with fewer values for partitionBy, such as a date"
+            f" have at most {maximum}: choose columns with fewer values for partitionBy, such as a date"
         )
 
 

@@ -47,7 +47,7 @@ class StagedByExecutors:
             result,
             self._storage.stage_key(batch),
             partition_by=partition_by,
-            most_partitions=MAX_PARTITIONS,
+            max_partitions=MAX_PARTITIONS,
             is_trial=is_trial,
         )
         self._storage.uploaded(batch, {file.name: file.bytes for file in files})
@@ -141,7 +141,7 @@ class FilesSink:
         return sum(rows.values()), {str(path.relative_to(stage)): path.stat().st_size for path in files}
 
     def _require_few_partitions(self, partitions: int) -> None:
-        require_few_partitions(partitions, self._partition_by, most=MAX_PARTITIONS)
+        require_few_partitions(partitions, self._partition_by, maximum=MAX_PARTITIONS)
 
     def _join(self, spark: SparkSession, files: Sequence[Path]) -> Path:
         """Make one file of several, under the name of the first."""

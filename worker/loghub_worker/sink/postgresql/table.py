@@ -38,8 +38,8 @@ from pyspark.sql.types import (
 from loghub_worker.sink.batch_sink import TIMES, InvalidSinkError
 from loghub_worker.sink.postgresql.database import Connection, lock_creation, missing_rights, table_identifier
 
-LONGEST_NAME_BYTES = 63  # PostgreSQL cuts off the rest
-MOST_COLUMNS = 1600
+MAX_NAME_BYTES = 63  # PostgreSQL cuts off the rest
+MAX_COLUMNS = 1600
 ANY = "any"
 _TEXTS = ("text", "varchar", "bpchar")
 _SHORTENING = ("name", "char")  # types that cut a longer text off without a word
@@ -120,17 +120,17 @@ def problems_of_names(schema: StructType) -> list[str]:
         if not name or name in _SYSTEM_COLUMNS
     ]
     found += [
-        f"the name of the column {name!r} is longer than {LONGEST_NAME_BYTES} bytes"
+        f"the name of the column {name!r} is longer than {MAX_NAME_BYTES} bytes"
         for name in names
-        if len(name.encode()) > LONGEST_NAME_BYTES
+        if len(name.encode()) > MAX_NAME_BYTES
     ]
     found += [
         f"the column {field.name!r} is {field.dataType.simpleString()}, for which PostgreSQL has no type"
         for field in schema.fields
         if type(field.dataType) not in _TYPES
     ]
-    if not 0 < len(names) <= MOST_COLUMNS:
-        found.append(f"the query has {len(names)} columns; a table has 1 to {MOST_COLUMNS}")
+    if not 0 < len(names) <= MAX_COLUMNS:
+        found.append(f"the query has {len(names)} columns; a table has 1 to {MAX_COLUMNS}")
     return found
 
 
