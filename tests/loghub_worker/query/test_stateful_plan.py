@@ -51,11 +51,11 @@ KEPT: dict[str, Callable[[DataFrame], DataFrame]] = {
     "windows": lambda logs: with_watermark(logs).groupBy(F.window("__time__", "1 minute")).count(),
     "windows-in-sql": lambda logs: SqlTransform(WINDOWS).check(logs),
     "a-time-of-the-contents": lambda logs: once(
-        logs.select(F.minimum(own_time(logs), "__time__").alias("t"), "__topic__")
+        logs.select(F.least(own_time(logs), "__time__").alias("t"), "__topic__")
     ),
     "not-after-the-present": lambda logs: once(
         logs.select(own_time(logs).alias("own"), "__topic__").select(
-            F.minimum("own", F.current_timestamp()).alias("t"), "__topic__"
+            F.least("own", F.current_timestamp()).alias("t"), "__topic__"
         )
     ),
     "whole-minutes": lambda logs: once(
