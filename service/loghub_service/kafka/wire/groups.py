@@ -45,9 +45,6 @@ from loghub_service.kafka.wire.codec import (
 from loghub_service.kafka.wire.errors import MalformedFrame
 from loghub_service.kafka.wire.topics import NO_OPERATIONS
 
-# The protocol type of groups whose members write these messages.
-CONSUMER_PROTOCOL_TYPE = "consumer"
-
 
 class AssignedTopic(Struct, frozen=True, kw_only=True):
     """The partitions of one topic."""
