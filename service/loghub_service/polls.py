@@ -2,7 +2,7 @@
 
 A long poll ends when there is news, when its time is over, when its client goes away, when the same client
 begins another one under the same name, and when the service stops. Its connection may be closed for another
-one meanwhile (`loghub_service.http.listener`), so that polls never keep a heartbeat from being served.
+one meanwhile (`loghub_service.connections.listener`), so that polls never keep a heartbeat from being served.
 
 Wakes those who wait for the next log group of a shard, such as the long poll of a Kafka consumer, or for a
 change of a consumer group.
