@@ -30,8 +30,10 @@ from typing import Annotated
 
 import msgspec
 
+from loghub.clock import Clock
 from loghub.wire import names
 from loghub.wire.errors import MalformedName
+from loghub_service.connections.service_ports import Access
 from loghub_service.errors import ServiceFault
 from loghub_service.ports import Dice
 
@@ -90,6 +92,27 @@ def key_of_password(find_key: FindKey, project: str, password: str, *, unix_s: f
         ):
             return key
     return None
+
+
+class KeyLogin:
+    """An access key in one project, from the login of a connection on."""
+
+    def __init__(self, find_key: FindKey, project: str, key: AccessKey, clock: Clock) -> None:
+        self.project = project
+        self._find_key = find_key
+        self._key = key
+        self._clock = clock
+
+    @property
+    def key_id(self) -> str:
+        return self._key.key_id
+
+    def is_valid(self) -> bool:
+        """Whether the key still exists, with the same secret, and has not expired."""
+        return self._find_key(self.key_id) == self._key and not self._key.has_expired(self._clock.unix_s())
+
+    def may(self, access: Access) -> bool:
+        return Right(access.value) in self._key.rights
 
 
 def _splits(password: str) -> Iterator[tuple[str, str]]:

@@ -363,6 +363,11 @@ class FrameConnection(asyncio.BufferedProtocol):
             return _Step.COMPLETE_FRAME
         return None if self._unanswered else _Step.SEND_REQUEST
 
+    def expect_again(self) -> None:
+        """Give the client for its next request the whole time anew."""
+        self._end_deadline()
+        self._set_deadline()
+
     def _end_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()

@@ -8,9 +8,10 @@ replication factor is accepted and an assignment is not.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from loghub_service.connections.service_ports import Access
 from loghub_service.kafka.broker.answer import Answer, check_names
 from loghub_service.kafka.broker.call import NODE_ID, KafkaCall, find_topic
-from loghub_service.kafka.broker.store import Access, NewTopic, StoreError, TopicSettings
+from loghub_service.kafka.broker.store import NewTopic, StoreError, TopicSettings
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.wire.errors import ErrorCode
 from loghub_service.kafka.wire.topics import (

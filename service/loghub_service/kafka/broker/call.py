@@ -24,11 +24,12 @@ from msgspec import Struct
 
 from loghub.clock import Clock
 from loghub_service.connections.port import BrokerAddress
+from loghub_service.connections.service_ports import Access
 from loghub_service.connections.stalled import Budget, StalledClients
 from loghub_service.kafka.broker.answer import Answer, BrokerCounts, BrokerLimits, nothing
 from loghub_service.kafka.broker.fetch_session import FetchSessions, SessionEntries
 from loghub_service.kafka.broker.forms import BatchSource, NewBatch, decode_batch
-from loghub_service.kafka.broker.store import Access, BrokerLogin, LogService, StoreError, Topic
+from loghub_service.kafka.broker.store import BrokerLogin, LogService, StoreError, Topic
 from loghub_service.kafka.groups import KafkaGroups
 from loghub_service.kafka.producers import Producers
 from loghub_service.kafka.records.record_forms import RecordForm

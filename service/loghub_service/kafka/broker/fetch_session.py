@@ -11,7 +11,7 @@ that finds no room is answered without a session, and names every partition as b
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from loghub_service.kafka.broker.store import Watch
+from loghub_service.connections.service_ports import Watch
 from loghub_service.kafka.wire.errors import ErrorCode
 from loghub_service.kafka.wire.logs import FetchPartition, FetchRequest, PartitionData
 

@@ -12,12 +12,12 @@ its last record, never the begin of the next group: consumers wait at the end, a
 """
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 from loghub.domain.shards import MAX_GROUP_LOGS
+from loghub_service.connections.service_ports import Access, Watch
 from loghub_service.kafka.producers import BatchOrigin
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.wire.errors import ErrorCode
@@ -47,14 +47,6 @@ class StoreError(Exception):
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
         self.code = code
-
-
-class Access(StrEnum):
-    """What a login may do in its project, by the rights of its access key."""
-
-    READ = "read"
-    WRITE = "write"
-    ADMIN = "admin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,27 +177,6 @@ class BrokerLogin(Protocol):
 
     async def add_partitions(self, name: str, total: int, *, check_only: bool) -> None:
         """Split shards until so many ids exist. Raises StoreError."""
-
-
-class Watch(Protocol):
-    """What arrives in some partitions, which come and go."""
-
-    bytes: int  # that have come so far, as log groups; many more at once if there is an error to tell
-
-    def add(self, key: object, label: Hashable) -> None:
-        """Watch the partition with this key under a label, in place of the one that had the label."""
-
-    def remove(self, label: Hashable) -> None: ...
-
-    def take_marked(self) -> list[Hashable]:
-        """The labels of partitions in which something has arrived since the last call."""
-
-    def expect(self, total: int) -> None:
-        """`wait` until ``bytes`` is so much."""
-
-    async def wait(self) -> object: ...
-
-    def close(self) -> None: ...
 
 
 class LogService(Protocol):

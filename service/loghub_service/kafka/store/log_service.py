@@ -1,15 +1,14 @@
 """The log service behind the Kafka endpoint: the same access keys, rights and logstores as over HTTP."""
 
-from loghub_service.access_keys import AccessKey, FindKey, Right, key_of_password
+from loghub_service.access_keys import AccessKey, FindKey, KeyLogin, key_of_password
 from loghub_service.api import logstores
 from loghub_service.catalog import Logstore
 from loghub_service.engine import Engine
-from loghub_service.kafka.broker.store import Access, NewTopic, Topic
+from loghub_service.kafka.broker.store import NewTopic, Topic
 from loghub_service.kafka.store import topics
 from loghub_service.kafka.store.topics import LogstoreTopic, as_store_errors
 from loghub_service.polls import LogWatch
 
-_RIGHTS = {Access.READ: Right.READ, Access.WRITE: Right.WRITE, Access.ADMIN: Right.ADMIN}
 _PRODUCER_DIGITS = 15  # hexadecimal; a producer id has 63 bits
 
 
@@ -36,25 +35,12 @@ class EngineLogService:
         return int(self._engine.dice.hex(_PRODUCER_DIGITS), 16)
 
 
-class ProjectLogin:
-    """An access key in one project."""
+class ProjectLogin(KeyLogin):
+    """An access key in one project, whose logstores are topics."""
 
     def __init__(self, engine: Engine, find_key: FindKey, project: str, key: AccessKey) -> None:
-        self.project = project
+        super().__init__(find_key, project, key, engine.clock)
         self._engine = engine
-        self._find_key = find_key
-        self._key = key
-
-    @property
-    def key_id(self) -> str:
-        return self._key.key_id
-
-    def is_valid(self) -> bool:
-        found = self._find_key(self._key.key_id)
-        return found == self._key and not self._key.has_expired(self._engine.clock.unix_s())
-
-    def may(self, access: Access) -> bool:
-        return _RIGHTS[access] in self._key.rights
 
     def topics(self) -> tuple[Topic, ...]:
         return tuple(LogstoreTopic(self._engine, store) for _, store in sorted(self._logstores().items()))
