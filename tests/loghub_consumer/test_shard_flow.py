@@ -20,7 +20,7 @@ from loghub_consumer.shard_flow import (
     next_step,
 )
 
-RETRIES = Backoff(first_s=1.0, longest_s=8.0, random=without_jitter)
+RETRIES = Backoff(first_s=1.0, max_s=8.0, random=without_jitter)
 LIMITS = ReceiveLimits(max_logs=None, max_bytes=1000, max_wait_s=0.0)
 SHARE = 10_000
 BATCH = 1 << 30

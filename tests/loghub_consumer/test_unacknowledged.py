@@ -238,11 +238,11 @@ def test_nothing_is_forgotten_and_nothing_done_comes_again(
 
 RULES = RedeliveryRules(
     by_log=False,
-    backoff=Backoff(first_s=1, longest_s=8, random=without_jitter),
+    backoff=Backoff(first_s=1, max_s=8, random=without_jitter),
     ack_timeouts=None,
     max_unacknowledged=100,
 )
-TIMEOUTS = Backoff(first_s=30, longest_s=30, random=without_jitter)
+TIMEOUTS = Backoff(first_s=30, max_s=30, random=without_jitter)
 
 
 def test_the_distance_from_the_first_that_is_left_to_the_last_that_was_handed_over_is_bounded() -> None:
@@ -259,8 +259,8 @@ def test_what_is_not_acknowledged_in_time_has_twice_as_long_each_time_up_to_the_
     key = Credentials(access_key_id="id", access_key_secret="secret")
     names = {"project": "demo", "logstore": "access", "consumer_group": "readers", "consumer": "c-0"}
     settings = ConsumerSettings(endpoint="http://loghub", credentials=key, acknowledge="log", **names)
-    for longest_s, timeouts in ((None, [10, 10, 10, 10]), (25.0, [10, 20, 25, 25])):
-        rules = replace(settings, ack_timeout_s=10.0, max_ack_timeout_s=longest_s).redelivery
+    for max_s, timeouts in ((None, [10, 10, 10, 10]), (25.0, [10, 20, 25, 25])):
+        rules = replace(settings, ack_timeout_s=10.0, max_ack_timeout_s=max_s).redelivery
         first = rules.again(0)
         assert first is not None
         unacknowledged = handed_out(range(1), due_s=first(1))

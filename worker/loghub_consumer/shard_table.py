@@ -206,7 +206,7 @@ class ShardTable:
     ) -> None:
         """`priority` is that of a new shard."""
         self.clock = clock
-        self.retries = Backoff(first_s=FIRST_RETRY_S, longest_s=MAX_RETRY_S, random=random)
+        self.retries = Backoff(first_s=FIRST_RETRY_S, max_s=MAX_RETRY_S, random=random)
         self._limits = limits
         self._redelivery = redelivery
         self.defers = redelivery.defers
