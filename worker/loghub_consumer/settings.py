@@ -31,10 +31,10 @@ from loghub.contract.worker import DeadLetterLogstore, OnFailure
 from loghub.wire.errors import Code, LogHubError
 from loghub_consumer.checkpoint_store import CheckpointStore, StoredShard
 from loghub_consumer.failure.retry_logstore import Origin
+from loghub_consumer.held_shard import ReceiveLimits
 from loghub_consumer.log_context import about
 from loghub_consumer.processor import ProcessorFactory
 from loghub_consumer.running_batches import RunningBatches
-from loghub_consumer.shard_flow import ReceiveLimits
 from loghub_consumer.unacknowledged import RedeliveryRules
 
 
