@@ -16,7 +16,7 @@ from loghub_consumer.processes.remote_processor import ProcessorCounts
 from loghub_operator.api.conditions import ConditionType
 from loghub_operator.metrics.collector import OperatorExposition
 from loghub_operator.metrics.operator_metrics import OperatorMetrics
-from loghub_service.http.listener import HttpConnections
+from loghub_service.connections.listener import HttpConnections
 from loghub_service.http.metrics import ProcessFacts, ServiceExposition, Serving
 from loghub_service.kafka.store.endpoint import KafkaEndpoint, Shared, endpoint_of
 from loghub_service.kafka.store.metrics import LogstoreLag

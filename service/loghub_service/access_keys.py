@@ -20,8 +20,9 @@ so that a consumer or a producer can have a key that deletes nothing.
 Recognizes that files were replaced or changed, as the kubelet does with the files of a Secret.
 """
 
+import hmac
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -35,6 +36,7 @@ from loghub_service.errors import ServiceFault
 from loghub_service.ports import Random
 
 EVERY_PROJECT = "*"
+_MAX_KEY_ID = 128  # characters
 
 
 class Right(StrEnum):
@@ -66,6 +68,35 @@ class AccessKey:
     def sees(self, project: str) -> bool:
         """Whether the key has its rights in this project."""
         return EVERY_PROJECT in self.projects or project in self.projects
+
+    def has_expired(self, unix_s: float) -> bool:
+        return self.expires_unix_s is not None and unix_s >= self.expires_unix_s
+
+
+FindKey = Callable[[str], AccessKey | None]
+
+
+def key_of_password(find_key: FindKey, project: str, password: str, *, unix_s: float) -> AccessKey | None:
+    """The key of a login with ``accessKeyId#accessKeySecret``; None if there is no such key, or if it has no
+    right in the project. A key with an STS token is refused: the password has no place for the token."""
+    for key_id, secret in _splits(password):
+        key = find_key(key_id)
+        if (
+            key is not None
+            and hmac.compare_digest(key.secret.encode(), secret.encode())
+            and not key.security_token
+            and key.sees(project)
+            and not key.has_expired(unix_s)
+        ):
+            return key
+    return None
+
+
+def _splits(password: str) -> Iterator[tuple[str, str]]:
+    """The key ids and secrets that a password may stand for: either may contain the ``#`` between them."""
+    for at, character in enumerate(password[: _MAX_KEY_ID + 1]):
+        if character == "#":
+            yield password[:at], password[at + 1 :]
 
 
 Stamp = tuple[int, int] | None
@@ -99,7 +130,7 @@ class CredentialsMissing(ServiceFault):
 
 
 # Neither may contain what ends it in an Authorization header.
-_KeyId = Annotated[str, msgspec.Meta(pattern=r"^[!-9;-~]{1,128}\Z")]
+_KeyId = Annotated[str, msgspec.Meta(pattern=rf"^[!-9;-~]{{1,{_MAX_KEY_ID}}}\Z")]
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_BYTES)]
 
 

@@ -2,8 +2,8 @@
 
 A long poll ends when its subject has changed, when its time is over, when its client disconnects, when the
 same client begins another poll under the same name, and when the service stops. Its connection may be closed
-in favour of another one meanwhile (`loghub_service.http.listener`), so polls never keep a heartbeat from
-being served.
+in favour of another one meanwhile (`loghub_service.connections.listener`), so polls never keep a heartbeat
+from being served.
 
 A `Notifier` wakes the waiters of a key, which is the log of a shard or a consumer group. Kafka's Fetch waits
 for logs by the same means. Nothing runs while nothing happens, and an append looks up a single key.

@@ -12,8 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from loghub.client.port import Credentials
+from loghub_service.connections.listener import HttpConnection, HttpConnections
 from loghub_service.http.gate import AdminApplication
-from loghub_service.http.listener import HttpConnection, HttpConnections
 from loghub_service.http.metrics import ProcessFacts, ServiceExposition, Serving
 from loghub_service.ports import usage_of
 from loghub_service.settings import Limits

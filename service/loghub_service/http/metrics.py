@@ -20,8 +20,8 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from loghub_service.connections.listener import HttpConnections
 from loghub_service.engine import Engine
-from loghub_service.http.listener import HttpConnections
 from loghub_service.ports import Usage
 from loghub_service.start import RecoveryProgress
 from loghub_service.storage.batches import CommitMonitor

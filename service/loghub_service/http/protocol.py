@@ -16,7 +16,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from loghub_service.http.listener import HttpConnection, HttpConnections
+from loghub_service.connections.listener import HttpConnection, HttpConnections
 from loghub_service.settings import Limits
 
 AUTHENTICATED = "loghub.authenticated"  # in the state of an ASGI scope: call it with the key's id

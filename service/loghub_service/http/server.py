@@ -16,8 +16,8 @@ from typing import Any
 import uvicorn
 
 from loghub_service.access_keys import file_stamps
+from loghub_service.connections.listener import HttpConnection, HttpConnections, SocketListener
 from loghub_service.errors import ServiceFault
-from loghub_service.http.listener import HttpConnection, HttpConnections, SocketListener
 from loghub_service.http.protocol import BoundedProtocol
 from loghub_service.settings import Limits
 

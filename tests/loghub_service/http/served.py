@@ -9,7 +9,7 @@ from typing import Any
 
 import uvloop
 
-from loghub_service.http.listener import HttpConnections
+from loghub_service.connections.listener import HttpConnections
 from loghub_service.http.protocol import AUTHENTICATED
 from loghub_service.http.server import HttpServer
 from loghub_service.settings import Limits

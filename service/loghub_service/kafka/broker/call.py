@@ -7,12 +7,6 @@ will need at most is taken from a budget first, and what the log group has of it
 durable. A batch that finds too little waits: what others hold depends on the disk only, never on another
 client. Large batches are decoded in threads, as many at once as the service checks log groups.
 
-Clients that hold memory that others need, while the service waits for them or for news.
-
-Each may take a minute as long as there is enough. When an answer finds no memory, the client that has read
-nothing for longest is disconnected, and when a request finds none, the one that has held its part for
-longest. So a few that stall do not stop everybody else.
-
 Names of topics: a logstore, and perhaps a suffix that says what its records look like.
 
 ``access`` is a logstore with its own form; ``access.json`` and ``access.raw`` are the same logs in another
@@ -20,8 +14,8 @@ one. SLS has the first of these suffixes. The name of a logstore has no dot.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -29,10 +23,12 @@ from typing import Protocol
 from msgspec import Struct
 
 from loghub.clock import Clock
+from loghub_service.connections.port import BrokerAddress
+from loghub_service.connections.stalled import Budget, StalledClients
 from loghub_service.kafka.broker.answer import Answer, BrokerCounts, BrokerLimits, nothing
 from loghub_service.kafka.broker.fetch_session import FetchSessions, SessionEntries
 from loghub_service.kafka.broker.forms import BatchSource, NewBatch, decode_batch
-from loghub_service.kafka.broker.store import Access, BrokerLogin, Budget, LogService, StoreError, Topic
+from loghub_service.kafka.broker.store import Access, BrokerLogin, LogService, StoreError, Topic
 from loghub_service.kafka.groups import KafkaGroups
 from loghub_service.kafka.producers import Producers
 from loghub_service.kafka.records.record_forms import RecordForm
@@ -112,101 +108,6 @@ class Decoding:
     def release(self, size: int) -> None:
         self._budget.used -= size
         self._freed.set()
-
-
-Abort = Callable[[], None]
-
-
-class StalledClients:
-    """The connections that hold memory of one budget, in the order in which they stalled."""
-
-    def __init__(self, clock: Clock, *, grace_s: float) -> None:
-        self._clock = clock
-        self._grace_s = grace_s
-        self._since_s: dict[Abort, float] = {}
-
-    def add(self, abort: Abort) -> None:
-        """The connection that ``abort`` ends has stalled, now or before."""
-        self._since_s.setdefault(abort, self._clock.monotonic_s())
-
-    def remove(self, abort: Abort) -> None:
-        """It goes on, or is gone."""
-        self._since_s.pop(abort, None)
-
-    def end_oldest(self) -> None:
-        """End the one that has stalled for longest, unless that is not long."""
-        abort = next(iter(self._since_s), None)
-        if abort is not None and self._clock.monotonic_s() - self._since_s[abort] >= self._grace_s:
-            self.remove(abort)
-            abort()
-
-
-class RequestMemory:
-    """What the large requests of one connection have of the budget that all share.
-
-    The connection may be ended for others while it has some and is in the middle of a request, or waits for
-    news or for its client to read. Meanwhile nothing is done for it, and requests behind one that waits hold
-    memory, too.
-    """
-
-    def __init__(self, budget: Budget, holders: StalledClients, abort: Abort) -> None:
-        self._budget = budget
-        self._holders = holders
-        self._abort = abort
-        self._held = 0
-        self._waits = 0  # for what, each of them
-        self._arriving = False
-        self._closed = False
-
-    def take(self, size: int) -> bool:
-        """For a request that begins to arrive. If there is too little, another connection may be ended."""
-        if self._budget.used + size > self._budget.limit:
-            self._holders.end_oldest()
-            return False
-        self._add(size)
-        self._arriving = True
-        self._note()
-        return True
-
-    def arrived(self) -> None:
-        """The request is complete."""
-        self._arriving = False
-        self._note()
-
-    def release(self, size: int) -> None:
-        self._add(-size)
-        self._note()
-
-    def begin_waiting(self) -> None:
-        self._waits += 1
-        self._note()
-
-    def end_waiting(self) -> None:
-        self._waits -= 1
-        self._note()
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        self.begin_waiting()
-        try:
-            yield
-        finally:
-            self.end_waiting()
-
-    def close(self) -> None:
-        """The connection has ended; what requests in progress have is released with them."""
-        self._closed = True
-        self._note()
-
-    def _add(self, size: int) -> None:
-        self._held += size
-        self._budget.used += size
-
-    def _note(self) -> None:
-        if self._held and (self._arriving or self._waits) and not self._closed:
-            self._holders.add(self._abort)
-        else:
-            self._holders.remove(self._abort)
 
 
 _SUFFIXES = (None, RecordForm.PLAIN, RecordForm.JSON, RecordForm.RAW)  # their places are stored
@@ -306,14 +207,6 @@ class Broker:
             self.answer_budget.used -= size
 
         return sent
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerAddress:
-    """Where clients find the broker."""
-
-    host: str
-    port: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

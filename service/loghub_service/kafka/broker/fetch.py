@@ -14,11 +14,11 @@ import asyncio
 from dataclasses import dataclass
 from functools import partial
 
+from loghub_service.connections.turns import Pauses
 from loghub_service.kafka.broker.answer import PAUSE_EVERY, Answer, check_bounded
 from loghub_service.kafka.broker.call import KafkaCall
 from loghub_service.kafka.broker.fetch_session import Begun, FetchSession, Key
 from loghub_service.kafka.broker.forms import encode_group
-from loghub_service.kafka.broker.pauses import Pauses
 from loghub_service.kafka.broker.store import Access, Bounds, Partition, StoreError, Watch
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.wire.errors import ErrorCode

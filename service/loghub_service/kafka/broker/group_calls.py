@@ -8,9 +8,9 @@ them, and a logstore that was deleted and created again begins without any.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from loghub_service.connections.turns import Pauses
 from loghub_service.kafka.broker.answer import PAUSE_EVERY, Answer, check_bounded, check_names, once
 from loghub_service.kafka.broker.call import KafkaCall
-from loghub_service.kafka.broker.pauses import Pauses
 from loghub_service.kafka.broker.store import Access, StoreError
 from loghub_service.kafka.coordinator import requests
 from loghub_service.kafka.coordinator.group import CommittedOffset, MemberProtocol, TopicPartition

@@ -11,10 +11,10 @@ from functools import partial
 
 import structlog
 
+from loghub_service.connections.turns import Pauses
 from loghub_service.kafka.broker.answer import PAUSE_EVERY, Answer, Complete, check_bounded
 from loghub_service.kafka.broker.call import KafkaCall, NamedTopic
 from loghub_service.kafka.broker.forms import BatchSource, NewBatch
-from loghub_service.kafka.broker.pauses import Pauses
 from loghub_service.kafka.broker.store import Access, StoreError
 from loghub_service.kafka.producers import BatchOrigin, OutOfSequence, ProducerKey
 from loghub_service.kafka.wire.errors import BadBatch, ErrorCode

@@ -16,11 +16,13 @@ from typing import Any
 import structlog
 from msgspec import Struct
 
+from loghub_service.connections.frames import Admitted
+from loghub_service.connections.port import Ends
+from loghub_service.connections.stalled import RequestMemory
 from loghub_service.kafka.broker import admin, fetch, group_calls, metadata, produce
 from loghub_service.kafka.broker import fetch as list_offsets
 from loghub_service.kafka.broker.answer import Answer, Complete, Disconnect
-from loghub_service.kafka.broker.call import Broker, BrokerAddress, KafkaCall, RequestMemory
-from loghub_service.kafka.broker.connection import Admitted
+from loghub_service.kafka.broker.call import Broker, KafkaCall
 from loghub_service.kafka.broker.fetch_session import FetchSessions
 from loghub_service.kafka.broker.store import BrokerLogin
 from loghub_service.kafka.wire.errors import ErrorCode, MalformedFrame
@@ -91,15 +93,13 @@ class ClientSession:
         broker: Broker,
         admitted: Admitted,
         *,
-        address: BrokerAddress,
-        client_host: str,
+        ends: Ends,
         admit: Callable[[str], bool],
         memory: RequestMemory,
     ) -> None:
         self._broker = broker
         self._admitted = admitted
-        self._address = address
-        self._client_host = client_host
+        self._ends = ends
         self._admit = admit
         self._memory = memory
         self._login: BrokerLogin | None = None
@@ -158,8 +158,8 @@ class ClientSession:
             broker=self._broker,
             login=self._login,
             header=header,
-            address=self._address,
-            client_host=self._client_host,
+            address=self._ends.broker,
+            client_host=self._ends.client_host,
             waiting=self._waiting,
             fetch_sessions=self._fetch_sessions,
         )

@@ -223,10 +223,3 @@ class LogService(Protocol):
 
     def new_producer_id(self) -> int:
         """Not negative, and not given before, also not by an earlier process."""
-
-
-class Budget(Protocol):
-    """A bound on memory that the broker shares with the rest of the service; in bytes."""
-
-    limit: int
-    used: int

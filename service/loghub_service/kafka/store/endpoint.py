@@ -1,7 +1,4 @@
-"""The port of the Kafka endpoint: its listener, its connections, and their end with the service.
-
-Puts the Kafka endpoint together from an open engine.
-"""
+"""Puts the Kafka endpoint together from an open engine."""
 
 import asyncio
 import socket
@@ -13,30 +10,24 @@ from functools import partial
 import structlog
 from prometheus_client.core import Metric
 
+from loghub_service.access_keys import FindKey
+from loghub_service.connections.frames import FrameResources
+from loghub_service.connections.listener import HttpConnection
+from loghub_service.connections.port import BrokerAddress, BrokerPort, Port
+from loghub_service.connections.stalled import StalledClients
+from loghub_service.connections.turns import in_turn
 from loghub_service.engine import Engine
-from loghub_service.http.listener import HttpConnection, HttpConnections, SocketListener
 from loghub_service.kafka.broker.answer import BrokerCounts, BrokerLimits
-from loghub_service.kafka.broker.call import Broker, BrokerAddress, Decoding, StalledClients, budget_bytes
-from loghub_service.kafka.broker.connection import BrokerResources, KafkaConnection
+from loghub_service.kafka.broker.call import Broker, Decoding, budget_bytes
+from loghub_service.kafka.broker.connection import KafkaConnection
 from loghub_service.kafka.broker.fetch_session import SessionEntries
 from loghub_service.kafka.broker.session import ClientSession
-from loghub_service.kafka.store.log_service import EngineLogService, FindKey
+from loghub_service.kafka.store.log_service import EngineLogService
 from loghub_service.kafka.store.metrics import LAG_INTERVAL_S, GroupLag, collect, collect_groups
-from loghub_service.kafka.store.partitions import in_turn
 from loghub_service.messages import MemoryBudget
 from loghub_service.settings import AROUND_A_BATCH, KafkaLimits, KafkaSettings, Limits
 
 _log = structlog.get_logger("loghub_service.kafka")
-_MAPPED = "::ffff:"  # begins an IPv4 address on a socket for both families
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Port:
-    """A listening socket, and how clients find it; ``advertised`` None is where each one connected."""
-
-    listening: socket.socket
-    tls: ssl.SSLContext | None
-    advertised: BrokerAddress | None
 
 
 class KafkaEndpoint:
@@ -47,25 +38,18 @@ class KafkaEndpoint:
     ) -> None:
         """The budgets are of requests, the first of them, of answers and of decoded batches."""
         self.broker = broker
-        self.connections = HttpConnections(broker.limits.connections)
         self.budgets = budgets
         self.lag = GroupLag(engine)
         self._engine = engine
-        self._port = port
-        self._resources = BrokerResources(
+        self._resources = FrameResources(
             limits=broker.limits,
             budget=budgets[0],
             holders=StalledClients(broker.clock, grace_s=broker.limits.send_grace_s),
             stalled=broker.stalled,
-            counts=broker.counts,
         )
-        self._open: set[KafkaConnection] = set()
+        self._port = BrokerPort(port, broker.limits, self._connection)
+        self.connections = self._port.connections
         self._measuring: asyncio.Task[None] | None = None
-        self._all_closed = asyncio.Event()
-        self._all_closed.set()
-        self._listener = SocketListener(
-            port.listening, connections=self.connections, make_protocol=self._protocol, tls=port.tls
-        )
 
     def collect(self) -> Iterable[Metric]:
         """The metrics of the endpoint."""
@@ -81,52 +65,32 @@ class KafkaEndpoint:
             await asyncio.sleep(LAG_INTERVAL_S)
 
     def start(self) -> None:
-        self._listener.start()
+        self._port.start()
         self._measuring = asyncio.get_running_loop().create_task(self._measure_lag())
 
     async def close(self) -> None:
         """Answer what is in progress, for some seconds, and end all connections."""
-        self._listener.close()
         if self._measuring is not None:
             self._measuring.cancel()
-        for connection in tuple(self._open):
-            connection.finish()
-        try:
-            async with asyncio.timeout(self.broker.limits.close_s):
-                await self._all_closed.wait()
-        except TimeoutError:
-            for connection in tuple(self._open):
-                connection.abort()
-            await self._all_closed.wait()
+        await self._port.close()
 
-    def _protocol(self, admitted: HttpConnection) -> KafkaConnection:
+    def _connection(self, admitted: HttpConnection) -> KafkaConnection:
         return KafkaConnection(
             admitted,
             resources=self._resources,
+            counts=self.broker.counts,
             make_session=lambda connection: self._session(connection, admitted),
-            on_closed=lambda connection: self._closed(connection, admitted),
+            on_closed=lambda connection: self._port.closed(connection, admitted),
         )
 
     def _session(self, connection: KafkaConnection, admitted: HttpConnection) -> ClientSession:
-        self._open.add(connection)
-        self._all_closed.clear()
-        transport = connection.transport
-        admitted.abort = transport.abort
-        here, there = (transport.get_extra_info(name) or ("", 0) for name in ("sockname", "peername"))
         return ClientSession(
             self.broker,
             admitted,
-            address=self._port.advertised or BrokerAddress(here[0].removeprefix(_MAPPED), here[1]),
-            client_host=there[0].removeprefix(_MAPPED),
+            ends=self._port.opened(connection, admitted),
             admit=lambda key_id: self.connections.authenticated(admitted, key_id),
             memory=connection.memory,
         )
-
-    def _closed(self, connection: KafkaConnection, admitted: HttpConnection) -> None:
-        self.connections.forget(admitted)
-        self._open.discard(connection)
-        if not self._open:
-            self._all_closed.set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

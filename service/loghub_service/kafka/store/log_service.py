@@ -1,9 +1,6 @@
 """The log service behind the Kafka endpoint: the same access keys, rights and logstores as over HTTP."""
 
-import hmac
-from collections.abc import Callable, Iterator
-
-from loghub_service.access_keys import AccessKey, Right
+from loghub_service.access_keys import AccessKey, FindKey, Right, key_of_password
 from loghub_service.api import logstores
 from loghub_service.catalog import Logstore
 from loghub_service.engine import Engine
@@ -12,9 +9,7 @@ from loghub_service.kafka.store import topics
 from loghub_service.kafka.store.topics import LogstoreTopic, as_store_errors
 from loghub_service.polls import LogWatch
 
-FindKey = Callable[[str], AccessKey | None]
 _RIGHTS = {Access.READ: Right.READ, Access.WRITE: Right.WRITE, Access.ADMIN: Right.ADMIN}
-_MAX_KEY_ID = 128  # characters, as in `loghub_service.access_keys`
 _PRODUCER_DIGITS = 15  # hexadecimal; a producer id has 63 bits
 
 
@@ -27,18 +22,8 @@ class EngineLogService:
 
     def login(self, project: str, password: str) -> "ProjectLogin | None":
         project = project.lower()  # as over HTTP, where a host name has no case
-        for key_id, secret in _splits(password):
-            key = self._find_key(key_id)
-            # A key with an STS token is refused: the password has no place for the token.
-            if (
-                key is not None
-                and hmac.compare_digest(key.secret.encode(), secret.encode())
-                and not key.security_token
-                and key.sees(project)
-                and not _has_expired(key, self._engine)
-            ):
-                return ProjectLogin(self._engine, self._find_key, project, key)
-        return None
+        key = key_of_password(self._find_key, project, password, unix_s=self._engine.clock.unix_s())
+        return None if key is None else ProjectLogin(self._engine, self._find_key, project, key)
 
     def watch(self) -> LogWatch:
         return self._engine.log_changes.watch()
@@ -49,17 +34,6 @@ class EngineLogService:
     def new_producer_id(self) -> int:
         """Random, so that no state has to be kept for it."""
         return int(self._engine.random.hex(_PRODUCER_DIGITS), 16)
-
-
-def _splits(password: str) -> Iterator[tuple[str, str]]:
-    """The key ids and secrets that a password may stand for: either may contain the ``#`` between them."""
-    for at, character in enumerate(password[: _MAX_KEY_ID + 1]):
-        if character == "#":
-            yield password[:at], password[at + 1 :]
-
-
-def _has_expired(key: AccessKey, engine: Engine) -> bool:
-    return key.expires_unix_s is not None and engine.clock.unix_s() >= key.expires_unix_s
 
 
 class ProjectLogin:
@@ -77,7 +51,7 @@ class ProjectLogin:
 
     def is_valid(self) -> bool:
         found = self._find_key(self._key.key_id)
-        return found == self._key and not _has_expired(self._key, self._engine)
+        return found == self._key and not self._key.has_expired(self._engine.clock.unix_s())
 
     def may(self, access: Access) -> bool:
         return _RIGHTS[access] in self._key.rights

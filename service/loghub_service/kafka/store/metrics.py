@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from loghub_service.connections.listener import HttpConnections
+from loghub_service.connections.turns import Pauses
 from loghub_service.engine import Engine
-from loghub_service.http.listener import HttpConnections
 from loghub_service.kafka.broker.call import Broker
-from loghub_service.kafka.broker.pauses import Pauses
 from loghub_service.kafka.coordinator.group import CommittedOffset, Group, TopicPartition
 from loghub_service.kafka.coordinator.states import KafkaGroupState
 from loghub_service.kafka.groups import KafkaGroupKey

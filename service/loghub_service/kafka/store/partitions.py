@@ -1,20 +1,18 @@
 """Shards as partitions: offsets from cursors, and record batches from log groups.
 
 A shard that was deleted keeps its last end, so that what was committed there is never out of range.
-
-Work in threads, of which only so much is done at the same time.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import structlog
 
 from loghub.wire.errors import MalformedLogGroup
+from loghub_service.connections.turns import in_turn
 from loghub_service.engine import Engine
 from loghub_service.kafka.broker.store import (
     Bounds,
@@ -31,35 +29,6 @@ from loghub_service.kafka.wire.errors import ErrorCode
 from loghub_service.storage.segment import LogDamaged
 from loghub_service.storage.shardlog import ShardLog, cursor_of, ordinal_of
 from loghub_service.storage.stored_group import unpacked
-
-T = TypeVar("T")
-
-
-async def in_turn(turns: asyncio.Semaphore, work: Callable[[], T]) -> T:
-    """Run the work in a thread.
-
-    Nothing ends a thread: if the request that waits for the work is cancelled, since its client has left, the
-    turn lasts until the work is done. Otherwise clients that leave would have all threads, and more memory
-    than their turns.
-    """
-    begun = False
-
-    async def run() -> T:
-        nonlocal begun
-        async with turns:
-            begun = True
-            return await asyncio.to_thread(work)
-
-    task = asyncio.get_running_loop().create_task(run())
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        if begun:
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody asks for it
-        else:
-            task.cancel()
-        raise
-
 
 _log = structlog.get_logger("loghub_service.kafka")
 _GROUPS_AT_ONCE = 256

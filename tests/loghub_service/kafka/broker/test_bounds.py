@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from loghub_service.http.listener import HttpConnection
+from loghub_service.connections.listener import HttpConnection
+from loghub_service.connections.port import BrokerAddress, Ends
+from loghub_service.connections.stalled import RequestMemory, StalledClients
 from loghub_service.kafka.broker.answer import Answer, BrokerLimits
-from loghub_service.kafka.broker.call import BrokerAddress, RequestMemory, StalledClients
 from loghub_service.kafka.broker.session import ClientSession
 from loghub_service.kafka.wire.frames import ApiKey, RequestHeader
 from loghub_service.kafka.wire.groups import ListedGroup, ListGroupsResponse
@@ -264,8 +265,7 @@ def test_a_client_that_leaves_at_any_step_of_a_large_answer_gives_its_memory_bac
         session = ClientSession(
             broker,
             admitted,
-            address=BrokerAddress("127.0.0.1", place.port),
-            client_host="test",
+            ends=Ends(broker=BrokerAddress("127.0.0.1", place.port), client_host="test"),
             admit=lambda _: True,
             memory=RequestMemory(place.budgets[0], StalledClients(place.clock, grace_s=5), lambda: None),
         )

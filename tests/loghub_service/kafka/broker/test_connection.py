@@ -5,9 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from loghub_service.connections.frames import FrameResources
+from loghub_service.connections.stalled import StalledClients
 from loghub_service.kafka.broker.answer import NO_ANSWER, Answer, BrokerCounts, BrokerLimits, Complete
-from loghub_service.kafka.broker.call import StalledClients
-from loghub_service.kafka.broker.connection import BrokerResources, KafkaConnection
+from loghub_service.kafka.broker.connection import KafkaConnection
 from loghub_service.messages import MemoryBudget
 from tests.loghub_service.kafka.broker.broker_place import ShiftedClock
 
@@ -87,13 +88,13 @@ class Stage:
         self.transport = FakeTransport()
         self.connection = KafkaConnection(
             FakePlace(),
-            resources=BrokerResources(
+            resources=FrameResources(
                 limits=LIMITS,
                 budget=self.budget,
                 holders=self.holders,
                 stalled=StalledClients(self.clock, grace_s=1),
-                counts=BrokerCounts(),
             ),
+            counts=BrokerCounts(),
             make_session=lambda _: self.session,
             on_closed=lambda _: None,
         )

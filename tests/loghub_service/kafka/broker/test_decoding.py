@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import pytest
 
+from loghub_service.connections.turns import in_turn
 from loghub_service.kafka.broker.answer import BrokerLimits
 from loghub_service.kafka.broker.call import Decoding, budget_bytes, need_of
 from loghub_service.kafka.broker.forms import BatchSource, NewBatch, decode_batch
 from loghub_service.kafka.records.record_forms import RecordForm
-from loghub_service.kafka.store.partitions import in_turn
 from loghub_service.kafka.wire.batch_compression import BatchCompression
 from loghub_service.kafka.wire.errors import BadBatch
 from loghub_service.kafka.wire.record_batch import Record

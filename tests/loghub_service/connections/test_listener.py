@@ -1,6 +1,6 @@
 """Which connections stay when the bound is reached, decided on plain values."""
 
-from loghub_service.http.listener import HttpConnection, HttpConnections, peer_of
+from loghub_service.connections.listener import HttpConnection, HttpConnections, peer_of
 
 
 class _World:

@@ -1,0 +1,50 @@
+"""Work that takes long, in turns with everybody else's: on the event loop with pauses, in a few threads.
+
+What a client can make long is done in steps of some microseconds, with a pause after a number of them, so
+that others run meanwhile, heartbeats among them. What cannot be cut is done in a thread.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Pauses:
+    """Call `step` after each step: it lets others run after every ``every`` of them."""
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+        self._done = 0
+
+    async def step(self) -> None:
+        self._done += 1
+        if self._done % self._every == 0:
+            await asyncio.sleep(0)
+
+
+async def in_turn(turns: asyncio.Semaphore, work: Callable[[], T]) -> T:
+    """Run the work in a thread.
+
+    Nothing ends a thread: if the request that waits for the work is cancelled, since its client has left, the
+    turn lasts until the work is done. Otherwise clients that leave would have all threads, and more memory
+    than their turns.
+    """
+    begun = False
+
+    async def run() -> T:
+        nonlocal begun
+        async with turns:
+            begun = True
+            return await asyncio.to_thread(work)
+
+    task = asyncio.get_running_loop().create_task(run())
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if begun:
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody asks for it
+        else:
+            task.cancel()
+        raise
