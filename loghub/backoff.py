@@ -11,10 +11,10 @@ from dataclasses import dataclass
 MAX_DOUBLINGS = 30  # a float has room for more, but no pause is that long
 
 
-def backoff_s(failures: int, *, first_s: float, longest_s: float) -> float:
+def backoff_s(failures: int, *, first_s: float, max_s: float) -> float:
     """The pause after this many consecutive failures: ``first_s`` after one (or none), and doubled by each
-    further one up to ``longest_s``."""
-    return min(longest_s, first_s * 2.0 ** min(max(failures - 1, 0), MAX_DOUBLINGS))
+    further one up to ``max_s``."""
+    return min(max_s, first_s * 2.0 ** min(max(failures - 1, 0), MAX_DOUBLINGS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +22,13 @@ class Backoff:
     """`random` returns values from 0 to 1, like `random.random`."""
 
     first_s: float
-    longest_s: float
+    max_s: float
     random: Callable[[], float]
 
     def pause_s(self, failures: int) -> float:
         """The pause after so many consecutive failures, at least one: drawn from the upper half of a span
         that doubles with each failure."""
-        span_s = backoff_s(failures, first_s=self.first_s, longest_s=self.longest_s)
+        span_s = backoff_s(failures, first_s=self.first_s, max_s=self.max_s)
         return span_s * (1.0 + self.random()) / 2.0
 
 

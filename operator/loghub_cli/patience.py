@@ -78,7 +78,7 @@ class Patience:
                     raise
                 if failures == 1:
                     click.echo(f"loghub: {error}; it is tried again for {self._seconds:g} s", err=True)
-                pause_s = backoff_s(failures, first_s=_FIRST_PAUSE_S, longest_s=_MAX_PAUSE_S)
+                pause_s = backoff_s(failures, first_s=_FIRST_PAUSE_S, max_s=_MAX_PAUSE_S)
                 if self._stop.wait(min(pause_s, give_up - now)):
                     raise
 

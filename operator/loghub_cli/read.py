@@ -249,7 +249,7 @@ def tail(
                 patience.call(reading.refresh, repeats_unsure=True)
                 refreshed_s = clock.monotonic_s()
             if idle:
-                stop.wait(backoff_s(idle, first_s=_FIRST_PAUSE_S, longest_s=_MAX_PAUSE_S))
+                stop.wait(backoff_s(idle, first_s=_FIRST_PAUSE_S, max_s=_MAX_PAUSE_S))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from loghub_service.errors import ServiceFault
 from loghub_service.kafka.coordinator.group import KafkaGroupLimits
 from loghub_service.limit_flags import chosen, flags_of
 from loghub_service.log_setup import configure
-from loghub_service.ports import OsDice, OsDisk, Platform
+from loghub_service.ports import OsDisk, OsRandom, Platform
 from loghub_service.server import serve
 from loghub_service.settings import MIB, KafkaLimits, KafkaSettings, Limits, ServiceSettings, contradiction
 
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.setswitchinterval(_SWITCH_S)
     os.umask(0o077)  # only the service may read log data and keys
     try:
-        uvloop.run(serve(settings, Platform(clock=SystemClock(), disk=OsDisk(), dice=OsDice()), lines))
+        uvloop.run(serve(settings, Platform(clock=SystemClock(), disk=OsDisk(), random=OsRandom()), lines))
     except (ServiceFault, OSError) as error:
         lines.writer.write(f"loghub_service: {error}")  # the reason for the exit
         return 1

@@ -35,7 +35,7 @@ from loghub.wire import names
 from loghub.wire.errors import MalformedName
 from loghub_service.connections.service_ports import Access
 from loghub_service.errors import ServiceFault
-from loghub_service.ports import Dice
+from loghub_service.ports import Random
 
 EVERY_PROJECT = "*"
 _MAX_KEY_ID = 128  # characters
@@ -260,13 +260,13 @@ def _read_file(path: str, max_bytes: int = _MAX_BYTES) -> str:
     return text
 
 
-def own_folder(data: str, dice: Dice) -> str:
+def own_folder(data: str, random: Random) -> str:
     """The folder with the random key that the service generates at its first start, in files of mode 0600."""
     folder = os.path.join(data, OWN_FOLDER)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     for name, value in (
-        (ACCESS_KEY_ID_FILE, "LOGHUB" + dice.hex(16)),
-        (ACCESS_KEY_SECRET_FILE, dice.hex(40)),
+        (ACCESS_KEY_ID_FILE, "LOGHUB" + random.hex(16)),
+        (ACCESS_KEY_SECRET_FILE, random.hex(40)),
     ):
         path = os.path.join(folder, name)
         if not os.path.exists(path):

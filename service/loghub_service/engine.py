@@ -34,7 +34,7 @@ from loghub_service.kafka.coordinator.facts import Fact as KafkaGroupFact
 from loghub_service.kafka.groups import KafkaGroupKey, KafkaGroups
 from loghub_service.kafka.producer_journal import ProducerJournal
 from loghub_service.known_ends import KnownEnds
-from loghub_service.polls import Arrivals, Polls
+from loghub_service.polls import Notifier, Polls
 from loghub_service.ports import BELIEVED_S, Platform, SteadyClock, goes_on_from
 from loghub_service.removals import Removal, Removals
 from loghub_service.settings import ServiceSettings
@@ -88,7 +88,7 @@ class Engine:
         on_failed: Callable[[BaseException], None],
     ) -> None:
         self.settings = settings
-        self.clock, self.dice, self.disk = platform.clock, platform.dice, platform.disk
+        self.clock, self.random, self.disk = platform.clock, platform.random, platform.disk
         self.history: FolderHistory = database.history()
         self.state: FolderState | None = None  # None until the start is recorded
         self.catalog = Catalog()
@@ -97,7 +97,7 @@ class Engine:
         self.checking = asyncio.Semaphore(_CONCURRENT_CHECKS)
         self.pulling = asyncio.Semaphore(_CONCURRENT_PULLS)
         self.logs: dict[tuple[int, int], ShardLog] = {}
-        self.arrivals = Arrivals()
+        self.log_changes = Notifier()  # keys are `ShardLog`: an append, or the deletion
         self.polls = Polls(settings.limits)
         self.sealing: dict[tuple[int, int], asyncio.Event] = {}
         self._steady = SteadyClock(platform.clock, settle_s=_SETTLE_S)
@@ -136,7 +136,7 @@ class Engine:
         groups = KafkaGroups(
             clock=self.clock,
             persist=self._persist_kafka_group,
-            new_id=partial(self.dice.hex, _MEMBER_ID_DIGITS),
+            new_id=partial(self.random.hex, _MEMBER_ID_DIGITS),
             limits=self.settings.kafka_groups,
             max_groups=limits.groups,
             max_bytes=limits.group_bytes,
@@ -269,7 +269,7 @@ class Engine:
     def _appended(self, log: ShardLog, size: int) -> None:
         """Also after a failure, which only makes a reader look in vain."""
         self.ends.appended(log)
-        self.arrivals.arrived(log, size)
+        self.log_changes.notify(log, size)
 
     async def on_log_thread(self, task: Callable[[], T]) -> T:
         """Run a task after every append submitted before it, and never concurrently with an append."""
@@ -288,7 +288,7 @@ class Engine:
                 first_cursor=shard.first_cursor,
                 logs_before=0,
                 received_us=shard.born_us,
-                salt=int(self.dice.hex(SALT_DIGITS), 16),
+                salt=int(self.random.hex(SALT_DIGITS), 16),
             ),
             room=_room(self.settings),
             files=self._loaded,
@@ -335,7 +335,7 @@ class Engine:
         for key in keys:
             log = self.logs.pop(key, None)
             self.ends.remove(key)
-            self.arrivals.arrived(log)  # nothing ever will, and who waits for that learns it now
+            self.log_changes.notify(log)  # a request that waits for an append finds the log deleted
         await self.on_log_thread(lambda: None)  # no append creates a segment afterwards
 
     def log_shards(self, logstore: Logstore) -> tuple[LogShard, ...]:

@@ -24,7 +24,7 @@ from loghub.domain.group import (
 )
 from loghub_service.durable_steps import NewestCommits, PauseDetector
 from loghub_service.facts import GroupDeleted, GroupStepped, ServiceFact
-from loghub_service.polls import Arrivals
+from loghub_service.polls import Notifier
 from loghub_service.storage.batches import Batches
 
 _log = structlog.get_logger("loghub_service.groups")
@@ -59,7 +59,7 @@ class GroupRegistry:
         self._commits: NewestCommits[RegisteredGroup] = NewestCommits()
         self.durable = self._commits.durable
         self._groups: dict[int, dict[str, RegisteredGroup]] = {}
-        self.changes = Arrivals()  # of the revision of a group, and its deletion
+        self.changes = Notifier()  # of the revision of a group, and its deletion
         # Of no earlier group of the same name, nor of the run of the service before.
         self._revision = int(clock.unix_s() * 1_000_000)
 
@@ -90,16 +90,16 @@ class GroupRegistry:
         """Delete a group. A later heartbeat fails because the group does not exist."""
         name = group.state.group
         del self._groups[group.logstore][name]
-        self.changes.arrived(group)
+        self.changes.notify(group)
         await self._batches.submit((GroupDeleted(logstore=group.logstore, group=name),))
 
     def forget_logstore(self, logstore: int) -> None:
         """Remove a logstore's groups from memory. Call it before persisting the logstore's deletion, which
         also deletes the groups' rows."""
         for group in self._groups.pop(logstore, {}).values():
-            self.changes.arrived(group)
+            self.changes.notify(group)
 
-    async def step(self, group: RegisteredGroup, event: Event) -> Step:
+    async def apply_durably(self, group: RegisteredGroup, event: Event) -> Step:
         """Apply one event; return once everything that the response depends on is durable."""
         step = self.apply(group, event)
         await self.durable(group)
@@ -112,7 +112,7 @@ class GroupRegistry:
         self._submit_facts(group, step)
         if step.transitions or _outline(before) != _outline(step.state) or _is_passing(step, event):
             group.revision = self._next_revision()
-            self.changes.arrived(group)
+            self.changes.notify(group)
         return step
 
     def _submit_facts(self, group: RegisteredGroup, step: Step) -> None:
@@ -143,8 +143,8 @@ class GroupRegistry:
 
 
 def _is_passing(step: Step, event: Event) -> bool:
-    """Whether the next heartbeat is answered otherwise, though nothing else happens: who waits for news of
-    the group should send it soon."""
+    """Whether the next heartbeat is answered otherwise, though nothing else happens: a client that polls the
+    group should send its heartbeat soon."""
     return isinstance(event, Heartbeat) and step.answer != step.state.owned_by(event.consumer)
 
 

@@ -57,7 +57,7 @@ class LineLimit:
             self._kinds.move_to_end(kind)
             while len(self._kinds) > _MAX_KINDS:
                 self._kinds.popitem(last=False)
-            if not self._is_news(seen, says, now_s):
+            if not self._should_log(seen, says, now_s):
                 seen.left_out += 1
                 self.left_out += 1
                 return None
@@ -65,7 +65,7 @@ class LineLimit:
             return left_out
 
     @staticmethod
-    def _is_news(seen: _Kind, says: str, now_s: float) -> bool:
+    def _should_log(seen: _Kind, says: str, now_s: float) -> bool:
         last_s = seen.known.get(says)
         if last_s is not None and now_s - last_s < _QUIET_S:
             return False

@@ -1,13 +1,12 @@
-"""Requests that wait for news: bounded in number and memory, and ended when they have no reason to wait.
+"""Requests that wait for a change: bounded in number and memory, and ended when they have no reason to wait.
 
-A long poll ends when there is news, when its time is over, when its client goes away, when the same client
-begins another one under the same name, and when the service stops. Its connection may be closed for another
-one meanwhile (`loghub_service.connections.listener`), so that polls never keep a heartbeat from being served.
+A long poll ends when its subject has changed, when its time is over, when its client disconnects, when the
+same client begins another poll under the same name, and when the service stops. Its connection may be closed
+in favour of another one meanwhile (`loghub_service.connections.listener`), so polls never keep a heartbeat
+from being served.
 
-Wakes those who wait for the next log group of a shard, such as the long poll of a Kafka consumer, or for a
-change of a consumer group.
-
-Waiting costs nothing while nothing arrives: there is no polling, and an append looks up one key.
+A `Notifier` wakes the waiters of a key, which is the log of a shard or a consumer group. Kafka's Fetch waits
+for logs by the same means. Nothing runs while nothing happens, and an append looks up a single key.
 """
 
 import asyncio
@@ -20,80 +19,83 @@ from loghub_service.errors import failure
 from loghub_service.messages import MemoryBudget, Request
 from loghub_service.settings import Limits
 
-NEWS = 1 << 62  # bytes, for those who wait: there is something to say, however many they wait for
+ENOUGH_BYTES = 1 << 62  # wakes every waiter, however many bytes it waits for
 
 
-class Arriving(asyncio.Event):
-    """What one waiter learns: set by each arrival, or once as many bytes have come as it expects."""
+class Waiter(asyncio.Event):
+    """Set by each notification, or once as many bytes have been appended as `expect` says."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.bytes = 0  # that have come so far
+        self.bytes = 0  # appended since the waiter began
         self._expected = 0
 
-    def arrived(self, size: int, log: object = None) -> None:  # noqa: ARG002 - see `LogWatch`
+    def notify(self, size: int, key: object = None) -> None:  # noqa: ARG002 - see `LogWatch`
         self.bytes += size
         if self.bytes >= self._expected:
             self.set()
 
     def expect(self, total: int) -> None:
-        """Clear the event until ``bytes`` is so much."""
+        """Clear the event until ``bytes`` reaches this total."""
         self.clear()
         self._expected = total
         if self.bytes >= total:
             self.set()
 
 
-class Arrivals:
-    """Who waits for which log, or group. Used on the event loop only; the keys may be any objects."""
+class Notifier:
+    """Wakes the waiters of a key, such as a log or a group. Used on the event loop only.
+
+    Keys are compared by identity, since a log that replaces a deleted one of the same name is another key.
+    """
 
     def __init__(self) -> None:
-        self._waiting: dict[int, dict[Arriving, None]] = {}
+        self._waiting: dict[int, dict[Waiter, None]] = {}
 
-    def arrived(self, log: object, size: int = NEWS) -> None:
-        """Tell everyone who waits for this log that so many bytes have come."""
-        for waiting in tuple(self._waiting.get(id(log), ())):
-            waiting.arrived(size, log)
+    def notify(self, key: object, size: int = ENOUGH_BYTES) -> None:
+        """Wake the waiters of a key: ``size`` bytes were appended, or without a size, it has changed."""
+        for waiter in tuple(self._waiting.get(id(key), ())):
+            waiter.notify(size, key)
 
     @contextmanager
-    def watched(self, logs: Iterable[object]) -> Iterator[Arriving]:
-        """An event that is set by arrivals in one of the logs, until the block ends."""
-        arriving = Arriving()
-        keys = {id(log): log for log in logs}  # kept, so that no id is used again meanwhile
-        for log in keys.values():
-            self.begin(log, arriving)
+    def watched(self, keys: Iterable[object]) -> Iterator[Waiter]:
+        """A waiter that is notified of each of the keys, until the block ends."""
+        waiter = Waiter()
+        by_id = {id(key): key for key in keys}  # holds the keys, so that no id is used again meanwhile
+        for key in by_id.values():
+            self.begin(key, waiter)
         try:
-            yield arriving
+            yield waiter
         finally:
-            for log in keys.values():
-                self.end(log, arriving)
+            for key in by_id.values():
+                self.end(key, waiter)
 
     def watch(self) -> "LogWatch":
-        """One whose logs come and go. Close it."""
+        """A waiter whose logs change while it exists. The caller closes it."""
         return LogWatch(self)
 
-    def begin(self, log: object, arriving: Arriving) -> None:
-        self._waiting.setdefault(id(log), {})[arriving] = None
+    def begin(self, key: object, waiter: Waiter) -> None:
+        self._waiting.setdefault(id(key), {})[waiter] = None
 
-    def end(self, log: object, arriving: Arriving) -> None:
-        others = self._waiting[id(log)]
-        del others[arriving]
-        if not others:
-            del self._waiting[id(log)]
+    def end(self, key: object, waiter: Waiter) -> None:
+        waiters = self._waiting[id(key)]
+        del waiters[waiter]
+        if not waiters:
+            del self._waiting[id(key)]
 
 
-class LogWatch(Arriving):
-    """Knows in which of its logs something has arrived, by the labels that they have here."""
+class LogWatch(Waiter):
+    """A waiter for several logs, each under a label, that knows which of them have changed."""
 
-    def __init__(self, arrivals: Arrivals) -> None:
+    def __init__(self, notifier: Notifier) -> None:
         super().__init__()
-        self._arrivals = arrivals
+        self._notifier = notifier
         self._logs: dict[Hashable, object] = {}
         self._labels: dict[int, dict[Hashable, None]] = {}
         self._marked: dict[Hashable, None] = {}
 
     def add(self, log: object, label: Hashable) -> None:
-        """Watch the log under this label, and no other one that had it."""
+        """Watch the log under this label, in place of another log that had the label."""
         if self._logs.get(label) is log:
             return
         self.remove(label)
@@ -101,7 +103,7 @@ class LogWatch(Arriving):
         labels = self._labels.setdefault(id(log), {})
         labels[label] = None
         if len(labels) == 1:
-            self._arrivals.begin(log, self)
+            self._notifier.begin(log, self)
 
     def remove(self, label: Hashable) -> None:
         log = self._logs.pop(label, None)
@@ -111,14 +113,14 @@ class LogWatch(Arriving):
         del labels[label]
         if not labels:
             del self._labels[id(log)]
-            self._arrivals.end(log, self)
+            self._notifier.end(log, self)
 
-    def arrived(self, size: int, log: object = None) -> None:
-        self._marked.update(self._labels.get(id(log), {}))
-        super().arrived(size)
+    def notify(self, size: int, key: object = None) -> None:
+        self._marked.update(self._labels.get(id(key), {}))
+        super().notify(size)
 
     def take_marked(self) -> list[Hashable]:
-        """The labels of logs in which something has arrived since the last call."""
+        """The labels of the logs that have changed since the last call."""
         marked, self._marked = list(self._marked), {}
         return marked
 
@@ -127,19 +129,20 @@ class LogWatch(Arriving):
             self.remove(label)
 
 
-_POLL_BYTES = 4096  # a poll with its request and its connection, beyond the body
-_WATCHED_BYTES = 512  # each thing that a poll watches
+# What a waiting poll costs, rounded up: the budget bounds memory by these, since Python cannot measure it.
+_POLL_BYTES = 4096  # the poll with its request and its connection, without the body
+_WATCHED_BYTES = 512  # each key that the poll watches
 
 
 class WaitingPoll:
-    """One poll that waits. `wake` lets it look again."""
+    """A poll that waits. `wake` makes it check again whether its subject has changed."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.is_over = False
         self._wake = wake
 
     def end(self) -> None:
-        """Let it answer at once, with or without news."""
+        """Let the poll answer at once, whether or not its subject has changed."""
         self.is_over = True
         self._wake()
 
@@ -159,7 +162,7 @@ class Polls:
         return len(self._open)
 
     def close(self) -> None:
-        """End all polls, and let no other one wait: the service stops."""
+        """End all polls, and let no further poll wait, because the service stops."""
         self._is_closed = True
         for poll in tuple(self._open):
             poll.end()
@@ -168,8 +171,8 @@ class Polls:
     def place(
         self, request: Request, name: str, *, watched: int, wake: Callable[[], None]
     ) -> Iterator[WaitingPoll]:
-        """A place for a poll that watches so many things. It ends the one that its key has under this name.
-        Raises LogHubError ServerBusy if there is none."""
+        """A place for a poll that watches this many keys. It ends the poll that the same access key has under
+        this name. Raises LogHubError ServerBusy if no place is free."""
         key_id = request.key.key_id
         before = self._named.get((key_id, name))
         if before is not None:
@@ -195,11 +198,19 @@ class Polls:
                     del self._named[key_id, name]
 
 
-async def wait_for_news(
-    request: Request, poll: WaitingPoll, woken: asyncio.Event, *, wait_s: float, is_news: Callable[[], bool]
+async def wait_for_change(
+    request: Request,
+    poll: WaitingPoll,
+    woken: asyncio.Event,
+    *,
+    wait_s: float,
+    has_changed: Callable[[], bool],
 ) -> None:
-    """Return once there is news or the poll ends. `woken` is set whenever `is_news` may have changed; that
-    may raise LogHubError, for what no longer exists. A poll that does not wait asks for no news."""
+    """Return once the subject has changed or the poll ends; at once if ``wait_s`` is 0.
+
+    ``woken`` is set whenever the result of ``has_changed`` may be another. ``has_changed`` may raise
+    LogHubError, for a subject that no longer exists.
+    """
     if wait_s <= 0:
         return
     gone = asyncio.ensure_future(request.gone())
@@ -207,7 +218,7 @@ async def wait_for_news(
     try:
         with request.parked():
             async with asyncio.timeout(wait_s):
-                while not (poll.is_over or gone.done() or is_news()):
+                while not (poll.is_over or gone.done() or has_changed()):
                     await woken.wait()
                     woken.clear()
     except TimeoutError:

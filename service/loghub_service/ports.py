@@ -154,7 +154,7 @@ class OsDisk:
             os.close(fd)
 
 
-class OsDice:
+class OsRandom:
     """Cryptographically strong numbers for ids and secrets; an ordinary generator to spread writes."""
 
     def __init__(self) -> None:
@@ -274,8 +274,8 @@ class Disk(Protocol):
         """Make creations, renames and removals in this folder durable. Raises WriteFailed, which is final."""
 
 
-class Dice(Protocol):
-    """Randomness: request ids, the shard of a balanced write, a generated secret, the salts of segments."""
+class Random(Protocol):
+    """Random request ids, secrets and salts of segments, and the shard of a balanced write."""
 
     def hex(self, length: int) -> str:
         """``length`` random hex digits, upper case."""
@@ -290,4 +290,4 @@ class Platform:
 
     clock: Clock
     disk: Disk
-    dice: Dice
+    random: Random

@@ -167,7 +167,7 @@ async def serve(settings: ServiceSettings, platform: Platform, lines: LogLines) 
     # Their number bounds how many responses are built at once, on a machine of any size.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS))
     with owned(platform.disk, settings.data) as disk, ExitStack() as stack:
-        folder = settings.credentials_dir or own_folder(settings.data, platform.dice)
+        folder = settings.credentials_dir or own_folder(settings.data, platform.random)
         files = _Files(credentials=CredentialsFolder(folder), tls=_tls(settings))
         _log.info("access keys read", folder=folder, generated=settings.credentials_dir is None)
         listener = stack.enter_context(contextlib.closing(_listen((settings.host, settings.port))))
@@ -306,7 +306,7 @@ def _ports(
     progress: RecoveryProgress,
     lines: LogLines,
 ) -> _Ports:
-    gate = StartGate(progress=lambda: str(progress), limits=settings.limits, dice=platform.dice)
+    gate = StartGate(progress=lambda: str(progress), limits=settings.limits, random=platform.random)
     api = HttpServer(
         gate,
         listeners.api,

@@ -348,7 +348,7 @@ class _Start:
     async def _record(self) -> None:
         """Count this start in the catalog, then in the folder: an older catalog is recognized from now on."""
         engine = self._engine
-        folder = engine.history.folder or engine.dice.hex(_FOLDER_ID_DIGITS)
+        folder = engine.history.folder or engine.random.hex(_FOLDER_ID_DIGITS)
         # Until the folder knows the first start, each attempt is the first one: a catalog that knows more was
         # used with another folder.
         starts = 1 if self._survey.state is None else engine.history.starts + 1
@@ -385,7 +385,7 @@ class _Start:
             group = RegisteredGroup(logstore=logstore, state=state)
             engine.groups.restore(group)
             shards = engine.log_shards(engine.catalog.logstores_by_id[logstore])
-            await engine.groups.step(group, ShardsChanged(shards=shards))
+            await engine.groups.apply_durably(group, ShardsChanged(shards=shards))
 
     def _restore_kafka_groups(self) -> None:
         """Every member starts a new session."""

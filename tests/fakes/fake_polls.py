@@ -48,14 +48,14 @@ class MemoryPolls:
 
         return self._await(present, lambda found: found.revision != revision, poll)
 
-    def _await(self, look: Callable[[], T], is_news: Callable[[T], bool], poll: Poll) -> T:
+    def _await(self, look: Callable[[], T], has_changed: Callable[[T], bool], poll: Poll) -> T:
         give_up_s = time.monotonic() + poll.wait_s
         self._server.last_polls[poll.name] = poll
         while True:
             with self._server.lock:
                 found = look()
             is_last = self._server.last_polls.get(poll.name) is poll
-            if is_news(found) or not is_last or time.monotonic() >= give_up_s:
+            if has_changed(found) or not is_last or time.monotonic() >= give_up_s:
                 return found
             time.sleep(LOOK_S)
 

@@ -18,7 +18,7 @@ from loghub.clock import SystemClock
 from loghub.domain import shards as rules
 from loghub_service.engine import Engine
 from loghub_service.facts import LogstoreSaved, ProjectSaved, ShardSaved
-from loghub_service.ports import OsDice, OsDisk, Platform
+from loghub_service.ports import OsDisk, OsRandom, Platform
 from loghub_service.settings import KEEP_FOREVER_DAYS, ServiceSettings
 from loghub_service.start import open_engine
 from loghub_service.storage.log_inspection import read_end_block
@@ -31,7 +31,7 @@ GB = 1e9
 async def opened(data: Path) -> Engine:
     data.mkdir(exist_ok=True)
     settings = ServiceSettings(data=str(data), host="127.0.0.1", port=0)
-    platform = Platform(clock=SystemClock(), disk=OsDisk(), dice=OsDice())
+    platform = Platform(clock=SystemClock(), disk=OsDisk(), random=OsRandom())
     return await open_engine(settings, platform, on_failed=print)
 
 

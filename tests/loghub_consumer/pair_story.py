@@ -170,13 +170,13 @@ class Story:
 
     def check_memory(self) -> None:
         for program in self.programs:
-            slots = [slot for table in tables_of(program.consumer) for slot in table._slots.values()]
-            for unacknowledged in (slot.unacknowledged for slot in slots):
+            entries = [entry for table in tables_of(program.consumer) for entry in table._entries.values()]
+            for unacknowledged in (entry.unacknowledged for entry in entries):
                 kept = {id(one.raw): len(one.raw) for *_, one in unacknowledged._due}
                 self.world.check(sum(kept.values()) <= unacknowledged.bytes, "bytes that do not count")
-            used = sum(slot.flow.used_bytes for slot in slots)
-            entries = sum(slot.unacknowledged._parts for slot in slots)
-            maximum = BUFFERED_BYTES + len(slots) * BATCH_BYTES + entries * ENTRY_BYTES
+            used = sum(entry.state.used_bytes for entry in entries)
+            parts = sum(entry.unacknowledged._parts for entry in entries)
+            maximum = BUFFERED_BYTES + len(entries) * BATCH_BYTES + parts * ENTRY_BYTES
             self.world.check(used <= maximum, f"{used} bytes are in use, of {maximum}")
 
     # -- the consumers

@@ -192,8 +192,12 @@ class Running:
 def _state_of(consumer: Consumer) -> str:
     table, puller, assignment = consumer._table, consumer._puller, consumer._assignment
     lines = [f"{consumer._settings.logstore}: failure {table.failure!r}"]
-    for slot in tuple(table._slots.values()):
-        lines += [str(slot.flow), f"  {slot.buffer.summary}", f"  kept {slot.kept}, errors {slot.errors}"]
+    for entry in tuple(table._entries.values()):
+        lines += [
+            str(entry.state),
+            f"  {entry.buffer.summary}",
+            f"  kept {entry.kept}, errors {entry.errors}",
+        ]
     lines.append(f"  pulls: on duty {puller._on_duty}, off duty {puller._off_duty}")
     if isinstance(assignment, GroupAssignment) and assignment._parts is not None:
         membership = assignment._parts[0]._membership

@@ -30,7 +30,7 @@ class Pulls:
         return self._pull(*arguments, **options)  # type: ignore[arg-type]
 
     def parked(self) -> int:
-        return sum(flow.is_parked for flow in self.consumer._table.flows().values())
+        return sum(state.is_parked for state in self.consumer._table.states().values())
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def test_a_shard_that_is_paused_while_it_is_parked_is_pulled_once_it_is_resumed(
     with at_rest(site, seen) as pulls:
         pulls.consumer.pause([0])
         ids = site.put(shard=0)
-        wait_for(lambda: not pulls.consumer._table.slot(0).flow.is_parked, "the arrival")
+        wait_for(lambda: not pulls.consumer._table.entry(0).state.is_parked, "the arrival")
         assert seen.ids() == []
         pulls.consumer.resume([0])
         wait_for(lambda: seen.ids() == ids, "the log group")

@@ -10,9 +10,9 @@ from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import Log, LogGroup, encode, wrap
 from loghub_consumer.batch import BodySlice, LogBatch, PulledBody
 from loghub_consumer.buffer import ShardBuffer
+from loghub_consumer.held_shard import NOTHING, ReceiveLimits
 from loghub_consumer.reading.answers import ShortReadError
 from loghub_consumer.reading.decoding import SCHEMA
-from loghub_consumer.shard_flow import NOTHING, ReceiveLimits
 
 FIRST = 1000
 

@@ -149,11 +149,12 @@ def test_pulls_run_ahead_of_a_slow_processor_within_their_bound(site: Site) -> N
     consumer = Consumer(site.settings(max_buffered_bytes=bound, max_bytes=1), seen.factory)
 
     def held() -> int:
-        return sum(flow.held_bytes for flow in consumer._table.flows().values())
+        return sum(state.held_bytes for state in consumer._table.states().values())
 
     with running(consumer), released(may_go):
         wait_for(lambda: held() > bound / 2, "pulls ahead of the batch that is being processed")
-        wait_for(lambda: not any(f.is_pulling for f in consumer._table.flows().values()), "the bound")
+        states = consumer._table.states
+        wait_for(lambda: not any(state.is_pulling for state in states().values()), "the bound")
         group_bytes = 2_000
         assert held() < bound + 2 * group_bytes
         may_go.set()

@@ -196,9 +196,9 @@ def test_a_clock_that_was_ahead_for_a_while_does_not_move_the_end(site: Site, cl
         with joined(Running(consumer)), released(may_end):
             wait_before(end, lambda: seen.ids() == ids, "the first batch")
             clock.ahead_s = 3600
-            wait_before(end, lambda: consumer._table.slot(0).flow.end is not None, "an end")
+            wait_before(end, lambda: consumer._table.entry(0).state.end is not None, "an end")
             clock.ahead_s = 0
-            wait_before(end, lambda: consumer._table.slot(0).flow.end is None, "no end any more")
+            wait_before(end, lambda: consumer._table.entry(0).state.end is None, "no end any more")
             ids += site.put(1)
             require_before(end)
         assert seen.ids() == ids

@@ -8,15 +8,15 @@ from msgspec.structs import replace
 from loghub.wire.cursor import decode
 from loghub_consumer import Consumer, LogBatch, NotAssignedError, ShardLag, Tracker
 from loghub_consumer.consumer import lag_of
-from loghub_consumer.shard_flow import ShardFlow
+from loghub_consumer.held_shard import HeldShardState
 from tests.loghub_consumer.support import Seen, Site, released, running, wait_for
 
 
 def test_a_lag_is_complete_only_where_the_end_was_seen() -> None:
-    flow = ShardFlow(shard=0, epoch=1, position=5, read_to=9)
-    assert lag_of(flow, 9) == ShardLag(log_groups=4, is_complete=True)
-    assert lag_of(flow, None) == ShardLag(log_groups=4, is_complete=False)
-    beyond = replace(flow, position=12, read_to=12)
+    state = HeldShardState(shard=0, epoch=1, position=5, read_to=9)
+    assert lag_of(state, 9) == ShardLag(log_groups=4, is_complete=True)
+    assert lag_of(state, None) == ShardLag(log_groups=4, is_complete=False)
+    beyond = replace(state, position=12, read_to=12)
     assert lag_of(beyond, 9) == ShardLag(log_groups=0, is_complete=False)
 
 

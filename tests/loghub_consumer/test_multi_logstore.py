@@ -166,7 +166,7 @@ def test_all_logstores_together_hold_no_more_than_the_bound(logstores: Logstores
 
     def held() -> list[int]:
         tables = [one._table for one in consumer.consumers().values()]
-        return [flow.held_bytes for table in tables for flow in table.flows().values()]
+        return [state.held_bytes for table in tables for state in table.states().values()]
 
     with running(consumer), released(may_end):
         wait_for(lambda: len(held()) == 2, "both")  # the first alone may have all of it

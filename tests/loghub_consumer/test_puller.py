@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from loghub.client.port import Credentials, PackedPull, Pulled
+from loghub_consumer.held_shard import Pull
 from loghub_consumer.program_parts import own_parts
 from loghub_consumer.puller import Puller
 from loghub_consumer.settings import ConsumerSettings
-from loghub_consumer.shard_flow import Pull
 from tests.support import wait_until
 
 

@@ -6,12 +6,11 @@ import msgspec
 import pytest
 
 from loghub.clock import SystemClock
-from loghub.wire.cursor import encode
-from loghub_consumer import shard_flow as sf
+from loghub.wire.cursor import decode, encode
+from loghub_consumer import held_shard as hs
 from loghub_consumer.failure.policy import Cause, Failure
 from loghub_consumer.membership.membership import HeldShard
-from loghub_consumer.settings import connect
-from loghub_consumer.shard_table import ShardTable, SharedBuffers, SlotControl
+from loghub_consumer.shard_table import ShardTable, SharedBuffers
 from loghub_consumer.tracker import Acknowledgement, ShardTracker
 from tests.loghub_consumer.test_shard_table import SETTINGS
 
@@ -60,11 +59,15 @@ def test_by_log_or_where_nothing_can_be_saved_it_goes_on() -> None:
 def position_after(steps: list[tuple[str, int]], *, by_log: bool = False, can_save: bool = True) -> int:
     rules = replace(SETTINGS, acknowledge="log" if by_log else "batch").redelivery
     table = ShardTable(SETTINGS.limits, rules, SystemClock(), SharedBuffers(1 << 20), random=lambda: 0.5)
-    slot = table.add(0, epoch=1, position=BEGAN)
-    control = SlotControl(table, slot, connect(SETTINGS), logstore="access")
+    entry = table.add(0, epoch=1, position=BEGAN)
     held = HeldShard(shard=0, epoch=1, position=BEGAN)
     tracker = ShardTracker(
-        Noted(can_save=can_save), Acknowledgement(table, slot, rules), None, control, held=held
+        Noted(can_save=can_save),
+        Acknowledgement(entry, rules),
+        None,
+        entry,
+        held=held,
+        cursor_at=lambda to: decode(str(to)),
     )
     for what, cursor in steps:
         if what == "saved":
@@ -72,8 +75,8 @@ def position_after(steps: list[tuple[str, int]], *, by_log: bool = False, can_sa
         elif what == "sought":
             tracker.seek(encode(cursor))
         else:
-            table.apply(slot, lambda flow, _: msgspec.structs.replace(flow, position=cursor))  # noqa: B023
-    assert tracker.restart_before(slot.flow.position) <= slot.flow.position
+            entry.apply(lambda state, _: msgspec.structs.replace(state, position=cursor))  # noqa: B023
+    assert tracker.restart_before(entry.state.position) <= entry.state.position
     tracker.interrupted(Failure(cause=Cause.ENDED, reason="ProcessEnded"))
-    assert slot.flow.phase is sf.FlowPhase.OPENING
-    return slot.flow.position
+    assert entry.state.phase is hs.HeldShardPhase.OPENING
+    return entry.state.position

@@ -5,10 +5,10 @@ from loghub.clock import SystemClock
 from loghub.wire.compression import Packed
 from loghub.wire.loggroup import Log, LogGroup, encode, wrap
 from loghub_consumer import ConsumerSettings
-from loghub_consumer import shard_flow as sf
+from loghub_consumer import held_shard as hs
 from loghub_consumer.batch import PulledBody
-from loghub_consumer.shard_flow import PullResult, ThreadStep
-from loghub_consumer.shard_table import ShardSlot, ShardTable, SharedBuffers
+from loghub_consumer.held_shard import PullResult, ThreadStep
+from loghub_consumer.shard_table import ShardEntry, ShardTable, SharedBuffers
 
 SETTINGS = ConsumerSettings(
     endpoint="http://loghub",
@@ -21,27 +21,27 @@ SETTINGS = ConsumerSettings(
 GROUP = encode(LogGroup(logs=(Log(time=1, contents=(("k", "v"),)),)))
 
 
-def receive(table: ShardTable, *, first: int, after: int) -> ShardSlot:
+def receive(table: ShardTable, *, first: int, after: int) -> ShardEntry:
     """Answer the pull that is due."""
     due = table.begin_pull()
     assert isinstance(due, tuple)
-    slot, pull = due
+    entry, pull = due
     body = Packed.plain(wrap([GROUP] * (after - first)))
     result = PullResult(groups=after - first, bytes=body.size, after=after, is_end=False)
     pulled = PulledBody(body, shard=0, first=first, count=after - first)
-    table.receive(slot, pull, result, pulled, interval_s=0.2)
-    return slot
+    table.receive(entry, pull, result, pulled, interval_s=0.2)
+    return entry
 
 
 def test_log_groups_that_expired_do_not_make_room_for_others_behind_the_end() -> None:
     table = ShardTable(
         SETTINGS.limits, SETTINGS.redelivery, SystemClock(), SharedBuffers(1 << 20), random=lambda: 0.5
     )
-    slot = table.add(0, epoch=1, position=50)
-    table.apply(slot, lambda flow, now: sf.initialized(flow, now=now))
-    table.apply(slot, lambda flow, _: sf.bounded(flow, end=120))
+    entry = table.add(0, epoch=1, position=50)
+    entry.apply(lambda state, now: hs.initialized(state, now=now))
+    entry.apply(lambda state, _: hs.bounded(state, end=120))
     receive(table, first=60, after=70)
     receive(table, first=100, after=130)
-    assert table.next_step(slot) == (ThreadStep.PROCESS, 0.0)
-    assert slot.kept is not None
-    assert [(one.first, one.after) for one in slot.kept.batch.slices] == [(60, 70), (100, 120)]
+    assert table.next_step(entry) == (ThreadStep.PROCESS, 0.0)
+    assert entry.kept is not None
+    assert [(one.first, one.after) for one in entry.kept.batch.slices] == [(60, 70), (100, 120)]

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from loghub.backoff import Backoff, without_jitter
 from loghub.client.port import Credentials
 from loghub_consumer import ConsumerSettings
-from loghub_consumer import shard_flow as sf
-from loghub_consumer.shard_flow import (
+from loghub_consumer import held_shard as hs
+from loghub_consumer.held_shard import (
     NOTHING,
     Again,
     Buffered,
+    HeldShardState,
     NextStep,
     ReceiveLimits,
-    ShardFlow,
     ThreadStep,
     next_step,
 )
@@ -238,11 +238,11 @@ def test_nothing_is_forgotten_and_nothing_done_comes_again(
 
 RULES = RedeliveryRules(
     by_log=False,
-    backoff=Backoff(first_s=1, longest_s=8, random=without_jitter),
+    backoff=Backoff(first_s=1, max_s=8, random=without_jitter),
     ack_timeouts=None,
     max_unacknowledged=100,
 )
-TIMEOUTS = Backoff(first_s=30, longest_s=30, random=without_jitter)
+TIMEOUTS = Backoff(first_s=30, max_s=30, random=without_jitter)
 
 
 def test_the_distance_from_the_first_that_is_left_to_the_last_that_was_handed_over_is_bounded() -> None:
@@ -259,8 +259,8 @@ def test_what_is_not_acknowledged_in_time_has_twice_as_long_each_time_up_to_the_
     key = Credentials(access_key_id="id", access_key_secret="secret")
     names = {"project": "demo", "logstore": "access", "consumer_group": "readers", "consumer": "c-0"}
     settings = ConsumerSettings(endpoint="http://loghub", credentials=key, acknowledge="log", **names)
-    for longest_s, timeouts in ((None, [10, 10, 10, 10]), (25.0, [10, 20, 25, 25])):
-        rules = replace(settings, ack_timeout_s=10.0, max_ack_timeout_s=longest_s).redelivery
+    for max_s, timeouts in ((None, [10, 10, 10, 10]), (25.0, [10, 20, 25, 25])):
+        rules = replace(settings, ack_timeout_s=10.0, max_ack_timeout_s=max_s).redelivery
         first = rules.again(0)
         assert first is not None
         unacknowledged = handed_out(range(1), due_s=first(1))
@@ -274,8 +274,8 @@ def test_what_is_not_acknowledged_in_time_has_twice_as_long_each_time_up_to_the_
         assert waited == timeouts
 
 
-def pulling() -> ShardFlow:
-    return sf.initialized(ShardFlow(shard=3, epoch=1, position=100, read_to=100), now=0)
+def pulling() -> HeldShardState:
+    return hs.initialized(HeldShardState(shard=3, epoch=1, position=100, read_to=100), now=0)
 
 
 @pytest.mark.parametrize(
@@ -295,15 +295,15 @@ def test_what_is_due_comes_before_new_logs_which_wait_for_room(
 ) -> None:
     limits = ReceiveLimits(max_logs=None, max_bytes=1000, max_wait_s=2)
     assert next_step(pulling(), buffered, limits, is_full=False, now=7, again=again) == expected
-    for flow in (sf.paused(pulling()), sf.batch_began(pulling()), sf.revoked(pulling()), sf.lost(pulling())):
-        assert next_step(flow, buffered, limits, is_full=False, now=7, again=again) == NextStep(
+    for state in (hs.paused(pulling()), hs.batch_began(pulling()), hs.revoked(pulling()), hs.lost(pulling())):
+        assert next_step(state, buffered, limits, is_full=False, now=7, again=again) == NextStep(
             ThreadStep.WAIT
         )
 
 
 def test_what_is_not_acknowledged_counts_as_memory_of_the_shard() -> None:
-    flow = sf.retained(pulling(), size=300)
-    assert sf.pull_due_s(flow, share_bytes=300) is None
-    assert sf.pull_due_s(flow, share_bytes=400) is not None
-    assert sf.next_pull(flow, share_bytes=400, batch_bytes=1 << 30).bytes == 100
-    assert sf.shut_down(sf.revoked(flow)).memory_bytes == 0
+    state = hs.retained(pulling(), size=300)
+    assert hs.pull_due_s(state, share_bytes=300) is None
+    assert hs.pull_due_s(state, share_bytes=400) is not None
+    assert hs.next_pull(state, share_bytes=400, batch_bytes=1 << 30).bytes == 100
+    assert hs.shut_down(hs.revoked(state)).memory_bytes == 0

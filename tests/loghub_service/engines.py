@@ -13,7 +13,7 @@ from loghub_service.access_keys import AccessKey
 from loghub_service.engine import Engine
 from loghub_service.facts import LogstoreSaved, ProjectSaved, ShardSaved
 from loghub_service.messages import Head, MemoryBudget, Request
-from loghub_service.ports import Disk, OsDice, OsDisk, Platform
+from loghub_service.ports import Disk, OsDisk, OsRandom, Platform
 from loghub_service.settings import ServiceSettings
 from loghub_service.start import RecoveryProgress, open_engine
 from loghub_service.storage.batches import StartBatches, ThreadedBatches
@@ -50,7 +50,7 @@ def live(
         failed: list[BaseException] = []
         engine = await open_engine(
             settings,
-            Platform(clock=clock, disk=disk or OsDisk(), dice=OsDice()),
+            Platform(clock=clock, disk=disk or OsDisk(), random=OsRandom()),
             on_failed=failed.append,
             start_batches=start_batches,
             progress=progress,

@@ -109,7 +109,7 @@ def filled(folder: Path) -> Path:
         await create_group_of_one_shard(engine)
         await put(engine, 30)
         saved = SaveCheckpoint(consumer="", shard=0, cursor=FIRST + 30, force=True, updated_unix_us=7)
-        await engine.groups.step(engine.groups.of(STORE_ID)["g"], saved)
+        await engine.groups.apply_durably(engine.groups.of(STORE_ID)["g"], saved)
 
     live(folder, ManualClock(), scenario)
     return folder

@@ -18,7 +18,7 @@ from loghub_service.http import routes
 from loghub_service.http.app import Application
 from loghub_service.http.gate import Asgi
 from loghub_service.http.metrics import RequestMetrics
-from loghub_service.ports import Disk, OsDice, OsDisk, Platform
+from loghub_service.ports import Disk, OsDisk, OsRandom, Platform
 from loghub_service.settings import Limits, ServiceSettings
 from loghub_service.start import open_engine
 from loghub_service.storage.batches import StartBatches, ThreadedBatches
@@ -160,7 +160,7 @@ async def in_process(
         ServiceSettings(
             data=str(data), host="127.0.0.1", port=0, segment_bytes=4096, limits=limits or Limits()
         ),
-        Platform(clock=clock, disk=disk or OsDisk(), dice=OsDice()),
+        Platform(clock=clock, disk=disk or OsDisk(), random=OsRandom()),
         on_failed=failed.append,
         start_batches=start_batches,
     )

@@ -240,7 +240,7 @@ def test_lag_and_cursors_by_time_are_right_after_a_corrected_jump(tmp_path: Path
         clock.run(3600)
         for cursor, age_s in ((1040, 3600.0), (1025, 3600 + 11 * 60.0)):
             saved = SaveCheckpoint(consumer="", shard=0, cursor=cursor, force=True, updated_unix_us=7)
-            await engine.groups.step(group, saved)
+            await engine.groups.apply_durably(group, saved)
             assert age_s <= await lag_s(engine) <= age_s + ahead_s
         now_us = engine.now_us()
         assert log.cursor_at(int(good_s * 1_000_000) + 1, now_us=now_us) == 1060

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from loghub_service.access_keys import AccessKey, CredentialsFolder, CredentialsMissing, Right, own_folder
-from loghub_service.ports import OsDice
+from loghub_service.ports import OsRandom
 from tests.support import ROOT
 
 
@@ -73,11 +73,11 @@ def test_the_secret_is_not_shown() -> None:
 
 def test_the_own_key_is_generated_once(tmp_path: Path) -> None:
     folder = tmp_path / "credentials"
-    own_folder(str(tmp_path), OsDice())
+    own_folder(str(tmp_path), OsRandom())
     key_id = (folder / "accessKeyId").read_text()
     first = CredentialsFolder(str(folder)).find(key_id)
     assert first is not None
-    assert CredentialsFolder(own_folder(str(tmp_path), OsDice())).find(key_id) == first
+    assert CredentialsFolder(own_folder(str(tmp_path), OsRandom())).find(key_id) == first
 
 
 def _write_list(folder: Path, *entries: dict[str, Any]) -> None:

@@ -82,8 +82,8 @@ def test_a_read_only_shard_that_retention_empties_is_over(tmp_path: Path) -> Non
         store = engine.catalog.logstores_by_id[STORE_ID]
         shard = store.shards[0]
         await engine.persist(replace(shard, spec=replace(shard.spec, read_only=True)))
-        await engine.groups.step(_group(engine), ShardsChanged(shards=engine.log_shards(store)))
-        await engine.groups.step(_group(engine), Heartbeat(consumer="a"))
+        await engine.groups.apply_durably(_group(engine), ShardsChanged(shards=engine.log_shards(store)))
+        await engine.groups.apply_durably(_group(engine), Heartbeat(consumer="a"))
         assert _group(engine).state.shards[0].state is ShardState.ALREADY_ALLOC
         clock.now_s += 3 * DAY_S
         await retention.look()
@@ -97,9 +97,9 @@ def test_a_restart_gives_holders_a_new_session(tmp_path: Path) -> None:
 
     async def before(engine: Engine) -> None:
         await create_group_of_one_shard(engine)
-        await engine.groups.step(_group(engine), Heartbeat(consumer="a"))
+        await engine.groups.apply_durably(_group(engine), Heartbeat(consumer="a"))
         saved = SaveCheckpoint(consumer="a", shard=0, cursor=1000, force=False, updated_unix_us=7)
-        await engine.groups.step(_group(engine), saved)
+        await engine.groups.apply_durably(_group(engine), saved)
 
     live(tmp_path / "d", clock, before)
     clock.now_s += 10_000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loghub_service.ports import OsDice, Platform
+from loghub_service.ports import OsRandom, Platform
 from loghub_service.settings import MIB, KafkaLimits, KafkaSettings, ServiceSettings
 from loghub_service.start import open_engine
 from tests.loghub_service.engines import STORE_ID, ManualClock, create_group_of_one_shard
@@ -64,7 +64,7 @@ def test_log_data_leaves_the_metadata_what_groups_of_kafka_clients_may_hold(
         if group_mib is not None:
             kafka = KafkaSettings(host="127.0.0.1", port=0)
             settings = replace(settings, kafka=kafka, kafka_limits=KafkaLimits(group_bytes=group_mib * MIB))
-        platform = Platform(clock=ManualClock(), disk=FullDisk(), dice=OsDice())
+        platform = Platform(clock=ManualClock(), disk=FullDisk(), random=OsRandom())
         engine = await open_engine(settings, platform, on_failed=print, start_batches=InlineBatches)
         await create_group_of_one_shard(engine)
         log = engine.logs[STORE_ID, 0]

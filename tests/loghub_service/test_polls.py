@@ -35,7 +35,7 @@ def run(tmp_path: Path, scenario: Callable[[InProcess], Awaitable[None]], *, lim
             assert len(service.engine.polls) == 0
             assert set(service.memory_in_use) == {0}
             # Nobody watches any more either.
-            assert (service.engine.arrivals._waiting, service.engine.groups.changes._waiting) == ({}, {})
+            assert (service.engine.log_changes._waiting, service.engine.groups.changes._waiting) == ({}, {})
 
     asyncio.run(main())
 

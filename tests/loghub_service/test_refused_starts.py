@@ -22,7 +22,7 @@ async def _put(engine: Engine, count: int) -> None:
 async def _save(engine: Engine, cursor: int) -> None:
     group = engine.groups.of(STORE_ID)["g"]
     saved = SaveCheckpoint(consumer="", shard=0, cursor=cursor, force=True, updated_unix_us=7)
-    await engine.groups.step(group, saved)
+    await engine.groups.apply_durably(group, saved)
 
 
 def _filled(data: Path, *, groups: int = 5, checkpoint: int | None = None) -> None:

@@ -38,7 +38,7 @@ async def fill(engine: Engine) -> None:
     for group in GROUPS:
         await engine.append(engine.logs[STORE_ID, 0], group, logs=1)
     saved = SaveCheckpoint(consumer="", shard=0, cursor=1030, force=True, updated_unix_us=7)
-    await engine.groups.step(engine.groups.of(STORE_ID)["g"], saved)
+    await engine.groups.apply_durably(engine.groups.of(STORE_ID)["g"], saved)
 
 
 def killed(tmp_path: Path, clock: ManualClock) -> Path:
@@ -309,7 +309,7 @@ def test_a_start_needs_no_free_space(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="No space"):  # for a new segment
             await engine.append(engine.logs[STORE_ID, 0], b"x" * 5000, logs=1)
         saved = SaveCheckpoint(consumer="", shard=0, cursor=1000, force=True, updated_unix_us=7)
-        await engine.groups.step(engine.groups.of(STORE_ID)["g"], saved)
+        await engine.groups.apply_durably(engine.groups.of(STORE_ID)["g"], saved)
 
     live(data, ManualClock(), scenario, disk=FullDisk())
 

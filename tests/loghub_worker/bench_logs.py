@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from loghub.clock import SystemClock
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub_service.ports import OsDice, OsDisk, Platform
+from loghub_service.ports import OsDisk, OsRandom, Platform
 from loghub_service.settings import ServiceSettings
 from loghub_service.start import open_engine
 from loghub_service.storage.segment import NewGroup
@@ -57,7 +57,7 @@ def fill(service: ServiceProcess, *, logs: int, per_group: int) -> None:
 
 async def _append(service: ServiceProcess, groups: list[bytes], count: int, per_group: int) -> None:
     settings = ServiceSettings(data=str(service.data), host="127.0.0.1", port=0)
-    platform = Platform(clock=SystemClock(), disk=OsDisk(), dice=OsDice())
+    platform = Platform(clock=SystemClock(), disk=OsDisk(), random=OsRandom())
     engine = await open_engine(settings, platform, on_failed=print)
     new = [NewGroup(group=group, logs=per_group, received_us=engine.now_us()) for group in groups]
     shards = list(engine.logs.values())

@@ -1,4 +1,4 @@
-"""A copy of the coordinator that counts how often each of its conditions was true and false.
+"""A copy of a coordinator that counts how often each of its conditions was true and false.
 
 The copy is compiled from the production source. Each condition (of an ``if``, a conditional expression, a
 comprehension, and each operand of ``and`` and ``or``) is wrapped in a call that counts and returns its value.
@@ -9,12 +9,11 @@ import builtins
 import importlib
 import inspect
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-# In the order in which they import each other.
-MODULES = ("balance", "group_builder", "coordinator")
 _COUNT = "_count"
 
 
@@ -92,16 +91,17 @@ class _Counting(ast.NodeTransformer):
         return ast.Call(func=ast.Name(_COUNT, ast.Load()), args=[number, value], keywords=[])
 
 
-def counting_coordinator() -> tuple[ModuleType, Guards]:
-    """A copy of `loghub.domain.coordinator` over copies of the modules that it decides with."""
+def counting_copy(package: str, modules: Sequence[str]) -> tuple[ModuleType, Guards]:
+    """A copy of the last of these modules over copies of the others, which come in the order in which they
+    import each other."""
     guards = Guards()
     copies: dict[str, ModuleType] = {}
 
     def import_copy(name: str, *args: Any) -> ModuleType:
         return copies.get(name) or builtins.__import__(name, *args)
 
-    for name in MODULES:
-        full = f"loghub.domain.{name}"
+    for name in modules:
+        full = f"{package}.{name}"
         source = inspect.getsource(importlib.import_module(full))
         tree = ast.fix_missing_locations(_Counting(name, guards).visit(ast.parse(source)))
         copy = ModuleType(f"counting.{name}")
@@ -109,4 +109,4 @@ def counting_coordinator() -> tuple[ModuleType, Guards]:
         copy.__dict__[_COUNT] = guards.count
         exec(compile(tree, f"<counting {name}>", "exec"), copy.__dict__)
         copies[full] = copy
-    return copies["loghub.domain.coordinator"], guards
+    return copies[f"{package}.{modules[-1]}"], guards

@@ -1,11 +1,11 @@
 """Runs each mutant of a coordinator against a small search and then against the fast tests of its rules.
 
-    python -m tests.properties.mutant_run [--kafka] [NAME ...]
+    python -m tests.properties.mutant_run SUBJECT [NAME ...]
 
-prints one line of JSON per mutant: its name and what noticed it (``search``, ``tests``, ``nothing``). It is a
-process of its own, which has not imported the rules, and forks one child per mutant; in the child the
-changed module takes the place of the production one. A child that computes for `CPU_LIMIT_S` counts as
-noticed: it does not end.
+prints one line of JSON per mutant of a subject (``domain``, ``kafka``): its name and what noticed it
+(``search``, ``tests``, ``nothing``). It is a process of its own, which has not imported the rules, and forks
+one child per mutant; in the child the changed module takes the place of the production one. A child that
+computes for `CPU_LIMIT_S` counts as noticed: it does not end.
 """
 
 import importlib.abc
@@ -17,32 +17,17 @@ import resource
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import hypothesis
 import pytest
 
-from tests.properties.mutants import DOMAIN, KAFKA, Mutant, Subject, mutants
+from tests.properties.mutants import Mutant, Subject, mutants
+from tests.properties.search import search
 
 ROOT = Path(__file__).parents[2]
-TESTS = tuple(
-    f"tests/loghub/domain/test_{name}.py"
-    for name in ("fsm", "coordinator", "coordinator_facts", "coordinator_rare_cases", "balance")
-)
-KAFKA_TESTS = tuple(
-    f"tests/loghub_service/kafka/coordinator/test_{name}.py"
-    for name in (
-        "states",
-        "triggers",
-        "join",
-        "membership",
-        "static_members",
-        "changed_offsets",
-        "offsets",
-        "restart",
-    )
-)
 SYSTEMS = 400  # of the search, for each setup
 CPU_LIMIT_S = 60  # of processor time, which does not pass while other processes run
 PARALLEL = 2
@@ -67,37 +52,23 @@ class _MutantFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self._source, f"<mutant of {self._module}>", "exec"), module.__dict__)
 
 
-def _search_domain() -> None:
-    from tests.properties import test_search
-    from tests.properties.group_system import GroupModel
-    from tests.properties.search import search
-
-    for setup in test_search.SETUPS.values():
-        model = GroupModel(setup)
-        search(model, model.starts(), systems=SYSTEMS)
-
-
-def _search_kafka() -> None:
-    from tests.properties.kafka import test_search
-    from tests.properties.kafka.group_system import GroupModel
-    from tests.properties.kafka.search import search
-
-    for setup in test_search.SETUPS.values():
-        search(GroupModel(setup), systems=SYSTEMS)
+def _search(subject: Subject) -> None:
+    for model in import_module(f"tests.properties.{subject.name}.test_search").models():
+        search(model, systems=SYSTEMS)
 
 
 def _try(subject: Subject, mutant: Mutant) -> int:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
     assert not any(name.startswith(f"{subject.package}.") for name in sys.modules)
     sys.meta_path.insert(0, _MutantFinder(subject, mutant))
-    is_kafka = subject is KAFKA
     try:
-        _search_kafka() if is_kafka else _search_domain()
+        _search(subject)
     except Exception:  # noqa: BLE001 - any failure means that the mutant was noticed
         return SEARCH
     options = ["-x", "-q", "--noconftest", "-p", "no:cacheprovider"]
+    tests = (f"{subject.test_folder}/test_{name}.py" for name in subject.tests)
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        passed = pytest.main([*options, *(KAFKA_TESTS if is_kafka else TESTS)]) == pytest.ExitCode.OK
+        passed = pytest.main([*options, *tests]) == pytest.ExitCode.OK
     return NOTHING if passed else PYTEST
 
 
@@ -119,13 +90,12 @@ def _wait_for_one(running: dict[int, Mutant]) -> None:
     print(json.dumps({"name": running.pop(pid).name, "noticed_by": noticed}), flush=True)
 
 
-def main(names: Sequence[str]) -> None:
+def main(subject_name: str, names: Sequence[str]) -> None:
     os.chdir(ROOT)
     # The same examples in every run, and no deadline: other work on the machine must not count as noticing.
     hypothesis.settings.register_profile("steady", deadline=None, derandomize=True, database=None)
     hypothesis.settings.load_profile("steady")
-    subject = KAFKA if "--kafka" in names else DOMAIN
-    names = [name for name in names if name != "--kafka"]
+    subject = import_module(f"tests.properties.{subject_name}.subject").SUBJECT
     running: dict[int, Mutant] = {}
     for mutant in mutants(subject):
         if not names or mutant.name in names:
@@ -137,4 +107,4 @@ def main(names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1], sys.argv[2:])

@@ -21,12 +21,18 @@ SKIPPED = {"mermaid", "IllegalTransition"}
 class Subject:
     """The rules that are changed, and what is changed in them besides conditions, comparisons and calls.
 
+    ``name`` is a folder of `tests.properties`: its `test_search` has the systems of the small search, and its
+    ``surviving_mutants.txt`` what nothing can notice. ``tests`` are modules of ``test_folder``.
+
     ``swapped`` has attributes of enums by the enum's name. A row of the table that is removed becomes a copy
     of ``first_row``, and that one a copy of ``second_row``.
     """
 
+    name: str
     package: str
     modules: tuple[str, ...]
+    test_folder: str
+    tests: tuple[str, ...]
     next_state: Mapping[str, str]
     swapped: Mapping[str, Mapping[str, str]]
     first_row: str
@@ -34,79 +40,6 @@ class Subject:
     cleared_keywords: frozenset[str] = frozenset()
 
 
-DOMAIN = Subject(
-    package="loghub.domain",
-    modules=("table", "fsm", "coordinator", "balance", "group", "group_builder"),
-    next_state={"_FREE": "_HELD", "_HELD": "_FREE", "_WAIT": "_FREE", "_MOVING": "_HELD", "_OVER": "_FREE"},
-    swapped={
-        "ShardTrigger": {
-            "HOLDER_LEFT": "NEXT_LEFT",
-            "NEXT_LEFT": "HOLDER_LEFT",
-            "HOLDER_TIMED_OUT": "NEXT_TIMED_OUT",
-            "NEXT_TIMED_OUT": "HOLDER_TIMED_OUT",
-            "APPEARED": "APPEARED_BEHIND_ANCESTOR",
-            "APPEARED_BEHIND_ANCESTOR": "APPEARED",
-            "HOLDER_RELEASED": "NEXT_TIMED_OUT",
-            "END_CHECKPOINTED": "NOTHING_LEFT",
-            "NOTHING_LEFT": "END_CHECKPOINTED",
-            "ORDER_DROPPED": "ANCESTORS_CONSUMED",
-            "ANCESTORS_CONSUMED": "ORDER_DROPPED",
-            "MOVED_TO_BALANCE": "HOLDER_TIMED_OUT",
-            "ASSIGNED": "NOTHING_LEFT",
-            "FORCED_BACK": "ASSIGNED",
-        }
-    },
-    first_row="edge(1, None, ShardTrigger.APPEARED, _FREE, 'nothing prevents its assignment')",
-    second_row="edge(1, None, ShardTrigger.REBOUND, _FREE, 'nothing prevents its assignment')",
-    cleared_keywords=frozenset({"holder", "next_holder", "last_holder"}),
-)
-KAFKA = Subject(
-    package="loghub_service.kafka.coordinator",
-    modules=("states", "draft", "facts", "group", "rebalance", "membership", "offsets", "subscription"),
-    next_state={
-        "_EMPTY": "_PREPARING",
-        "_PREPARING": "_EMPTY",
-        "_COMPLETING": "_STABLE",
-        "_STABLE": "_COMPLETING",
-        "_DEAD": "_EMPTY",
-    },
-    swapped={
-        "KafkaTrigger": {
-            "CREATED": "RESTORED_EMPTY",
-            "MEMBER_JOINED": "METADATA_CHANGED",
-            "ALL_JOINED": "REBALANCE_TIMED_OUT",
-            "INITIAL_DELAY_OVER": "REBALANCE_TIMED_OUT",
-            "REBALANCE_TIMED_OUT": "ALL_JOINED",
-            "NOBODY_LEFT": "ALL_JOINED",
-            "METADATA_CHANGED": "MEMBER_JOINED",
-            "LEADER_REJOINED": "METADATA_CHANGED",
-            "STATIC_MEMBER_REPLACED": "MEMBER_JOINED",
-            "MEMBER_LEFT": "SESSION_TIMED_OUT",
-            "SESSION_TIMED_OUT": "MEMBER_LEFT",
-            "SYNC_TIMED_OUT": "SESSION_TIMED_OUT",
-            "DELETED": "NOTHING_TO_KEEP",
-            "NOTHING_TO_KEEP": "DELETED",
-            "RESTORED_EMPTY": "RESTORED_REBALANCING",
-            "RESTORED_REBALANCING": "RESTORED_STABLE",
-            "RESTORED_STABLE": "RESTORED_REBALANCING",
-        },
-        "GroupErrorCode": {
-            "ILLEGAL_GENERATION": "UNKNOWN_MEMBER_ID",
-            "UNKNOWN_MEMBER_ID": "ILLEGAL_GENERATION",
-            "REBALANCE_IN_PROGRESS": "ILLEGAL_GENERATION",
-            "FENCED_INSTANCE_ID": "UNKNOWN_MEMBER_ID",
-            "GROUP_ID_NOT_FOUND": "NON_EMPTY_GROUP",
-            "NON_EMPTY_GROUP": "GROUP_ID_NOT_FOUND",
-            "GROUP_MAX_SIZE_REACHED": "POLICY_VIOLATION",
-            "INVALID_REQUEST": "INVALID_SESSION_TIMEOUT",
-            "INVALID_SESSION_TIMEOUT": "INVALID_REQUEST",
-            "OFFSET_METADATA_TOO_LARGE": "INVALID_COMMIT_OFFSET_SIZE",
-            "INVALID_COMMIT_OFFSET_SIZE": "OFFSET_METADATA_TOO_LARGE",
-        },
-    },
-    first_row="edge(1, _DEAD, KafkaTrigger.CREATED, _EMPTY, '')",
-    second_row="edge(1, _DEAD, KafkaTrigger.DELETED, _EMPTY, '')",
-)
 OFF_BY_ONE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -137,7 +70,7 @@ def source_of(subject: Subject, module: str) -> str:
 
 
 @cache
-def mutants(subject: Subject = DOMAIN) -> tuple[Mutant, ...]:
+def mutants(subject: Subject) -> tuple[Mutant, ...]:
     return tuple(mutant for module in subject.modules for mutant in _of_module(subject, module))
 
 

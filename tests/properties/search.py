@@ -1,26 +1,74 @@
-"""Breadth-first search through every order of events of a small group.
+"""Breadth-first search through every order of events of a small system, and random walks that go deeper.
+
+The coordinators' rules are searched with it: `tests.properties.domain` and `tests.properties.kafka` have the
+systems, and what must hold in them.
 
 A system that was reached is remembered by its 64-bit hash only. Two of three million systems share one with a
 probability of one in four million; the second would not be searched.
 """
 
-import itertools
-from collections.abc import Iterable
+import random
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
-from tests.properties.group_system import GroupModel
-from tests.properties.system import System, check_exclusive
-
+System = TypeVar("System")
 Story = tuple["Story", str] | None  # the events so far, the newest last
+LAST_EVENTS = 40  # of a walk, in the message of a failure
 
 
-@dataclass
+class Model(Protocol[System]):
+    """All systems that a setup can lead to. A system is a hashable value; what must hold, is asserted."""
+
+    def starts(self) -> list[System]: ...
+
+    def successors(self, system: System) -> Iterator[tuple[str, System]]:
+        """A description of each event that may come next, with the system after it."""
+
+    def check(self, system: System) -> None:
+        """What holds in every system."""
+
+    def check_settles(self, system: System) -> None:
+        """What comes about once nothing is late, lost or ended any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
     """The numbers of a search."""
 
     systems: int
     steps: int
     depth: int
+
+
+def search(model: Model[System], *, systems: int) -> SearchResult:
+    """Search until so many systems were reached, or no further one exists.
+
+    Breadth first, so that a failure is reported with a shortest sequence of events that leads to it.
+    """
+    layer: list[tuple[System, Story]] = [(start, None) for start in model.starts()]
+    reached = {hash(start) for start, _ in layer}
+    steps, depth = 0, 0
+    while layer and len(reached) < systems:
+        following: list[tuple[System, Story]] = []
+        for system, story in layer:
+            event = "the system settles"
+            try:
+                model.check_settles(system)
+                event = "the next event"
+                for event, after in model.successors(system):
+                    steps += 1
+                    number = hash(after)
+                    if number not in reached:
+                        model.check(after)
+                        reached.add(number)
+                        following.append((after, (story, event)))
+            except AssertionError as error:
+                raise AssertionError(f"{error}\nafter: {_in_order(story, event)}") from error
+            if len(reached) >= systems:
+                break
+        layer, depth = following, depth + 1
+    return SearchResult(systems=len(reached), steps=steps, depth=depth)
 
 
 def _in_order(story: Story, last: str) -> str:
@@ -31,33 +79,16 @@ def _in_order(story: Story, last: str) -> str:
     return "; ".join(reversed(events))
 
 
-def search(model: GroupModel, starts: Iterable[System], *, systems: int) -> SearchResult:
-    """Search until so many systems were reached, or no further one exists.
-
-    Breadth first, so that a failure is reported with a shortest sequence of events that leads to it.
-    """
-    layer: list[tuple[System, Story]] = [(start, None) for start in starts]
-    reached = {hash(start) for start, _ in layer}
-    steps = 0
-    for depth in itertools.count():
-        following: list[tuple[System, Story]] = []
-        for system, story in layer:
-            event = "the group settles"
-            try:
-                model.check_settles(system)
-                event = "the next event"
-                for event, after in model.successors(system):
-                    steps += 1
-                    number = hash(after)
-                    if number not in reached:
-                        check_exclusive(after)
-                        reached.add(number)
-                        following.append((after, (story, event)))
-            except AssertionError as error:
-                raise AssertionError(f"{error}\nafter: {_in_order(story, event)}") from error
-            if len(reached) >= systems:
-                return SearchResult(systems=len(reached), steps=steps, depth=depth + 1)
-        if not following:
-            return SearchResult(systems=len(reached), steps=steps, depth=depth)
-        layer = following
-    raise AssertionError("unreachable")
+def walk(model: Model[System], *, seed: int, steps: int) -> None:
+    """A random life of the first start: events of every kind, each as likely as any other."""
+    dice = random.Random(seed)
+    system, story = model.starts()[0], list[str]()
+    for _ in range(steps):
+        try:
+            event, system = dice.choice(list(model.successors(system)))
+            story.append(event)
+            model.check(system)
+            model.check_settles(system)
+        except AssertionError as error:
+            events = "; ".join(story[-LAST_EVENTS:])
+            raise AssertionError(f"{error}\nseed {seed}, after: {events}") from error

@@ -1,11 +1,11 @@
-"""Every condition, row, trigger and call of the domain's rules is needed: without it, a test fails.
+"""Each condition, row, trigger, error and call of the rules is needed: without it, a test fails.
 
 `mutants` changes the rules in one place at a time, and `mutant_run` runs a small search and the fast tests of
-the domain on each change. `make test` tries every 31st, with each module and each kind of change among them,
-`make check-deep` all. What nothing noticed must be listed with the reason in ``surviving_mutants.txt``. One
-mutant again:
+the rules on each change. `make test` tries a sample, with each module and each kind of change among them,
+`make check-deep` all. What nothing noticed must be listed with the reason in ``surviving_mutants.txt`` of the
+subject's folder. One mutant again:
 
-    python -m tests.properties.mutant_run 'balance.balance: no not in `not names`'
+    python -m tests.properties.mutant_run domain 'balance.balance: no not in `not names`'
 """
 
 import importlib
@@ -18,18 +18,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.properties.mutants import DOMAIN, KAFKA, Mutant, Subject, mutants
+from tests.properties.domain.subject import SUBJECT as DOMAIN
+from tests.properties.kafka.subject import SUBJECT as KAFKA
+from tests.properties.mutants import Mutant, Subject, mutants
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
-ROOT = Path(__file__).parents[2]
-SURVIVORS = Path(__file__).with_name("surviving_mutants.txt")
-SAMPLE = 31
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+SUBJECTS = (DOMAIN, KAFKA)
+for_each_subject = pytest.mark.parametrize("subject", SUBJECTS, ids=[subject.name for subject in SUBJECTS])
 
 
-def listed(path: Path) -> dict[str, str]:
+def listed(subject: Subject) -> dict[str, str]:
     """Name -> why nothing can notice this mutant."""
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = (HERE / subject.name / "surviving_mutants.txt").read_text(encoding="utf-8").splitlines()
     return dict(line.split(" -- ") for line in lines if line and not line.startswith("#"))
 
 
@@ -49,8 +52,8 @@ def sample(every: Sequence[Mutant], step: int) -> list[str]:
     return [mutant.name for mutant in chosen]
 
 
-def survivors(names: list[str], *options: str) -> set[str]:
-    command = [sys.executable, "-m", "tests.properties.mutant_run", *options, *names]
+def survivors(subject: Subject, names: list[str]) -> set[str]:
+    command = [sys.executable, "-m", "tests.properties.mutant_run", subject.name, *names]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     results = [json.loads(line) for line in done.stdout.splitlines()]
     assert {result["name"] for result in results} == set(names)
@@ -58,27 +61,32 @@ def survivors(names: list[str], *options: str) -> set[str]:
     return {result["name"] for result in results if result["noticed_by"] == "nothing"}
 
 
-def test_every_mutant_of_a_sample_is_noticed_or_explained() -> None:
-    assert survivors(sample(mutants(), SAMPLE)) <= set(listed(SURVIVORS))
+@pytest.mark.parametrize(("subject", "step"), [(DOMAIN, 31), (KAFKA, 47)], ids=["domain", "kafka"])
+def test_every_mutant_of_a_sample_is_noticed_or_explained(subject: Subject, step: int) -> None:
+    names = sample(mutants(subject), step)
+    assert survivors(subject, names) == set(listed(subject)) & set(names)
 
 
-@pytest.mark.deep(minutes=10)
-def test_every_mutant_is_noticed_or_explained() -> None:
-    names = [mutant.name for mutant in mutants()]
-    assert survivors(names) == set(listed(SURVIVORS))
+@pytest.mark.deep(minutes=20)
+@for_each_subject
+def test_every_mutant_is_noticed_or_explained(subject: Subject) -> None:
+    names = [mutant.name for mutant in mutants(subject)]
+    assert survivors(subject, names) == set(listed(subject))
 
 
-def test_mutants_have_different_names_and_sources() -> None:
-    every = mutants()
+@for_each_subject
+def test_mutants_have_different_names_and_sources(subject: Subject) -> None:
+    every = mutants(subject)
     assert len({mutant.name for mutant in every}) == len(every)
     assert len({(mutant.module, mutant.source) for mutant in every}) == len(every)
 
 
-def test_every_explained_mutant_exists() -> None:
-    assert set(listed(SURVIVORS)) <= {mutant.name for mutant in mutants()}
+@for_each_subject
+def test_every_explained_mutant_exists(subject: Subject) -> None:
+    assert set(listed(subject)) <= {mutant.name for mutant in mutants(subject)}
 
 
-@pytest.mark.parametrize("subject", [DOMAIN, KAFKA], ids=["domain", "kafka"])
+@for_each_subject
 def test_what_a_mutant_swaps_exists(subject: Subject) -> None:
     """A mutant that used a missing name would be noticed by that, and show nothing of the tests."""
     names: dict[str, object] = {}

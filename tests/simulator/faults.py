@@ -85,7 +85,7 @@ class Dice:
         self.counts[fault] += 1
         return True
 
-    # `loghub_service.ports.Dice`
+    # `loghub_service.ports.Random`
 
     def hex(self, length: int) -> str:
         return f"{self.random.getrandbits(4 * length):0{length}X}"

@@ -126,7 +126,7 @@ class SimService:
         """
         segments, metadata = self._segments(), self._copy_metadata()
         before = log_data(self.disk)
-        platform = Platform(clock=self.clock, disk=self.disk, dice=self.dice)
+        platform = Platform(clock=self.clock, disk=self.disk, random=self.dice)
         opening = open_engine(
             self._settings, platform, on_failed=self._failed, start_batches=self._start_batches
         )

@@ -19,7 +19,7 @@ FORKS = ("-p", "tests.suite.forks")
 # Files that take a minute or more, none of which should be left to one process at the end.
 LONGEST = (
     "tests/simulator",
-    "tests/properties/test_search.py",
+    "tests/properties/domain/test_search.py",
     "tests/apiserver/test_autoscaling.py",
     "tests/apiserver/test_apiserver_restart.py",
     "tests/loghub_cli/demo",

@@ -68,21 +68,24 @@ def lines(run: Run) -> list[str]:
 
 
 def count_line(run: Run) -> str:
-    """Numbers of tests; unsteady ones have passed."""
-    outcomes, skipped = run.outcomes(), Counter[str]()
+    """Numbers of test functions and of their cases; unsteady ones have passed."""
+    outcomes, skipped, functions = run.outcomes(), Counter[str](), set[str]()
     for ran in run.parts:
-        skipped.update(ran.record.skipped if ran.record else {})
+        if ran.record is not None:
+            skipped.update(ran.record.skipped)
+            functions |= {nodeid.partition("[")[0] for nodeid in ran.record.costs}
     again = len(run.unsteady)
     failed = outcomes["failed"] + outcomes["error"] - again
     passed = outcomes["passed"] + outcomes["xfailed"] + again
-    text = f"{passed + failed} tests ran ({passed} passed, {failed} failed), {skipped.total()} skipped"
+    text = f"{len(functions)} test functions, {passed + failed} cases ran ({passed} passed, {failed} failed)"
+    text += f", {skipped.total()} skipped"
     if skipped:
         text += ": " + "; ".join(f"{number} because {reason}" for reason, number in skipped.most_common())
     return text + (f"; not run to the end: {', '.join(missing)}" if (missing := run.missing()) else "")
 
 
 def _table(run: Run) -> Iterable[str]:
-    yield f"{'part':10}{'tests':>8}{'wall':>9}{'CPU':>9}   budget (wall, CPU)"
+    yield f"{'part':10}{'cases':>8}{'wall':>9}{'CPU':>9}   budget (wall, CPU)"
     for ran in run.parts:
         record = ran.record or Record()
         budget = f"{_clock(ran.part.wall_s)}, {_clock(ran.part.cpu_s)}" if ran.part.wall_s else ""

@@ -28,7 +28,7 @@ def test_each_part_has_its_cost_and_its_budget() -> None:
     run = Run(parts=[ran("fast"), ran("stories", wall_s=61)], wall_s=115, machine_cpu_s=230.4)
     table = lines(run)[:4]
     assert [line.split() for line in table] == [
-        ["part", "tests", "wall", "CPU", "budget", "(wall,", "CPU)"],
+        ["part", "cases", "wall", "CPU", "budget", "(wall,", "CPU)"],
         ["fast", "3", "0:50", "1:40", "1:00,", "2:00"],
         ["stories", "3", "1:01", "1:40", "1:00,", "2:00"],
         ["in", "all", "6", "1:55", "3:20", "(CPU", "of", "the", "whole", "machine:", "3:50)"],
@@ -54,16 +54,24 @@ def test_the_last_line_counts_all_parts_with_the_reasons_of_skips() -> None:
     )
     run.parts.append(Ran(part=Part(name="cluster", arguments=()), record=None, wall_s=3))
     assert lines(run)[-1] == (
-        "7 tests ran (6 passed, 1 failed), 4 skipped: 3 because no Java: install it; 1 because no etcd; "
-        "not run to the end: cluster"
+        "0 test functions, 7 cases ran (6 passed, 1 failed), 4 skipped: "
+        "3 because no Java: install it; 1 because no etcd; not run to the end: cluster"
     )
+
+
+def test_a_function_is_counted_once_and_each_of_its_cases() -> None:
+    cases = {
+        name: Cost() for name in ("test_a.py::test_x[1-[]]", "test_a.py::test_x[2]", "test_a.py::test_y")
+    }
+    run = Run(parts=[ran("fast", costs=cases), ran("stories", costs={"test_b.py::test_x[1]": Cost()})])
+    assert count_line(run) == "3 test functions, 6 cases ran (6 passed, 0 failed), 0 skipped"
 
 
 def test_an_unsteady_test_has_passed_and_is_named() -> None:
     run = Run(parts=[ran("fast", failures=("test_a", "test_b"))], unsteady=["test_b"])
     assert [failure.nodeid for failure in run.failures()] == ["test_a"]
     said = lines(run)
-    assert said[-1] == count_line(run) == "5 tests ran (4 passed, 1 failed), 0 skipped"
+    assert said[-1] == count_line(run) == "0 test functions, 5 cases ran (4 passed, 1 failed), 0 skipped"
     assert said[-3:-1] == [
         "unsteady: 1 failed, and passed when run again, alone (build/unsteady):",
         "  test_b",

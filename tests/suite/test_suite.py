@@ -35,7 +35,7 @@ def test_a_test_that_passes_alone_is_unsteady_and_its_failure_is_kept(tmp_path: 
     assert printed.splitlines()[-3:] == [
         "unsteady: 1 failed, and passed when run again, alone (build/unsteady):",
         "  first/test_a.py::test_by_chance",
-        "3 tests ran (3 passed, 0 failed), 0 skipped",
+        "3 test functions, 3 cases ran (3 passed, 0 failed), 0 skipped",
     ]
     (kept,) = files(tmp_path / "build" / "unsteady")
     text = (tmp_path / "build" / "unsteady" / kept).read_text()
@@ -49,7 +49,7 @@ def test_a_test_that_fails_twice_fails_the_run(tmp_path: Path) -> None:
     status, printed = inner.suite(tmp_path, "first,second")
     assert status == 1
     assert "FAILED first/test_a.py::test_bad" in printed.split("the 10 dearest")[1]
-    assert printed.splitlines()[-1] == "3 tests ran (2 passed, 1 failed), 0 skipped"
+    assert printed.splitlines()[-1] == "3 test functions, 3 cases ran (2 passed, 1 failed), 0 skipped"
     assert len(files(tmp_path / "build" / "unsteady")) == 1
 
 
@@ -58,7 +58,7 @@ def test_a_strict_run_repeats_nothing(tmp_path: Path) -> None:
     status, printed = inner.suite(tmp_path, "first", LOGHUB_TEST_STRICT="1")
     assert status == 1
     assert "once more" not in printed
-    assert printed.splitlines()[-1] == "2 tests ran (1 passed, 1 failed), 0 skipped"
+    assert printed.splitlines()[-1] == "2 test functions, 2 cases ran (1 passed, 1 failed), 0 skipped"
 
 
 def test_more_failures_than_chance_explains_are_not_repeated(tmp_path: Path) -> None:
@@ -72,10 +72,10 @@ def test_more_failures_than_chance_explains_are_not_repeated(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "last"),
     [
-        ("import no_such_module", "2 tests ran (1 passed, 1 failed), 0 skipped"),
+        ("import no_such_module", "1 test functions, 2 cases ran (1 passed, 1 failed), 0 skipped"),
         (
             "def test_ends():\n    import os\n    os._exit(0)",
-            "1 tests ran (1 passed, 0 failed), 0 skipped; not run to the end: first",
+            "1 test functions, 1 cases ran (1 passed, 0 failed), 0 skipped; not run to the end: first",
         ),
     ],
     ids=["not collected", "ended"],

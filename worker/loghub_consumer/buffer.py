@@ -3,7 +3,7 @@
 from collections import deque
 
 from loghub_consumer.batch import BodySlice, LogBatch, PulledBody
-from loghub_consumer.shard_flow import NOTHING, Buffered, ReceiveLimits
+from loghub_consumer.held_shard import NOTHING, Buffered, ReceiveLimits
 
 
 class ShardBuffer:

@@ -33,6 +33,7 @@ from loghub_consumer.assignment import Assignment, GroupAssignment, make_assignm
 from loghub_consumer.end_time import EndTime
 from loghub_consumer.failure.handler import FailureReport
 from loghub_consumer.fan_out import FanOutFactory, check_fan_out
+from loghub_consumer.held_shard import HeldShardState
 from loghub_consumer.log_context import inherited
 from loghub_consumer.log_service import ReportedError, reason_of_code
 from loghub_consumer.membership.membership import Membership
@@ -49,9 +50,9 @@ from loghub_consumer.settings import (
     logs_as_consumer,
 )
 from loghub_consumer.settlement import make_failure_sink
-from loghub_consumer.shard_flow import ShardFlow
-from loghub_consumer.shard_runner import RunParts, ShardRuns
-from loghub_consumer.shard_table import ShardTable, SlotControl
+from loghub_consumer.shard_runner import RunnerParts, ShardRunners
+from loghub_consumer.shard_table import ShardTable
+from loghub_consumer.tracker import cursor_of
 
 log = structlog.get_logger()
 
@@ -97,9 +98,9 @@ def run_to_end(life: Generator[int, None, None], wait: Callable[[int], None]) ->
 class Drain:
     """Each step of `run` yields the number of the change after which the next one may do more."""
 
-    def __init__(self, assignment: Assignment, runs: ShardRuns, clock: Clock) -> None:
+    def __init__(self, assignment: Assignment, runners: ShardRunners, clock: Clock) -> None:
         self._assignment = assignment
-        self._runs = runs
+        self._runners = runners
         self._clock = clock
 
     def run(self, *, leaves: bool, timeout_s: float) -> Iterator[int]:
@@ -108,17 +109,19 @@ class Drain:
         self._assignment.give_up(leaves=leaves)
         yield from self._until(self._is_drained, timeout_s)
         if not self._is_drained():
-            log.warning("drain timeout: other consumers continue with the shards", shards=self._runs.shards)
+            log.warning(
+                "drain timeout: other consumers continue with the shards", shards=self._runners.shards
+            )
             self._assignment.abandon()
-            self._runs.step()
+            self._runners.step()
         elif not leaves:
             return
         # Until the service knows, or for a while: the membership ends by itself later.
         yield from self._until(lambda: self._assignment.has_left, MAX_LEAVE_S)
 
     def _is_drained(self) -> bool:
-        self._runs.step()
-        return self._assignment.is_drained and not self._runs.shards
+        self._runners.step()
+        return self._assignment.is_drained and not self._runners.shards
 
     def _until(self, condition: Callable[[], bool], timeout_s: float) -> Iterator[int]:
         deadline_s = self._clock.monotonic_s() + timeout_s
@@ -207,11 +210,11 @@ class ShardLag:
     is_complete: bool
 
 
-def lag_of(flow: ShardFlow, end: int | None) -> ShardLag:
+def lag_of(state: HeldShardState, end: int | None) -> ShardLag:
     """`end` is the cursor after the last log group; None if the last pull did not reach it."""
-    if end is not None and end >= flow.position:
-        return ShardLag(log_groups=end - flow.position, is_complete=True)
-    return ShardLag(log_groups=max(0, flow.read_to - flow.position), is_complete=False)
+    if end is not None and end >= state.position:
+        return ShardLag(log_groups=end - state.position, is_complete=True)
+    return ShardLag(log_groups=max(0, state.read_to - state.position), is_complete=False)
 
 
 T = TypeVar("T")
@@ -272,14 +275,14 @@ class Consumer:
             self._end_time = EndTime(
                 table, self._client, self._assignment, settings, self._clock, self.wakeup
             )
-        parts = RunParts(
+        parts = RunnerParts(
             settings=settings,
             client=self._client,
             factory=factory,
             failure_sink=self._failure_sink,
             processors=self._parts.processors,
         )
-        self._runs = ShardRuns(table, self._assignment, parts, listener or Listener())
+        self._runners = ShardRunners(table, self._assignment, parts, listener or Listener())
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._stop = self._has_begun = False
         self._ended = threading.Event()
@@ -388,7 +391,7 @@ class Consumer:
         `fan_out`."""
         if self._retries is not None and self._retries.is_own_thread():
             return True
-        return threading.current_thread() in (self._thread, *self._runs.threads)
+        return threading.current_thread() in (self._thread, *self._runners.threads)
 
     @property
     def has_lost_group(self) -> bool:
@@ -405,18 +408,18 @@ class Consumer:
 
     def position(self, shard: int) -> str:
         """The cursor up to which the shard was processed. Raises `NotAssignedError`."""
-        return encode_cursor(self._table.slot(shard).flow.position)
+        return encode_cursor(self._table.entry(shard).state.position)
 
     def lag(self, shard: int) -> ShardLag:
         """What is not processed yet, as far as the pulls have seen; no request is sent. Raises
         `NotAssignedError`."""
-        slot = self._table.slot(shard)
-        return lag_of(slot.flow, slot.end)
+        entry = self._table.entry(shard)
+        return lag_of(entry.state, entry.end)
 
     def end(self, shard: int) -> str | None:
         """The cursor after the last log group, as the last pull has seen it; None if that did not reach the
         end, and before the first. A shard that is paused is not pulled. Raises `NotAssignedError`."""
-        end = self._table.slot(shard).end
+        end = self._table.entry(shard).end
         return None if end is None else encode_cursor(end)
 
     def cursor_at(self, shard: int, where: Literal["begin", "end"] | int) -> str:
@@ -428,7 +431,8 @@ class Consumer:
         """Continue a shard at ``"begin"``, ``"end"``, a time of receipt in unix seconds, or a cursor. It is
         not saved. A batch that is being processed ends first. Raises `NotAssignedError`,
         `MalformedCursor` and `LogHubException`."""
-        self._control(shard).seek(to)
+        entry = self._table.entry(shard)
+        entry.seek(cursor_of(self._client, self._settings.logstore, shard, to))
 
     def pause(self, shards: Iterable[int] | None = None) -> None:
         """Hand over no further batch of these shards; None: of any, those included that are assigned later.
@@ -436,34 +440,30 @@ class Consumer:
         if shards is None:
             self._table.pause_all(is_paused=True)
             return
-        for control in [self._control(shard) for shard in shards]:
-            control.pause()
+        for entry in [self._table.entry(shard) for shard in shards]:
+            entry.pause()
 
     def resume(self, shards: Iterable[int] | None = None) -> None:
         """The opposite of `pause`."""
         if shards is None:
             self._table.pause_all(is_paused=False)
             return
-        for control in [self._control(shard) for shard in shards]:
-            control.resume()
-
-    def _control(self, shard: int) -> SlotControl:
-        slot, logstore = self._table.slot(shard), self._settings.logstore
-        return SlotControl(self._table, slot, self._client, logstore=logstore)
+        for entry in [self._table.entry(shard) for shard in shards]:
+            entry.resume()
 
     def prioritize(self, shards: Iterable[int], priority: int) -> None:
         """Give shards another priority than `ConsumerSettings.priority`, until they are given up. Raises
         `NotAssignedError`."""
-        self._table.prioritize([self._table.slot(shard) for shard in shards], priority)
+        self._table.prioritize([self._table.entry(shard) for shard in shards], priority)
 
     def paused(self) -> tuple[int, ...]:
         """The shards that `pause`, or the failure policy ``Stop``, keeps from going on."""
-        return tuple(sorted(n for n, slot in self._table.working().items() if slot.flow.is_paused))
+        return tuple(sorted(n for n, entry in self._table.working().items() if entry.state.is_paused))
 
     def commit(self) -> None:
         """Save the position of every shard. Tries all, then raises the first error: `ShardLostError` or
         `LogHubException`."""
-        self._runs.commit()
+        self._runners.commit()
 
     def commit_async(self) -> Future[None]:
         """`commit` in another thread, one after the other."""
@@ -475,7 +475,11 @@ class Consumer:
         of_end = () if self._end_time is None else (self._end_time.error,)
         return (
             *errors_of(None, (*self._assignment.errors(), *of_end)),
-            *(one for shard, slot in self._table.working().items() for one in errors_of(shard, slot.errors)),
+            *(
+                one
+                for shard, entry in self._table.working().items()
+                for one in errors_of(shard, entry.errors)
+            ),
             *(replace(error, shard=None) for error in of_retries),
         )
 
@@ -518,7 +522,7 @@ class Consumer:
             while not self._stop and not self._failed():
                 since = self._assignment.changes
                 with self._in_turn():
-                    self._runs.step()
+                    self._runners.step()
                 yield since
         except GeneratorExit:
             raise
@@ -539,9 +543,9 @@ class Consumer:
         if self._abandons:
             with self._in_turn():
                 self._assignment.abandon()
-                self._runs.step()
+                self._runners.step()
             return
-        drain = Drain(self._assignment, self._runs, self._clock)
+        drain = Drain(self._assignment, self._runners, self._clock)
         steps = drain.run(leaves=self._leaves, timeout_s=self._settings.drain_timeout_s)
         while True:
             with self._in_turn():

@@ -15,12 +15,12 @@ from loghub.client.port import LogHub
 from loghub.clock import Clock
 from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.errors import LogHubException
-from loghub_consumer import shard_flow
+from loghub_consumer import held_shard
 from loghub_consumer.assignment import Assignment
 from loghub_consumer.log_context import inherited
 from loghub_consumer.log_service import ReportedError, to_reported_error
 from loghub_consumer.settings import ConsumerSettings
-from loghub_consumer.shard_table import ShardSlot, ShardTable
+from loghub_consumer.shard_table import ShardEntry, ShardTable
 
 log = structlog.get_logger()
 
@@ -76,14 +76,14 @@ class EndTime:
 
     def _is_reached(self) -> bool:
         passed_s = self._clock.unix_s() - self._end_time_s
-        slots = self._table.working()
+        entries = self._table.working()
         if passed_s < 0:
-            self._unbind(slots)
+            self._unbind(entries)
         if passed_s < SETTLE_S:
             return False
         try:
-            self._bound(slots)
-            is_reached = self._are_processed(slots) and self._are_others_saved(slots)
+            self._bound(entries)
+            is_reached = self._are_processed(entries) and self._are_others_saved(entries)
         except LogHubException as error:
             reported = to_reported_error(error)
             if reported.reason != self.error.reason:
@@ -93,17 +93,17 @@ class EndTime:
         self.error = ReportedError()
         return is_reached
 
-    def _unbind(self, slots: Mapping[int, ShardSlot]) -> None:
+    def _unbind(self, entries: Mapping[int, ShardEntry]) -> None:
         """The clock was wrong when the time seemed to have passed."""
         self._ends.clear()
-        for slot in slots.values():
-            self._table.apply(slot, lambda flow, _: shard_flow.bounded(flow, end=None))
+        for entry in entries.values():
+            entry.apply(lambda state, _: held_shard.bounded(state, end=None))
 
-    def _bound(self, slots: Mapping[int, ShardSlot]) -> None:
-        for shard, slot in slots.items():
-            if slot.flow.end is None:
+    def _bound(self, entries: Mapping[int, ShardEntry]) -> None:
+        for shard, entry in entries.items():
+            if entry.state.end is None:
                 end = self._end_of(shard)
-                self._table.apply(slot, lambda flow, _, end=end: shard_flow.bounded(flow, end=end))  # type: ignore[misc]
+                entry.apply(lambda state, _, end=end: held_shard.bounded(state, end=end))  # type: ignore[misc]
 
     def _end_of(self, shard: int) -> int:
         if shard not in self._ends:
@@ -111,20 +111,20 @@ class EndTime:
             self._ends[shard] = decode_cursor(cursor)
         return self._ends[shard]
 
-    def _are_processed(self, slots: Mapping[int, ShardSlot]) -> bool:
+    def _are_processed(self, entries: Mapping[int, ShardEntry]) -> bool:
         """Whether this consumer has begun all its shards, and has nothing left to do in them."""
         is_known = self._assignment.has_joined
-        if not is_known or {held.shard for held in self._assignment.held()} != set(slots):
+        if not is_known or {held.shard for held in self._assignment.held()} != set(entries):
             return False
         with self._table.lock:
-            return all(_is_processed(slot) for slot in slots.values())
+            return all(_is_processed(entry) for entry in entries.values())
 
-    def _are_others_saved(self, slots: Mapping[int, ShardSlot]) -> bool:
+    def _are_others_saved(self, entries: Mapping[int, ShardEntry]) -> bool:
         settings = self._settings
         if settings.shards is not None:
             return True
         others = [info.shard for info in self._client.list_shards(settings.logstore)]
-        others = [shard for shard in others if shard not in slots]
+        others = [shard for shard in others if shard not in entries]
         if not others:
             return True
         saved = self._client.get_checkpoints(settings.logstore, settings.consumer_group)
@@ -139,8 +139,8 @@ class EndTime:
         return decode_cursor(self._client.get_cursor(self._settings.logstore, shard, "begin")) >= end
 
 
-def _is_processed(slot: ShardSlot) -> bool:
-    flow = slot.flow
-    if flow.end is None or not flow.is_initialized or flow.is_busy or flow.keeps_batch:
+def _is_processed(entry: ShardEntry) -> bool:
+    state = entry.state
+    if state.end is None or not state.is_initialized or state.is_busy or state.keeps_batch:
         return False
-    return slot.next_cursor >= flow.end and not len(slot.unacknowledged)
+    return entry.next_cursor >= state.end and not len(entry.unacknowledged)

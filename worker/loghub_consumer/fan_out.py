@@ -141,9 +141,7 @@ class _Lane:
         self._number = number
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._stop = threading.Event()
-        self._retries = Backoff(
-            first_s=FIRST_RETRY_S, longest_s=MAX_RETRY_S, random=random.SystemRandom().random
-        )
+        self._retries = Backoff(first_s=FIRST_RETRY_S, max_s=MAX_RETRY_S, random=random.SystemRandom().random)
         self.thread: threading.Thread | None = None
         self.failure: BaseException | None = None
 

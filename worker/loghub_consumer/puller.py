@@ -2,7 +2,7 @@
 
 Lets the log service say when a shard has new log groups, where it can, in place of pulls at its end.
 
-A shard whose pull is due although the last one has seen its end is parked (`shard_flow.parked`), and watched
+A shard whose pull is due although the last one has seen its end is parked (`held_shard.parked`), and watched
 by a poll (`loghub_consumer.reading.end_cursors`) until there is something to pull. If polls fail, all shards
 are pulled at the fetch interval, as on SLS, until the next attempt.
 """
@@ -18,8 +18,9 @@ from loghub.client.port import LogHub, PackedPull
 from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.errors import Code, LogHubError, LogHubException
-from loghub_consumer import shard_flow
+from loghub_consumer import held_shard
 from loghub_consumer.batch import PulledBody
+from loghub_consumer.held_shard import Pull, PullResult
 from loghub_consumer.log_context import inherited
 from loghub_consumer.log_service import ReportedError, to_reported_error
 from loghub_consumer.membership.turns import Turn
@@ -27,8 +28,7 @@ from loghub_consumer.program_parts import ProgramParts
 from loghub_consumer.reading.answers import ShortReadError
 from loghub_consumer.reading.end_cursors import POSITION_BEYOND_END, EndPoll
 from loghub_consumer.settings import ConsumerSettings
-from loghub_consumer.shard_flow import Pull, PullResult
-from loghub_consumer.shard_table import ShardSlot, ShardTable
+from loghub_consumer.shard_table import ShardEntry, ShardTable
 
 log = structlog.get_logger()
 
@@ -153,7 +153,7 @@ class Puller:
             raise
         return 0.0
 
-    def _pull(self, slot: ShardSlot, pull: Pull) -> None:
+    def _pull(self, entry: ShardEntry, pull: Pull) -> None:
         try:
             pulled = self._client.pull_packed(
                 self._logstore,
@@ -162,14 +162,14 @@ class Puller:
                 count=pull.count,
                 query=self._query,
             )
-            self._received(slot, pull, pulled)
+            self._received(entry, pull, pulled)
         except LogHubError as error:
-            if error.code != Code.INVALID_CURSOR or not self._skipped_expired(slot, pull):
-                self._failed(slot, pull, self._reason_of(pull, error))
+            if error.code != Code.INVALID_CURSOR or not self._skipped_expired(entry, pull):
+                self._failed(entry, pull, self._reason_of(pull, error))
         except (LogHubException, ShortReadError) as error:
-            self._failed(slot, pull, to_reported_error(error))
+            self._failed(entry, pull, to_reported_error(error))
 
-    def _received(self, slot: ShardSlot, pull: Pull, pulled: PackedPull) -> None:
+    def _received(self, entry: ShardEntry, pull: Pull, pulled: PackedPull) -> None:
         after = decode_cursor(pulled.next_cursor) if pulled.next_cursor else pull.cursor
         first = after - pulled.count
         is_expired = first > pull.cursor and self._query is None
@@ -200,7 +200,7 @@ class Puller:
         if is_expired:
             self._log_expired(pull, oldest=first)
         interval_s = max(self._fetch_interval_s, self._min_interval_s())
-        self._table.receive(slot, pull, result, body, interval_s=interval_s)
+        self._table.receive(entry, pull, result, body, interval_s=interval_s)
 
     def _log_expired(self, pull: Pull, *, oldest: int) -> None:
         log.warning(
@@ -210,7 +210,7 @@ class Puller:
             log_groups=oldest - pull.cursor,
         )
 
-    def _skipped_expired(self, slot: ShardSlot, pull: Pull) -> bool:
+    def _skipped_expired(self, entry: ShardEntry, pull: Pull) -> bool:
         """Whether the cursor was invalid because its log group has expired: the shard then continues with the
         oldest one."""
         try:
@@ -220,7 +220,7 @@ class Puller:
         if oldest <= pull.cursor:
             return False
         self._log_expired(pull, oldest=oldest)
-        self._table.apply(slot, lambda flow, now: shard_flow.expired(flow, pull, oldest=oldest, now=now))
+        entry.apply(lambda state, now: held_shard.expired(state, pull, oldest=oldest, now=now))
         return True
 
     def _reason_of(self, pull: Pull, error: LogHubError) -> ReportedError:
@@ -239,11 +239,11 @@ class Puller:
             " restored, or the consumer sought the position. Seek to another position",
         )
 
-    def _failed(self, slot: ShardSlot, pull: Pull, error: ReportedError) -> None:
-        if error.reason != slot.pull_error.reason:
+    def _failed(self, entry: ShardEntry, pull: Pull, error: ReportedError) -> None:
+        if error.reason != entry.pull_error.reason:
             log.warning(
                 "shard not read, will retry", shard=pull.shard, reason=error.reason, message=error.message
             )
-        slot.pull_error = error
+        entry.pull_error = error
         retries = self._table.retries
-        self._table.apply(slot, lambda flow, now: shard_flow.pull_failed(flow, retries=retries, now=now))
+        entry.apply(lambda state, now: held_shard.pull_failed(state, retries=retries, now=now))

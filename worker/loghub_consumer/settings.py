@@ -31,10 +31,10 @@ from loghub.contract.worker import DeadLetterLogstore, OnFailure
 from loghub.wire.errors import Code, LogHubError
 from loghub_consumer.checkpoint_store import CheckpointStore, StoredShard
 from loghub_consumer.failure.retry_logstore import Origin
+from loghub_consumer.held_shard import ReceiveLimits
 from loghub_consumer.log_context import about
 from loghub_consumer.processor import ProcessorFactory
 from loghub_consumer.running_batches import RunningBatches
-from loghub_consumer.shard_flow import ReceiveLimits
 from loghub_consumer.unacknowledged import RedeliveryRules
 
 
@@ -253,13 +253,13 @@ class ConsumerSettings:
     def _ack_timeouts(self) -> Backoff | None:
         if self.ack_timeout_s is None:
             return None
-        longest_s = self.max_ack_timeout_s or self.ack_timeout_s
-        return Backoff(first_s=self.ack_timeout_s, longest_s=longest_s, random=without_jitter)
+        max_s = self.max_ack_timeout_s or self.ack_timeout_s
+        return Backoff(first_s=self.ack_timeout_s, max_s=max_s, random=without_jitter)
 
     @property
     def redelivery(self) -> RedeliveryRules:
         backoff = Backoff(
-            first_s=self.redelivery_delay_s, longest_s=self.max_redelivery_delay_s, random=without_jitter
+            first_s=self.redelivery_delay_s, max_s=self.max_redelivery_delay_s, random=without_jitter
         )
         return RedeliveryRules(
             by_log=self.acknowledge == "log",

@@ -24,7 +24,7 @@ from loghub.contract.processor import RetryLogstore
 from loghub.contract.worker import WorkerReason
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.errors import LogHubException
-from loghub_consumer import shard_flow
+from loghub_consumer import held_shard
 from loghub_consumer.batch import select_logs, without_last_tags
 from loghub_consumer.batch_plan import Range
 from loghub_consumer.failure.dead_letter import (
@@ -47,8 +47,7 @@ from loghub_consumer.failure.retry_logstore import FIRST_TAG, RETRY_PREFIX, Retr
 from loghub_consumer.log_service import ReportedError
 from loghub_consumer.running_batches import BatchTurn, RunningBatches
 from loghub_consumer.settings import ConsumerSettings, WorkerOptions, connect
-from loghub_consumer.shard_flow import ENDING
-from loghub_consumer.shard_table import Kept, ShardSlot, ShardTable, Waiting, kept_again
+from loghub_consumer.shard_table import Kept, ShardEntry, ShardTable, Waiting, kept_again
 from loghub_consumer.unacknowledged import FINAL, TIMED_OUT, RedeliveryRules, Unsettled
 
 log = structlog.get_logger()
@@ -146,12 +145,12 @@ class FailureSink:
 
     def report(self, table: ShardTable) -> FailureReport:
         """What concerns the present places of the shards."""
-        slots = table.working()
+        entries = table.working()
         with table.lock:
-            positions = {shard: slot.flow.position for shard, slot in slots.items()}
+            positions = {shard: entry.state.position for shard, entry in entries.items()}
             alone = (one for one in self.policy.failing if one.isolated)
             failing = [one for one in alone if positions.get(one.shard) == one.begin]
-            waiting = (slot.waiting for slot in slots.values() if slot.waiting is not None)
+            waiting = (entry.waiting for entry in entries.values() if entry.waiting is not None)
             failing += [one.failing for one in waiting if not one.logs.is_gone]
             return FailureReport(
                 failing=tuple(failing),
@@ -207,10 +206,9 @@ def make_failure_sink(
 class Settlement:
     """Settles the logs of one assignment of a shard; used by its thread only."""
 
-    def __init__(self, table: ShardTable, slot: ShardSlot, sink: FailureSink, rules: RedeliveryRules) -> None:
-        self._table = table
-        self._slot = slot
-        self._shard = slot.flow.shard
+    def __init__(self, entry: ShardEntry, sink: FailureSink, rules: RedeliveryRules) -> None:
+        self._entry = entry
+        self._shard = entry.state.shard
         self._sink = sink
         self._rules = rules
         self._running: BatchTurn | None = None
@@ -228,7 +226,7 @@ class Settlement:
         return True
 
     def _stays(self) -> bool:
-        return self._slot.flow.phase not in ENDING
+        return not self._entry.is_given_up
 
     def end(self) -> None:
         """That has ended."""
@@ -242,7 +240,7 @@ class Settlement:
         return self._running is None or self._running.was_alone
 
     def _is_suspect(self, kept: Kept) -> bool:
-        with self._table.lock:
+        with self._entry.lock:
             if kept.again is None:
                 return self._sink.policy.is_suspect(self._shard, kept.batch.begin)
             return any(one.is_suspect and _has_ended_a_process(one) for one in kept.again)
@@ -251,8 +249,8 @@ class Settlement:
         journals = self._sink.journals
         if journals is None:
             return
-        with self._table.lock:
-            now = self._table.clock.monotonic_s()
+        with self._entry.lock:
+            now = self._entry.now_s
             journal = journal_of(self._sink.policy, self._shard, running, now=now)
         journals.write(self._shard, journal)
 
@@ -260,52 +258,52 @@ class Settlement:
 
     def settle(self, kept: Kept, again: Sequence[Unsettled]) -> Kept | None:
         """Settle those that were refused too often. Returns those that must be handed over now."""
-        with self._table.lock:
+        with self._entry.lock:
             for mark in (one.mark for one in again if one.failure is not None):
                 self._sink.policy.refused(self._shard_of(mark))
         left = [one for one in again if not self._has_settled(one)]
-        with self._table.lock:  # any thread may acknowledge them
+        with self._entry.lock:  # any thread may acknowledge them
             left = [one for one in left if not one.is_gone]
             if len(left) == len(again):
                 return kept
-            return kept_again(self._slot.flow, left) if left else None
+            return kept_again(self._entry.state, left) if left else None
 
     def _has_settled(self, one: Unsettled) -> bool:
         limits, shard = self._sink.policy.skips, self._shard_of(one.mark)
         failure = one.failure or TIMED_OUT
-        with self._table.lock:
+        with self._entry.lock:
             if one.is_gone:  # acknowledged at the last moment, such as while others of these were written
                 return True
-            now = self._table.clock.monotonic_s()
+            now = self._entry.now_s
             next_s = now + self._rules.backoff.pause_s(one.attempts)
             if not self._rules.is_settled(one.attempts, is_final=failure.reason == FINAL):
                 return False
             counted = max(one.attempts, limits.settings.max_attempts)
-            state, due_s = limits.decide(shard, counted, failure.cause, not_before_s=next_s, now=now)
-            if state is WaitState.RETRYING or one.is_limited:
+            wait_state, due_s = limits.decide(shard, counted, failure.cause, not_before_s=next_s, now=now)
+            if wait_state is WaitState.RETRYING or one.is_limited:
                 one.is_limited = False
                 return False
-            if state is not WaitState.SETTLING:
-                self._wait(one, state, due_s, failure)
+            if wait_state is not WaitState.SETTLING:
+                self._wait(one, wait_state, due_s, failure)
                 return True
-            self._slot.waiting = None
+            self._entry.waiting = None
             raw, only = one.raw, None if one.only is None else tuple(sorted(one.only))
         rejection = self._rejection(one.cursor, failure, one.attempts, one.mark)
         raw = select_logs(raw, only)
         if one.mark is not None:
             raw = without_last_tags(raw, first=FIRST_TAG, prefix=RETRY_PREFIX)
         error = self._write(raw, replace(rejection, part=self._part(one, only)))
-        with self._table.lock:
-            now = self._table.clock.monotonic_s()
+        with self._entry.lock:
+            now = self._entry.now_s
             if error is not None:
                 one.settle_failures += 1
                 pause_s = self._rules.backoff.pause_s(one.settle_failures)
-                self._slot.unacknowledged.put_back(one, now + pause_s)
+                self._entry.unacknowledged.put_back(one, now + pause_s)
             else:
                 waits = rejection.delay_s is not None
                 self._sink.policy.settled_apart(shard, rejection.cursor, waits=waits, now=now)
                 for index in (None,) if only is None else only:  # also if it was refused meanwhile
-                    self._slot.unacknowledged.acknowledge(one.cursor, index)
+                    self._entry.unacknowledged.acknowledge(one.cursor, index)
         return True
 
     def _part(self, one: Unsettled, only: tuple[int, ...] | None) -> str:
@@ -313,11 +311,11 @@ class Settlement:
         logs = "" if only is None else ",".join(map(str, only))
         return logs if one.mark is None else f"{self._shard}-{one.cursor}-{logs}"
 
-    def _wait(self, one: Unsettled, state: WaitState, due_s: float | None, failure: Failure) -> None:
+    def _wait(self, one: Unsettled, wait_state: WaitState, due_s: float | None, failure: Failure) -> None:
         """Too much was skipped, or the policy stops. A shard that stopped continues after `resume`."""
         one.is_limited = True
-        due = self._table.clock.monotonic_s() if due_s is None else due_s
-        self._slot.unacknowledged.put_back(one, due)
+        due = self._entry.now_s if due_s is None else due_s
+        self._entry.unacknowledged.put_back(one, due)
         failing = FailingRange(
             shard=self._shard,
             begin=one.cursor,
@@ -325,14 +323,14 @@ class Settlement:
             failed_end=one.cursor + 1,
             log_groups=1,
             attempts=one.delivery,
-            state=state,
+            state=wait_state,
             not_before_s=due_s,
             failure=failure,
         )
-        self._slot.waiting = Waiting(one, failing)
-        if state is WaitState.STOPPED:
-            self._table.apply_locked(self._slot, lambda flow, _: shard_flow.paused(flow))
-        self._report(state, one.cursor, failure)
+        self._entry.waiting = Waiting(one, failing)
+        if wait_state is WaitState.STOPPED:
+            self._entry.apply_locked(lambda state, _: held_shard.paused(state))
+        self._report(wait_state, one.cursor, failure)
 
     # -- a batch that failed, in order
 
@@ -340,19 +338,19 @@ class Settlement:
         """Whether the batch is one log group that failed too often, alone."""
         batch = kept.batch
         part = Range(self._shard, batch.begin, batch.end)
-        with self._table.lock:
+        with self._entry.lock:
             return kept.again is None and self._sink.policy.to_settle((part,)) is not None
 
     def settle_alone(self, kept: Kept) -> bool:
         """Settle this log group. False if it is not written; it is tried again later."""
         begin = kept.batch.begin
-        with self._table.lock:
+        with self._entry.lock:
             failing = self._failing()
         ((_, raw, _),) = kept.batch.raw_groups()
         rejection = self._rejection(begin, failing.failure, failing.attempts, None)
         error = self._write(raw, rejection)
-        with self._table.lock:
-            now = self._table.clock.monotonic_s()
+        with self._entry.lock:
+            now = self._entry.now_s
             if error is None:
                 self._sink.policy.settled(self._shard, waits=rejection.delay_s is not None, now=now)
                 return True
@@ -363,41 +361,41 @@ class Settlement:
     def failed(self, kept: Kept, failure: Failure) -> None:
         """`process` raised with these logs."""
         part = Range(self._shard, kept.batch.begin, kept.batch.end)
-        with self._table.lock:
-            policy, now = self._sink.policy, self._table.clock.monotonic_s()
+        with self._entry.lock:
+            policy, now = self._sink.policy, self._entry.now_s
             if failure.cause is Cause.ENDED and not self.was_alone:
                 policy.suspected(part, failure, now=now)
             else:
                 policy.failed((part,), failure, now=now)
-            state = self._failing().state
-        if state in (WaitState.STOPPED, WaitState.LIMITED):
-            self._report(state, kept.batch.begin, failure)
+            wait_state = self._failing().state
+        if wait_state in (WaitState.STOPPED, WaitState.LIMITED):
+            self._report(wait_state, kept.batch.begin, failure)
 
     def divide(self, kept: Kept) -> None:
         """The shard waits at a batch that failed: next are fewer of these logs, down to one log group."""
-        with self._table.lock:
+        with self._entry.lock:
             failing = self._failing()
-            if not self._slot.flow.keeps_batch or failing.begin != kept.batch.begin:
+            if not self._entry.state.keeps_batch or failing.begin != kept.batch.begin:
                 return  # the position was sought, or the shard is given up
             first, rest = kept.batch.divided(failing.log_groups)
-            self._slot.kept = Kept(first, kept.generation)
+            self._entry.kept = Kept(first, kept.generation)
             if rest is not None:
-                self._slot.buffer.put_back(rest)
+                self._entry.buffer.put_back(rest)
             at_s = failing.not_before_s
-            self._table.apply_locked(self._slot, lambda flow, _: shard_flow.postponed(flow, due_s=at_s))
+            self._entry.apply_locked(lambda state, _: held_shard.postponed(state, due_s=at_s))
 
     def _failing(self) -> FailingRange:
         return next(one for one in self._sink.policy.failing if one.shard == self._shard)
 
     def succeeded(self, kept: Kept, *, refused_all: bool) -> None:
         """`process` returned. What it refused of new logs is settled on its own, if it is."""
-        with self._table.lock:
+        with self._entry.lock:
             policy = self._sink.policy
             if not refused_all:
                 policy.skips.succeeded(self._shard)
             if kept.again is None:
                 part = Range(self._shard, kept.batch.begin, kept.batch.end)
-                policy.passed((part,), now=self._table.clock.monotonic_s())
+                policy.passed((part,), now=self._entry.now_s)
 
     # -- both
 
@@ -415,7 +413,7 @@ class Settlement:
             reason=failure.reason,
             message=failure.message,
             attempts=attempts,
-            rejected_unix_s=self._table.clock.unix_s(),
+            rejected_unix_s=self._entry.table.clock.unix_s(),
             origin=None if mark is None else mark.origin,
             retries=retries + 1 if delays_s else retries,
             delay_s=delays_s[0] if delays_s else None,
@@ -431,9 +429,9 @@ class Settlement:
                 target.write(raw, rejection)
             except (LogHubException, OSError) as error:
                 log.warning("dead letter not written, will retry", **place, message=str(error))
-                self._slot.failure_error = ReportedError(DEAD_LETTER_UNAVAILABLE, str(error))
-                return self._slot.failure_error
-        self._slot.failure_error = ReportedError()
+                self._entry.failure_error = ReportedError(DEAD_LETTER_UNAVAILABLE, str(error))
+                return self._entry.failure_error
+        self._entry.failure_error = ReportedError()
         done = "put into the retry logstore" if waits else "dead-lettered" if target else "skipped"
         log.warning(
             f"logs {done}",
@@ -444,10 +442,10 @@ class Settlement:
         )
         return None
 
-    def _report(self, state: WaitState, cursor: int, failure: Failure) -> None:
-        message = f"shard {self._shard} at cursor {encode_cursor(cursor)}, {state}: {failure.message}"
-        self._slot.failure_error = ReportedError(failure.reason, message)
-        log.warning("logs wait", shard=self._shard, cursor=encode_cursor(cursor), state=str(state))
+    def _report(self, wait_state: WaitState, cursor: int, failure: Failure) -> None:
+        message = f"shard {self._shard} at cursor {encode_cursor(cursor)}, {wait_state}: {failure.message}"
+        self._entry.failure_error = ReportedError(failure.reason, message)
+        log.warning("logs wait", shard=self._shard, cursor=encode_cursor(cursor), state=str(wait_state))
 
 
 def _has_ended_a_process(one: Unsettled) -> bool:

@@ -7,7 +7,7 @@ producers that collect messages, keep-alives of connections, timers.
 
 Begins the shards that a consumer has been given, and gives them up: listener, processor, checkpoint.
 
-`loghub_consumer.shard_flow` decides; this does it, in the thread of `Consumer.run`.
+`loghub_consumer.held_shard` decides; this does it, in the thread of `Consumer.run`.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -24,11 +25,12 @@ import structlog
 from loghub.client.port import LogHub
 from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.errors import LogHubException
-from loghub_consumer import shard_flow
+from loghub_consumer import held_shard
 from loghub_consumer.assignment import Assignment
 from loghub_consumer.batch import LogBatch
 from loghub_consumer.failure.outage import description, is_outage
 from loghub_consumer.failure.policy import Cause, Failure
+from loghub_consumer.held_shard import HeldShardState, ThreadStep, rebalance
 from loghub_consumer.log_context import log_error
 from loghub_consumer.log_service import ReportedError
 from loghub_consumer.membership.membership import HeldShard
@@ -45,9 +47,8 @@ from loghub_consumer.processor import (
 from loghub_consumer.reading.answers import ShortReadError
 from loghub_consumer.settings import ConsumerSettings, stored_shard
 from loghub_consumer.settlement import FailureSink, Settlement
-from loghub_consumer.shard_flow import ShardFlow, ThreadStep, rebalance
-from loghub_consumer.shard_table import Kept, ShardSlot, ShardTable, SlotControl
-from loghub_consumer.tracker import Acknowledgement, ShardTracker, StoredPosition
+from loghub_consumer.shard_table import Kept, ShardEntry, ShardTable
+from loghub_consumer.tracker import Acknowledgement, ShardTracker, StoredPosition, cursor_of
 
 log = structlog.get_logger()
 
@@ -113,42 +114,45 @@ PROCESSOR_FAILED = "ProcessorFailed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssignmentParts:
-    """What belongs to one assignment of a shard. `settlement` and `stored` are None if the settings have no
-    failure policy and no database."""
+class RunnerParts:
+    """What the runners of all shards of a consumer share."""
 
-    tracker: ShardTracker
-    acknowledgement: Acknowledgement
-    settlement: Settlement | None
-    stored: StoredPosition | None
+    settings: ConsumerSettings
+    client: LogHub
+    factory: ProcessorFactory
+    failure_sink: FailureSink | None  # None with the policy ``Retry``
+    processors: Turns
 
 
 class ShardRunner:
-    """Runs one assignment of a shard from `initialize` to `shutdown`."""
+    """Runs the processor of one assignment of a shard from `initialize` to `shutdown`, in turns: in a thread
+    of its own, or in one of a pool, in which the next turn may have another thread."""
 
     def __init__(
-        self,
-        table: ShardTable,
-        slot: ShardSlot,
-        parts: AssignmentParts,
-        factory: ProcessorFactory,
-        turns: Turns,
+        self, entry: ShardEntry, assignment: Assignment, parts: RunnerParts, *, held: HeldShard
     ) -> None:
-        self._table = table
-        self._slot = slot
-        self._tracker = parts.tracker
-        self._acknowledgement = parts.acknowledgement
-        self._settlement = parts.settlement
-        self._stored = parts.stored
-        self._factory = factory
+        settings, sink = parts.settings, parts.failure_sink
+        self.entry = entry
+        self._acknowledgement = Acknowledgement(entry, settings.redelivery)
+        self._settlement = None if sink is None else Settlement(entry, sink, settings.redelivery)
+        self._stored = _stored_position(entry, assignment, parts)
+        self.tracker = ShardTracker(
+            assignment.checkpoints,
+            self._acknowledgement,
+            self._stored,
+            entry,
+            held=held,
+            cursor_at=partial(cursor_of, parts.client, settings.logstore, held.shard),
+        )
+        self._factory = parts.factory
         self._processor: Processor | None = None
         self._code = UserCalls()
-        self._turns = turns
-        self._thread: threading.Thread | None = None  # that may be in the user's code
+        self._turns = parts.processors
+        self._thread: threading.Thread | None = None  # the thread that runs a turn now
 
     def start(self) -> None:
-        turn = self._turns.start(f"shard-{self._tracker.shard}", self._take_turn, wait=self._wait)
-        self._slot.wake = turn.wake
+        turn = self._turns.start(f"shard-{self.tracker.shard}", self._take_turn, wait=self._wait)
+        self.entry.wake = turn.wake
         turn.wake()  # for what has changed meanwhile
 
     @property
@@ -193,15 +197,15 @@ class ShardRunner:
             ThreadStep.SHUT_DOWN: self._shut_down,
         }
         try:
-            step, wait_s = self._table.next_step(self._slot)
+            step, wait_s = self.entry.table.next_step(self.entry)
             if step is ThreadStep.WAIT:
                 return wait_s
             if step is not ThreadStep.END:
                 steps[step]()
                 return 0.0
         except BaseException as failure:  # noqa: BLE001 - such as SystemExit of user code: ends the consumer
-            self._table.fail(failure)
-            self._table.apply(self._slot, lambda flow, _: shard_flow.shut_down(flow))
+            self.entry.table.fail(failure)
+            self.entry.apply(lambda state, _: held_shard.shut_down(state))
         if isinstance(self._processor, TrackedProcessor):
             self._processor.close()
         self._code.close()
@@ -210,27 +214,27 @@ class ShardRunner:
     def _initialize(self) -> None:
         try:
             if self._stored is not None and self._stored.is_uncertain:
-                self._tracker.require_held()
+                self.tracker.require_held()
                 self._stored.acquire()
             if self._processor is None:
                 self._processor = self._factory()
                 if isinstance(self._processor, TrackedProcessor):
-                    self._processor.use(self._tracker)
-            self._code.call(self._processor.initialize, self._tracker.shard)
+                    self._processor.use(self.tracker)
+            self._code.call(self._processor.initialize, self.tracker.shard)
         except Exception as error:  # noqa: BLE001 - user code
             self._report("initialize", error)
-            retries = self._table.retries
-            self._apply(lambda flow, now: shard_flow.initialize_failed(flow, retries=retries, now=now))
+            retries = self.entry.table.retries
+            self._apply(lambda state, now: held_shard.initialize_failed(state, retries=retries, now=now))
             return
-        self._apply(lambda flow, now: shard_flow.initialized(flow, now=now))
+        self._apply(lambda state, now: held_shard.initialized(state, now=now))
 
     def _process(self) -> None:
-        assert self._slot.kept is not None
+        assert self.entry.kept is not None
         if self._settlement is None:
             self._process_kept()
             return
-        if not self._settlement.begin(self._slot.kept):
-            self._keep(self._slot.kept)
+        if not self._settlement.begin(self.entry.kept):
+            self._keep(self.entry.kept)
             return
         try:
             self._process_kept()
@@ -238,12 +242,12 @@ class ShardRunner:
             self._settlement.end()
 
     def _process_kept(self) -> None:
-        assert self._slot.kept is not None
+        assert self.entry.kept is not None
         assert self._processor is not None
-        if self._slot.kept.again is None and self._table.defers:
-            self._defer(self._slot.kept)
+        if self.entry.kept.again is None and self.entry.table.defers:
+            self._defer(self.entry.kept)
             return
-        kept = self._settle(self._slot.kept)
+        kept = self._settle(self.entry.kept)
         if kept is None or self._is_elsewhere(kept):
             return
         batch = kept.batch
@@ -266,7 +270,7 @@ class ShardRunner:
                 self._settlement.failed(kept, failure)
             self._fail(kept)
         else:
-            self._slot.user_error = ReportedError()
+            self.entry.user_error = ReportedError()
             refused_all = self._acknowledgement.returned()
             if self._settlement is not None and to is None:
                 self._settlement.succeeded(kept, refused_all=refused_all)
@@ -286,9 +290,9 @@ class ShardRunner:
         if failure is not None:
             raise failure
         if returned is None:
-            end = max(batch.end, self._slot.flow.position)
-            self._tracker.begin_batch(end, generation=kept.generation)
-            returned = self._code.call(processor.process, batch, self._tracker)
+            end = max(batch.end, self.entry.state.position)
+            self.tracker.begin_batch(end, generation=kept.generation)
+            returned = self._code.call(processor.process, batch, self.tracker)
         if self._stored is not None and self._stored.is_uncertain:
             raise RuntimeError("process returned although its transaction failed; let it raise")
         return None if returned is None else decode_cursor(returned)
@@ -299,7 +303,7 @@ class ShardRunner:
         if self._stored is None or not self._stored.is_uncertain:
             return False
         try:
-            self._tracker.require_held()
+            self.tracker.require_held()
             moved: bool = self._stored.acquire()
         except Exception as error:  # noqa: BLE001 - each driver has its own
             self._report("the checkpoint store", error)
@@ -333,7 +337,7 @@ class ShardRunner:
         elif not settlement.is_due(kept):
             return kept
         elif settlement.settle_alone(kept):
-            self._slot.user_error = ReportedError()
+            self.entry.user_error = ReportedError()
             self._complete(kept)
             self._note_settled(kept.batch.begin, kept.batch.end)
         else:
@@ -342,13 +346,13 @@ class ShardRunner:
 
     def _note_settled(self, begin: int = 0, end: int = 0) -> None:
         with suppress(ShardLostError):
-            self._tracker.settled(begin, end)
+            self.tracker.settled(begin, end)
 
     def _complete(self, kept: Kept) -> None:
         generation, size = kept.generation, _held_bytes(kept)
         self._end_batch(
-            lambda flow, _: shard_flow.batch_done(
-                flow, end=max(flow.position, kept.batch.end), size=size, generation=generation
+            lambda state, _: held_shard.batch_done(
+                state, end=max(state.position, kept.batch.end), size=size, generation=generation
             )
         )
 
@@ -358,53 +362,53 @@ class ShardRunner:
             self._settlement.divide(kept)
 
     def _keep(self, kept: Kept) -> None:
-        generation, size, retries = kept.generation, _held_bytes(kept), self._table.retries
+        generation, size, retries = kept.generation, _held_bytes(kept), self.entry.table.retries
         self._end_batch(
-            lambda flow, now: shard_flow.batch_failed(
-                flow, size=size, generation=generation, retries=retries, now=now
+            lambda state, now: held_shard.batch_failed(
+                state, size=size, generation=generation, retries=retries, now=now
             )
         )
 
     def _roll_back(self, kept: Kept, *, to: int) -> None:
         if self._is_elsewhere(kept):
             return
-        generation, size, retries = kept.generation, _held_bytes(kept), self._table.retries
+        generation, size, retries = kept.generation, _held_bytes(kept), self.entry.table.retries
         self._end_batch(
-            lambda flow, now: shard_flow.rolled_back(
-                flow, to=to, size=size, generation=generation, retries=retries, now=now
+            lambda state, now: held_shard.rolled_back(
+                state, to=to, size=size, generation=generation, retries=retries, now=now
             )
         )
 
-    def _end_batch(self, event: Callable[[ShardFlow, float], ShardFlow]) -> None:
-        self._tracker.end_batch(self._table.end_batch(self._slot, event))
+    def _end_batch(self, event: Callable[[HeldShardState, float], HeldShardState]) -> None:
+        self.tracker.end_batch(self.entry.end_batch(event))
         self._acknowledgement.ended()
 
     def _shut_down(self) -> None:
-        if self._processor is not None and self._slot.flow.is_initialized:
-            self._tracker.end_batch(self._slot.flow)
+        if self._processor is not None and self.entry.state.is_initialized:
+            self.tracker.end_batch(self.entry.state)
             try:
-                self._code.call(self._processor.shutdown, self._tracker)
+                self._code.call(self._processor.shutdown, self.tracker)
             except Exception as error:  # noqa: BLE001 - user code
                 self._report("shutdown", error)
         with suppress(ShardLostError):
-            self._tracker.note_acknowledged()
-        self._apply(lambda flow, _: shard_flow.shut_down(flow))
+            self.tracker.note_acknowledged()
+        self._apply(lambda state, _: held_shard.shut_down(state))
 
-    def _apply(self, event: Callable[[ShardFlow, float], ShardFlow]) -> None:
-        self._table.apply(self._slot, event)
+    def _apply(self, event: Callable[[HeldShardState, float], HeldShardState]) -> None:
+        self.entry.apply(event)
 
     def _report(self, method: str, error: Exception) -> None:
         is_remote = isinstance(error, RemoteError)
         what = f"failed: {error}" if is_remote else f"raised {description(error)}"
-        message = f"{method} of shard {self._tracker.shard} {what}"
+        message = f"{method} of shard {self.tracker.shard} {what}"
         failure = error.failure if isinstance(error, RemoteError) else None
-        if self._slot.user_error.message != message:
-            shard = self._tracker.shard
+        if self.entry.user_error.message != message:
+            shard = self.tracker.shard
             if is_remote:
                 log.warning("processor failed", shard=shard, method=method, message=str(error))
             else:
                 log_error(log.warning, "processor failed", error, shard=shard, method=method)
-        self._slot.user_error = ReportedError(failure.reason if failure else PROCESSOR_FAILED, message)
+        self.entry.user_error = ReportedError(failure.reason if failure else PROCESSOR_FAILED, message)
 
 
 def _is_sound(batch: LogBatch) -> bool:
@@ -430,86 +434,81 @@ def _held_bytes(kept: Kept) -> int:
     return kept.batch.size_bytes if kept.again is None else 0
 
 
-@dataclass(frozen=True, slots=True)
-class _ShardRun:
-    slot: ShardSlot
-    tracker: ShardTracker
-    runner: ShardRunner
+def _stored_position(entry: ShardEntry, assignment: Assignment, parts: RunnerParts) -> StoredPosition | None:
+    """The position in the user's database, if the settings have one."""
+    settings, shard, epoch = parts.settings, entry.state.shard, entry.state.epoch
+    if settings.checkpoint_store is None:
+        return None
+    return StoredPosition(
+        settings.checkpoint_store,
+        entry,
+        describe=lambda: stored_shard(parts.client, settings, shard),
+        on_fenced=lambda: assignment.fenced(shard, epoch=epoch),
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunParts:
-    """What all shards of a consumer share. `failure_sink` is None with the policy ``Retry``."""
-
-    settings: ConsumerSettings
-    client: LogHub
-    factory: ProcessorFactory
-    failure_sink: FailureSink | None
-    processors: Turns
-
-
-def _commit(run: _ShardRun) -> Exception | None:
-    """Why the position is not saved."""
+def _commit(runner: ShardRunner) -> Exception | None:
+    """Save the position. Returns the error that prevented it."""
     try:
-        run.tracker.commit(lambda: run.slot.flow)
+        runner.tracker.commit(lambda: runner.entry.state)
     except (ShardLostError, LogHubException) as error:
         return error
     return None
 
 
-class ShardRuns:
+class ShardRunners:
     """The shards whose processors exist. `commit` and `threads` may be called by any thread."""
 
     def __init__(
-        self, table: ShardTable, assignment: Assignment, parts: RunParts, listener: Listener
+        self, table: ShardTable, assignment: Assignment, parts: RunnerParts, listener: Listener
     ) -> None:
         self._table = table
         self._assignment = assignment
         self._parts = parts
         self._listener = listener
-        self._runs: dict[int, _ShardRun] = {}
+        self._runners: dict[int, ShardRunner] = {}
 
     @property
     def shards(self) -> tuple[int, ...]:
-        return tuple(self._runs)
+        return tuple(self._runners)
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
-        return tuple(thread for run in tuple(self._runs.values()) for thread in run.runner.threads)
+        return tuple(thread for runner in tuple(self._runners.values()) for thread in runner.threads)
 
     def commit(self) -> None:
         """Save the position of every shard. Tries all, then raises the first error: `ShardLostError` or
         `LogHubException`."""
-        runs = [
-            run
-            for shard, slot in self._table.working().items()
-            if (run := self._runs.get(shard)) is not None and run.slot is slot
+        runners = [
+            runner
+            for shard, entry in self._table.working().items()
+            if (runner := self._runners.get(shard)) is not None and runner.entry is entry
         ]
-        if not runs:
+        if not runners:
             return
-        with ThreadPoolExecutor(min(PARALLEL, len(runs)), thread_name_prefix="commit") as pool:
-            errors = [error for error in pool.map(_commit, runs) if error is not None]
+        with ThreadPoolExecutor(min(PARALLEL, len(runners)), thread_name_prefix="commit") as pool:
+            errors = [error for error in pool.map(_commit, runners) if error is not None]
         if errors:
             raise errors[0]
 
     def step(self) -> None:
-        """Note what was acknowledged by log, then do what `loghub_consumer.shard_flow` decides."""
-        for run in self._runs.values():
-            if run.runner.failure is not None:
-                self._table.fail(run.runner.failure)
+        """Note what was acknowledged by log, then do what `loghub_consumer.held_shard` decides."""
+        for runner in self._runners.values():
+            if runner.failure is not None:
+                self._table.fail(runner.failure)
             with suppress(ShardLostError):
-                run.tracker.note_acknowledged()
+                runner.tracker.note_acknowledged()
                 if self._parts.settings.query:
-                    run.tracker.passed(run.slot.flow.position)
-        plan = rebalance(self._table.flows(), self._assignment.held())
+                    runner.tracker.passed(runner.entry.state.position)
+        plan = rebalance(self._table.states(), self._assignment.held())
         for shard in plan.ended:
             self._release(shard)
         for held in plan.unbegun:
             self._assignment.released(held.shard, epoch=held.epoch)
         for shard in plan.revoked:
-            self._table.apply(self._runs[shard].slot, lambda flow, _: shard_flow.revoked(flow))
+            self._runners[shard].entry.apply(lambda state, _: held_shard.revoked(state))
         for shard in plan.lost:
-            self._table.apply(self._runs[shard].slot, lambda flow, _: shard_flow.lost(flow))
+            self._runners[shard].entry.apply(lambda state, _: held_shard.lost(state))
         if plan.lost:
             log.warning("shards lost", shards=plan.lost)
             self._announce(plan.lost, self._listener.on_lost)
@@ -522,7 +521,7 @@ class ShardRuns:
         """Call the listener, then let the processors shut down."""
         self._call_listener(shards, method)
         for shard in shards:
-            self._table.apply(self._runs[shard].slot, lambda flow, _: shard_flow.announced(flow))
+            self._runners[shard].entry.apply(lambda state, _: held_shard.announced(state))
 
     def _call_listener(self, shards: tuple[int, ...], method: Callable[[tuple[int, ...]], None]) -> None:
         try:
@@ -533,48 +532,16 @@ class ShardRuns:
 
     def _begin(self, assigned: tuple[HeldShard, ...]) -> None:
         for held in assigned:
-            self._runs[held.shard] = self._make_run(held)
+            assert held.position is not None  # `rebalance` assigns no shard without one
+            entry = self._table.add(held.shard, epoch=held.epoch, position=held.position)
+            self._runners[held.shard] = ShardRunner(entry, self._assignment, self._parts, held=held)
         shards = tuple(held.shard for held in assigned)
         self._call_listener(shards, self._listener.on_assigned)
         for shard in shards:
-            self._runs[shard].runner.start()
-
-    def _make_run(self, held: HeldShard) -> _ShardRun:
-        assert held.position is not None
-        parts, table = self._parts, self._table
-        slot = table.add(held.shard, epoch=held.epoch, position=held.position)
-        acknowledgement = Acknowledgement(table, slot, parts.settings.redelivery)
-        stored = self._stored_position(slot)
-        tracker = ShardTracker(
-            self._assignment.checkpoints,
-            acknowledgement,
-            stored,
-            SlotControl(table, slot, parts.client, logstore=parts.settings.logstore),
-            held=held,
-        )
-        settlement = None
-        if parts.failure_sink is not None:
-            settlement = Settlement(table, slot, parts.failure_sink, parts.settings.redelivery)
-        own = AssignmentParts(
-            tracker=tracker, acknowledgement=acknowledgement, settlement=settlement, stored=stored
-        )
-        return _ShardRun(slot, tracker, ShardRunner(table, slot, own, parts.factory, parts.processors))
-
-    def _stored_position(self, slot: ShardSlot) -> StoredPosition | None:
-        settings, client = self._parts.settings, self._parts.client
-        shard, epoch = slot.flow.shard, slot.flow.epoch
-        if settings.checkpoint_store is None:
-            return None
-        return StoredPosition(
-            settings.checkpoint_store,
-            self._table,
-            slot,
-            describe=lambda: stored_shard(client, settings, shard),
-            on_fenced=lambda: self._assignment.fenced(shard, epoch=epoch),
-        )
+            self._runners[shard].start()
 
     def _release(self, shard: int) -> None:
-        """The processor has ended."""
-        epoch = self._runs.pop(shard).slot.flow.epoch
+        """Forget a shard whose processor has ended, and give it back to the group."""
+        epoch = self._runners.pop(shard).entry.state.epoch
         self._table.remove(shard)
         self._assignment.released(shard, epoch=epoch)

@@ -1,16 +1,13 @@
-"""The shards of a consumer and the lock around them: their flows, what was pulled, and who waits for what.
+"""The shards of a consumer and the lock around them: their states, the logs that were pulled, and the threads
+that wait.
 
-User code, the pulls and the caller of `Consumer.run` run in different threads. Each of them applies its event
-to a `ShardFlow` under this lock. Nothing that blocks is done under it. That of the membership may be taken
-under it, to wake who waits for a change, and never the other way round.
+The threads of user code, of the pulls and of `Consumer.run` apply their events to the `HeldShardState` of an
+entry under the lock, so the events of a shard have one order. Nothing that blocks runs under the lock. The
+lock of the membership may be acquired under it, to wake the thread of `Consumer.run`, and never the other way
+round.
 
-What a consumer keeps of one assignment of a shard.
-
-What the consumers of one program share: the lock of their tables, the bound on what they hold, priorities.
-
-`ShardTable` is a member. Everything but the lock is used under it.
-
-Where one assignment of a shard continues, and whether it is paused. Any thread may use it.
+The consumers of one program share a lock, because they share a bound on memory and priorities
+(`SharedBuffers`): a change in one table may be what a shard of another table waits for.
 """
 
 import math
@@ -20,26 +17,22 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from loghub.backoff import Backoff
-from loghub.client.port import LogHub
 from loghub.clock import Clock
-from loghub.wire.cursor import decode as decode_cursor
-from loghub_consumer import shard_flow
+from loghub_consumer import held_shard
 from loghub_consumer.batch import KeptGroup, LogBatch, PulledBody, batch_again, count_logs
 from loghub_consumer.batch_plan import RangeRetry
 from loghub_consumer.buffer import ShardBuffer
 from loghub_consumer.exchange_files import Positions, Report
 from loghub_consumer.failure.policy import FailingRange, FailingShards
-from loghub_consumer.log_service import ReportedError
-from loghub_consumer.processor import NotAssignedError
-from loghub_consumer.shard_flow import (
+from loghub_consumer.held_shard import (
     ENDING,
     Again,
-    FlowPhase,
+    HeldShardPhase,
+    HeldShardState,
     NextStep,
     Pull,
     PullResult,
     ReceiveLimits,
-    ShardFlow,
     ThreadStep,
     has_backlog,
     is_full,
@@ -49,42 +42,60 @@ from loghub_consumer.shard_flow import (
     room_to_end,
     share_bytes,
 )
+from loghub_consumer.log_service import ReportedError
+from loghub_consumer.processor import NotAssignedError
 from loghub_consumer.unacknowledged import RedeliveryRules, Unacknowledged, Unsettled
+
+Event = Callable[[HeldShardState, float], HeldShardState]
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A batch, the generation of its flow, and what it hands over again; None for new logs."""
+    """A batch that is handed to the processor."""
 
     batch: LogBatch
-    generation: int
-    again: tuple[Unsettled, ...] | None = None
+    generation: int  # of the shard's state when the batch was taken; another one now means that it was sought
+    again: tuple[Unsettled, ...] | None = None  # the logs that it redelivers; None: its logs are new
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Logs that are handed over again and may not be settled yet, as the report has them."""
+    """Logs that failed and may not be settled yet, with their entry in the failure report."""
 
     logs: Unsettled
     failing: FailingRange
 
 
-@dataclass(slots=True)
-class ShardSlot:
-    """One assignment of a shard. `kept` is the batch that is being processed, or failed."""
+@dataclass(slots=True, eq=False)
+class ShardEntry:
+    """One assignment of a shard to this consumer. Any thread may use it; fields are written under the lock.
 
-    flow: ShardFlow
-    buffer: ShardBuffer
+    A shard that is lost and assigned again has another entry, so events of the earlier assignment that come
+    late change nothing of the later one.
+    """
+
+    table: "ShardTable"
+    state: HeldShardState
+    buffer: ShardBuffer  # the log groups [first, state.read_to) that were pulled and not handed over
     unacknowledged: Unacknowledged
     priority: int = 0
-    has_backlog: bool = False
-    kept: Kept | None = None
+    has_backlog: bool = False  # kept up to date only while `SharedBuffers.has_priorities`
+    kept: Kept | None = None  # the batch in process, or the failed one while `state.keeps_batch`
     end: int | None = None  # cursor after the last log group, as last observed
     pull_error: ReportedError = field(default_factory=ReportedError)
     user_error: ReportedError = field(default_factory=ReportedError)
     failure_error: ReportedError = field(default_factory=ReportedError)  # while logs cannot be settled
-    waiting: Waiting | None = None  # the last that were found
-    wake: Callable[[], None] = lambda: None  # there may be a step for its processor
+    waiting: Waiting | None = None  # the logs that the failure policy made wait last
+    wake: Callable[[], None] = lambda: None  # makes the thread of the shard ask for its next step
+
+    @property
+    def lock(self) -> threading.Lock:
+        return self.table.lock
+
+    @property
+    def now_s(self) -> float:
+        """Seconds of the monotonic clock."""
+        return self.table.clock.monotonic_s()
 
     @property
     def errors(self) -> tuple[ReportedError, ...]:
@@ -92,23 +103,86 @@ class ShardSlot:
 
     @property
     def next_cursor(self) -> int:
-        """Of the next log group to hand over. Those between the position and what was pulled have expired."""
-        return max(self.flow.position, self.buffer.first or 0)
+        """The cursor of the next log group to hand over. The log groups between the position and the first
+        one in the buffer have expired."""
+        return max(self.state.position, self.buffer.first or 0)
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the shard gets no further batch."""
+        return self.state.phase in ENDING
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the shard does not belong to this consumer any more."""
+        return self.state.phase in (HeldShardPhase.LOST, HeldShardPhase.ENDED)
+
+    def require_assigned(self) -> None:
+        """Raises `NotAssignedError` for a shard that is over."""
+        if self.is_over:
+            raise NotAssignedError(f"shard {self.state.shard} is not assigned to this consumer")
+
+    def apply(self, event: Event) -> HeldShardState:
+        """Apply an event at the present time, and wake the threads that it concerns."""
+        with self.lock:
+            return self.apply_locked(event)
+
+    def apply_locked(self, event: Event) -> HeldShardState:
+        """Apply an event under the lock, which the caller holds."""
+        before = self.state
+        self.state = event(before, self.now_s)
+        if self.state.generation != before.generation:
+            self.buffer.clear()
+            self.unacknowledged.discard(self.state.position)  # the logs from there on are pulled again
+            self.state = held_shard.retained(self.state, size=self.unacknowledged.bytes)
+        if self.state != before:
+            self.wake()
+            self.table.note_change(self, before)
+        return self.state
+
+    def end_batch(self, event: Event) -> HeldShardState:
+        """Apply the event that ends a batch."""
+        with self.lock:
+            state = self.apply_locked(event)
+            if not state.keeps_batch:
+                self.kept = None
+            return state
+
+    def seek(self, to: int) -> None:
+        """Continue at a cursor."""
+        self.apply(lambda state, now: held_shard.sought(state, to=to, now=now))
+
+    def roll_back(self, to: int) -> None:
+        """Continue at an earlier cursor; does nothing for a later one, or if the shard is given up."""
+        self.apply(
+            lambda state, now: held_shard.sought(state, to=to, now=now) if to < state.position else state
+        )
+
+    def pause(self) -> None:
+        """Raises `NotAssignedError` for a shard that is over."""
+        self.require_assigned()
+        self.apply(lambda state, _: held_shard.paused(state))
+
+    def resume(self) -> None:
+        """Raises `NotAssignedError` for a shard that is over."""
+        self.require_assigned()
+        self.apply(lambda state, now: held_shard.resumed(state, now=now))
 
 
-def kept_again(flow: ShardFlow, taken: Sequence[Unsettled]) -> Kept:
-    """What is handed over again, as a batch."""
+def kept_again(state: HeldShardState, taken: Sequence[Unsettled]) -> Kept:
+    """The batch that redelivers these logs."""
     groups = [
-        KeptGroup(one.cursor, one.raw, None if one.only is None else tuple(sorted(one.only))) for one in taken
+        KeptGroup(logs.cursor, logs.raw, None if logs.only is None else tuple(sorted(logs.only)))
+        for logs in taken
     ]
-    batch = batch_again(flow.shard, groups, delivery=taken[0].delivery)
-    return Kept(batch, flow.generation, tuple(taken))
+    batch = batch_again(state.shard, groups, delivery=taken[0].delivery)
+    return Kept(batch, state.generation, tuple(taken))
 
 
 class ShardMember(Protocol):
-    """The shards of one consumer."""
+    """The shards of one consumer, which shares its memory with others. Used under the lock."""
 
-    is_short: bool  # something could be pulled if there were more room
+    is_short: bool  # a shard is not pulled because it is full
 
     @property
     def shard_count(self) -> int: ...
@@ -117,30 +191,34 @@ class ShardMember(Protocol):
     @property
     def priorities(self) -> frozenset[int]: ...
     def note_backlogs(self) -> None:
-        """Find out which shards have a backlog: so far nobody needed to know."""
+        """Bring `ShardEntry.has_backlog` up to date, once shards have different priorities."""
 
-    def top_backlog(self) -> int | None: ...
+    def top_backlog(self) -> int | None:
+        """The highest priority of a shard with a backlog; None if no shard has one."""
+
     def notify_pulls(self) -> None: ...
-    def notify_below(self, priority: int) -> None: ...
+    def notify_below(self, priority: int) -> None:
+        """Wake the shards with a lower priority."""
 
 
 class SharedBuffers:
-    """All shards of the members together hold about `max_bytes`. Shards wait while one with a higher priority
-    has a backlog."""
+    """All shards of the members together hold about `max_bytes`: each shard may exceed its share by one log
+    group. A shard waits while a shard with a higher priority has a backlog. Everything but `lock` is used
+    under the lock."""
 
     def __init__(self, max_bytes: int) -> None:
         self.lock = threading.Lock()
         self.max_bytes = max_bytes
         self._members: list[ShardMember] = []
         self.shard_count = 0
-        self.has_priorities = False  # some shard has another priority than the others
+        self.has_priorities = False  # not all shards have the same priority
 
     def join(self, member: ShardMember) -> None:
         self._members.append(member)
         self.members_changed()
 
     def members_changed(self) -> None:
-        """The members have other shards, or these have other priorities."""
+        """The shards of a member, or their priorities, have changed."""
         self.shard_count = sum(member.shard_count for member in self._members)
         priorities = frozenset[int]().union(*(member.priorities for member in self._members))
         had_priorities, self.has_priorities = self.has_priorities, len(priorities) > 1
@@ -149,7 +227,7 @@ class SharedBuffers:
                 member.note_backlogs()
 
     def leave(self, member: ShardMember) -> None:
-        """Its shards count no longer, also if they were abandoned."""
+        """The shards of the member no longer count, even if they were abandoned with logs in memory."""
         if member in self._members:
             self._members.remove(member)
             self.members_changed()
@@ -161,14 +239,14 @@ class SharedBuffers:
     def used_bytes(self) -> int:
         return sum(member.used_bytes for member in self._members)
 
-    def share_bytes(self, flow: ShardFlow) -> int:
-        """What the shard of this flow may hold now."""
+    def share_bytes(self, state: HeldShardState) -> int:
+        """How many bytes the shard of this state may hold now."""
         return share_bytes(
-            flow, max_bytes=self.max_bytes, shards=self.shard_count, used_bytes=self.used_bytes
+            state, max_bytes=self.max_bytes, shards=self.shard_count, used_bytes=self.used_bytes
         )
 
     def freed(self) -> None:
-        """There may be more room: wake those that wait for it."""
+        """A shard holds less than before: wake the pulls of the members that wait for room."""
         for member in self._members:
             if member.is_short:
                 member.notify_pulls()
@@ -181,18 +259,18 @@ class SharedBuffers:
         return any(top is not None and top > priority for top in tops)
 
     def backlog_ended(self, priority: int) -> None:
-        """A shard of this priority has none any more: wake those that may wait for it."""
+        """A shard of this priority has no backlog any more: wake the shards that may have waited for it."""
         for member in self._members:
             member.notify_below(priority)
 
 
+# After a pull or a call of the processor that failed. The first retry comes soon, since most failures are
+# over by then; the last pause bounds how long a shard stands still once the failure has ended.
 FIRST_RETRY_S, MAX_RETRY_S = 0.2, 10.0
-Event = Callable[[ShardFlow, float], ShardFlow]
 
 
 class ShardTable:
-    """`failures` is the policy for logs that are refused too often, if there is one. `failure` is an error of
-    user code that must end the consumer."""
+    """The entries of all shards of a consumer, by shard."""
 
     def __init__(
         self,
@@ -204,26 +282,28 @@ class ShardTable:
         priority: int = 0,
         random: Callable[[], float],
     ) -> None:
-        """`priority` is that of a new shard."""
+        """`priority` is the priority of a new shard; `random` is in [0, 1), for jitter."""
         self.clock = clock
-        self.retries = Backoff(first_s=FIRST_RETRY_S, longest_s=MAX_RETRY_S, random=random)
+        self.retries = Backoff(first_s=FIRST_RETRY_S, max_s=MAX_RETRY_S, random=random)
         self._limits = limits
         self._redelivery = redelivery
         self.defers = redelivery.defers
-        self.failures: FailingShards | None = None
+        self.failures: FailingShards | None = None  # the failure policy; None with the policy ``Retry``
         self._shared = shared
         self._priority = priority
         self._pauses_all = False
-        self.end_time_s: int | None = None  # from then on nothing is handed over of which the end is unknown
+        self.end_time_s: int | None = None  # once it has passed, a shard whose end is unknown gets no batch
         self.lock = shared.lock
         self.is_short = False
-        self._slots: dict[int, ShardSlot] = {}
-        self._used_bytes = 0  # by all flows; summing them up at each event would cost more than the events
+        self._entries: dict[int, ShardEntry] = {}
+        self._used_bytes = (
+            0  # sum over all states; adding them up at each event would cost more than the event
+        )
         self._on_pull: Callable[[], None] = lambda: None
         self._on_parked: Callable[[], None] | None = None  # None: no shard is parked
         self._stopped = False
         self._on_change: Callable[[], None] = lambda: None
-        self.failure: BaseException | None = None
+        self.failure: BaseException | None = None  # of user code, which ends the consumer
         with self.lock:
             shared.join(self)
 
@@ -234,94 +314,84 @@ class ShardTable:
     # -- the port `loghub_consumer.membership.shared_membership.Exchange`
 
     def write_positions(self, positions: Positions) -> None:
-        """Nobody reads them: the shards continue from their flows."""
+        """Does nothing: the port is shaped by Spark's files, and a consumer continues from its states."""
 
     def report(self) -> Report:
         """The ends that the pulls observed."""
         with self.lock:
-            ends = {number: slot.end for number, slot in self._slots.items() if slot.end is not None}
+            ends = {number: entry.end for number, entry in self._entries.items() if entry.end is not None}
         return Report(version=-1, ends=ends)
 
     # -- shards
 
-    def add(self, shard: int, *, epoch: int, position: int) -> ShardSlot:
+    def add(self, shard: int, *, epoch: int, position: int) -> ShardEntry:
         with self.lock:
-            flow = ShardFlow(shard=shard, epoch=epoch, position=position, read_to=position, began_at=position)
-            slot = ShardSlot(
-                flow=shard_flow.paused(flow) if self._pauses_all else flow,
+            state = HeldShardState(
+                shard=shard, epoch=epoch, position=position, read_to=position, began_at=position
+            )
+            entry = ShardEntry(
+                self,
+                state=held_shard.paused(state) if self._pauses_all else state,
                 buffer=ShardBuffer(shard, self._limits),
                 unacknowledged=Unacknowledged(count_logs),
                 priority=self._priority,
             )
-            self._slots[shard] = slot
+            self._entries[shard] = entry
             self._shared.members_changed()
-            return slot
+            return entry
 
     def remove(self, shard: int) -> None:
         with self.lock:
-            slot = self._slots.pop(shard)
-            self._used_bytes -= slot.flow.used_bytes
+            entry = self._entries.pop(shard)
+            self._used_bytes -= entry.state.used_bytes
             self._shared.members_changed()
-            self._on_pull()  # the others have larger shares
+            self._on_pull()  # the shares of the other shards are larger now
             self._shared.freed()
-            self._shared.backlog_ended(slot.priority)
+            self._shared.backlog_ended(entry.priority)
 
-    def flows(self) -> dict[int, ShardFlow]:
+    def states(self) -> dict[int, HeldShardState]:
         with self.lock:
-            return {number: slot.flow for number, slot in self._slots.items()}
+            return {number: entry.state for number, entry in self._entries.items()}
 
-    def slot(self, shard: int) -> ShardSlot:
+    def entry(self, shard: int) -> ShardEntry:
         """Raises `NotAssignedError`, also for a shard that is lost."""
         with self.lock:
-            slot = self._slots.get(shard)
-        if slot is None or slot.flow.phase in (FlowPhase.LOST, FlowPhase.ENDED):
+            entry = self._entries.get(shard)
+        if entry is None:
             raise NotAssignedError(f"shard {shard} is not assigned to this consumer")
-        return slot
+        entry.require_assigned()
+        return entry
 
-    def working(self) -> dict[int, ShardSlot]:
+    def working(self) -> dict[int, ShardEntry]:
         """The shards that are neither lost nor ended."""
         with self.lock:
-            over = (FlowPhase.LOST, FlowPhase.ENDED)
-            return {number: slot for number, slot in self._slots.items() if slot.flow.phase not in over}
+            return {number: entry for number, entry in self._entries.items() if not entry.is_over}
 
-    def apply(self, slot: ShardSlot, event: Event) -> ShardFlow:
-        """Apply an event at the present time, and wake the threads that it concerns."""
-        with self.lock:
-            return self.apply_locked(slot, event)
+    def note_change(self, entry: ShardEntry, before: HeldShardState) -> None:
+        """The state of an entry has changed: wake the pulls, the shards and the thread of `Consumer.run` that
+        may wait for this. The caller holds the lock."""
+        if not entry.state.is_pulling:
+            self._on_pull()
+        self._count_used(entry, before)
+        if entry.state.used_bytes < before.used_bytes:
+            self._shared.freed()
+        if self._shared.has_priorities:
+            had_backlog = entry.has_backlog
+            entry.has_backlog = self._has_backlog(entry)
+            if had_backlog and not entry.has_backlog:
+                self._shared.backlog_ended(entry.priority)
+        if entry.is_given_up:
+            self._on_change()
 
-    def apply_locked(self, slot: ShardSlot, event: Event) -> ShardFlow:
-        """As `apply`, for a caller that has the lock."""
-        before = slot.flow
-        slot.flow = event(before, self.clock.monotonic_s())
-        if slot.flow.generation != before.generation:
-            slot.buffer.clear()
-            slot.unacknowledged.discard(slot.flow.position)  # it is read again
-            slot.flow = shard_flow.retained(slot.flow, size=slot.unacknowledged.bytes)
-        if slot.flow != before:
-            slot.wake()
-            if not slot.flow.is_pulling:
-                self._on_pull()
-            self._count_used(slot, before)
-            if slot.flow.used_bytes < before.used_bytes:
-                self._shared.freed()
-            if self._shared.has_priorities:
-                had_backlog = slot.has_backlog
-                slot.has_backlog = self._has_backlog(slot)
-                if had_backlog and not slot.has_backlog:
-                    self._shared.backlog_ended(slot.priority)
-            if slot.flow.phase in ENDING:
-                self._on_change()
-        return slot.flow
+    def _count_used(self, entry: ShardEntry, before: HeldShardState) -> None:
+        if self._entries.get(entry.state.shard) is entry:
+            self._used_bytes += entry.state.used_bytes - before.used_bytes
 
-    def _count_used(self, slot: ShardSlot, before: ShardFlow) -> None:
-        if self._slots.get(slot.flow.shard) is slot:
-            self._used_bytes += slot.flow.used_bytes - before.used_bytes
-
-    # -- the port `Member`
+    # -- the port `ShardMember`
 
     @property
     def shard_count(self) -> int:
-        return len(self._slots)
+        return len(self._entries)
 
     @property
     def used_bytes(self) -> int:
@@ -329,47 +399,47 @@ class ShardTable:
 
     @property
     def priorities(self) -> frozenset[int]:
-        return frozenset(slot.priority for slot in self._slots.values())
+        return frozenset(entry.priority for entry in self._entries.values())
 
     def note_backlogs(self) -> None:
-        for slot in self._slots.values():
-            slot.has_backlog = self._has_backlog(slot)
+        for entry in self._entries.values():
+            entry.has_backlog = self._has_backlog(entry)
 
     def top_backlog(self) -> int | None:
-        return max((slot.priority for slot in self._slots.values() if slot.has_backlog), default=None)
+        return max((entry.priority for entry in self._entries.values() if entry.has_backlog), default=None)
 
     def notify_pulls(self) -> None:
         self._on_pull()
 
     def notify_below(self, priority: int) -> None:
-        for slot in self._slots.values():
-            if slot.priority < priority:
-                slot.wake()
+        for entry in self._entries.values():
+            if entry.priority < priority:
+                entry.wake()
 
     # -- pauses and priorities
 
     def pause_all(self, *, is_paused: bool) -> None:
-        """Pause or resume all shards, those included that are assigned later."""
+        """Pause or resume all shards, including shards that are assigned later."""
         with self.lock:
             self._pauses_all = is_paused
-            for slot in self._slots.values():
+            for entry in self._entries.values():
                 if is_paused:
-                    self.apply_locked(slot, lambda flow, _: shard_flow.paused(flow))
+                    entry.apply_locked(lambda state, _: held_shard.paused(state))
                 else:
-                    self.apply_locked(slot, lambda flow, now: shard_flow.resumed(flow, now=now))
+                    entry.apply_locked(lambda state, now: held_shard.resumed(state, now=now))
 
-    def prioritize(self, slots: Sequence[ShardSlot], priority: int) -> None:
+    def prioritize(self, entries: Sequence[ShardEntry], priority: int) -> None:
         with self.lock:
-            for slot in slots:
-                before, slot.priority = slot.priority, priority
+            for entry in entries:
+                before, entry.priority = entry.priority, priority
                 self._shared.members_changed()
-                slot.wake()
+                entry.wake()
                 self._shared.backlog_ended(before)
 
-    def _has_backlog(self, slot: ShardSlot) -> bool:
+    def _has_backlog(self, entry: ShardEntry) -> bool:
         now = self.clock.monotonic_s()
-        is_held = self._room(slot) == 0 or self._awaits_retry(slot, now)
-        return has_backlog(slot.flow, self._ready_step(slot, now).step, is_held=is_held)
+        is_held = self._room(entry) == 0 or self._awaits_retry(entry, now)
+        return has_backlog(entry.state, self._ready_step(entry, now).step, is_held=is_held)
 
     # -- the end of the consumer
 
@@ -381,145 +451,140 @@ class ShardTable:
 
     # -- the turns of a shard
 
-    def next_step(self, slot: ShardSlot) -> tuple[ThreadStep, float]:
-        """What is due in a shard, and how long nothing is. A batch to process is then in `slot.kept`."""
+    def next_step(self, entry: ShardEntry) -> tuple[ThreadStep, float]:
+        """The step that is due in a shard, which has begun then, and for WAIT after how many seconds to ask
+        again. For PROCESS and REDELIVER the batch is in `entry.kept`."""
         with self.lock:
             now = self.clock.monotonic_s()
-            self.apply_locked(slot, lambda flow, now: shard_flow.roll_back_ended(flow, now=now))
-            step = self._next_step(slot, now)
+            entry.apply_locked(lambda state, now: held_shard.roll_back_ended(state, now=now))
+            step = self._next_step(entry, now)
             if step.step is not ThreadStep.WAIT:
-                self._begin(slot, step.step)
+                self._begin(entry, step.step)
                 return step.step, 0.0
             return ThreadStep.WAIT, math.inf if step.at_s is None else max(0.0, step.at_s - now)
 
-    def _next_step(self, slot: ShardSlot, now: float) -> NextStep:
-        step = self._ready_step(slot, now)
+    def _next_step(self, entry: ShardEntry, now: float) -> NextStep:
+        step = self._ready_step(entry, now)
         may_wait = step.step in (ThreadStep.PROCESS, ThreadStep.REDELIVER)
-        if may_wait and self._shared.must_wait(slot.priority):
+        if may_wait and self._shared.must_wait(entry.priority):
             return NextStep(ThreadStep.WAIT)  # `SharedBuffers.backlog_ended` wakes the shard
         return step
 
-    def _ready_step(self, slot: ShardSlot, now: float) -> NextStep:
-        """What the shard by itself could do."""
-        share = self._shared.share_bytes(slot.flow)
-        again = Again(due_s=slot.unacknowledged.due_s, is_full=self._room(slot) == 0)
-        full = is_full(slot.flow, share_bytes=share)
-        step = next_step(slot.flow, slot.buffer.summary, self._limits, is_full=full, now=now, again=again)
+    def _ready_step(self, entry: ShardEntry, now: float) -> NextStep:
+        """The next step without regard to the priorities of other shards."""
+        share = self._shared.share_bytes(entry.state)
+        again = Again(due_s=entry.unacknowledged.due_s, is_full=self._room(entry) == 0)
+        full = is_full(entry.state, share_bytes=share)
+        step = next_step(entry.state, entry.buffer.summary, self._limits, is_full=full, now=now, again=again)
         retry = (
-            self._retry(slot) if step.step is ThreadStep.PROCESS and self._awaits_retry(slot, now) else None
+            self._retry(entry) if step.step is ThreadStep.PROCESS and self._awaits_retry(entry, now) else None
         )
         return step if retry is None else NextStep(ThreadStep.WAIT, retry.not_before_s)
 
-    def _awaits_retry(self, slot: ShardSlot, now: float) -> bool:
-        """Whether the next batch of the shard begins with logs that failed and must wait. That is what an
-        earlier process of a worker knew: a batch that failed in this one is kept."""
-        retry, flow = self._retry(slot), slot.flow
-        if retry is None or flow.keeps_batch or retry.begin != flow.position:
+    def _awaits_retry(self, entry: ShardEntry, now: float) -> bool:
+        """Whether the next batch of the shard begins with logs that failed in an earlier process of the
+        worker and must wait. A batch that failed in this process is kept instead."""
+        retry, state = self._retry(entry), entry.state
+        if retry is None or state.keeps_batch or retry.begin != state.position:
             return False
         return (retry.not_before_s or now) > now
 
-    def _room(self, slot: ShardSlot) -> int | None:
-        floor, flow = slot.unacknowledged.floor, slot.flow
+    def _room(self, entry: ShardEntry) -> int | None:
+        """How many log groups may be handed over; None: any number."""
+        floor, state = entry.unacknowledged.floor, entry.state
         has_passed = self.end_time_s is not None and self.clock.unix_s() >= self.end_time_s
-        to_end = room_to_end(flow, first=slot.next_cursor, has_passed=has_passed)
-        rooms = (self._redelivery.room(floor=floor, position=flow.position), to_end)
+        to_end = room_to_end(state, first=entry.next_cursor, has_passed=has_passed)
+        rooms = (self._redelivery.room(floor=floor, position=state.position), to_end)
         return min((room for room in rooms if room is not None), default=None)
 
-    def _most(self, slot: ShardSlot) -> int | None:
-        """The most log groups of the next batch; None: any number."""
-        room, retry = self._room(slot), self._retry(slot)
+    def _max_log_groups(self, entry: ShardEntry) -> int | None:
+        """The maximum of log groups of the next batch; None: any number."""
+        room, retry = self._room(entry), self._retry(entry)
         if retry is None:
             return room
-        maximum = retry.begin - slot.flow.position or retry.log_groups  # what fails begins a batch
+        # The logs that fail begin a batch of their own, so that they are divided and others are not.
+        maximum = retry.begin - entry.state.position or retry.log_groups
         return maximum if room is None else min(room, maximum)
 
-    def _retry(self, slot: ShardSlot) -> RangeRetry | None:
-        """What fails at the position of a shard, or behind it."""
-        retry = None if self.failures is None else self.failures.retries.get(slot.flow.shard)
-        return None if retry is None or retry.begin < slot.flow.position else retry
+    def _retry(self, entry: ShardEntry) -> RangeRetry | None:
+        """The logs that fail at the position of a shard, or behind it."""
+        retry = None if self.failures is None else self.failures.retries.get(entry.state.shard)
+        return None if retry is None or retry.begin < entry.state.position else retry
 
-    def _take_again(self, slot: ShardSlot) -> Kept:
+    def _take_again(self, entry: ShardEntry) -> Kept:
         now = self.clock.monotonic_s()
-        taken = slot.unacknowledged.take_due(
+        taken = entry.unacknowledged.take_due(
             max_bytes=self._limits.max_bytes, now=now, again=self._redelivery.again(now)
         )
-        return kept_again(slot.flow, taken)
+        return kept_again(entry.state, taken)
 
-    def _begin(self, slot: ShardSlot, step: ThreadStep) -> None:
+    def _begin(self, entry: ShardEntry, step: ThreadStep) -> None:
         if step is ThreadStep.REDELIVER:
-            slot.kept = self._take_again(slot)
-            self.apply_locked(slot, lambda flow, _: shard_flow.batch_began(flow))
+            entry.kept = self._take_again(entry)
+            entry.apply_locked(lambda state, _: held_shard.batch_began(state))
         elif step is ThreadStep.PROCESS:
-            if slot.kept is None or not slot.flow.keeps_batch:
-                batch = slot.buffer.take(max_groups=self._most(slot), end=slot.flow.end)
-                slot.kept = Kept(batch, slot.flow.generation)
-            self.apply_locked(slot, lambda flow, _: shard_flow.batch_began(flow))
+            if entry.kept is None or not entry.state.keeps_batch:
+                batch = entry.buffer.take(max_groups=self._max_log_groups(entry), end=entry.state.end)
+                entry.kept = Kept(batch, entry.state.generation)
+            entry.apply_locked(lambda state, _: held_shard.batch_began(state))
         elif step in (ThreadStep.INITIALIZE, ThreadStep.SHUT_DOWN):
-            self.apply_locked(slot, lambda flow, _: shard_flow.user_code_began(flow))
-
-    def end_batch(self, slot: ShardSlot, event: Event) -> ShardFlow:
-        """Apply the event that ends a batch."""
-        with self.lock:
-            flow = self.apply_locked(slot, event)
-            if not flow.keeps_batch:
-                slot.kept = None
-            return flow
+            entry.apply_locked(lambda state, _: held_shard.user_code_began(state))
 
     # -- pulls
 
     def call_on_pull(self, on_pull: Callable[[], None]) -> None:
-        """Call this when `begin_pull` may have something earlier. It must not wait."""
+        """Call this when a pull may be due earlier than `begin_pull` returned. It must not block."""
         self._on_pull = on_pull
 
-    def begin_pull(self) -> tuple[ShardSlot, Pull] | float | None:
-        """A pull that is due, or how long none is; None once the table is stopped."""
+    def begin_pull(self) -> tuple[ShardEntry, Pull] | float | None:
+        """A pull that is due and has begun, or in how many seconds one is due; None once the table is
+        stopped."""
         with self.lock:
             while not self._stopped:
                 due = self._next_due()
                 now = self.clock.monotonic_s()
                 if due is None or due[0] > now:
                     return math.inf if due is None else due[0] - now
-                slot = self._slots[due[1]]
-                if self._on_parked is not None and slot.flow.is_at_end:
-                    slot.flow = shard_flow.parked(slot.flow)
+                entry = self._entries[due[1]]
+                if self._on_parked is not None and entry.state.is_at_end:
+                    entry.state = held_shard.parked(entry.state)
                     self._on_parked()
                     continue
-                share = self._shared.share_bytes(slot.flow)
-                pull = next_pull(slot.flow, share_bytes=share, batch_bytes=self._limits.max_bytes)
-                before, slot.flow = slot.flow, shard_flow.pull_began(slot.flow, pull)
-                self._count_used(slot, before)
-                return slot, pull
+                share = self._shared.share_bytes(entry.state)
+                pull = next_pull(entry.state, share_bytes=share, batch_bytes=self._limits.max_bytes)
+                before, entry.state = entry.state, held_shard.pull_began(entry.state, pull)
+                self._count_used(entry, before)
+                return entry, pull
             return None
 
     def _next_due(self) -> tuple[float, int] | None:
         self.is_short = False
-        found: list[tuple[float, int]] = []
-        for number, slot in self._slots.items():
-            share = self._shared.share_bytes(slot.flow)
-            at_s = pull_due_s(slot.flow, share_bytes=share)
+        due: list[tuple[float, int]] = []
+        for number, entry in self._entries.items():
+            share = self._shared.share_bytes(entry.state)
+            at_s = pull_due_s(entry.state, share_bytes=share)
             if at_s is not None:
-                found.append((at_s, number))
-            self.is_short |= is_full(slot.flow, share_bytes=share)
-        return min(found, default=None)
+                due.append((at_s, number))
+            self.is_short |= is_full(entry.state, share_bytes=share)
+        return min(due, default=None)
 
     def parked(self, on_parked: Callable[[], None] | None) -> dict[int, int | None]:
-        """The shards that are parked, and their ends. From now on those at their ends are, which
-        `on_parked` reports; None: from now on none is."""
+        """The parked shards, each with its end. From now on shards at their end are parked, and `on_parked`
+        is called for each; with None no shard is parked any more."""
         with self.lock:
             self._on_parked = on_parked
             if on_parked is None:
-                for slot in self._slots.values():
-                    self._arrived(slot)
-            return {shard: slot.flow.read_to for shard, slot in self._slots.items() if slot.flow.is_parked}
+                for entry in self._entries.values():
+                    entry.apply_locked(lambda state, now: held_shard.arrived(state, now=now))
+            return {
+                shard: entry.state.read_to for shard, entry in self._entries.items() if entry.state.is_parked
+            }
 
     def arrived(self, shard: int) -> None:
         """A shard that may be parked has new log groups."""
         with self.lock:
-            if shard in self._slots:
-                self._arrived(self._slots[shard])
-
-    def _arrived(self, slot: ShardSlot) -> None:
-        self.apply_locked(slot, lambda flow, now: shard_flow.arrived(flow, now=now))
+            if shard in self._entries:
+                self._entries[shard].apply_locked(lambda state, now: held_shard.arrived(state, now=now))
 
     def stop_pulls(self) -> None:
         with self.lock:
@@ -528,62 +593,16 @@ class ShardTable:
             self._on_pull()
 
     def receive(
-        self, slot: ShardSlot, pull: Pull, result: PullResult, body: PulledBody, *, interval_s: float
+        self, entry: ShardEntry, pull: Pull, result: PullResult, body: PulledBody, *, interval_s: float
     ) -> None:
-        """Apply the answer to a pull. The log groups of an earlier generation are discarded."""
+        """Apply the answer to a pull. Log groups that were requested in an earlier generation are discarded,
+        because the shard continues elsewhere."""
         with self.lock:
             now = self.clock.monotonic_s()
-            if pull.generation == slot.flow.generation and result.groups:
-                slot.buffer.add(body, now=now)
-            slot.end = result.after if result.is_end else None
-            slot.pull_error = ReportedError()
-            self.apply_locked(
-                slot,
-                lambda flow, now: shard_flow.pulled(flow, pull, result, interval_s=interval_s, now=now),
+            if pull.generation == entry.state.generation and result.groups:
+                entry.buffer.add(body, now=now)
+            entry.end = result.after if result.is_end else None
+            entry.pull_error = ReportedError()
+            entry.apply_locked(
+                lambda state, now: held_shard.pulled(state, pull, result, interval_s=interval_s, now=now),
             )
-
-
-class SlotControl:
-    """`seek`, `pause` and `resume` raise `NotAssignedError` once the shard is lost."""
-
-    def __init__(self, table: ShardTable, slot: ShardSlot, client: LogHub, *, logstore: str) -> None:
-        self._table = table
-        self._slot = slot
-        self._client = client
-        self._logstore = logstore
-
-    def seek(self, to: str | int) -> None:
-        self._require()
-        cursor = to
-        if isinstance(to, int) or to in ("begin", "end"):
-            cursor = self._client.get_cursor(self._logstore, self._slot.flow.shard, to)  # type: ignore[arg-type]
-        position = decode_cursor(str(cursor))
-        self._table.apply(self._slot, lambda flow, now: shard_flow.sought(flow, to=position, now=now))
-
-    def pause(self) -> None:
-        self._require()
-        self._table.apply(self._slot, lambda flow, _: shard_flow.paused(flow))
-
-    def resume(self) -> None:
-        self._require()
-        self._table.apply(self._slot, lambda flow, now: shard_flow.resumed(flow, now=now))
-
-    @property
-    def flow(self) -> ShardFlow:
-        return self._slot.flow
-
-    def roll_back(self, to: int) -> None:
-        """Continue at an earlier cursor; never at a later one, and nothing happens to a lost shard."""
-        self._table.apply(
-            self._slot,
-            lambda flow, now: shard_flow.sought(flow, to=to, now=now) if to < flow.position else flow,
-        )
-
-    @property
-    def is_given_up(self) -> bool:
-        """Whether nothing of the shard is processed any more."""
-        return self._slot.flow.phase in ENDING
-
-    def _require(self) -> None:
-        if self._slot.flow.phase in (FlowPhase.LOST, FlowPhase.ENDED):
-            raise NotAssignedError(f"shard {self._slot.flow.shard} is not assigned to this consumer")

@@ -19,18 +19,19 @@ from typing import Any
 
 import structlog
 
+from loghub.client.port import LogHub
 from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.cursor import encode as encode_cursor
-from loghub_consumer import shard_flow
+from loghub_consumer import held_shard
 from loghub_consumer.assignment import Checkpoints
 from loghub_consumer.batch import LogBatch, LogPlace, Logs, count_logs, has_logs, places_of
 from loghub_consumer.checkpoint_store import CheckpointStore, FencedError, Owned, StoredShard
 from loghub_consumer.failure.policy import PARTS_AFTER_A_HANG, PARTS_AFTER_AN_ERROR, Cause, Failure
 from loghub_consumer.failure.retry_logstore import RetryMark, mark_of
+from loghub_consumer.held_shard import HeldShardState
 from loghub_consumer.membership.membership import HeldShard
 from loghub_consumer.processor import ShardLostError
-from loghub_consumer.shard_flow import ShardFlow
-from loghub_consumer.shard_table import Kept, ShardSlot, ShardTable, SlotControl
+from loghub_consumer.shard_table import Kept, ShardEntry
 from loghub_consumer.unacknowledged import FINAL, Due, RedeliveryRules, Unsettled, is_blamed
 
 log = structlog.get_logger()
@@ -43,9 +44,8 @@ NO_SAVE = -1
 class Acknowledgement:
     """Of one assignment of a shard. Thread-safe."""
 
-    def __init__(self, table: ShardTable, slot: ShardSlot, rules: RedeliveryRules) -> None:
-        self._table = table
-        self._slot = slot
+    def __init__(self, entry: ShardEntry, rules: RedeliveryRules) -> None:
+        self._entry = entry
         self._rules = rules
         self._running: Kept | None = None
         self._saved_to = NO_SAVE  # the running batch has saved everything before this cursor
@@ -61,14 +61,14 @@ class Acknowledgement:
         groups = list(kept.batch.raw_groups()) if is_kept else []
         # A log group without logs, which SLS may send, has none that a processor could acknowledge.
         kept_groups = [one for one in groups if has_logs(one[1])]
-        with self._table.lock:
+        with self._entry.lock:
             self._running, self._saved_to = kept, NO_SAVE
             self._has_news |= len(kept_groups) < len(groups)
-            if kept.generation == self._slot.flow.generation:
-                again = self._rules.again(self._table.clock.monotonic_s())
+            if kept.generation == self._entry.state.generation:
+                again = self._rules.again(self._entry.now_s)
                 due_s = None if again is None else again(1)
                 for cursor, raw, _ in kept_groups:
-                    self._slot.unacknowledged.add(Unsettled(cursor, raw, None, 1, True, due_s))
+                    self._entry.unacknowledged.add(Unsettled(cursor, raw, None, 1, True, due_s))
             self._changed()
 
     def defer(self, kept: Kept) -> None:
@@ -83,16 +83,16 @@ class Acknowledgement:
                 shard=kept.batch.shard,
                 log_groups=len(marked) - len(groups),
             )
-        with self._table.lock:
-            if kept.generation != self._slot.flow.generation:
+        with self._entry.lock:
+            if kept.generation != self._entry.state.generation:
                 return
-            now, unix_s = self._table.clock.monotonic_s(), self._table.clock.unix_s()
+            now, unix_s = self._entry.now_s, self._entry.table.clock.unix_s()
             for cursor, raw, mark in groups:
                 attempts, wait_s = (0, 0.0) if mark is None else (mark.attempts, mark.wait_s(unix_s))
                 one = Unsettled(cursor, raw, None, attempts, False, now + wait_s, mark=mark)
                 one.attempts = attempts
                 one.is_limited = True  # its attempts were made elsewhere
-                self._slot.unacknowledged.add(one)
+                self._entry.unacknowledged.add(one)
             self._changed()
 
     def _is_ours(self, mark: RetryMark | None) -> bool:
@@ -102,8 +102,8 @@ class Acknowledgement:
     def returned(self) -> bool:
         """`process` has returned: by batch, what it did not refuse is acknowledged. Returns whether all of it
         was refused."""
-        with self._table.lock:
-            running, unacknowledged = self._running, self._slot.unacknowledged
+        with self._entry.lock:
+            running, unacknowledged = self._running, self._entry.unacknowledged
             assert running is not None
             if running.again is not None:
                 refused_all = not any(one.is_out or one.is_gone for one in running.again)
@@ -124,7 +124,7 @@ class Acknowledgement:
 
     def settled(self) -> None:
         """Logs were settled: the checkpoint may pass them."""
-        with self._table.lock:
+        with self._entry.lock:
             self._has_news = True
             self._changed()
 
@@ -132,14 +132,14 @@ class Acknowledgement:
         """`process` has raised; `was_alone`: no other batch ran in the worker. Returns whether the whole
         batch must come again, before anything else; otherwise what it has not acknowledged comes again by
         itself."""
-        with self._table.lock:
+        with self._entry.lock:
             running = self._running
             assert running is not None
-            unacknowledged, batch = self._slot.unacknowledged, running.batch
+            unacknowledged, batch = self._entry.unacknowledged, running.batch
             is_single = batch.is_single
             keeps_order = running.again is None and not self._rules.by_log
             if keeps_order:
-                if running.generation == self._slot.flow.generation:
+                if running.generation == self._entry.state.generation:
                     unacknowledged.discard(batch.begin, batch.end)
             else:
                 of_batch = [one for one in unacknowledged if _has(running, one)]
@@ -154,8 +154,8 @@ class Acknowledgement:
         """Lay the failure of a batch on the log that caused it. Which of several it was is only known once
         each was handed over alone, and what ended a process once nothing else ran in the worker. That costs
         none of them an attempt."""
-        unacknowledged, backoff = self._slot.unacknowledged, self._rules.backoff
-        now = self._table.clock.monotonic_s()
+        unacknowledged, backoff = self._entry.unacknowledged, self._rules.backoff
+        now = self._entry.now_s
         if not is_blamed(failure):
             unacknowledged.refuse_out(of_batch, due_s=now + backoff.pause_s(delivery), failure=failure)
         elif is_known:
@@ -178,37 +178,37 @@ class Acknowledgement:
 
     def ended(self) -> None:
         """The position of the shard follows from how `process` ended."""
-        with self._table.lock:
+        with self._entry.lock:
             self._running = None
 
     # -- any thread
 
     def interrupted(self, failure: Failure) -> None:
         """The process that had what was handed over has ended. `raised` follows for a running batch."""
-        with self._table.lock:
-            due_s = self._table.clock.monotonic_s() + self._rules.backoff.pause_s(1)
+        with self._entry.lock:
+            due_s = self._entry.now_s + self._rules.backoff.pause_s(1)
             running = self._running
-            lost = [one for one in self._slot.unacknowledged if not _has(running, one)]
-            self._slot.unacknowledged.refuse_out(lost, due_s=due_s, failure=failure)
+            lost = [one for one in self._entry.unacknowledged if not _has(running, one)]
+            self._entry.unacknowledged.refuse_out(lost, due_s=due_s, failure=failure)
             self._changed()
 
     @property
     def floor(self) -> int | None:
         """The first cursor that a checkpoint must not pass; None: there is none."""
-        with self._table.lock:
-            return self._slot.unacknowledged.floor
+        with self._entry.lock:
+            return self._entry.unacknowledged.floor
 
     @property
     def first_unsaved(self) -> int | None:
         """By batch, the first log group that came again and that the processor may have in its memory alone:
         no checkpoint passes it before the processor saves; None: there is none."""
-        with self._table.lock:
+        with self._entry.lock:
             return None if self._unsaved is None else self._unsaved[0]
 
     def saved(self, position: int) -> None:
         """The processor says that everything before is done, the running batch included: by batch, what comes
         again in it is acknowledged."""
-        with self._table.lock:
+        with self._entry.lock:
             self._pass(position)
             running = self._running
             if running is None or self._rules.by_log:
@@ -216,12 +216,12 @@ class Acknowledgement:
             self._saved_to = max(self._saved_to, position)
             if running.again is not None:
                 done = [one for one in running.again if one.cursor < position]
-                self._slot.unacknowledged.acknowledge_out(done)
+                self._entry.unacknowledged.acknowledge_out(done)
                 self._changed()
 
     def committed(self, position: int) -> None:
         """The program says that everything before is done from which `process` has returned."""
-        with self._table.lock:
+        with self._entry.lock:
             self._pass(position)
 
     def _pass(self, position: int) -> None:
@@ -230,24 +230,24 @@ class Acknowledgement:
 
     def take_prefix(self) -> int | None:
         """By log, the cursor before which all is acknowledged; None if nothing was since the last call."""
-        with self._table.lock:
+        with self._entry.lock:
             if not self._has_news or not self._rules.by_log:
                 return None
             self._has_news = False
-            running, flow = self._running, self._slot.flow
-            floor = self._slot.unacknowledged.floor
+            running, state = self._running, self._entry.state
+            floor = self._entry.unacknowledged.floor
             if floor is not None:
                 return floor
-            is_next = running is not None and running.again is None and running.generation == flow.generation
-            return running.batch.end if running is not None and is_next else flow.position
+            is_next = running is not None and running.again is None and running.generation == state.generation
+            return running.batch.end if running is not None and is_next else state.position
 
     def acknowledge(self, logs: Iterable[Logs]) -> None:
         """These are done; without any, the running batch is."""
-        with self._table.lock:
+        with self._entry.lock:
             for place in self._places(logs):
-                self._slot.unacknowledged.acknowledge(place.cursor, place.index)
-            if self._table.failures is not None:
-                self._table.failures.skips.succeeded(self._slot.flow.shard)
+                self._entry.unacknowledged.acknowledge(place.cursor, place.index)
+            if self._entry.table.failures is not None:
+                self._entry.table.failures.skips.succeeded(self._entry.state.shard)
             self._has_news = True
             self._changed()
 
@@ -257,16 +257,16 @@ class Acknowledgement:
         """Hand these over again, after so long or after a pause that grows; without any, the running batch.
         `is_final`: settle them instead. Raises `ValueError` for what was acknowledged
         already."""
-        with self._table.lock:
+        with self._entry.lock:
             self._refuse_all(self._places(logs), delay_s, reason, is_final=is_final)
 
     def refuse_up_to(self, last: Logs, delay_s: float | None, reason: str) -> None:
         """As `refuse`, for this and everything before it in the shard that is not acknowledged."""
-        with self._table.lock:
+        with self._entry.lock:
             self._refuse_all(self._places_up_to(self._places((last,))[-1]), delay_s, reason)
 
     def _places_up_to(self, last: LogPlace) -> Iterable[LogPlace]:
-        places = [LogPlace(*place) for place in self._slot.unacknowledged.up_to(last.cursor, last.index)]
+        places = [LogPlace(*place) for place in self._entry.unacknowledged.up_to(last.cursor, last.index)]
         running = self._running
         if running is None or running.again is not None or self._rules.by_log:
             return places
@@ -285,7 +285,7 @@ class Acknowledgement:
             raise ValueError(f"the delay is {delay_s}; it must be at least 0")
         if not isinstance(reason, str):
             raise TypeError(f"the reason is {type(reason).__name__}; it must be a text")
-        now = self._table.clock.monotonic_s()
+        now = self._entry.now_s
         failure = Failure(cause=Cause.REJECTED, reason=FINAL if is_final else REFUSED, message=reason)
         for place in places:
             self._refuse(
@@ -299,7 +299,7 @@ class Acknowledgement:
         return now + (self._rules.backoff.pause_s(attempts) if delay_s is None else delay_s)
 
     def _refuse(self, place: LogPlace, due: Due, failure: Failure) -> None:
-        unacknowledged = self._slot.unacknowledged
+        unacknowledged = self._entry.unacknowledged
         if place.cursor < self._saved_to:
             if unacknowledged.refuse(place.cursor, place.index, due=due, failure=failure):
                 return  # it was refused before, so that the save stopped there
@@ -309,7 +309,7 @@ class Acknowledgement:
             )
         running = self._running
         if running is not None and running.again is None and not self._rules.by_log:
-            if running.generation != self._slot.flow.generation:
+            if running.generation != self._entry.state.generation:
                 return  # the position was sought, and what is read there counts
             found = running.batch.raw_group(place.cursor)
             if found is not None:
@@ -330,10 +330,10 @@ class Acknowledgement:
         return places_of(logs, None if self._running is None else self._running.batch)
 
     def _changed(self) -> None:
-        self._table.apply_locked(
-            self._slot, lambda flow, _: shard_flow.retained(flow, size=self._slot.unacknowledged.bytes)
+        self._entry.apply_locked(
+            lambda state, _: held_shard.retained(state, size=self._entry.unacknowledged.bytes)
         )
-        self._slot.wake()  # the next redelivery may be earlier
+        self._entry.wake()  # the next redelivery may be earlier
 
 
 def _has(running: Kept | None, one: Unsettled) -> bool:
@@ -349,39 +349,39 @@ class StoredPosition:
     def __init__(
         self,
         store: CheckpointStore,
-        table: ShardTable,
-        slot: ShardSlot,
+        entry: ShardEntry,
         *,
         describe: Callable[[], StoredShard],
         on_fenced: Callable[[], None],
     ) -> None:
         """`describe` asks the log service what the shard is; `on_fenced` if it has another owner."""
         self._store = store
-        self._table = table
-        self._slot = slot
+        self._entry = entry
         self._describe = describe
         self._on_fenced = on_fenced
         self._owned: Owned | None = None
-        self._generation = 0  # of the flow, in which the position in the database was reached
+        self._generation = 0  # of the state, in which the position in the database was reached
         self.is_uncertain = True  # what the database has, such as after a commit without an answer
 
     def acquire(self) -> bool:
         """Own the shard in the database, and continue where that says, unless another position was sought
         since. Returns whether what was last written from is committed, so that it must not come again."""
-        before, flow, since = self._owned, self._slot.flow, self._generation
+        before, state, since = self._owned, self._entry.state, self._generation
         shard, known = (
-            (self._describe(), flow.position) if before is None else (before.shard, before.position)
+            (self._describe(), state.position) if before is None else (before.shard, before.position)
         )
-        self._owned = owned = self._store.acquire(shard, position=flow.position)
+        self._owned = owned = self._store.acquire(shard, position=state.position)
         self.is_uncertain = False
         if owned.position == known:
             return False
 
-        def continued(flow: ShardFlow, now: float) -> ShardFlow:
-            return flow if flow.generation != since else shard_flow.sought(flow, to=owned.position, now=now)
+        def continued(state: HeldShardState, now: float) -> HeldShardState:
+            return (
+                state if state.generation != since else held_shard.sought(state, to=owned.position, now=now)
+            )
 
-        self._table.apply(self._slot, continued)
-        return self._slot.kept is not None and self._slot.kept.generation == since
+        self._entry.apply(continued)
+        return self._entry.kept is not None and self._entry.kept.generation == since
 
     @contextmanager
     def transaction(self, begin: int, end: int) -> Iterator[Any]:
@@ -390,13 +390,13 @@ class StoredPosition:
         assert self._owned is not None
         if self.is_uncertain:
             raise ShardLostError("an earlier transaction of this batch failed; let process raise its error")
-        flow = self._slot.flow
-        generation = flow.generation if self._slot.kept is None else self._slot.kept.generation
+        state = self._entry.state
+        generation = state.generation if self._entry.kept is None else self._entry.kept.generation
         was_sought = generation != self._generation
         self._generation, self.is_uncertain = generation, True
         if was_sought and end == self._owned.position:
             # The database has this position already, so it would not tell whether this one was committed.
-            with self._saving(flow.began_at if generation == flow.generation else begin):
+            with self._saving(state.began_at if generation == state.generation else begin):
                 pass
         with self._saving(end) as connection:
             yield connection
@@ -414,6 +414,14 @@ class StoredPosition:
         self._owned = replace(self._owned, position=position)
 
 
+def cursor_of(client: LogHub, logstore: str, shard: int, to: str | int) -> int:
+    """The cursor of ``"begin"``, ``"end"``, a time of receipt in unix seconds, or a cursor's text. Raises
+    `MalformedCursor` and `LogHubException`."""
+    if isinstance(to, int) or to in ("begin", "end"):
+        return decode_cursor(client.get_cursor(logstore, shard, to))  # type: ignore[arg-type]
+    return decode_cursor(to)
+
+
 class ShardTracker:
     """The `loghub_consumer.processor.Tracker` of one assignment."""
 
@@ -422,15 +430,18 @@ class ShardTracker:
         checkpoints: Checkpoints,
         acknowledgement: Acknowledgement,
         stored: StoredPosition | None,
-        control: SlotControl,
+        entry: ShardEntry,
         *,
         held: HeldShard,
+        cursor_at: Callable[[str | int], int],
     ) -> None:
+        """`cursor_at` finds the cursor of what `seek` is called with."""
         position = held.position
         assert position is not None
         self.shard = held.shard
-        self.seek, self.pause, self.resume = control.seek, control.pause, control.resume
-        self._control = control
+        self.pause, self.resume = entry.pause, entry.resume
+        self._entry = entry
+        self._cursor_at = cursor_at
         self._acknowledgement = acknowledgement
         self._stored = stored
         self._checkpoints = checkpoints
@@ -441,9 +452,13 @@ class ShardTracker:
         self._handed_over = position  # the end of the last batch
         self._done = position  # what `save` means without a cursor
         self._ahead: int | None = None  # noted while a batch is being processed
-        self._asked_in: int | None = None  # generation of the flow
+        self._asked_in: int | None = None  # generation of the state
         self._reached: int | None = None  # noted last while a batch was, unless the position was sought since
-        self._generation = 0  # of the flow, at the last batch
+        self._generation = 0  # of the state, at the last batch
+
+    def seek(self, to: str | int) -> None:
+        self._entry.require_assigned()
+        self._entry.seek(self._cursor_at(to))
 
     def begin_batch(self, end: int, *, generation: int) -> None:
         """`process` is called with a batch that ends there."""
@@ -457,12 +472,12 @@ class ShardTracker:
             if position > self._asked >= self._handed_over:
                 self._note(position)
 
-    def end_batch(self, flow: ShardFlow) -> None:
+    def end_batch(self, state: HeldShardState) -> None:
         """No batch is being processed, and everything before the position was. If the batch failed, it may
         have saved more than that."""
         with self._noting:
             self._reached, self._ahead = self._reached if self._ahead is None else self._ahead, None
-            self._done = self._furthest(flow.position, flow.generation)
+            self._done = self._furthest(state.position, state.generation)
 
     def _furthest(self, position: int, generation: int) -> int:
         """This position, or what was saved beyond it; that does not count once another position was
@@ -487,13 +502,15 @@ class ShardTracker:
         self._acknowledgement.saved(position)
         self._ahead = self._note(position)
 
-    def commit(self, present: Callable[[], ShardFlow]) -> None:
+    def commit(self, present: Callable[[], HeldShardState]) -> None:
         """Save what was processed, or what a batch has saved already, which is further. Raises as `save`
         does."""
         self._checkpoints.require_place()
         with self._noting:
-            flow = present()
-            position = self._furthest(flow.position, flow.generation) if self._ahead is None else self._ahead
+            state = present()
+            position = (
+                self._furthest(state.position, state.generation) if self._ahead is None else self._ahead
+            )
             self._acknowledgement.committed(position)
             self._note(position)
         self._checkpoints.send(self.shard, epoch=self._epoch)
@@ -526,7 +543,7 @@ class ShardTracker:
     @property
     def is_given_up(self) -> bool:
         """Whether nothing of the shard is processed any more, but its `shutdown`."""
-        return self._control.is_given_up
+        return self._entry.is_given_up
 
     @property
     def is_held(self) -> bool:
@@ -549,7 +566,7 @@ class ShardTracker:
         """The processor is gone. What it had, and neither acknowledged nor refused, comes again; by batch so
         does what it has not saved, since it may have kept that in its memory."""
         self._acknowledgement.interrupted(failure)
-        self._control.roll_back(self.restart_before(self._control.flow.position))
+        self._entry.roll_back(self.restart_before(self._entry.state.position))
 
     def is_settled_before(self, position: int) -> bool:
         """Whether nothing before is refused, or handed over and not acknowledged."""
@@ -562,11 +579,11 @@ class ShardTracker:
         if not self._checkpoints.can_save:
             return position
         with self._noting:
-            flow, unsaved = self._control.flow, self._acknowledgement.first_unsaved
+            state, unsaved = self._entry.state, self._acknowledgement.first_unsaved
             position = position if unsaved is None else min(position, unsaved)
             if not self._acknowledgement.is_by_batch:
                 return position
-            return min(position, self._asked if self._asked_in == flow.generation else flow.began_at)
+            return min(position, self._asked if self._asked_in == state.generation else state.began_at)
 
     def note_acknowledged(self) -> None:
         """Note what was acknowledged by log, up to the first log that was not. Raises `ShardLostError`."""
@@ -585,7 +602,7 @@ class ShardTracker:
                 self._note_asked()
 
     def _note(self, position: int) -> int:
-        self._asked, self._asked_in = position, self._control.flow.generation
+        self._asked, self._asked_in = position, self._entry.state.generation
         return self._note_asked()
 
     def _note_asked(self) -> int:

@@ -82,7 +82,7 @@ Step = Start | Stop | Try | EndTrial
 
 def restart_pause_s(failures: int) -> float:
     """The pause before a process starts again after this many failures in a row (1, 2, ...)."""
-    return backoff_s(failures, first_s=FIRST_BACKOFF_S, longest_s=MAX_BACKOFF_S)
+    return backoff_s(failures, first_s=FIRST_BACKOFF_S, max_s=MAX_BACKOFF_S)
 
 
 def plan_steps(

@@ -152,7 +152,7 @@ class ReconcileLoop:
             self._on_round(observed, status)
         self._failures = self._failures + 1 if failed else 0
         if failed:
-            return backoff_s(self._failures, first_s=2 * UNSETTLED_S, longest_s=MAX_BACKOFF_S)
+            return backoff_s(self._failures, first_s=2 * UNSETTLED_S, max_s=MAX_BACKOFF_S)
         did = any(not isinstance(action, EmitEvent) for action in planned.actions)
         return SETTLED_S if not did and status.phase is Phase.RUNNING else UNSETTLED_S
 

@@ -162,7 +162,7 @@ class Backoffs:
     """Endless sequence of seconds between retries, so that an outage of the API server causes no restart."""
 
     def __iter__(self) -> Iterator[float]:
-        return (backoff_s(n, first_s=FIRST_BACKOFF_S, longest_s=MAX_BACKOFF_S) for n in count(1))
+        return (backoff_s(n, first_s=FIRST_BACKOFF_S, max_s=MAX_BACKOFF_S) for n in count(1))
 
 
 def settings() -> kopf.OperatorSettings:

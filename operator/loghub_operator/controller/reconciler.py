@@ -150,7 +150,7 @@ class Reconciler:
             self._listener.unobserved(key.namespace, key.name, ())
             log.warning("reconcile failed", namespace=key.namespace, name=key.name, error=str(error))
             await self._after_failure(document, error, group)
-            return "error", backoff_s(group.failures, first_s=2 * SOON_S, longest_s=MAX_BACKOFF_S)
+            return "error", backoff_s(group.failures, first_s=2 * SOON_S, max_s=MAX_BACKOFF_S)
         except Exception as error:
             # A fault of ours in one group must not end its task for good, nor the others.
             group.failures += 1

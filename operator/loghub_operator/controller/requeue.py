@@ -34,10 +34,10 @@ _SPREAD = 0.25
 def requeue_after_s(actions: Sequence[Action], status: Status, *, unchanged: int, resync_s: float) -> float:
     """Seconds until the next reconcile; the last ``unchanged`` reconciles in a row found nothing new."""
     if _is_throttled(status):
-        return backoff_s(unchanged + 1, first_s=resync_s, longest_s=max(THROTTLED_S, resync_s))
+        return backoff_s(unchanged + 1, first_s=resync_s, max_s=max(THROTTLED_S, resync_s))
     if actions:
         return SOON_S
-    later_s = backoff_s(unchanged + 1, first_s=UNSETTLED_S, longest_s=resync_s)
+    later_s = backoff_s(unchanged + 1, first_s=UNSETTLED_S, max_s=resync_s)
     if status.phase in _IN_PROGRESS or _moves_checkpoints(status):
         return min(later_s, IN_PROGRESS_S)
     if not _settled(status):

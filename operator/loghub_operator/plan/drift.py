@@ -49,7 +49,7 @@ def pause_s(times: int) -> float:
     """The delay after this many corrections in a row."""
     if times < AT_ONCE:
         return 0.0
-    return backoff_s(times - AT_ONCE + 1, first_s=FIRST_PAUSE_S, longest_s=MAX_PAUSE_S)
+    return backoff_s(times - AT_ONCE + 1, first_s=FIRST_PAUSE_S, max_s=MAX_PAUSE_S)
 
 
 def evaluate(

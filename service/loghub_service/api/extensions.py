@@ -5,7 +5,7 @@ They give the operator the exact state of a group, and allow a consumer to leave
 timeout. No SLS client needs them, and their paths do not overlap with SLS paths. `loghub.client.port`
 declares the same fields for clients.
 
-The service's extensions that wait for news: of the ends of shards, and of a consumer group.
+The service's extensions that wait for a change: of the ends of shards, and of a consumer group.
 
 An idle consumer has one request of each under way instead of one for each shard and interval. Neither is a
 heartbeat, and neither has log groups: those are pulled once there are some. With ``wait_ms`` 0 they answer
@@ -31,7 +31,7 @@ from loghub_service.engine import Engine
 from loghub_service.groups import RegisteredGroup
 from loghub_service.kafka.shard_bounds import known_place
 from loghub_service.messages import EMPTY, Request, ServiceResponse, json_response
-from loghub_service.polls import wait_for_news
+from loghub_service.polls import wait_for_change
 from loghub_service.storage.shardlog import ShardLog
 
 _MAX_REVISION = 1 << 53
@@ -54,7 +54,7 @@ async def await_ends(engine: Engine, request: Request, *, ls: str) -> ServiceRes
             if (store.saved.id, shard) in engine.logs and shard in store.shards
         }
 
-    def is_news() -> bool:
+    def has_changed() -> bool:
         logs = present()
         return logs.keys() != known.keys() or any(
             log.extent.end_cursor != known[shard] for shard, log in logs.items()
@@ -63,10 +63,10 @@ async def await_ends(engine: Engine, request: Request, *, ls: str) -> ServiceRes
     wait_s = _wait_s(engine, request)
     watched = present().values()
     with (
-        engine.arrivals.watched(watched) as arrived,
-        engine.polls.place(request, _name(request), watched=len(watched), wake=arrived.set) as poll,
+        engine.log_changes.watched(watched) as appended,
+        engine.polls.place(request, _name(request), watched=len(watched), wake=appended.set) as poll,
     ):
-        await wait_for_news(request, poll, arrived, wait_s=wait_s, is_news=is_news)
+        await wait_for_change(request, poll, appended, wait_s=wait_s, has_changed=has_changed)
     if request.is_gone():
         return EMPTY
     return json_response([_cursors(shard, log) for shard, log in sorted(present().items())])
@@ -83,14 +83,14 @@ async def await_group(engine: Engine, request: Request, *, ls: str, cg: str) -> 
     wait_s = _wait_s(engine, request)
     group = lookup.group(engine, request, ls, cg)
 
-    def is_news() -> bool:
+    def has_changed() -> bool:
         return lookup.group(engine, request, ls, cg).revision != known
 
     with (
         engine.groups.changes.watched([group]) as changed,
         engine.polls.place(request, _name(request), watched=1, wake=changed.set) as poll,
     ):
-        await wait_for_news(request, poll, changed, wait_s=wait_s, is_news=is_news)
+        await wait_for_change(request, poll, changed, wait_s=wait_s, has_changed=has_changed)
     if request.is_gone():
         return EMPTY
     group = lookup.group(engine, request, ls, cg)
@@ -155,7 +155,7 @@ async def health(engine: Engine) -> ServiceResponse:
 async def leave(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:
     """Remove the consumer immediately; it no longer works on any shard. Unknown names are accepted."""
     group = lookup.group(engine, request, ls, cg)
-    await engine.groups.step(group, Leave(consumer=parse.consumer(request)))
+    await engine.groups.apply_durably(group, Leave(consumer=parse.consumer(request)))
     return EMPTY
 
 

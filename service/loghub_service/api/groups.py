@@ -74,7 +74,7 @@ async def update_group(engine: Engine, request: Request, *, ls: str, cg: str) ->
     if "order" in fields:
         order = parse.boolean(fields, "order", default=False)
     group = lookup.group(engine, request, ls, cg)
-    await engine.groups.step(group, Configure(timeout_s=timeout_s, order=order))
+    await engine.groups.apply_durably(group, Configure(timeout_s=timeout_s, order=order))
     return EMPTY
 
 
@@ -93,7 +93,7 @@ async def heartbeat(engine: Engine, request: Request, *, ls: str, cg: str) -> Se
     maximum = engine.settings.limits.consumers_per_group
     if consumer not in consumers and len(consumers) >= maximum:
         raise failure(Code.PROJECT_QUOTA_EXCEED, f"a group may have at most {maximum} consumers")
-    step = await engine.groups.step(group, Heartbeat(consumer=consumer, held=held))
+    step = await engine.groups.apply_durably(group, Heartbeat(consumer=consumer, held=held))
     if step.refusal is not None:
         message = f"group {cg} does not know consumer {consumer!r}, which must first give up its shards"
         raise _refused(step.refusal, request, f"{message} and send a heartbeat that reports none")

@@ -310,4 +310,4 @@ def _chooser(engine: Engine, key: int | None) -> Callable[[ShardMap], int]:
 
 def _any_of(engine: Engine, shards: ShardMap) -> int:
     writable = shards.writable()
-    return writable[engine.dice.below(len(writable))].shard
+    return writable[engine.random.below(len(writable))].shard

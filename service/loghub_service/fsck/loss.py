@@ -18,7 +18,7 @@ from loghub_service.diagnosis import LogState
 from loghub_service.facts import EndsKnown, KnownEnd
 from loghub_service.fsck import folder
 from loghub_service.fsck.salvage import GoodRecord, good_runs
-from loghub_service.ports import OsDice, OsDisk
+from loghub_service.ports import OsDisk, OsRandom
 from loghub_service.settings import MIB
 from loghub_service.start import Survey
 from loghub_service.storage import record
@@ -68,7 +68,7 @@ class _Repair:
         self._written: list[str] = []  # names of new segments, in the order of the log
         self._replaced: list[str] = []  # paths of originals
         self._files = LoadedSegments(self._disk)
-        self._salt = int(OsDice().hex(record.SALT_DIGITS), 16)
+        self._salt = int(OsRandom().hex(record.SALT_DIGITS), 16)
         self._segments = {segment.path: segment for segment in log.found.segments}
         self._damaged = damaged | {one.path for one in log.found.problems if one.kind in _DAMAGE}
         oldest = log.shard.first_cursor if log.known is None else log.known.oldest_cursor

@@ -9,7 +9,7 @@ from loghub_service.facts import FolderStarted
 from loghub_service.fsck import folder
 from loghub_service.fsck.adoption import AdoptionPlan, CannotRepair, FoundShard, plan_adoption
 from loghub_service.fsck.loss import accept_loss
-from loghub_service.ports import OsDice, OsDisk
+from loghub_service.ports import OsDisk, OsRandom
 from loghub_service.start import Survey
 from loghub_service.storage.data_folder import (
     FolderState,
@@ -32,7 +32,7 @@ def accept_catalog(survey: Survey) -> str:
     if survey.catalog.unusable:
         raise CannotRepair("metadata.sqlite cannot be read; restore it, or move it out of the folder first")
     known = history.folder if history is not None else ""
-    identity = (state.folder if state is not None else known) or OsDice().hex(_FOLDER_ID_DIGITS)
+    identity = (state.folder if state is not None else known) or OsRandom().hex(_FOLDER_ID_DIGITS)
     starts = max(history.starts if history is not None else 0, state.starts if state is not None else 0)
     folder.commit(survey, FolderStarted(folder=identity, starts=starts))
     write_state(OsDisk(), survey.data, FolderState(folder=identity, starts=starts, clean=False, merged=True))

@@ -129,7 +129,7 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        call = _Call(request_id=self._engine.dice.hex(_ID_DIGITS))
+        call = _Call(request_id=self._engine.random.hex(_ID_DIGITS))
         with contextlib.suppress(ClientGone):
             status, size = await self._responses.send(
                 send,

@@ -23,7 +23,7 @@ from loghub_service.http.app import ResponsesInFlight, Send, send_response
 from loghub_service.http.body import Receive
 from loghub_service.http.metrics import ServiceExposition
 from loghub_service.messages import ServiceResponse, error_response
-from loghub_service.ports import Dice, usage_of
+from loghub_service.ports import Random, usage_of
 from loghub_service.settings import Limits
 
 Scope = MutableMapping[str, Any]
@@ -36,9 +36,9 @@ _ID_DIGITS = 24
 class StartGate:
     """Passes requests on once `open` was called; ``progress`` says in words what is done before that."""
 
-    def __init__(self, *, progress: Callable[[], str], limits: Limits, dice: Dice) -> None:
+    def __init__(self, *, progress: Callable[[], str], limits: Limits, random: Random) -> None:
         self._progress = progress
-        self._dice = dice
+        self._random = random
         self._responses = ResponsesInFlight(limits)
         self._application: Application | None = None
 
@@ -54,7 +54,7 @@ class StartGate:
                 send,
                 self._answer(scope["path"]),
                 method=scope["method"],
-                request_id=self._dice.hex(_ID_DIGITS),
+                request_id=self._random.hex(_ID_DIGITS),
             )
 
     def _answer(self, path: str) -> ServiceResponse:

@@ -10,7 +10,7 @@ from loghub_consumer.membership.shard_attempts import (
     saves_due,
 )
 
-RETRIES = Backoff(first_s=1.0, longest_s=10.0, random=without_jitter)
+RETRIES = Backoff(first_s=1.0, max_s=10.0, random=without_jitter)
 SERVING = SavePace(interval_s=60.0, ended=frozenset(), is_stopping=False)
 NOW = 1000.0
 

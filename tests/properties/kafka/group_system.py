@@ -12,12 +12,12 @@ The leader assigns two partitions. What must hold, whatever the order of events:
 
     Within one generation, no partition belongs to two clients, unless both have the same instance id.
 
-`tests.loghub_service.kafka.coordinator.invariants` and `memoized_group` say what holds for every step.
-Besides, once nothing is lost any more, every client that runs gets its share (`GroupModel.check_settles`).
+`tests.loghub_service.kafka.coordinator.invariants` and `numbered_group` say what holds for every step.
+Besides, once nothing is lost any more, every client that runs gets its share
+(`KafkaGroupModel.check_settles`).
 """
 
 from collections.abc import Iterator
-from functools import partial
 
 from loghub_service.kafka.coordinator.group import GroupErrorCode
 from loghub_service.kafka.coordinator.requests import (
@@ -38,7 +38,7 @@ from loghub_service.kafka.coordinator.requests import (
     SyncGroup,
 )
 from loghub_service.kafka.coordinator.states import KafkaGroupState
-from tests.properties.kafka.memoized_group import REBALANCE, SESSION, MemoizedGroup, Next
+from tests.properties.kafka.numbered_group import REBALANCE, SESSION, Next, NumberedKafkaGroup
 from tests.properties.kafka.system import (
     FENCED,
     JOINED,
@@ -58,12 +58,12 @@ from tests.properties.kafka.system import (
 )
 
 
-class GroupModel:
+class KafkaGroupModel:
     """All systems that a setup can lead to."""
 
-    def __init__(self, setup: Setup, group: MemoizedGroup | None = None) -> None:
+    def __init__(self, setup: Setup, group: NumberedKafkaGroup | None = None) -> None:
         self.setup = setup
-        self.group = MemoizedGroup() if group is None else group
+        self.group = NumberedKafkaGroup() if group is None else group
         self._checked = 0
 
     def starts(self) -> list[System]:
@@ -158,9 +158,9 @@ class GroupModel:
                 OffsetDelete(partitions=(("t", PARTITION),)),
             )
             for event in events:
-                yield f"{event}", self._ask(system, event, event)
+                yield f"{event}", self._ask(system, event)
             for event in (Cleanup(unix_ms=0), LogstoreGone(logstore=2)):
-                done = self.group.step(system.group, event, partial(_same, event))
+                done = self.group.step(system.group, event)
                 yield f"{event}", self._after(system, done)
 
     # -- requests of clients
@@ -182,16 +182,16 @@ class GroupModel:
         instance = self.setup.instances[i]
         return None if instance == "-" else instance
 
-    def _ask(self, system: System, key: object, event: Event) -> System:
+    def _ask(self, system: System, event: Event) -> System:
         """A request whose answer nobody reads."""
         request = self._free_request(system)
-        return self._after(system, self.group.step(system.group, key, partial(_same, event), request))
+        return self._after(system, self.group.step(system.group, event, request))
 
     def _send(self, system: System, i: int, phase: str, event: Event) -> System:
         """The request arrives; its answer, now or later, goes into the inbox."""
         request = self._free_request(system)
         sent = put(system, i, system.clients[i]._replace(phase=phase, request=request, inbox=None, owned=0))
-        return self._after(sent, self.group.step(system.group, event, partial(_same, event), request))
+        return self._after(sent, self.group.step(system.group, event, request))
 
     def join(self, system: System, i: int) -> System:
         client = system.clients[i]
@@ -251,7 +251,7 @@ class GroupModel:
 
     def _at_once(self, system: System, i: int, event: Event) -> System:
         request = self._free_request(system)
-        done = self.group.step(system.group, event, partial(_same, event), request)
+        done = self.group.step(system.group, event, request)
         answer = dict(done.answers)[request]
         after = self._after(system, done)
         error = answer.error
@@ -264,7 +264,7 @@ class GroupModel:
     def _leave(self, system: System, i: int) -> System:
         client = system.clients[i]
         event = LeaveGroup(members=((client.member_id, self._instance(i)),))
-        return put(self._ask(system, event, event), i, Client(late=client.late))
+        return put(self._ask(system, event), i, Client(late=client.late))
 
     def _late(
         self, system: System, i: int, name: str, late: tuple[str, str, int]
@@ -280,7 +280,7 @@ class GroupModel:
             event = LeaveGroup(members=((member_id, self._instance(i)),))
         else:
             event = self._join_event(system, i, member_id, client.metadata)
-        yield f"the late {kind} of {name} arrives", self._ask(system, event, event)
+        yield f"the late {kind} of {name} arrives", self._ask(system, event)
 
     # -- answers, crashes, restarts
 
@@ -325,7 +325,7 @@ class GroupModel:
 
     def _break(self, system: System, i: int) -> System:
         lost = ConnectionLost(request=system.clients[i].request)
-        return self._after(self.abandon(system, i), self.group.step(system.group, lost, partial(_same, lost)))
+        return self._after(self.abandon(system, i), self.group.step(system.group, lost))
 
     def crash(self, system: System, i: int) -> System:
         return put(system, i, Client(late=system.clients[i].late))
@@ -389,7 +389,3 @@ class GroupModel:
             all(c.generation == group.generation and c.phase == MEMBER for c in running)
             and sum(shares) == (1 << PARTITIONS) - 1
         )
-
-
-def _same(event: Event) -> Event:
-    return event

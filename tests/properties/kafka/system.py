@@ -34,7 +34,7 @@ class Client(NamedTuple):
 
 
 class System(NamedTuple):
-    """``group`` is a number of `MemoizedGroup`."""
+    """``group`` is a number of `NumberedKafkaGroup`."""
 
     group: int
     clients: tuple[Client, ...]

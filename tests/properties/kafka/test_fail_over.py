@@ -10,7 +10,7 @@ import pytest
 
 from loghub_service.kafka.coordinator.group import Group
 from loghub_service.kafka.coordinator.states import KafkaGroupState
-from tests.properties.kafka.group_system import GroupModel
+from tests.properties.kafka.group_system import KafkaGroupModel
 from tests.properties.kafka.system import OUT, PARTITION, Setup, System
 
 A, B, C = range(3)
@@ -20,7 +20,7 @@ class Story:
     """One life of a group, event by event; each system is checked."""
 
     def __init__(self, instances: str) -> None:
-        self.model = GroupModel(Setup(names="abc", instances=instances))
+        self.model = KafkaGroupModel(Setup(names="abc", instances=instances))
         self.system = self.model.settle(self.model.empty(), idle=(C,))
         owner = next(i for i, client in enumerate(self.system.clients) if client.owned & 1)
         self.do(self.model.commit, owner)

@@ -302,10 +302,10 @@ class FailingShards:
         # at least as much time before the next one.
         hang_s = 2 * settings.batch_timeout_s
         self._backoffs = {
-            Cause.REJECTED: Backoff(first_s=1.0, longest_s=300.0, random=random),
-            Cause.UNAVAILABLE: Backoff(first_s=1.0, longest_s=30.0, random=random),
-            Cause.TIMED_OUT: Backoff(first_s=hang_s, longest_s=10 * hang_s, random=random),
-            Cause.ENDED: Backoff(first_s=settings.restart_s, longest_s=HOUR_S, random=random),
+            Cause.REJECTED: Backoff(first_s=1.0, max_s=300.0, random=random),
+            Cause.UNAVAILABLE: Backoff(first_s=1.0, max_s=30.0, random=random),
+            Cause.TIMED_OUT: Backoff(first_s=hang_s, max_s=10 * hang_s, random=random),
+            Cause.ENDED: Backoff(first_s=settings.restart_s, max_s=HOUR_S, random=random),
         }
         self.totals: dict[int, ShardTotals] = {}
         self.skips = SkipLimits(settings)

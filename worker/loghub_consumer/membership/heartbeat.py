@@ -57,7 +57,7 @@ class GroupWatch:
         self._client = client
         self._identity = identity
         self._poll = Poll(name=secrets.token_hex(8), wait_s=wait_s)
-        self._retries = Backoff(first_s=FIRST_RETRY_S, longest_s=MAX_RETRY_S, random=shared_state.random)
+        self._retries = Backoff(first_s=FIRST_RETRY_S, max_s=MAX_RETRY_S, random=shared_state.random)
         self._failures = 0  # consecutive
         self._revision = 0  # as last answered
         self._timings = timings

@@ -39,7 +39,7 @@ class HeartbeatPace:
         self._assigned: tuple[int, ...] | None = None  # by the last answer
         self._changing_until_s = 0.0
 
-    def is_news(self, assigned: tuple[int, ...]) -> bool:
+    def has_changed(self, assigned: tuple[int, ...]) -> bool:
         """Whether heartbeats are answered, and the last answer had other shards than these."""
         return not self._failures and assigned != self._assigned
 
@@ -50,7 +50,7 @@ class HeartbeatPace:
     def failed(self, *, now: float) -> float:
         """The time of the next heartbeat, after one that failed now."""
         self._failures += 1
-        retries = Backoff(first_s=FIRST_RETRY_S, longest_s=self._interval_s, random=self._random)
+        retries = Backoff(first_s=FIRST_RETRY_S, max_s=self._interval_s, random=self._random)
         return now + retries.pause_s(self._failures)
 
     def answered(self, assigned: tuple[int, ...], *, sent_s: float) -> float:
@@ -255,7 +255,7 @@ class Membership:
     def assignment_seen(self, assigned: tuple[int, ...], *, now: float) -> None:
         """These shards are assigned to this consumer now. If they are others, a heartbeat is sent early; they
         are no answer, and change neither the shards nor the session."""
-        if self.state is MemberState.MEMBER and self._pace.is_news(assigned):
+        if self.state is MemberState.MEMBER and self._pace.has_changed(assigned):
             self._has_unreported_change = True  # for a heartbeat in flight, whose answer may be older
             if self._next_send_s is not None and self.last_good_s is not None:
                 self._next_send_s = min(self._next_send_s, max(now, self.last_good_s + MIN_CHANGING_S))

@@ -212,7 +212,7 @@ class ShardManager:
         self._ends: dict[int, int] = {}  # as last reported
         self._attempts: dict[int, ShardAttempts] = {}  # those of a shard are changed by its tasks only
         self._errors: dict[int, ReportedError] = {}  # of shards that could not be opened or saved
-        self._retries = Backoff(first_s=FIRST_RETRY_S, longest_s=MAX_RETRY_S, random=shared_state.random)
+        self._retries = Backoff(first_s=FIRST_RETRY_S, max_s=MAX_RETRY_S, random=shared_state.random)
         self._next_check_s = 0.0
         self._has_polls = False  # the service can save several checkpoints at once, as last asked
         self._turn: Turn | None = None

@@ -140,7 +140,7 @@ class ChildProcess:
         self.number = number
         self._settings = settings
         self._trackers = trackers
-        self._restarts = Backoff(first_s=FIRST_RESTART_S, longest_s=MAX_RESTART_S, random=settings.random)
+        self._restarts = Backoff(first_s=FIRST_RESTART_S, max_s=MAX_RESTART_S, random=settings.random)
         self._calls = itertools.count()
         self._changed = threading.Condition()
         self._process: subprocess.Popen[bytes] | None = None

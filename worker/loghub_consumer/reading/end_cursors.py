@@ -59,8 +59,8 @@ class EndPoll:
         self._clock = clock
         self._on_news = on_news
         self._name = secrets.token_hex(8)
-        self._retries = Backoff(first_s=FIRST_RETRY_S, longest_s=MAX_RETRY_S, random=random)
-        self._pauses = Backoff(first_s=FIRST_PAUSE_S, longest_s=MAX_PAUSE_S, random=random)
+        self._retries = Backoff(first_s=FIRST_RETRY_S, max_s=MAX_RETRY_S, random=random)
+        self._pauses = Backoff(first_s=FIRST_PAUSE_S, max_s=MAX_PAUSE_S, random=random)
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._watched: dict[int, int | None] = {}  # with the known ends

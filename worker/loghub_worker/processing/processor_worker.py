@@ -207,7 +207,7 @@ class ProcessorWorker:
         of_retries = retry_settings(settings)
         if of_retries is None:
             return None
-        backoff = Backoff(first_s=1.0, longest_s=30.0, random=self._random)
+        backoff = Backoff(first_s=1.0, max_s=30.0, random=self._random)
         client, failures = connect(of_retries), 0
         try:
             while not self._is_ending():

@@ -197,7 +197,7 @@ class QueryRunner:
     def _pause_s(self) -> float:
         if not self._failures:
             return 0.0
-        return backoff_s(self._failures, first_s=1.0, longest_s=MAX_PAUSE_S)
+        return backoff_s(self._failures, first_s=1.0, max_s=MAX_PAUSE_S)
 
     def failure_report(self, positions: Mapping[int, int]) -> FailureReport:
         """What concerns the shards that are at these positions now."""

@@ -96,7 +96,7 @@ class SinkStart:
     def __init__(self, wait: Callable[[float], None], *, random: Callable[[], float]) -> None:
         """`wait` waits for so many seconds, and raises what ends the start; `random` is as in `Backoff`."""
         self._wait = wait
-        self._backoff = Backoff(first_s=FIRST_PAUSE_S, longest_s=MAX_PAUSE_S, random=random)
+        self._backoff = Backoff(first_s=FIRST_PAUSE_S, max_s=MAX_PAUSE_S, random=random)
         self.error = ReportedError()  # why the step has not succeeded yet
 
     def take(self, step: Callable[[], T]) -> T:

@@ -242,7 +242,7 @@ def with_trial(state: ScalingState, *, workers: int, inputs: LoadInputs, now: fl
 
 
 def _patience_s(state: ScalingState) -> float:
-    return backoff_s(state.unhelpful, first_s=NO_HELP_S, longest_s=MAX_NO_HELP_S)
+    return backoff_s(state.unhelpful, first_s=NO_HELP_S, max_s=MAX_NO_HELP_S)
 
 
 def _is_past(trial: ScaleUpTrial, inputs: LoadInputs, long_ago: float) -> bool:

@@ -66,7 +66,7 @@ def still_valid(state: ScalingState, shards: Iterable[ShardObserved]) -> Scaling
 
 def again_unix_s(rejection: ReshardRejection) -> float:
     """From then on the change may be tried again."""
-    pause_s = backoff_s(rejection.times, first_s=FIRST_PAUSE_S, longest_s=MAX_PAUSE_S)
+    pause_s = backoff_s(rejection.times, first_s=FIRST_PAUSE_S, max_s=MAX_PAUSE_S)
     return rejection.at_unix_s + pause_s
 
 
@@ -121,7 +121,7 @@ def judge_split(
 
 
 def _patience_s(state: ScalingState) -> float:
-    return backoff_s(state.unhelpful_splits, first_s=NO_HELP_S, longest_s=MAX_NO_HELP_S)
+    return backoff_s(state.unhelpful_splits, first_s=NO_HELP_S, max_s=MAX_NO_HELP_S)
 
 
 def _no_help(trial: SplitTrial, again_unix_s: float) -> str:

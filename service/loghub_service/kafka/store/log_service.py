@@ -25,14 +25,14 @@ class EngineLogService:
         return None if key is None else ProjectLogin(self._engine, self._find_key, project, key)
 
     def watch(self) -> LogWatch:
-        return self._engine.arrivals.watch()
+        return self._engine.log_changes.watch()
 
     def now_ms(self) -> int:
         return self._engine.now_us() // 1000
 
     def new_producer_id(self) -> int:
         """Random, so that no state has to be kept for it."""
-        return int(self._engine.dice.hex(_PRODUCER_DIGITS), 16)
+        return int(self._engine.random.hex(_PRODUCER_DIGITS), 16)
 
 
 class ProjectLogin(KeyLogin):

@@ -42,7 +42,7 @@ from loghub_service.kafka.wire.logs import (
 from loghub_service.kafka.wire.record_batch import HEADER_BYTES, Record, read_header, read_records
 from loghub_service.kafka.wire.topics import SaslAuthenticateRequest, SaslHandshakeRequest
 from loghub_service.messages import MemoryBudget
-from loghub_service.ports import OsDice, OsDisk, Platform
+from loghub_service.ports import OsDisk, OsRandom, Platform
 from loghub_service.settings import KafkaLimits, KafkaSettings, ServiceSettings
 from loghub_service.start import open_engine
 from tests.loghub_service.kafka.client_batches import build_batch
@@ -286,7 +286,7 @@ async def a_broker(
             kafka_groups=group_limits or GroupLimits(initial_rebalance_delay_ms=0),
             kafka_limits=KafkaLimits(request_bytes=memory, answer_bytes=memory, producers=producers),
         ),
-        Platform(clock=clock, disk=OsDisk(), dice=OsDice()),
+        Platform(clock=clock, disk=OsDisk(), random=OsRandom()),
         on_failed=failed.append,
     )
     keys = {key.key_id: key for key in (KEY, READER, WRITER, STRANGER)}

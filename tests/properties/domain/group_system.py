@@ -9,7 +9,7 @@ Time is counted in units; the timeout is two of them and the interval one. The s
 the consumers' clocks run on. Each consumer has at most one heartbeat on its way, and waits for its answer or
 abandons it; an abandoned heartbeat, and a copy of any other, may arrive later, and any number of times.
 
-What must hold, whatever the order of events (`tests.properties.system.check_exclusive`):
+What must hold, whatever the order of events (`tests.properties.domain.system.check_exclusive`):
 
     At most one consumer works on a shard, not counting those that lost it.
 
@@ -40,8 +40,8 @@ from loghub.domain.group import (
     SaveCheckpoint,
     Tick,
 )
-from tests.properties.memoized_group import TIMEOUT, MemoizedGroup, bits, shards_of
-from tests.properties.system import NOT_ANSWERED, Client, Sent, System
+from tests.properties.domain.numbered_group import TIMEOUT, NumberedGroup, bits, shards_of
+from tests.properties.domain.system import NOT_ANSWERED, Client, Sent, System, check_exclusive
 
 INTERVAL = 1
 MAX_PAUSE = TIMEOUT
@@ -65,9 +65,9 @@ class Setup:
 class GroupModel:
     """All systems that a setup can lead to."""
 
-    def __init__(self, setup: Setup, group: MemoizedGroup | None = None) -> None:
+    def __init__(self, setup: Setup, group: NumberedGroup | None = None) -> None:
         self.setup = setup
-        self.group = MemoizedGroup() if group is None else group
+        self.group = NumberedGroup() if group is None else group
         self._fences = tuple(name in setup.fencing for name in setup.names)
         self._settled: set[tuple[int, tuple[int, ...]]] = set()
         self._heartbeats: dict[tuple[int, int], Heartbeat] = {}
@@ -143,7 +143,7 @@ class GroupModel:
             event = Heartbeat(consumer=self.setup.names[i], held=frozenset(shards_of(held)))
             self._heartbeats[i, held] = event
         done = self.group.step(system.group, event)
-        return done.state, NOT_ANSWERED if done.is_refused else done.answer
+        return done.state, done.answer if done.refusal is None else NOT_ANSWERED
 
     def _heartbeat(self, system: System, i: int) -> System:
         client = system.clients[i]
@@ -288,21 +288,22 @@ class GroupModel:
         return self._do(system, SaveCheckpoint(consumer=name, shard=shard, cursor=cursor, force=force))
 
     def _check_refusals(self, system: System) -> None:
-        """Events that change nothing; each is tried once in each state of the group."""
+        """Events that change nothing."""
         group, number = self.group, system.group
         state = group[number]
         for name in self.setup.names:
             for shard, entry in state.shards.items():
                 if entry.holder != name:
                     save = SaveCheckpoint(consumer=name, shard=shard, cursor=END, force=False)
-                    group.refused(number, save, RefusalCode.CONSUMER_NOT_MATCH)
+                    assert group.step(number, save).refusal is RefusalCode.CONSUMER_NOT_MATCH
             if name not in state.consumers and state.shards:
                 unknown = Heartbeat(consumer=name, held=frozenset(list(state.shards)[:1]))
-                group.refused(number, unknown, RefusalCode.NOT_EXIST_CONSUMER_WITH_BODY)
+                done = group.step(number, unknown)
+                assert done.refusal is RefusalCode.NOT_EXIST_CONSUMER_WITH_BODY
         missing = SaveCheckpoint(consumer="", shard=99, cursor=0, force=True)
-        group.refused(number, missing, RefusalCode.SHARD_NOT_EXIST)
+        assert group.step(number, missing).refusal is RefusalCode.SHARD_NOT_EXIST
         nameless = SaveCheckpoint(consumer="", shard=0, cursor=0, force=False)
-        group.refused(number, nameless, RefusalCode.PARAMETER_INVALID)
+        assert group.step(number, nameless).refusal is RefusalCode.PARAMETER_INVALID
         for event in (Configure(timeout_s=float(TIMEOUT)), Leave(consumer="unknown")):
             assert group.step(number, event).state == number
         if not group.is_tick_due(number):
@@ -345,7 +346,10 @@ class GroupModel:
         number = self.group.report_shards(system.group, shards)
         return System(number, clients, next_shard, system.paused)
 
-    # -- liveness
+    # -- what must hold
+
+    def check(self, system: System) -> None:
+        check_exclusive(system)
 
     def check_settles(self, system: System) -> None:
         """Once no consumer joins, leaves or is late any more, each live consumer works after three heartbeats

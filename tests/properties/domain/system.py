@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tests.properties.memoized_group import TIMEOUT, shards_of
+from tests.properties.domain.numbered_group import TIMEOUT, shards_of
 
 NOT_ANSWERED = -1
 
@@ -30,7 +30,7 @@ class Client(NamedTuple):
 
 
 class System(NamedTuple):
-    """``group`` is a number of `MemoizedGroup`, ``paused`` for how long the service has not run."""
+    """``group`` is a number of `NumberedGroup`, ``paused`` for how long the service has not run."""
 
     group: int
     clients: tuple[Client, ...]

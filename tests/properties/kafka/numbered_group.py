@@ -1,20 +1,16 @@
-"""The production coordinator of Kafka groups as a table of numbered states, for searches over many systems.
+"""The production coordinator of Kafka groups as a table of numbered states.
 
-Each state of the group gets a number and each step is taken, and checked, once; afterwards it is a lookup.
 ``now`` is always 0: deadlines are relative, and `one_unit_later` moves them. The times of a member whose
 request waits are dropped, since its session begins again with the answer.
 """
 
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import ModuleType
 
 from loghub_service.kafka.coordinator import step as coordinator
 from loghub_service.kafka.coordinator.facts import restore
 from loghub_service.kafka.coordinator.group import (
     Group,
-    GroupErrorCode,
     GroupMember,
     KafkaGroupLimits,
     next_deadline,
@@ -36,6 +32,7 @@ from tests.loghub_service.kafka.coordinator.invariants import (
     survivors,
     waiting,
 )
+from tests.properties.numbered_states import NumberedStates
 
 SESSION, REBALANCE, DELAY = 2, 3, 1  # units of time; a unit is a second of the coordinator
 LIMITS = KafkaGroupLimits(
@@ -45,22 +42,6 @@ LIMITS = KafkaGroupLimits(
     max_members=4,
 )
 Answers = tuple[tuple[int, Answer], ...]
-Row = tuple[KafkaGroupState, KafkaTrigger, KafkaGroupState]
-
-
-@dataclass
-class Coverage:
-    """How many different steps applied each kind of event, used each row of the table, and answered with each
-    error."""
-
-    events: Counter[str] = field(default_factory=Counter)
-    rows: Counter[Row] = field(default_factory=Counter)
-    errors: Counter[GroupErrorCode] = field(default_factory=Counter)
-
-    def add(self, other: "Coverage") -> None:
-        self.events += other.events
-        self.rows += other.rows
-        self.errors += other.errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,77 +50,54 @@ class Next:
     answers: Answers
 
 
-class MemoizedGroup:
-    """Numbered states of one group. ``rules`` is `loghub_service.kafka.coordinator.step`, or a changed copy
-    of it."""
+class NumberedKafkaGroup(NumberedStates[Group]):
+    """``rules`` is `loghub_service.kafka.coordinator.step`, or a changed copy of it."""
 
     def __init__(self, rules: ModuleType = coordinator) -> None:
-        self.coverage = Coverage()
+        super().__init__()
         self._rules = rules
-        self._states: list[Group] = []
-        self._waiting: list[tuple[int, ...]] = []
-        self._numbers: dict[object, int] = {}
-        self._next: dict[object, Next] = {}
-        self.dead = self._number(Group(group_id="g"))
-
-    def __getitem__(self, number: int) -> Group:
-        return self._states[number]
-
-    def __len__(self) -> int:
-        return len(self._states)
+        self.dead = self.number_of(Group(group_id="g"))
 
     def waiting(self, number: int) -> tuple[int, ...]:
         """The requests that wait."""
-        return self._waiting[number]
+        return self.once(number, "waiting", lambda group: tuple(waiting(group)))
 
-    def step(self, number: int, key: object, event: Callable[[], Event], request: int = 0) -> Next:
-        """``key`` stands for the event, which is made only for a step that was not taken before."""
-        found = self._next.get((number, key, request))
-        if found is None:
-            found = self._next[number, key, request] = self._take(number, event(), request)
-        return found
+    def step(self, number: int, event: Event, request: int = 0) -> Next:
+        return self.once(number, (event, request), lambda group: self._take(group, event, request))
 
     def one_unit_later(self, number: int) -> int:
-        return self._derived(number, "later", lambda group: _later(group, 1.0))
+        return self.once(number, "later", lambda group: self.number_of(_later(group, 1.0)))
 
     def is_tick_due(self, number: int) -> bool:
-        deadline = next_deadline(self._states[number])
+        deadline = next_deadline(self[number])
         return deadline is not None and deadline <= 0
 
     def tick(self, number: int) -> Next:
-        return self.step(number, "tick", TimePassed)
+        return self.step(number, TimePassed())
 
     def pause(self, number: int) -> Next:
         """The service does not run for one unit."""
-        return self.step(self.one_unit_later(number), "pause", lambda: PauseDetected(pause_s=1.0))
+        return self.step(self.one_unit_later(number), PauseDetected(pause_s=1.0))
 
     def restart(self, number: int) -> int:
         """The service restarts from what is persisted."""
+        return self.once(number, "restart", self._restarted)
 
-        def restarted(group: Group) -> Group:
-            new = restore("g", as_facts(survivors(group)), now=0.0)
-            trigger = {
-                KafkaGroupState.EMPTY: KafkaTrigger.RESTORED_EMPTY,
-                KafkaGroupState.PREPARING_REBALANCE: KafkaTrigger.RESTORED_REBALANCING,
-                KafkaGroupState.STABLE: KafkaTrigger.RESTORED_STABLE,
-            }.get(new.state)
-            if trigger is not None:
-                self.coverage.rows[KafkaGroupState.DEAD, trigger, new.state] += 1
-            check_state(new, LIMITS)
-            assert survivors(new) == survivors(group), "the facts restore another group"
-            assert new.generation == (group.generation if survivors(group)[0] else 0)
-            return new
+    def _restarted(self, group: Group) -> int:
+        new = restore("g", as_facts(survivors(group)), now=0.0)
+        trigger = {
+            KafkaGroupState.EMPTY: KafkaTrigger.RESTORED_EMPTY,
+            KafkaGroupState.PREPARING_REBALANCE: KafkaTrigger.RESTORED_REBALANCING,
+            KafkaGroupState.STABLE: KafkaTrigger.RESTORED_STABLE,
+        }.get(new.state)
+        if trigger is not None:
+            self.coverage.rows[KafkaGroupState.DEAD, trigger, new.state] += 1
+        check_state(new, LIMITS)
+        assert survivors(new) == survivors(group), "the facts restore another group"
+        assert new.generation == (group.generation if survivors(group)[0] else 0)
+        return self.number_of(new)
 
-        return self._derived(number, "restart", restarted)
-
-    def _derived(self, number: int, how: str, change: Callable[[Group], Group]) -> int:
-        found = self._next.get((number, how))
-        if found is None:
-            found = self._next[number, how] = Next(self._number(change(self._states[number])), ())
-        return found.state
-
-    def _take(self, number: int, event: Event, request: int) -> Next:
-        old = self._states[number]
+    def _take(self, old: Group, event: Event, request: int) -> Next:
         done: Outcome = self._rules.step(old, event, now=0.0, request=request, limits=LIMITS)
         check_step(old, done, request=request)
         check_state(done.group, LIMITS)
@@ -147,12 +105,12 @@ class MemoizedGroup:
         self.coverage.events[type(event).__name__] += 1
         self.coverage.rows.update((t.old, t.trigger, t.new) for t in done.transitions)
         for _, answer in done.answers:
-            self.coverage.errors[answer.error] += 1
+            self.coverage.refusals[answer.error] += 1
             if isinstance(answer, PartitionsAnswer):
-                self.coverage.errors.update(error for _, error in answer.partitions)
-        return Next(self._number(done.group), done.answers)
+                self.coverage.refusals.update(error for _, error in answer.partitions)
+        return Next(self.number_of(done.group), done.answers)
 
-    def _number(self, group: Group) -> int:
+    def canonical(self, group: Group) -> tuple[object, Group]:
         members = tuple(replace(m, expires_s=m.session_end_s or 0.0) for m in group.members.values())
         key = (
             (group.state, group.generation, group.protocol_type, group.protocol, group.leader),
@@ -162,11 +120,7 @@ class MemoizedGroup:
             (group.rebalance_end_s, group.initial_end_s, group.joined_in_delay),
             (group.unsynced, group.sync_end_s, group.empty_since_unix_ms),
         )
-        number = self._numbers.setdefault(key, len(self._states))
-        if number == len(self._states):
-            self._states.append(replace(group, members={m.member_id: m for m in members}))
-            self._waiting.append(tuple(waiting(group)))
-        return number
+        return key, replace(group, members={m.member_id: m for m in members})
 
 
 def _check_offsets(old: Group, event: Event, done: Outcome) -> None:

@@ -1,9 +1,8 @@
 """One held shard as a state machine: what to pull, when to process, how to give it up.
 
-Everything is a value: an event is a function from one `ShardFlow` and the time to the next.
-`next_step` says what to do next, and `loghub_consumer.shard_runner` does it;
-`next_pull` says what to pull, and `loghub_consumer.puller` does. A batch is processed while the next
-logs are pulled.
+Everything is a value: an event is a function from one `HeldShardState` and the time to the next. `next_step`
+says what to do next, and `loghub_consumer.shard_runner` does it; `next_pull` says what to pull, and
+`loghub_consumer.puller` does. A batch is processed while the next logs are pulled.
 
 The phases, with the function that leads from one to the next:
 
@@ -51,7 +50,7 @@ PULL_FRACTION, MIN_ROOM = 0.9, 0.25
 PULL_LOG_GROUPS = 1000  # the most that one PullLogs may request (docs/sls-protocol.md 5)
 
 
-class FlowPhase(StrEnum):
+class HeldShardPhase(StrEnum):
     """The state of a shard in a consumer; the module has the table."""
 
     OPENING = "opening"
@@ -64,10 +63,10 @@ class FlowPhase(StrEnum):
     ENDED = "ended"
 
 
-ENDING = (FlowPhase.DRAINING, FlowPhase.LOST, FlowPhase.ENDED)
+ENDING = (HeldShardPhase.DRAINING, HeldShardPhase.LOST, HeldShardPhase.ENDED)
 
 
-class ShardFlow(msgspec.Struct, frozen=True, kw_only=True):
+class HeldShardState(msgspec.Struct, frozen=True, kw_only=True):
     """One assignment of a shard. Each pull replaces it about ten times, which costs less here than with a
     dataclass, by a factor of fifty. `generation` tells answers to earlier pulls, which count no longer."""
 
@@ -76,7 +75,7 @@ class ShardFlow(msgspec.Struct, frozen=True, kw_only=True):
     position: int  # everything before it was processed
     read_to: int  # cursor of the next pull
     began_at: int = 0  # where it was assigned, or last sought
-    phase: FlowPhase = FlowPhase.OPENING
+    phase: HeldShardPhase = HeldShardPhase.OPENING
     generation: int = 0
     is_initialized: bool = False
     is_paused: bool = False
@@ -120,156 +119,158 @@ class Pull:
     bytes: int
 
 
-def share_bytes(flow: ShardFlow, *, max_bytes: int, shards: int, used_bytes: int) -> int:
+def share_bytes(state: HeldShardState, *, max_bytes: int, shards: int, used_bytes: int) -> int:
     """How much the shard may hold: an equal part of `max_bytes`, so that a processor that never returns does
     not keep the others from pulling, and not more than is free, since those that came first may hold more.
     `used_bytes` is the sum of what all shards hold and have requested."""
-    return min(max_bytes // max(1, shards), flow.memory_bytes + max(0, max_bytes - used_bytes))
+    return min(max_bytes // max(1, shards), state.memory_bytes + max(0, max_bytes - used_bytes))
 
 
-def is_full(flow: ShardFlow, *, share_bytes: int) -> bool:
+def is_full(state: HeldShardState, *, share_bytes: int) -> bool:
     """Whether the shard holds about all that it may hold. One log group is always read."""
-    return flow.memory_bytes > 0 and share_bytes - flow.memory_bytes < share_bytes * MIN_ROOM
+    return state.memory_bytes > 0 and share_bytes - state.memory_bytes < share_bytes * MIN_ROOM
 
 
-def is_read(flow: ShardFlow) -> bool:
+def is_read(state: HeldShardState) -> bool:
     """Whether everything up to the end that the settings give was pulled."""
-    return flow.end is not None and flow.read_to >= flow.end
+    return state.end is not None and state.read_to >= state.end
 
 
-def room_to_end(flow: ShardFlow, *, first: int, has_passed: bool) -> int | None:
+def room_to_end(state: HeldShardState, *, first: int, has_passed: bool) -> int | None:
     """How many log groups from `first` on may be handed over before the end of the settings; None: any.
     `has_passed`: the time of the end has, so that nothing may before its cursor is known."""
-    if flow.end is None:
+    if state.end is None:
         return 0 if has_passed else None
-    return max(0, flow.end - first)
+    return max(0, state.end - first)
 
 
-def pull_due_s(flow: ShardFlow, *, share_bytes: int) -> float | None:
+def pull_due_s(state: HeldShardState, *, share_bytes: int) -> float | None:
     """When to pull; None: not as things are. `share_bytes` is what the shard may hold."""
-    cannot_pull = flow.is_pulling or flow.is_parked or flow.is_paused or not flow.is_initialized
-    if cannot_pull or flow.phase in ENDING or is_read(flow):
+    cannot_pull = state.is_pulling or state.is_parked or state.is_paused or not state.is_initialized
+    if cannot_pull or state.phase in ENDING or is_read(state):
         return None
-    if is_full(flow, share_bytes=share_bytes):
+    if is_full(state, share_bytes=share_bytes):
         return None
-    return flow.pull_due_s
+    return state.pull_due_s
 
 
-def next_pull(flow: ShardFlow, *, share_bytes: int, batch_bytes: int) -> Pull:
+def next_pull(state: HeldShardState, *, share_bytes: int, batch_bytes: int) -> Pull:
     """The pull that is due: as much as the share and a batch have room for, and at least one log group."""
-    room = max(1, min(share_bytes - flow.memory_bytes, int(batch_bytes * PULL_FRACTION)))
+    room = max(1, min(share_bytes - state.memory_bytes, int(batch_bytes * PULL_FRACTION)))
     limits = BatchLimits(log_groups=PULL_LOG_GROUPS, bytes=room, logs=PULL_LOG_GROUPS)
-    count = limits.groups_of(flow.group_size)
-    size = room if flow.group_size is None else min(room, round(count * flow.group_size.bytes))
-    return Pull(shard=flow.shard, generation=flow.generation, cursor=flow.read_to, count=count, bytes=size)
+    count = limits.groups_of(state.group_size)
+    size = room if state.group_size is None else min(room, round(count * state.group_size.bytes))
+    return Pull(shard=state.shard, generation=state.generation, cursor=state.read_to, count=count, bytes=size)
 
 
 # -- events of the processor
 
 
-def user_code_began(flow: ShardFlow) -> ShardFlow:
+def user_code_began(state: HeldShardState) -> HeldShardState:
     """`initialize` or `shutdown` runs."""
-    return replace(flow, is_busy=True)
+    return replace(state, is_busy=True)
 
 
-def initialized(flow: ShardFlow, *, now: float) -> ShardFlow:
+def initialized(state: HeldShardState, *, now: float) -> HeldShardState:
     """`initialize` has returned."""
-    flow = replace(flow, is_busy=False, is_initialized=True, failures=0, pull_due_s=now)
-    return flow if flow.phase in ENDING else replace(flow, phase=_idle(flow))
+    state = replace(state, is_busy=False, is_initialized=True, failures=0, pull_due_s=now)
+    return state if state.phase in ENDING else replace(state, phase=_idle(state))
 
 
-def initialize_failed(flow: ShardFlow, *, retries: Backoff, now: float) -> ShardFlow:
+def initialize_failed(state: HeldShardState, *, retries: Backoff, now: float) -> HeldShardState:
     """`initialize` has raised: it is called again later."""
-    return replace(_failed(flow, retries=retries, now=now), is_busy=False)
+    return replace(_failed(state, retries=retries, now=now), is_busy=False)
 
 
-def batch_began(flow: ShardFlow) -> ShardFlow:
+def batch_began(state: HeldShardState) -> HeldShardState:
     """`process` runs."""
-    return replace(flow, phase=FlowPhase.PROCESSING, is_busy=True)
+    return replace(state, phase=HeldShardPhase.PROCESSING, is_busy=True)
 
 
-def batch_done(flow: ShardFlow, *, end: int, size: int, generation: int) -> ShardFlow:
+def batch_done(state: HeldShardState, *, end: int, size: int, generation: int) -> HeldShardState:
     """`process` has returned. `generation` is that of the batch: a later one was sought meanwhile. Once
     nothing is left, everything that was read is processed; a query may have left out what follows."""
-    flow = _after_batch(flow, size=size, generation=generation)
-    flow = replace(flow, failures=0)
-    if generation != flow.generation:
-        return flow
-    return replace(flow, position=end if flow.held_bytes else max(end, flow.read_to))
+    state = _after_batch(state, size=size, generation=generation)
+    state = replace(state, failures=0)
+    if generation != state.generation:
+        return state
+    return replace(state, position=end if state.held_bytes else max(end, state.read_to))
 
 
-def batch_failed(flow: ShardFlow, *, size: int, generation: int, retries: Backoff, now: float) -> ShardFlow:
+def batch_failed(
+    state: HeldShardState, *, size: int, generation: int, retries: Backoff, now: float
+) -> HeldShardState:
     """`process` has raised: it gets the same logs again, unless the position was sought or the shard is given
     up."""
-    if generation != flow.generation or flow.phase in ENDING:
-        return _after_batch(flow, size=size, generation=generation)
-    flow = _failed(replace(flow, is_busy=False), retries=retries, now=now)
-    return replace(flow, phase=_waiting(flow), keeps_batch=True)
+    if generation != state.generation or state.phase in ENDING:
+        return _after_batch(state, size=size, generation=generation)
+    state = _failed(replace(state, is_busy=False), retries=retries, now=now)
+    return replace(state, phase=_waiting(state), keeps_batch=True)
 
 
-def postponed(flow: ShardFlow, *, due_s: float | None) -> ShardFlow:
+def postponed(state: HeldShardState, *, due_s: float | None) -> HeldShardState:
     """The failed batch comes again at this time; None: not before the shard is resumed."""
-    return paused(flow) if due_s is None else replace(flow, due_s=due_s)
+    return paused(state) if due_s is None else replace(state, due_s=due_s)
 
 
 def rolled_back(
-    flow: ShardFlow, *, to: int, size: int, generation: int, retries: Backoff, now: float
-) -> ShardFlow:
+    state: HeldShardState, *, to: int, size: int, generation: int, retries: Backoff, now: float
+) -> HeldShardState:
     """`process` has returned a cursor: the shard continues there. The first time it does so at once; without
     a batch that succeeds in between, it waits longer each time."""
-    flow = _after_batch(flow, size=size, generation=generation)
-    if generation != flow.generation or flow.phase in ENDING:
-        return flow
-    failed = _failed(flow, retries=retries, now=now)
-    due_s = failed.due_s if flow.failures else now
-    return replace(_moved(failed, to=to, now=due_s), phase=_waiting(flow), due_s=due_s)
+    state = _after_batch(state, size=size, generation=generation)
+    if generation != state.generation or state.phase in ENDING:
+        return state
+    failed = _failed(state, retries=retries, now=now)
+    due_s = failed.due_s if state.failures else now
+    return replace(_moved(failed, to=to, now=due_s), phase=_waiting(state), due_s=due_s)
 
 
-def retained(flow: ShardFlow, *, size: int) -> ShardFlow:
+def retained(state: HeldShardState, *, size: int) -> HeldShardState:
     """So many bytes of logs are not acknowledged."""
-    return replace(flow, unacknowledged_bytes=size)
+    return replace(state, unacknowledged_bytes=size)
 
 
-def roll_back_ended(flow: ShardFlow, *, now: float) -> ShardFlow:
+def roll_back_ended(state: HeldShardState, *, now: float) -> HeldShardState:
     """The logs from the returned cursor on may be processed, once it is time."""
-    is_due = flow.phase is FlowPhase.ROLLING_BACK and not flow.keeps_batch and now >= flow.due_s
-    return replace(flow, phase=_idle(flow)) if is_due else flow
+    is_due = state.phase is HeldShardPhase.ROLLING_BACK and not state.keeps_batch and now >= state.due_s
+    return replace(state, phase=_idle(state)) if is_due else state
 
 
-def shut_down(flow: ShardFlow) -> ShardFlow:
+def shut_down(state: HeldShardState) -> HeldShardState:
     """`shutdown` has returned, or there was no processor."""
-    return replace(flow, phase=FlowPhase.ENDED, is_busy=False, held_bytes=0, unacknowledged_bytes=0)
+    return replace(state, phase=HeldShardPhase.ENDED, is_busy=False, held_bytes=0, unacknowledged_bytes=0)
 
 
-def _after_batch(flow: ShardFlow, *, size: int, generation: int) -> ShardFlow:
-    held = flow.held_bytes - size if generation == flow.generation else flow.held_bytes
-    flow = replace(flow, is_busy=False, held_bytes=max(0, held), keeps_batch=False)
-    return flow if flow.phase in ENDING else replace(flow, phase=_idle(flow))
+def _after_batch(state: HeldShardState, *, size: int, generation: int) -> HeldShardState:
+    held = state.held_bytes - size if generation == state.generation else state.held_bytes
+    state = replace(state, is_busy=False, held_bytes=max(0, held), keeps_batch=False)
+    return state if state.phase in ENDING else replace(state, phase=_idle(state))
 
 
-def _failed(flow: ShardFlow, *, retries: Backoff, now: float) -> ShardFlow:
-    failures = flow.failures + 1
-    return replace(flow, failures=failures, due_s=now + retries.pause_s(failures))
+def _failed(state: HeldShardState, *, retries: Backoff, now: float) -> HeldShardState:
+    failures = state.failures + 1
+    return replace(state, failures=failures, due_s=now + retries.pause_s(failures))
 
 
-def _idle(flow: ShardFlow) -> FlowPhase:
-    return FlowPhase.PAUSING if flow.is_paused else FlowPhase.PULLING
+def _idle(state: HeldShardState) -> HeldShardPhase:
+    return HeldShardPhase.PAUSING if state.is_paused else HeldShardPhase.PULLING
 
 
-def _waiting(flow: ShardFlow) -> FlowPhase:
-    return FlowPhase.PAUSING if flow.is_paused else FlowPhase.ROLLING_BACK
+def _waiting(state: HeldShardState) -> HeldShardPhase:
+    return HeldShardPhase.PAUSING if state.is_paused else HeldShardPhase.ROLLING_BACK
 
 
 # -- events of the pulls
 
 
-def pull_began(flow: ShardFlow, pull: Pull) -> ShardFlow:
+def pull_began(state: HeldShardState, pull: Pull) -> HeldShardState:
     """The request is in flight."""
-    return replace(flow, is_pulling=True, asked_bytes=pull.bytes)
+    return replace(state, is_pulling=True, asked_bytes=pull.bytes)
 
 
-def _pull_ended(flow: ShardFlow) -> ShardFlow:
-    return replace(flow, is_pulling=False, asked_bytes=0)
+def _pull_ended(state: HeldShardState) -> HeldShardState:
+    return replace(state, is_pulling=False, asked_bytes=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,69 +283,71 @@ class PullResult:
     is_end: bool
 
 
-def pulled(flow: ShardFlow, pull: Pull, result: PullResult, *, interval_s: float, now: float) -> ShardFlow:
+def pulled(
+    state: HeldShardState, pull: Pull, result: PullResult, *, interval_s: float, now: float
+) -> HeldShardState:
     """The answer to `pull`. At the end of the shard the next pull follows after the fetch interval, and
     otherwise at once. An answer of an earlier generation counts no longer."""
-    flow = replace(_pull_ended(flow), pull_failures=0)
-    if pull.generation != flow.generation:
-        return flow
-    is_idle = not flow.held_bytes and not result.groups  # everything before the answer's end was processed
+    state = replace(_pull_ended(state), pull_failures=0)
+    if pull.generation != state.generation:
+        return state
+    is_idle = not state.held_bytes and not result.groups  # everything before the answer's end was processed
     return replace(
-        flow,
+        state,
         read_to=result.after,
         is_at_end=result.is_end,
-        position=result.after if is_idle else flow.position,
+        position=result.after if is_idle else state.position,
         pull_due_s=now + interval_s if result.is_end else now,
-        held_bytes=flow.held_bytes + result.bytes,
-        group_size=smoothed(flow.group_size, read_bytes=result.bytes, logs=0, groups=result.groups),
+        held_bytes=state.held_bytes + result.bytes,
+        group_size=smoothed(state.group_size, read_bytes=result.bytes, logs=0, groups=result.groups),
     )
 
 
-def pull_failed(flow: ShardFlow, *, retries: Backoff, now: float) -> ShardFlow:
+def pull_failed(state: HeldShardState, *, retries: Backoff, now: float) -> HeldShardState:
     """The request has failed: it is sent again later."""
-    failures = flow.pull_failures + 1
+    failures = state.pull_failures + 1
     pause_s = retries.pause_s(failures)
-    return replace(_pull_ended(flow), pull_failures=failures, pull_due_s=now + pause_s)
+    return replace(_pull_ended(state), pull_failures=failures, pull_due_s=now + pause_s)
 
 
-def parked(flow: ShardFlow) -> ShardFlow:
+def parked(state: HeldShardState) -> HeldShardState:
     """A pull is due although the last one has seen the end: nothing is pulled before there is more."""
-    return replace(flow, is_parked=True)
+    return replace(state, is_parked=True)
 
 
-def arrived(flow: ShardFlow, *, now: float) -> ShardFlow:
+def arrived(state: HeldShardState, *, now: float) -> HeldShardState:
     """There is more, or it is not known any more whether: the next pull is due."""
-    return replace(flow, is_parked=False, is_at_end=False, pull_due_s=now) if flow.is_parked else flow
+    return replace(state, is_parked=False, is_at_end=False, pull_due_s=now) if state.is_parked else state
 
 
-def expired(flow: ShardFlow, pull: Pull, *, oldest: int, now: float) -> ShardFlow:
+def expired(state: HeldShardState, pull: Pull, *, oldest: int, now: float) -> HeldShardState:
     """The log groups up to `oldest` no longer exist: the shard continues there."""
-    flow = _pull_ended(flow)
-    if pull.generation != flow.generation or oldest <= flow.read_to:
-        return flow
-    position = oldest if not flow.held_bytes else flow.position
-    return replace(flow, read_to=oldest, position=position, pull_due_s=now)
+    state = _pull_ended(state)
+    if pull.generation != state.generation or oldest <= state.read_to:
+        return state
+    position = oldest if not state.held_bytes else state.position
+    return replace(state, read_to=oldest, position=position, pull_due_s=now)
 
 
 # -- events of the user and of the group
 
 
-def sought(flow: ShardFlow, *, to: int, now: float) -> ShardFlow:
+def sought(state: HeldShardState, *, to: int, now: float) -> HeldShardState:
     """The shard continues at another cursor; what was pulled is discarded. A batch that is being processed
     ends, but its end is not the position."""
-    if flow.phase in ENDING:
-        return flow
-    flow = _moved(flow, to=to, now=now)
-    return replace(flow, phase=_idle(flow)) if flow.phase is FlowPhase.ROLLING_BACK else flow
+    if state.phase in ENDING:
+        return state
+    state = _moved(state, to=to, now=now)
+    return replace(state, phase=_idle(state)) if state.phase is HeldShardPhase.ROLLING_BACK else state
 
 
-def _moved(flow: ShardFlow, *, to: int, now: float) -> ShardFlow:
+def _moved(state: HeldShardState, *, to: int, now: float) -> HeldShardState:
     return replace(
-        flow,
+        state,
         position=to,
         read_to=to,
         began_at=to,
-        generation=flow.generation + 1,
+        generation=state.generation + 1,
         is_at_end=False,
         is_parked=False,
         keeps_batch=False,
@@ -354,42 +357,42 @@ def _moved(flow: ShardFlow, *, to: int, now: float) -> ShardFlow:
     )
 
 
-def bounded(flow: ShardFlow, *, end: int | None) -> ShardFlow:
+def bounded(state: HeldShardState, *, end: int | None) -> HeldShardState:
     """The time at which the shard ends has passed, and this is its cursor; None: it lies ahead after all."""
-    return replace(flow, end=end)
+    return replace(state, end=end)
 
 
-def paused(flow: ShardFlow) -> ShardFlow:
+def paused(state: HeldShardState) -> HeldShardState:
     """No further batch is handed over; what was pulled stays. A batch that failed comes again afterwards."""
-    flow = replace(flow, is_paused=True)
-    idle = (FlowPhase.PULLING, FlowPhase.ROLLING_BACK)
-    return replace(flow, phase=FlowPhase.PAUSING) if flow.phase in idle else flow
+    state = replace(state, is_paused=True)
+    idle = (HeldShardPhase.PULLING, HeldShardPhase.ROLLING_BACK)
+    return replace(state, phase=HeldShardPhase.PAUSING) if state.phase in idle else state
 
 
-def resumed(flow: ShardFlow, *, now: float) -> ShardFlow:
+def resumed(state: HeldShardState, *, now: float) -> HeldShardState:
     """The shard is processed again."""
-    if not flow.is_paused:
-        return flow
-    flow = replace(flow, is_paused=False, pull_due_s=now)
-    if flow.phase is not FlowPhase.PAUSING:
-        return flow
-    return replace(flow, phase=FlowPhase.ROLLING_BACK if flow.keeps_batch else FlowPhase.PULLING)
+    if not state.is_paused:
+        return state
+    state = replace(state, is_paused=False, pull_due_s=now)
+    if state.phase is not HeldShardPhase.PAUSING:
+        return state
+    return replace(state, phase=HeldShardPhase.ROLLING_BACK if state.keeps_batch else HeldShardPhase.PULLING)
 
 
-def revoked(flow: ShardFlow) -> ShardFlow:
+def revoked(state: HeldShardState) -> HeldShardState:
     """The group gives the shard to another consumer, or this one stops."""
-    return flow if flow.phase in ENDING else replace(flow, phase=FlowPhase.DRAINING)
+    return state if state.phase in ENDING else replace(state, phase=HeldShardPhase.DRAINING)
 
 
-def lost(flow: ShardFlow) -> ShardFlow:
+def lost(state: HeldShardState) -> HeldShardState:
     """Another consumer may have the shard already."""
-    has_ended = flow.phase in (FlowPhase.LOST, FlowPhase.ENDED)
-    return flow if has_ended else replace(flow, phase=FlowPhase.LOST)
+    has_ended = state.phase in (HeldShardPhase.LOST, HeldShardPhase.ENDED)
+    return state if has_ended else replace(state, phase=HeldShardPhase.LOST)
 
 
-def announced(flow: ShardFlow) -> ShardFlow:
+def announced(state: HeldShardState) -> HeldShardState:
     """The listener knows that the shard was revoked or lost."""
-    return replace(flow, is_announced=True)
+    return replace(state, is_announced=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,33 +409,33 @@ class Rebalance:
     unbegun: tuple[HeldShard, ...] = ()
 
 
-def rebalance(flows: Mapping[int, ShardFlow], held: tuple[HeldShard, ...]) -> Rebalance:
+def rebalance(states: Mapping[int, HeldShardState], held: tuple[HeldShard, ...]) -> Rebalance:
     """What to do now. A shard that returns waits until the processor of its earlier assignment has ended, so
     that the order of its logs is kept."""
     by_shard = {shard.shard: shard for shard in held}
     revoked, lost, announce, ended = [], [], [], []
-    for number, flow in sorted(flows.items()):
+    for number, state in sorted(states.items()):
         shard = by_shard.get(number)
-        is_ours = shard is not None and shard.epoch == flow.epoch and not shard.refused
-        if flow.phase is FlowPhase.ENDED:
+        is_ours = shard is not None and shard.epoch == state.epoch and not shard.refused
+        if state.phase is HeldShardPhase.ENDED:
             ended.append(number)
-        elif flow.phase is FlowPhase.LOST:
+        elif state.phase is HeldShardPhase.LOST:
             continue
         elif not is_ours:
             lost.append(number)
-        elif flow.phase is FlowPhase.DRAINING:
-            if not flow.is_busy and not flow.is_announced:
+        elif state.phase is HeldShardPhase.DRAINING:
+            if not state.is_busy and not state.is_announced:
                 announce.append(number)
         elif shard is not None and shard.phase is not ShardPhase.OPEN:
             revoked.append(number)
     opened = (s for s in held if s.phase is ShardPhase.OPEN and s.position is not None)
     return Rebalance(
-        assigned=tuple(s for s in opened if s.shard not in flows),
+        assigned=tuple(s for s in opened if s.shard not in states),
         revoked=tuple(revoked),
         lost=tuple(lost),
         announce=tuple(announce),
         ended=tuple(ended),
-        unbegun=tuple(s for s in held if s.phase is ShardPhase.DRAINING and s.shard not in flows),
+        unbegun=tuple(s for s in held if s.phase is ShardPhase.DRAINING and s.shard not in states),
     )
 
 
@@ -494,7 +497,7 @@ _WAIT = NextStep(ThreadStep.WAIT)
 
 
 def next_step(
-    flow: ShardFlow,
+    state: HeldShardState,
     buffered: Buffered,
     limits: ReceiveLimits,
     *,
@@ -503,18 +506,18 @@ def next_step(
     again: Again = NOT_AGAIN,
 ) -> NextStep:
     """What the thread of the shard, which is idle, does next. `is_full`: no more may be pulled."""
-    match flow.phase:
-        case FlowPhase.ENDED:
+    match state.phase:
+        case HeldShardPhase.ENDED:
             return NextStep(ThreadStep.END)
-        case FlowPhase.DRAINING | FlowPhase.LOST:
-            if not flow.is_announced:
+        case HeldShardPhase.DRAINING | HeldShardPhase.LOST:
+            if not state.is_announced:
                 return _WAIT
             return NextStep(ThreadStep.SHUT_DOWN)
-        case FlowPhase.OPENING:
-            return _at(flow.due_s, ThreadStep.INITIALIZE, now)
-        case FlowPhase.ROLLING_BACK:
-            return _at(flow.due_s, ThreadStep.PROCESS if flow.keeps_batch else ThreadStep.WAIT, now)
-        case FlowPhase.PULLING:
+        case HeldShardPhase.OPENING:
+            return _at(state.due_s, ThreadStep.INITIALIZE, now)
+        case HeldShardPhase.ROLLING_BACK:
+            return _at(state.due_s, ThreadStep.PROCESS if state.keeps_batch else ThreadStep.WAIT, now)
+        case HeldShardPhase.PULLING:
             ready_s = None if again.is_full else _ready_s(buffered, limits, is_full=is_full)
             if again.due_s is not None and (ready_s is None or again.due_s <= max(now, ready_s)):
                 return _at(again.due_s, ThreadStep.REDELIVER, now)
@@ -523,14 +526,14 @@ def next_step(
             return _WAIT
 
 
-def has_backlog(flow: ShardFlow, step: ThreadStep, *, is_held: bool) -> bool:
+def has_backlog(state: HeldShardState, step: ThreadStep, *, is_held: bool) -> bool:
     """Whether the shard has logs to process at present, for shards with a lower priority; `step` is what it
     would do next. A shard that waits, such as after a failure or for a batch to be complete, has none, and
     neither has one that `is_held`: whatever is pulled, it may not be handed over yet."""
-    if flow.phase is FlowPhase.PROCESSING:
+    if state.phase is HeldShardPhase.PROCESSING:
         return True
-    is_unread = not (flow.is_at_end or flow.pull_failures or is_read(flow) or is_held)
-    return flow.phase is FlowPhase.PULLING and (
+    is_unread = not (state.is_at_end or state.pull_failures or is_read(state) or is_held)
+    return state.phase is HeldShardPhase.PULLING and (
         is_unread or step in (ThreadStep.PROCESS, ThreadStep.REDELIVER)
     )
 

@@ -4,6 +4,7 @@ Each system reached has passed the invariants of docs/shard-states.md 3 and thos
 each the group settles within two heartbeats once nothing else happens. With ``-s`` the numbers are printed.
 """
 
+from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
@@ -11,9 +12,10 @@ import pytest
 from loghub.domain import coordinator
 from loghub.domain.fsm import EDGES
 from loghub.domain.group import Event, GroupState, RefusalCode, ServicePaused, Step
-from tests.properties.group_system import GroupModel, Setup
-from tests.properties.guards import counting_coordinator
-from tests.properties.memoized_group import Coverage, MemoizedGroup
+from tests.properties.domain.group_system import GroupModel, Setup
+from tests.properties.domain.numbered_group import NumberedGroup
+from tests.properties.guards import counting_copy
+from tests.properties.numbered_states import Coverage
 from tests.properties.search import search
 
 pytestmark = pytest.mark.long
@@ -39,36 +41,30 @@ PLANTED_SYSTEMS = 100_000  # at most, until a planted fault is found
 UNREACHABLE: dict[str, str] = {}
 
 
+def models(rules: ModuleType = coordinator) -> Iterator[GroupModel]:
+    return (GroupModel(setup, NumberedGroup(rules)) for setup in SETUPS.values())
+
+
 @pytest.mark.deep(minutes=10)
 @pytest.mark.timeout(3600)  # a long search needs a longer hang guard
 @pytest.mark.parametrize("setup", SETUPS.values(), ids=SETUPS)
 def test_every_order_of_events(setup: Setup) -> None:
     model = GroupModel(setup)
-    found = search(model, model.starts(), systems=DEEP_SYSTEMS)
+    found = search(model, systems=DEEP_SYSTEMS)
     print(f"{found}, {len(model.group)} states of the group")
     assert found.systems >= DEEP_SYSTEMS
 
 
 def test_the_searches_use_every_row_of_the_table_every_guard_and_every_refusal() -> None:
-    rules, guards = counting_coordinator()
+    rules, guards = counting_copy("loghub.domain", ("balance", "group_builder", "coordinator"))
     coverage = Coverage()
-    for setup in SETUPS.values():
-        model = GroupModel(setup, MemoizedGroup(rules))
-        found = search(model, model.starts(), systems=SYSTEMS)
+    for model in models(rules):
+        found = search(model, systems=SYSTEMS)
         print(f"{found}, {len(model.group)} states of the group")
         assert found.systems >= SYSTEMS
         coverage.add(model.group.coverage)
-    rows = {f"{e.number} {e.old} {e.trigger} {e.new}": (e.old, e.trigger, e.new) for e in EDGES}
-    for name, row in rows.items():
-        print(f"{coverage.rows[row]:9} row {name}")
-    for code in RefusalCode:
-        print(f"{coverage.refusals[code]:9} refusal {code}")
-    for kind, count in coverage.events.items():
-        print(f"{count:9} event {kind}")
+    assert coverage.missed(edges=EDGES, events=Event.__args__, refusals=RefusalCode) == set()
     print(guards.table())
-    assert [name for name, row in rows.items() if not coverage.rows[row]] == []
-    assert [code for code in RefusalCode if not coverage.refusals[code]] == []
-    assert set(coverage.events) == {kind.__name__ for kind in Event.__args__}
     assert guards.missed() == set(UNREACHABLE)
 
 
@@ -76,9 +72,9 @@ def test_the_searches_use_every_row_of_the_table_every_guard_and_every_refusal()
 
 
 def _found(setup: Setup, rules: ModuleType = coordinator) -> str:
-    model = GroupModel(setup, MemoizedGroup(rules))
+    model = GroupModel(setup, NumberedGroup(rules))
     with pytest.raises(AssertionError) as failure:
-        search(model, model.starts(), systems=PLANTED_SYSTEMS)
+        search(model, systems=PLANTED_SYSTEMS)
     return str(failure.value)
 
 

@@ -1,0 +1,63 @@
+"""What is changed in the rules of Kafka groups, one thing at a time."""
+
+from tests.properties.mutants import Subject
+
+SUBJECT = Subject(
+    name="kafka",
+    package="loghub_service.kafka.coordinator",
+    modules=("states", "draft", "facts", "group", "rebalance", "membership", "offsets", "subscription"),
+    test_folder="tests/loghub_service/kafka/coordinator",
+    tests=(
+        "states",
+        "triggers",
+        "join",
+        "membership",
+        "static_members",
+        "changed_offsets",
+        "offsets",
+        "restart",
+    ),
+    next_state={
+        "_EMPTY": "_PREPARING",
+        "_PREPARING": "_EMPTY",
+        "_COMPLETING": "_STABLE",
+        "_STABLE": "_COMPLETING",
+        "_DEAD": "_EMPTY",
+    },
+    swapped={
+        "KafkaTrigger": {
+            "CREATED": "RESTORED_EMPTY",
+            "MEMBER_JOINED": "METADATA_CHANGED",
+            "ALL_JOINED": "REBALANCE_TIMED_OUT",
+            "INITIAL_DELAY_OVER": "REBALANCE_TIMED_OUT",
+            "REBALANCE_TIMED_OUT": "ALL_JOINED",
+            "NOBODY_LEFT": "ALL_JOINED",
+            "METADATA_CHANGED": "MEMBER_JOINED",
+            "LEADER_REJOINED": "METADATA_CHANGED",
+            "STATIC_MEMBER_REPLACED": "MEMBER_JOINED",
+            "MEMBER_LEFT": "SESSION_TIMED_OUT",
+            "SESSION_TIMED_OUT": "MEMBER_LEFT",
+            "SYNC_TIMED_OUT": "SESSION_TIMED_OUT",
+            "DELETED": "NOTHING_TO_KEEP",
+            "NOTHING_TO_KEEP": "DELETED",
+            "RESTORED_EMPTY": "RESTORED_REBALANCING",
+            "RESTORED_REBALANCING": "RESTORED_STABLE",
+            "RESTORED_STABLE": "RESTORED_REBALANCING",
+        },
+        "GroupErrorCode": {
+            "ILLEGAL_GENERATION": "UNKNOWN_MEMBER_ID",
+            "UNKNOWN_MEMBER_ID": "ILLEGAL_GENERATION",
+            "REBALANCE_IN_PROGRESS": "ILLEGAL_GENERATION",
+            "FENCED_INSTANCE_ID": "UNKNOWN_MEMBER_ID",
+            "GROUP_ID_NOT_FOUND": "NON_EMPTY_GROUP",
+            "NON_EMPTY_GROUP": "GROUP_ID_NOT_FOUND",
+            "GROUP_MAX_SIZE_REACHED": "POLICY_VIOLATION",
+            "INVALID_REQUEST": "INVALID_SESSION_TIMEOUT",
+            "INVALID_SESSION_TIMEOUT": "INVALID_REQUEST",
+            "OFFSET_METADATA_TOO_LARGE": "INVALID_COMMIT_OFFSET_SIZE",
+            "INVALID_COMMIT_OFFSET_SIZE": "OFFSET_METADATA_TOO_LARGE",
+        },
+    },
+    first_row="edge(1, _DEAD, KafkaTrigger.CREATED, _EMPTY, '')",
+    second_row="edge(1, _DEAD, KafkaTrigger.DELETED, _EMPTY, '')",
+)
