@@ -143,12 +143,12 @@ class KeyValueShape:
 
 def _header_names(names: tuple[bytes, ...]) -> list[tuple[int, tuple[bytes, bool]]]:
     """For each field that is a header its index, the name with its length, and whether it is null."""
-    found = []
+    header_names = []
     for index, name in enumerate(names):
         for prefix, null in ((HEADER_PREFIX.encode(), False), (NULL_HEADER_PREFIX.encode(), True)):
             if name.startswith(prefix):
-                found.append((index, (_sized(name[len(prefix) :]), null)))
-    return found
+                header_names.append((index, (_sized(name[len(prefix) :]), null)))
+    return header_names
 
 
 @lru_cache(maxsize=_MAX_SHAPES)

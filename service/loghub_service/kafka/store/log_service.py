@@ -50,8 +50,8 @@ class ProjectLogin:
         return self._key.key_id
 
     def is_valid(self) -> bool:
-        found = self._find_key(self._key.key_id)
-        return found == self._key and not self._key.has_expired(self._engine.clock.unix_s())
+        key = self._find_key(self._key.key_id)
+        return key == self._key and not self._key.has_expired(self._engine.clock.unix_s())
 
     def may(self, access: Access) -> bool:
         return _RIGHTS[access] in self._key.rights
