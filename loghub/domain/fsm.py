@@ -113,6 +113,4 @@ SHARD_STATES = TransitionTable(
     ),
 )
 
-EDGES = SHARD_STATES.edges
 transition = SHARD_STATES.transition
-mermaid = SHARD_STATES.mermaid
