@@ -1,4 +1,4 @@
-"""Reconciles one group: observe, plan, apply, report.
+"""Reconciles one group: observe, compare, plan, apply, report.
 
 `loghub_operator.controller.workqueue` decides when. A failed reconcile is retried with back-off up to
 `MAX_BACKOFF_S`. A reconcile that changed something is followed soon by another one, which observes the
@@ -6,7 +6,7 @@ effect. While a group is idle, a watch event or the resync starts one.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
@@ -41,8 +41,9 @@ from loghub_operator.plan.deletion import (
     without_spec,
 )
 from loghub_operator.plan.events import kept_off
-from loghub_operator.plan.planner import finish, plan_round
+from loghub_operator.plan.planner import finish, plan
 from loghub_operator.plan.status.builder import error_message, unchecked_status, worth_writing
+from loghub_operator.plan.subject import Subject, subject_of
 
 log = structlog.get_logger()
 
@@ -201,15 +202,14 @@ class Reconciler:
             await self._report_invalid(without_spec(document), error, group)
             return MAX_BACKOFF_S
         group.deletion_bound_s = bound_s(resource)
-        observed = await self._observe(resource, group)
-        this = plan_round(resource, observed, group.memory, self._clock.unix_s())
-        planned, failure = this.plan, None
+        subject = await self._observe(resource, group)
+        planned, failure = plan(subject, self._clock.unix_s()), None
         _log_owner(key, group, planned.owner)
         try:
-            await self._carry_out(resource, planned.actions, observed.group_record)
+            await self._carry_out(resource, planned.actions, subject.observed.group_record)
         except (KubeError, LogHubException, ActionRefused) as raised:
             failure = raised
-        outcome = finish(this, failure, self._clock.unix_s(), passes=_passes(failure))
+        outcome = finish(subject, planned, failure, self._clock.unix_s(), passes=_passes(failure))
         group.memory, status = outcome.memory, outcome.status
         self._publish(key, planned, status)
         reported = await self._report(resource, status, group)
@@ -221,15 +221,18 @@ class Reconciler:
         )
         return jitter(pause, f"{key.namespace}/{key.name}")
 
-    async def _observe(self, resource: LogHubConsumerGroup, group: _GroupState) -> ObservedState:
+    async def _observe(self, resource: LogHubConsumerGroup, group: _GroupState) -> Subject:
+        """Observes the group, and compares its objects with what should run."""
         try:
             observed = await self._observer.observe(resource)
+            subject = subject_of(resource, observed, group.memory)
+            drift = await self._observer.drift(subject.workers, observed.worker_set)
         except KubeError as error:
             if error.status == FORBIDDEN and group.failures >= FORBIDDEN_AFTER:
                 await self._report_forbidden(resource, error, group)
             raise
         group.answered = not _is_unreachable(observed)
-        return observed
+        return replace(subject, drift=drift)
 
     def _publish(self, key: Key, planned: Plan, status: Status) -> None:
         if planned.metrics is None:

@@ -41,8 +41,8 @@ from loghub.contract.worker import (
 from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.api.status import CheckpointResetPhase, ShardStateText
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.model.memory import NO_MEMORY, FieldPath, Memory
-from loghub_operator.model.revision import Revision, WorkerSpec
+from loghub_operator.model.memory import NO_MEMORY, Memory
+from loghub_operator.model.revision import Document, Revision, WorkerSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,18 +364,17 @@ class WorkerObserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedStatefulSet:
-    """What the executor was last asked to run (the StatefulSet), regardless of what runs now.
+    """What the backend was last asked to run (the StatefulSet), regardless of what runs now.
 
-    ``observed``: its own controller has observed the last change. ``drift`` has the fields that another
-    client changed; it is empty while the desired revision is another one, because then the difference is our
-    own change.
+    ``observed``: its own controller has observed the last change. ``document`` is the StatefulSet as it was
+    read; processes of this machine have none.
     """
 
     replicas: int
     revision: Revision
     observed: bool = True
-    drift: tuple[FieldPath, ...] = ()
     refusal: str = ""  # why pods are missing, in the API server's words
+    document: Document = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -429,8 +428,13 @@ class ObservedState:
     states: StateReports = NO_STATE_REPORTS  # the same, of a stateful pipeline
 
     @property
+    def group(self) -> GroupSettings | None:
+        """What the log service stores of the group; None: it does not exist, or that is not known."""
+        return self.service.group if isinstance(self.service, Available) else None
+
+    @property
     def replicas(self) -> int:
-        """How many workers the executor was last asked to run. Workers whose StatefulSet was deleted without
+        """How many workers the backend was last asked to run. Workers whose StatefulSet was deleted without
         them were requested too: a StatefulSet of fewer replicas would stop them without a drain.
         """
         if self.worker_set is not None:

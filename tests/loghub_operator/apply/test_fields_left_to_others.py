@@ -11,7 +11,7 @@ from loghub.clock import SystemClock
 from loghub_operator.clients.kube import STATEFUL_SET, Document, Kind
 from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.model.actions import ApplyWorkers
-from loghub_operator.model.observed import Placement
+from loghub_operator.model.observed import ObservedStatefulSet, Placement
 from loghub_operator.observe.drift_detector import DriftDetector
 from loghub_operator.resources import worker_spec
 from loghub_operator.resources.worker_config import worker_config
@@ -71,7 +71,10 @@ class Cluster:
     def drift_after_a_restart(self) -> tuple[str, ...]:
         kube: Any = self
         detector = DriftDetector(kube=kube, clock=SystemClock(), every_s=3600.0)
-        return tuple(map(str, asyncio.run(detector.drift(SPEC, copy.deepcopy(self.worker_set)))))
+        stored = ObservedStatefulSet(
+            replicas=1, revision=SPEC.revision, document=copy.deepcopy(self.worker_set)
+        )
+        return tuple(map(str, asyncio.run(detector.drift(SPEC, stored))))
 
 
 def container_of(document: Document) -> Document:

@@ -12,13 +12,13 @@ from loghub_operator.clients.kube import SECRET, SERVICE, Document, Kind, KubeEr
 from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.model.actions import ActionRefused, EnsureProjectService
 from loghub_operator.model.observed import GroupSettings, ObservedState
-from loghub_operator.plan.planner import plan
 from loghub_operator.resources import project_service
 from loghub_operator.settings import LeaseRef, Settings
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.availability import available
 from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.golden import EPOCH
+from tests.loghub_operator.support.rounds import plan
 from tests.loghub_operator.support.wiring import observer_and_executor
 
 SETTINGS = Settings(

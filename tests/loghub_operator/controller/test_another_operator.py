@@ -17,6 +17,7 @@ from loghub_operator.leader import namespace_claims
 from loghub_operator.leader.namespace_claims import ManagedElsewhere
 from loghub_operator.metrics.store import UnknownValueError
 from loghub_operator.model.actions import Action, EmitEvent
+from loghub_operator.model.memory import FieldPath
 from loghub_operator.model.observed import ObservedState
 from loghub_operator.settings import STATUS_INTERVAL_S, Settings
 from tests.loghub_operator.metrics.test_collector import samples
@@ -49,6 +50,9 @@ class Shared:
         if self.other:
             raise ManagedElsewhere(self.other, self.stored)
         return self.stored
+
+    async def drift(self, *_: object) -> tuple[FieldPath, ...]:
+        return ()
 
     async def observe(self, _: LogHubConsumerGroup) -> ObservedState:
         self.done.append("observe")

@@ -32,10 +32,11 @@ from loghub_operator.model.actions import (
     ReshardRefused,
     SplitShard,
 )
-from loghub_operator.model.memory import NO_DRIFT_HISTORY, NOTHING
+from loghub_operator.model.memory import NO_DRIFT_HISTORY, NOTHING, FieldPath
 from loghub_operator.model.observed import ObservedState
 from loghub_operator.plan.planner import plan
 from loghub_operator.plan.status.builder import with_failure, worth_writing
+from loghub_operator.plan.subject import Subject
 from loghub_operator.settings import STATUS_INTERVAL_S
 from tests.loghub_operator.support.golden import Step, all_steps, of_each_step, recorded, reported
 
@@ -69,6 +70,9 @@ class Stage:
 
     async def observe(self, _: LogHubConsumerGroup) -> ObservedState:
         return self.step.observed
+
+    async def drift(self, *_: object) -> tuple[FieldPath, ...]:
+        return self.step.drift
 
     async def carry_out(self, _: LogHubConsumerGroup, action: Action, *, group_record: object) -> None:
         if self.refuse is not None and isinstance(action, self.refuse):
@@ -291,15 +295,15 @@ def test_only_a_correction_that_was_carried_out_is_remembered(
     step = next(step for step in all_steps() if step.story == "drift-contested")
     stage, given = Stage(step, refuse=refuse), []
 
-    def remembering(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
-        given.append(observed.memory.drift)
-        return plan(resource, observed, now)
+    def remembering(subject: Subject, now: float) -> Plan:
+        given.append(subject.observed.memory.drift)
+        return plan(subject, now)
 
     async def get(*_: object) -> dict[str, Any] | None:
         stage.gets = len(given)
         return None if len(given) == 2 else stage.stored
 
-    monkeypatch.setattr("loghub_operator.plan.planner.plan", remembering)
+    monkeypatch.setattr("loghub_operator.controller.reconciler.plan", remembering)
     monkeypatch.setattr(stage, "get", get)
     asyncio.run(stage.play())
     first, second = given
@@ -311,15 +315,15 @@ def test_what_one_reconcile_remembers_reaches_the_next(monkeypatch: pytest.Monke
     step = next(step for step in all_steps() if step.story == "auto-follows-the-load")
     stage, given = Stage(step), []
 
-    def remembering(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
-        given.append(observed.memory.scaling)
-        return plan(resource, observed, now)
+    def remembering(subject: Subject, now: float) -> Plan:
+        given.append(subject.observed.memory.scaling)
+        return plan(subject, now)
 
     async def get(*_: object) -> dict[str, Any] | None:
         stage.gets += len(given) == 2
         return None if len(given) == 2 else stage.stored
 
-    monkeypatch.setattr("loghub_operator.plan.planner.plan", remembering)
+    monkeypatch.setattr("loghub_operator.controller.reconciler.plan", remembering)
     monkeypatch.setattr(stage, "get", get)
     stage.gets = 1
     asyncio.run(stage.play())
@@ -374,16 +378,16 @@ def test_a_rejected_split_is_remembered_and_does_not_fail_the_reconcile(
     stage, given = Stage(step, refuse=SplitShard, error=ReshardRefused(split, "no more")), []
     written = EmitEvent(type="Normal", reason="ShardSplit", message="")
 
-    def splitting(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
-        given.append(observed.memory)
-        planned = plan(resource, observed, now)
+    def splitting(subject: Subject, now: float) -> Plan:
+        given.append(subject.observed.memory)
+        planned = plan(subject, now)
         return replace(planned, actions=(*planned.actions, split, written))
 
     async def get(*_: object) -> dict[str, Any] | None:
         stage.gets += len(given) == 2
         return None if len(given) == 2 else stage.stored
 
-    monkeypatch.setattr("loghub_operator.plan.planner.plan", splitting)
+    monkeypatch.setattr("loghub_operator.controller.reconciler.plan", splitting)
     monkeypatch.setattr(stage, "get", get)
     stage.gets = 1
     asyncio.run(stage.play())

@@ -13,10 +13,10 @@ from loghub_operator.api import LogHubConsumerGroup, parse_stored
 from loghub_operator.api.adoption import GroupRecord, read_record
 from loghub_operator.clients.kube import CONSUMER_GROUP, Kind
 from loghub_operator.model.actions import Action, ActionRefused, DeleteGroup
-from loghub_operator.plan.planner import plan
 from loghub_operator.settings import Settings
 from tests.loghub_operator.controller.test_first_reconcile import Clients, Turns
 from tests.loghub_operator.support.examples import Document, merge
+from tests.loghub_operator.support.rounds import plan
 from tests.loghub_operator.support.wiring import observer_and_executor
 
 THEIRS = GroupInfo(name="access", timeout_s=77, order=False)

@@ -14,6 +14,7 @@ from loghub_operator.apply.executor import Executor
 from loghub_operator.controller.reconciler import Intervals, Reconciler
 from loghub_operator.controller.workqueue import RESYNCS_AT_ONCE, UNANSWERED_AFTER, UNANSWERED_AT_ONCE, Key
 from loghub_operator.model.actions import EmitEvent
+from loghub_operator.model.memory import FieldPath
 from loghub_operator.model.observed import ObservedState, Unavailable
 from loghub_operator.settings import STATUS_INTERVAL_S
 from tests.loghub_operator.support.examples import Document, merge
@@ -60,6 +61,9 @@ class Echo:
     async def get(self, *_: object) -> Document:
         self.rounds += 1
         return copy.deepcopy(self.stored)
+
+    async def drift(self, *_: object) -> tuple[FieldPath, ...]:
+        return ()
 
     async def observe(self, _: LogHubConsumerGroup) -> ObservedState:
         return self.observed
@@ -186,6 +190,9 @@ class Neighbours:
         stored: Document = {**step.resource.to_dict(), "status": copy.deepcopy(step.status)}
         stored["metadata"]["namespace"] = namespace
         return stored
+
+    async def drift(self, *_: object) -> tuple[FieldPath, ...]:
+        return ()
 
     async def observe(self, resource: LogHubConsumerGroup) -> ObservedState:
         namespace = resource.metadata.namespace

@@ -44,9 +44,9 @@ from loghub_operator.api.conditions import (
 )
 from loghub_operator.api.fields import unix_s
 from loghub_operator.api.status import CheckpointResetPhase, CheckpointResetStatus, Phase, Status
-from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import (
     Available,
+    LogServiceObserved,
     ObservedState,
     ShardFailures,
     ShardObserved,
@@ -58,7 +58,6 @@ from loghub_operator.model.observed import (
 from loghub_operator.plan.decisions import Decisions, message_of
 from loghub_operator.plan.desired import Desired, Suspension
 from loghub_operator.plan.listing import listed
-from loghub_operator.plan.ownership import named
 
 MAX_WORKERS = 5  # in a message
 END_OF_TIME_S = 253_402_300_800  # the year 10000, which Python cannot represent
@@ -97,10 +96,12 @@ def _late_update(status: ConditionStatus, reason: LateReason, message: str) -> C
 
 
 def group_condition(
-    resource: LogHubConsumerGroup, observed: ObservedState, desired: Desired, *, delayed: bool
+    name: str, service: LogServiceObserved, desired: Desired, *, delayed: bool
 ) -> ConditionUpdate:
-    """Whether the group at the log service matches the spec; ``delayed``: its correction has to wait."""
-    reason, message = _group_state(resource, observed, desired, delayed=delayed)
+    """Whether the group of this ``name`` at the log service matches the spec; ``delayed``: its correction has
+    to wait.
+    """
+    reason, message = _group_state(name, service, desired, delayed=delayed)
     return ConditionUpdate(
         type=ConditionType.GROUP_SYNCED,
         status="True" if reason in (GroupReason.UP_TO_DATE, GroupReason.FOREIGN_CONSUMERS) else "False",
@@ -110,19 +111,15 @@ def group_condition(
 
 
 def _group_state(
-    resource: LogHubConsumerGroup, observed: ObservedState, desired: Desired, *, delayed: bool
+    name: str, service: LogServiceObserved, desired: Desired, *, delayed: bool
 ) -> tuple[str, str]:
-    service = observed.service
     if desired.owner is not None:
-        message = (
-            f"{named(desired.owner, resource)} owns consumer group {resource.group}, because it proved access"
-            " to it first"
-        )
+        message = f"{desired.owner_name} owns consumer group {name}, because it proved access to it first"
         return GroupReason.OWNERSHIP_CONFLICT, message
     if isinstance(service, Unavailable):
         return service.reason, service.message
     if service.group is None:
-        return GroupReason.CREATING, f"creating consumer group {resource.group}"
+        return GroupReason.CREATING, f"creating consumer group {name}"
     if desired.refusal is not None:
         return GroupReason.ADOPTION_REFUSED, desired.refusal
     if service.group != desired.group_now:
@@ -134,8 +131,8 @@ def _group_state(
         return GroupReason.UPDATING, "the shorter timeout is set once every worker runs with it"
     if desired.foreign:
         message = f"shares its shards with consumers of others: {listed(desired.foreign)}"
-        return GroupReason.FOREIGN_CONSUMERS, f"consumer group {resource.group} is up to date and {message}"
-    return GroupReason.UP_TO_DATE, f"consumer group {resource.group} is up to date"
+        return GroupReason.FOREIGN_CONSUMERS, f"consumer group {name} is up to date and {message}"
+    return GroupReason.UP_TO_DATE, f"consumer group {name} is up to date"
 
 
 MAX_SHARDS = 5  # in a message

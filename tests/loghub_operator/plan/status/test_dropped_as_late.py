@@ -6,9 +6,9 @@ import pytest
 
 from loghub.contract.worker import KeptState
 from loghub_operator.model.observed import StateReports, state_reports
-from loghub_operator.plan.planner import plan
 from loghub_operator.plan.status.conditions import dropped_as_late_condition
 from tests.loghub_operator.support.golden import FOLDER, steps
+from tests.loghub_operator.support.rounds import plan
 from tests.loghub_operator.support.status_server import worker_status
 
 
