@@ -19,7 +19,7 @@ from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.api.conditions import UncheckedReason
 from loghub_operator.api.parse import parse_for_deletion
 from loghub_operator.api.status import Status
-from loghub_operator.apply.executor import Executor
+from loghub_operator.apply.applier import Applier
 from loghub_operator.clients.kube import CONSUMER_GROUP, FORBIDDEN, Document, Kind, KubeError
 from loghub_operator.controller.liveness import TaskHealth
 from loghub_operator.controller.requeue import SOON_S, jitter, requeue_after_s
@@ -88,14 +88,14 @@ class Reconciler:
         *,
         kube: ReadableObjects,
         observer: Observer,
-        executor: Executor,
+        applier: Applier,
         clock: Clock,
         intervals: Intervals,
         listener: MetricsReporter | None = None,
     ) -> None:
         self._kube = kube
         self._observer = observer
-        self._executor = executor
+        self._applier = applier
         self._clock = clock
         self._intervals = intervals
         self._listener = listener or MetricsReporter()
@@ -107,7 +107,7 @@ class Reconciler:
         self._queue.enqueue(key, version=version)
 
     def enqueue_known(self, key: Key) -> None:
-        """The same for a change of a child, if the group exists."""
+        """Reconciles the group of a changed StatefulSet or pod now, unless the group is gone."""
         self._queue.enqueue_known(key)
 
     @property
@@ -190,7 +190,7 @@ class Reconciler:
             group.memory = remembered(group.memory, now)
             if waited_s(resource.metadata, group.memory, now) > group.deletion_bound_s:
                 await self._carry_out(resource, (given_up(error),), None)
-                await self._executor.release(resource)
+                await self._applier.release(resource)
         except Exception:
             log.exception("failure not reported", name=str(document.get("metadata", {}).get("name")))
 
@@ -198,7 +198,7 @@ class Reconciler:
         try:
             resource = _parsed(document)
         except InvalidResourceError as error:
-            log.error("object not understood", namespace=key.namespace, name=key.name, error=str(error))
+            log.error("object rejected", namespace=key.namespace, name=key.name, error=str(error))
             await self._report_invalid(without_spec(document), error, group)
             return MAX_BACKOFF_S
         group.deletion_bound_s = bound_s(resource)
@@ -269,15 +269,15 @@ class Reconciler:
             if isinstance(action, EmitEvent) and action.reason == GROUP_ORPHANED:
                 self._report_orphan(resource, action)
             try:
-                await self._executor.carry_out(resource, action, group_record=record)
+                await self._applier.carry_out(resource, action, group_record=record)
             except KubeError as error:
                 if not isinstance(action, EmitEvent):
                     raise
                 # An event is a courtesy; a terminating namespace accepts none.
-                log.warning("event not taken", name=resource.metadata.name, error=str(error))
+                log.warning("event not recorded", name=resource.metadata.name, error=str(error))
                 continue
             log.info(
-                "done",
+                "action completed",
                 namespace=resource.metadata.namespace,
                 name=resource.metadata.name,
                 action=type(action).__name__,
@@ -296,7 +296,7 @@ class Reconciler:
         if not worth_writing(resource.status, status, since_last_s=since_s, numbers_every_s=every_s):
             return False
         try:
-            version = await self._executor.write_status(resource, status)
+            version = await self._applier.write_status(resource, status)
             self._queue.wrote(Key(resource.metadata.namespace, resource.metadata.name), version)
         except KubeError as error:
             if error.status not in (404, 409):  # just released, or recreated

@@ -19,7 +19,7 @@ from tests.loghub_operator.support.availability import available
 from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.golden import EPOCH
 from tests.loghub_operator.support.rounds import plan
-from tests.loghub_operator.support.wiring import observer_and_executor
+from tests.loghub_operator.support.wiring import observer_and_applier
 
 SETTINGS = Settings(
     embedded_endpoint="http://loghub.svc", lease=LeaseRef(namespace="loghub", name="release-loghub")
@@ -63,8 +63,8 @@ class Cluster:
 def ensure(cluster: Cluster, project: str, settings: Settings = SETTINGS) -> None:
     pool = LogServicePool(lambda *_: pytest.fail("no log service is asked"))
     api: Any = cluster
-    _, executor = observer_and_executor(api, pool, settings=settings, clock=SystemClock())
-    asyncio.run(executor.carry_out(resource(), EnsureProjectService(project)))
+    _, applier = observer_and_applier(api, pool, settings=settings, clock=SystemClock())
+    asyncio.run(applier.carry_out(resource(), EnsureProjectService(project)))
     pool.close()
 
 
@@ -130,7 +130,7 @@ def observe(
         server.client("demo").create_logstore("access", shards=1)
     pool, api = LogServicePool(lambda _, project, __: server.client(project)), cluster
     given: Any = api
-    observer, _ = observer_and_executor(given, pool, settings=SETTINGS, clock=SystemClock())
+    observer, _ = observer_and_applier(given, pool, settings=SETTINGS, clock=SystemClock())
     try:
         return asyncio.run(observer.observe(resource(spec)))
     finally:

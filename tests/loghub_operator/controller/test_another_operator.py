@@ -76,7 +76,7 @@ def test_it_does_nothing_but_name_the_other_one_until_that_is_gone() -> None:
     reconciler = Reconciler(
         kube=parts,
         observer=parts,
-        executor=parts,
+        applier=parts,
         clock=parts,
         intervals=Intervals(resync_s=30.0, numbers_every_s=STATUS_INTERVAL_S),
         listener=exporters,

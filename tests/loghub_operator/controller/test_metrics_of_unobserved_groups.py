@@ -64,7 +64,7 @@ class Stage:
         reconciler = Reconciler(
             kube=parts,
             observer=parts,
-            executor=parts,
+            applier=parts,
             clock=parts,
             intervals=Intervals(resync_s=0.01, numbers_every_s=STATUS_INTERVAL_S),
             listener=self.exporters,

@@ -1,6 +1,6 @@
 """The cluster's loop carries out the actions of `plan` in order, and writes its status.
 
-The same series are fed to the executor of `loghub up` (tests/loghub_cli/up).
+The same series are fed to the loop of `loghub up` (tests/loghub_cli/up).
 """
 
 import asyncio
@@ -45,7 +45,7 @@ GUARD_S = 120.0
 
 
 class Stage:
-    """One step as apiserver, observer, executor and clock; the object is deleted after one reconcile."""
+    """One step as apiserver, observer, applier and clock; the object is deleted after one reconcile."""
 
     def __init__(
         self, step: Step, *, refuse: type[Action] | None = None, error: Exception | None = None
@@ -96,7 +96,7 @@ class Stage:
         reconciler = Reconciler(
             kube=parts,
             observer=parts,
-            executor=parts,
+            applier=parts,
             clock=parts,
             intervals=Intervals(resync_s=0.01, numbers_every_s=STATUS_INTERVAL_S),
             listener=listener,

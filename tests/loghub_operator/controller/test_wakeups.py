@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from loghub_operator.api import LogHubConsumerGroup
-from loghub_operator.apply.executor import Executor
+from loghub_operator.apply.applier import Applier
 from loghub_operator.controller.reconciler import Intervals, Reconciler
 from loghub_operator.controller.workqueue import RESYNCS_AT_ONCE, UNANSWERED_AFTER, UNANSWERED_AT_ONCE, Key
 from loghub_operator.model.actions import EmitEvent
@@ -43,11 +43,11 @@ class Echo:
         self.before_write: Callable[[], None] = lambda: None  # what another client does just before our write
         self.rounds = self.writes = 0
         me: Any = self
-        executor = Executor(kube=me, log_service=me, wrote=me, events=me, settings=me, clock=me)
+        applier = Applier(kube=me, log_service=me, wrote=me, events=me, settings=me, clock=me)
         self.reconciler = Reconciler(
             kube=me,
             observer=me,
-            executor=executor,
+            applier=applier,
             clock=me,
             intervals=Intervals(resync_s=RESYNC_S, numbers_every_s=STATUS_INTERVAL_S),
         )
@@ -174,7 +174,7 @@ class Neighbours:
         self.reconciler = Reconciler(
             kube=me,
             observer=me,
-            executor=me,
+            applier=me,
             clock=me,
             intervals=Intervals(resync_s=0.01, numbers_every_s=STATUS_INTERVAL_S),
         )

@@ -24,7 +24,7 @@ from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.availability import available, unavailable
 from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.rounds import plan
-from tests.loghub_operator.support.wiring import observer_and_executor
+from tests.loghub_operator.support.wiring import observer_and_applier
 
 Document = dict[str, Any]
 KEYS = {"accessKeyId": "id", "accessKeySecret": "secret\n"}
@@ -79,7 +79,7 @@ def observe(
         pool = LogServicePool(connect)
         kube: Any = Objects(*objects, refused=refused)
         settings = Settings(embedded_endpoint=endpoint)
-        observer, _ = observer_and_executor(kube, pool, settings=settings, clock=SystemClock())
+        observer, _ = observer_and_applier(kube, pool, settings=settings, clock=SystemClock())
         try:
             return await observer.observe(given or resource())
         finally:

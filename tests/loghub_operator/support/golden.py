@@ -1,7 +1,7 @@
-"""The recorded series of (resource, observed) -> (actions, status), for every executor.
+"""The recorded series of (resource, observed) -> (actions, status), for both backends.
 
-`plan` is tested on them, and each executor's loop is fed with them and must carry out the same actions and
-report the same status.
+`plan` is tested on them, and the loop of each backend is fed with them and must carry out the same actions
+and report the same status.
 
 ``python -m tests.loghub_operator.support.golden`` rewrites the expected half from `plan`; commit a changed
 expectation only if you can explain it.

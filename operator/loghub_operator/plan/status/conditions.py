@@ -67,16 +67,16 @@ def dropped_as_late_condition(reports: StateReports, *, stateful: bool) -> Condi
     """Whether a worker dropped rows that lay behind the watermark, within the last hour."""
     if not stateful:
         return _late_update("False", LateReason.NOTHING_LATE, "the pipeline keeps no state")
-    unread = f"no report from {listed(reports.unread, MAX_WORKERS)}" if reports.unread else ""
+    unreported = f"no report from {listed(reports.unreported, MAX_WORKERS)}" if reports.unreported else ""
     if reports.late:
         is_ahead = any(state.is_ahead for _, state in reports.late)
         reason = LateReason.WATERMARK_AHEAD if is_ahead else LateReason.DROPPED_AS_LATE
         dropped = listed((_dropped(name, state) for name, state in reports.late), MAX_WORKERS)
         more = len(reports.late) - MAX_WORKERS
         dropped += f" and {more} more workers" if more > 0 else ""
-        return _late_update("True", reason, "; ".join(filter(None, (dropped, unread))))
-    if unread:
-        return _late_update("Unknown", LateReason.LATE_NOT_REPORTED, unread)
+        return _late_update("True", reason, "; ".join(filter(None, (dropped, unreported))))
+    if unreported:
+        return _late_update("Unknown", LateReason.LATE_NOT_REPORTED, unreported)
     return _late_update("False", LateReason.NOTHING_LATE, "no row was dropped as late within the last hour")
 
 
@@ -140,7 +140,7 @@ MAX_SHARDS = 5  # in a message
 
 def group_was_lost_condition(reports: StateReports) -> ConditionUpdate:
     """Whether the group had no checkpoint of a held shard that the sink has logs of."""
-    unread = f"no report from {listed(reports.unread, MAX_SHARDS)}" if reports.unread else ""
+    unreported = f"no report from {listed(reports.unreported, MAX_SHARDS)}" if reports.unreported else ""
     if reports.continued:
         shards = listed((f"shard {shard} at {cursor}" for shard, cursor in reports.continued), MAX_SHARDS)
         rest = len(reports.continued) - MAX_SHARDS
@@ -149,10 +149,10 @@ def group_was_lost_condition(reports: StateReports) -> ConditionUpdate:
             f"the group had no checkpoint, and the sink has logs: {shards}{more} continued after them, so"
             " none comes twice; to have them again, set spec.resetCheckpoints"
         )
-        message = "; ".join(filter(None, (message, unread)))
+        message = "; ".join(filter(None, (message, unreported)))
         return _lost_update("True", GroupWasLostReason.CONTINUED_FROM_SINK, message)
-    if unread:
-        return _lost_update("Unknown", GroupWasLostReason.LOSS_NOT_REPORTED, unread)
+    if unreported:
+        return _lost_update("Unknown", GroupWasLostReason.LOSS_NOT_REPORTED, unreported)
     none = "each shard began at its checkpoint, or is new to the sink"
     return _lost_update("False", GroupWasLostReason.HAS_CHECKPOINTS, none)
 
@@ -227,7 +227,7 @@ def waits(failures: ShardFailures) -> bool:
 def _status(failures: ShardFailures) -> ConditionStatus:
     if failures.failing or failures.skipped:
         return "True"
-    return "Unknown" if failures.unread else "False"
+    return "Unknown" if failures.unreported else "False"
 
 
 def _failing_reason(failures: ShardFailures) -> ShardFailingReason:
@@ -238,7 +238,7 @@ def _failing_reason(failures: ShardFailures) -> ShardFailingReason:
     if failures.skipped:
         kept = all(one.dead_lettered for one in failures.skipped)
         return ShardFailingReason.DATA_DEAD_LETTERED if kept else ShardFailingReason.DATA_SKIPPED
-    return ShardFailingReason.NOT_REPORTED if failures.unread else ShardFailingReason.NO_SHARD_FAILING
+    return ShardFailingReason.NOT_REPORTED if failures.unreported else ShardFailingReason.NO_SHARD_FAILING
 
 
 def _sentences(failures: ShardFailures) -> Iterator[str]:
@@ -246,8 +246,8 @@ def _sentences(failures: ShardFailures) -> Iterator[str]:
         yield f"waiting: {_listed(map(_waiting, failures.failing), len(failures.failing))}"
     if failures.skipped:
         yield f"in the last hour: {_listed(map(_skipped, failures.skipped), len(failures.skipped))}"
-    if failures.unread:
-        yield f"no report from {listed(failures.unread, MAX_SHARDS)}"
+    if failures.unreported:
+        yield f"no report from {listed(failures.unreported, MAX_SHARDS)}"
 
 
 def _listed(texts: Iterable[str], count: int) -> str:
@@ -278,13 +278,13 @@ def state_incomplete_condition(reports: StateReports, *, stateful: bool) -> Cond
     """Whether the state of a held shard lacks logs that were read before."""
     if not stateful:
         return _incomplete_update("False", StateIncompleteReason.NO_STATE, "the pipeline keeps no state")
-    unread = f"no report from {listed(reports.unread, MAX_SHARDS)}" if reports.unread else ""
+    unreported = f"no report from {listed(reports.unreported, MAX_SHARDS)}" if reports.unreported else ""
     if reports.incomplete:
         message = f"the state has the logs of {_shards(reports.incomplete)} only"
         reason = _incomplete_reason(reports.incomplete)
-        return _incomplete_update("True", reason, "; ".join(filter(None, (message, unread))))
-    if unread:
-        return _incomplete_update("Unknown", StateIncompleteReason.STATE_NOT_REPORTED, unread)
+        return _incomplete_update("True", reason, "; ".join(filter(None, (message, unreported))))
+    if unreported:
+        return _incomplete_update("Unknown", StateIncompleteReason.STATE_NOT_REPORTED, unreported)
     complete = StateIncompleteReason.STATE_COMPLETE
     return _incomplete_update("False", complete, "the state has the logs of each shard")
 
