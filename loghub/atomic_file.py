@@ -1,7 +1,7 @@
-"""Files that another process can read at any time, since they are replaced atomically, and what is flushed to
-disk so that it survives a loss of power.
+"""Files that another process can read at any time, since they are replaced atomically, and flushes to disk,
+so that what was written survives a loss of power.
 
-`loghub.contract.worker` names files that are replaced.
+`loghub.contract.worker` names the files that are replaced.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 
-# A disk, or a server of NFS, carries out flushes that it gets at the same time in little more time than one.
+# A disk, or an NFS server, takes little longer for several flushes at the same time than for one.
 _flushers = ThreadPoolExecutor(8, thread_name_prefix="flush")  # starts threads when needed
 
 
@@ -60,7 +60,7 @@ def sync_all(paths: Iterable[Path]) -> None:
 
 @contextmanager
 def errors_naming(path: Path) -> Iterator[None]:
-    """Python does not say which file a full disk has no room for."""
+    """Add the file's name to an error, because Python does not say for which file a full disk has no room."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Says what to install, in the place of a traceback that names a module of a package that is missing.
+"""Error messages that say what to install, instead of a traceback that names a module of a missing package.
 
-Each product is a distribution, and some have extras, which install what a part of them imports. Nothing here
-imports any of that.
+Each product is a distribution, and some have extras, which install the packages that a part of the product
+imports. This module imports none of them.
 """
 
 import re
@@ -30,7 +30,8 @@ def needs(distribution: str, what: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         package, _, module = (error.name or "").partition(".")
-        # A module that a package of ours lacks is a fault, and no package that could be installed.
+        # A missing module of a package of ours is a fault of the code, and no package could be installed for
+        # it.
         if not package or (module and package.startswith("loghub")):
             raise
         raise MissingPackageError(distribution, what=what, missing=package) from error
@@ -45,7 +46,7 @@ def require(distribution: str, what: str) -> None:
 
 
 def _missing(distribution: str, seen: set[str]) -> list[str]:
-    """The packages that are not there: of our own distributions also what these require."""
+    """The packages that are missing, including the requirements of our own distributions."""
     named = _DISTRIBUTION.match(distribution)
     assert named is not None, distribution
     name, extras = named["name"], set((named["extras"] or "").split(","))

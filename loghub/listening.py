@@ -9,6 +9,7 @@ import socket
 
 _EVERY = ("", "::")
 _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+# Connections that the kernel accepts before the program does; Linux cuts larger numbers to net.core.somaxconn
 BACKLOG = 128
 
 

@@ -5,11 +5,12 @@ from collections.abc import Callable
 
 from loghub.clock import Clock
 
-_INTERVAL_S = 0.2
+_INTERVAL_S = 0.2  # five lines a second look steady, and a slow terminal over SSH can follow
 
 
 class ProgressLine:
-    """Call `show` as often as you like: it writes at most five times a second."""
+    """A line that replaces itself. `show` may be called as often as the caller likes, since it writes at most
+    five times a second."""
 
     def __init__(self, clock: Clock, *, enabled: bool | None = None) -> None:
         self._clock = clock
@@ -19,7 +20,7 @@ class ProgressLine:
         self._is_on_screen = False
 
     def show(self, text: Callable[[float], str]) -> None:
-        """``text`` is called if it is time to write, with the seconds since the begin."""
+        """``text`` gets the seconds since the begin, and is called only if it is time to write."""
         now = self._clock.monotonic_s()
         if not self._enabled or now - self._shown_s < _INTERVAL_S:
             return

@@ -66,7 +66,7 @@ _NO_EXTENSIONS = (
 class AliyunLogHub:
     """One endpoint and one project; safe to use from several threads.
 
-    The parameters are those of `http.HttpLogHub`. Raises target.BadEndpoint for an endpoint that is
+    The parameters are the same as for `http.HttpLogHub`. Raises target.BadEndpoint for an endpoint that is
     invalid or that the SDK cannot reach.
     """
 
@@ -296,13 +296,13 @@ class AliyunLogHub:
         raise ExtensionMissing(_NO_EXTENSIONS)
 
     def has_polls(self) -> bool:
-        """As `has_extensions`."""
+        """Always False: the SDK cannot request the polls, whatever service answers."""
         return False
 
     def await_ends(
         self,
         logstore: str,  # noqa: ARG002 - the port's
-        known: Mapping[int, str],  # noqa: ARG002
+        known_ends: Mapping[int, str],  # noqa: ARG002
         *,
         poll: Poll,  # noqa: ARG002
     ) -> tuple[ShardEnds, ...]:

@@ -56,8 +56,8 @@ class _Credentials:
 
 
 class _Signer:
-    """Signs each request as the SDK does, with version 4 where the key has a region and 1 where it has none:
-    the SDK itself takes both once, for the whole life of a client."""
+    """Signs each request as the SDK does: with version 4 for a key with a region, with version 1 for a key
+    without. The SDK itself fixes key and version for the whole life of a client."""
 
     def __init__(self, get_credentials: Callable[[], Credentials]) -> None:
         self._get_credentials = get_credentials

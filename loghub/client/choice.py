@@ -1,9 +1,9 @@
 """Which client talks to a log service: our own, or the vendor's SDK.
 
-``http`` is our own, the only one that reads the extensions of the embedded service. ``sdk`` is the vendor's,
-whose makers run its requests against the cloud. Both pass one contract suite. The SDK is imported where it is
-chosen and nowhere else: it holds protobuf below 6, and is only in the images of the operator and of
-`worker-sdk`.
+``http`` is our own client, the only one that reads the extensions of the embedded service. ``sdk`` is the
+vendor's client, whose makers run its requests against the cloud. Both pass one contract suite. Only this
+module imports the SDK, and only if it is chosen: the SDK needs protobuf below 6, and is only in the images of
+the operator and of `worker-sdk`.
 """
 
 from collections.abc import Callable

@@ -1,16 +1,11 @@
 """The client port over the project's own HTTP client.
 
-Workers, the demo and, on the embedded service, the operator use this adapter. Each API has one method
-that sends a call and reads its answer (docs/sls-protocol.md 2). `transport` sends the calls and retries
-them, `schemas` has the JSON of the answers.
+Workers, the demo and, on the embedded service, the operator use this adapter. Each API has one method that
+sends a call and reads its answer (docs/sls-protocol.md 2). `transport` sends the calls and retries them,
+`schemas` has the JSON of the answers.
 
-Lists that arrive in pages: request pages until the list is complete.
-
-Every adapter has the same bound and the same end of the list.
-
-The query of a split: its key, which is the middle of the shard by default, or the number of parts.
-
-The real SLS requires a key for a split into two, so the adapters compute it from ListShards
+Paging and the query of a split are shared with the other adapters, so that all have the same bounds. The real
+SLS requires a key for a split into two, so the adapters compute the middle of the shard from ListShards
 (docs/sls-protocol.md 2.3).
 """
 
@@ -67,23 +62,25 @@ from loghub.wire.errors import Code, ExtensionMissing, LogHubError, MalformedInp
 
 T = TypeVar("T")
 
-PAGE = 500  # the most that SLS returns at once
+PAGE = 500  # the maximum that SLS returns in one page
+# 50,000 names, far above the quotas of SLS. The bound ends the loop if a service never returns the total.
 _MAX_PAGES = 100
 
 
 def all_pages(request: Callable[[int], tuple[Sequence[T], int]]) -> tuple[T, ...]:
     """The whole list. ``request(offset)`` returns a page and the total count; an empty page also ends it."""
-    found: list[T] = []
+    items: list[T] = []
     for _ in range(_MAX_PAGES):
-        page, total = request(len(found))
-        found += page
-        if not page or len(found) >= total:
+        page, total = request(len(items))
+        items += page
+        if not page or len(items) >= total:
             break
-    return tuple(found)
+    return tuple(items)
 
 
 def split_key(shards: Iterable[ShardInfo], shard: int) -> str:
-    """32 hex digits. Raises LogHubError ShardNotExist, or ParameterInvalid for a shard that is too small."""
+    """The key in the middle of a shard, as 32 hex digits. Raises LogHubError ShardNotExist, or
+    ParameterInvalid for a shard that is too small."""
     for info in shards:
         if info.shard == shard:
             try:
@@ -97,8 +94,8 @@ def split_key(shards: Iterable[ShardInfo], shard: int) -> str:
 def split_query(
     list_shards: Callable[[], Iterable[ShardInfo]], shard: int, *, key: str | None, parts: int
 ) -> dict[str, str]:
-    """Of SplitShard: at ``key``, else into ``parts`` equal ranges. Raises the errors of `split_key`, and
-    LogHubError ParameterInvalid for a key of more than two parts."""
+    """The query of SplitShard: at ``key``, else into ``parts`` equal ranges. Raises the errors of
+    `split_key`, and LogHubError ParameterInvalid for a key together with more than two parts."""
     if parts < 2:
         raise LogHubError.of(
             Code.PARAMETER_INVALID, f"a shard is split into 2 parts or more, not into {parts}"
@@ -146,7 +143,7 @@ class HttpLogHub:
             )
 
         self._transport = transport(target.parse(endpoint, project))
-        # The host of ListProjects names no project, so it may be another connection.
+        # The host of ListProjects names no project, so the call may need another connection.
         self._without_project = partial(transport, target.parse(endpoint, ""))
 
     def close(self) -> None:
@@ -325,24 +322,29 @@ class HttpLogHub:
     def list_kafka_groups(
         self, logstore: str | None = None, group: str | None = None
     ) -> tuple[KafkaGroupStatus, ...]:
-        if "kafka_groups" not in self._transport.discover().extensions:  # nor has an older service
+        # An older embedded service lacks it, too
+        if "kafka_groups" not in self._transport.discover().extensions:
             raise ExtensionMissing("groups of Kafka clients are listed by the embedded service only")
         named = {"logstore": logstore and check_logstore(logstore), "group": group}
         query = {name: value for name, value in named.items() if value is not None}
 
         def page(offset: int) -> tuple[list[KafkaGroupStatus], int]:
-            found = decode(self._get(_KAFKA_PATH, {**query, "offset": str(offset)}).body, KafkaGroupsJson)
-            return found.groups, found.total
+            answer = decode(self._get(_KAFKA_PATH, {**query, "offset": str(offset)}).body, KafkaGroupsJson)
+            return answer.groups, answer.total
 
         return all_pages(page)
 
     def has_polls(self) -> bool:
-        """As `has_extensions`."""
+        """Whether the service has the polls. Requested only once, with `has_extensions`."""
         return set(self._transport.discover().extensions) >= POLLS
 
-    def await_ends(self, logstore: str, known: Mapping[int, str], *, poll: Poll) -> tuple[ShardEnds, ...]:
+    def await_ends(
+        self, logstore: str, known_ends: Mapping[int, str], *, poll: Poll
+    ) -> tuple[ShardEnds, ...]:
         path = f"{_EXTENSION_PATH}{_logstore(logstore)}/ends"
-        answer = self._poll("POST", path, _query_of(poll), {str(shard): end for shard, end in known.items()})
+        answer = self._poll(
+            "POST", path, _query_of(poll), {str(shard): end for shard, end in known_ends.items()}
+        )
         return tuple(decode(answer.body, list[ShardEnds]))
 
     def await_group(
@@ -361,8 +363,8 @@ class HttpLogHub:
         return decode(answer.body, RejectedJson).errors()
 
     def _poll(self, method: str, path: str, query: Mapping[str, str], value: object = None) -> HttpAnswer:
-        """A call that only a service with `has_polls` has. If it has them no longer, since an older one was
-        installed meanwhile, `has_polls` asks it again."""
+        """A call that only a service with `has_polls` answers. If the service no longer has the polls,
+        because an older one was installed meanwhile, `has_polls` asks again."""
         if not self.has_polls():
             raise ExtensionMissing("calls that wait for news are an extension of the embedded service")
         try:

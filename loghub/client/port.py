@@ -1,18 +1,17 @@
 """The client port: the operations of a LogHub endpoint that worker, operator, command line and demo use.
 
-The port is one narrow interface with several adapters: `http` (our own client, used by workers and, on
-the embedded service, by the operator), `aliyun` (the vendor SDK, used by the operator on SLS, and by
-workers and programs that choose it) and
-`tests.fakes.fake_log_service` (for fast tests). One contract suite runs over all of them.
+The port is one narrow interface with several adapters: `http` (our own client, used by workers and, on the
+embedded service, by the operator), `aliyun` (the vendor SDK, used by the operator on SLS, and by workers and
+programs that choose it) and `tests.fakes.fake_log_service` (for fast tests). One contract suite runs over all
+of them.
 
 Every call is synchronous, has a bounded time and a bounded number of attempts, and raises
-`loghub.wire.errors.LogHubError` (an answer of the service) or `EndpointUnreachable`. Cursors are those
-of the wire: base64 of a decimal 64-bit integer (docs/sls-protocol.md 2.1).
+`loghub.wire.errors.LogHubError` (an answer of the service) or `EndpointUnreachable`. Cursors have the form of
+the wire: base64 of a decimal 64-bit integer (docs/sls-protocol.md 2.1).
 
-The checks that every adapter makes before a request, so that all reject with the same message.
-
-A name that is not valid must not become part of a path. The error is the one that the service would
-send; the rules are in `loghub.wire.names`.
+Every adapter makes the same checks before a request, so that all reject bad input with the same message: an
+invalid name must not become part of a path. The error is the one that the service would send; the rules are
+in `loghub.wire.names`.
 """
 
 from collections.abc import Callable, Mapping
@@ -78,8 +77,8 @@ Position = Literal["begin", "end"] | int  # int: unix seconds, the time of recei
 class Credentials:
     """An access key, with its STS token if it is temporary.
 
-    ``region`` is that of the project, such as ``cn-hangzhou``: with it requests are signed with version 4. ""
-    leaves the version to the client: 4 for a service that says so, otherwise 1.
+    ``region`` is the region of the project, such as ``cn-hangzhou``: with it requests are signed with version
+    4. "" leaves the version to the client: 4 for a service that says so, otherwise 1.
     """
 
     access_key_id: str
@@ -93,8 +92,8 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectInfo:
-    """One project (docs/sls-protocol.md 2.3). A time is unix seconds; None if the service reports none, or
-    writes it in another way."""
+    """One project (docs/sls-protocol.md 2.3). Times are unix seconds; None if the service reports no time, or
+    in another form."""
 
     name: str
     description: str
@@ -105,8 +104,8 @@ class ProjectInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogstoreInfo:
-    """One logstore as reported by GetLogstore; ``shards`` is the number with which it was created, or the
-    present one, as the service has it. Times are as those of `ProjectInfo`."""
+    """One logstore as reported by GetLogstore. ``shards`` is the number with which it was created, or the
+    present number, as the service counts. Times are unix seconds; None as for `ProjectInfo`."""
 
     name: str
     ttl_days: int
@@ -138,7 +137,7 @@ class GroupInfo:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointInfo:
     """One shard's checkpoint; ``cursor`` and ``consumer`` may be empty (docs/sls-protocol.md 2.1).
-    ``updated_unix_us`` is by this machine's clock where the service does not compare the two itself."""
+    ``updated_unix_us`` is measured by this machine's clock if the service does not compare the two itself."""
 
     shard: int
     cursor: str
@@ -158,7 +157,7 @@ class Pulled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedPull:
-    """One PullLogs answer whose body is as it was transferred: for those who may never look at it."""
+    """One PullLogs answer with its body as it was transferred, for callers that may never decompress it."""
 
     body: Packed
     count: int
@@ -202,7 +201,8 @@ class ShardStatus:
     lag_s: float | None  # age of the oldest log group not yet checkpointed; 0 when none is left
     read_only: bool
     parents: tuple[int, ...]
-    checkpoint_consumer: str = ""  # who saved it; "" if it was moved on purpose, or by an older service
+    # The consumer that saved it; "" if it was moved on purpose, or by an older service
+    checkpoint_consumer: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +211,7 @@ class ConsumerStatus:
 
     name: str
     last_heartbeat_age_s: float
-    held: tuple[int, ...]  # as it last reported
+    held: tuple[int, ...]  # in the consumer's last report
     owned: tuple[int, ...]  # the shards that the next answer will list
 
 
@@ -245,8 +245,8 @@ class KafkaMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaOffset:
-    """What a Kafka group has committed of one shard. The offset is Kafka's, which jumps (docs/kafka.md 2);
-    ``lag_logs`` are the logs that follow it; None if the log is damaged there."""
+    """The offset that a Kafka group has committed in one shard. The offset is Kafka's, which jumps
+    (docs/kafka.md 2); ``lag_logs`` counts the logs that follow it, None if the log is damaged there."""
 
     logstore: str
     shard: int
@@ -282,8 +282,8 @@ class ShardEnds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRevision:
-    """A number that is another one after each change of a group's assignment, consumers or settings, and the
-    shards that are assigned to the consumer (extension of the embedded service)."""
+    """``revision`` is another number after each change of a group's assignment, consumers or settings;
+    ``assigned`` has the consumer's shards (extension of the embedded service)."""
 
     revision: int
     assigned: tuple[int, ...]
@@ -291,8 +291,8 @@ class GroupRevision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poll:
-    """How a call waits for news: at most so long, and only until the same key sends another one of this
-    name."""
+    """How a call waits for a change: for at most this time, and only until the same access key sends another
+    poll of this name."""
 
     name: str
     wait_s: float
@@ -303,7 +303,7 @@ class LogHub(Protocol):
 
     project: str
 
-    # Project and logstores. The projects are all that the key sees at the endpoint, in any project.
+    # Project and logstores. The listed projects are all that the access key sees at the endpoint.
     def list_projects(self) -> tuple[ProjectInfo, ...]: ...
     def create_project(self, description: str = "") -> None: ...
     def get_project(self) -> ProjectInfo: ...
@@ -354,22 +354,24 @@ class LogHub(Protocol):
     def has_extensions(self) -> bool: ...
     def group_status(self, logstore: str, group: str) -> GroupStatus: ...
     def leave(self, logstore: str, group: str, *, consumer: str) -> None: ...
-    # The groups of Kafka clients that read a logstore, or the one of this name, without other logstores; all
-    # of the project if no logstore is given.
+    # The groups of Kafka clients that read a logstore, or the one group of this name without its other
+    # logstores; all groups of the project if no logstore is given.
     def list_kafka_groups(
         self, logstore: str | None = None, group: str | None = None
     ) -> tuple[KafkaGroupStatus, ...]: ...
 
-    # Those of consumers, which an older embedded service does not have either. The first two wait for news:
-    # until an end of the shards is another one than the known ("": none is known), or one of them does not
-    # exist, which is then not in the answer; and until the revision is another one.
+    # Calls for consumers, which an older embedded service lacks, too. `await_ends` waits until the end of a
+    # shard differs from the known end ("": not known), or until one of the shards does not exist, which is
+    # then missing from the answer. `await_group` waits until the revision differs.
     def has_polls(self) -> bool: ...
-    def await_ends(self, logstore: str, known: Mapping[int, str], *, poll: Poll) -> tuple[ShardEnds, ...]: ...
+    def await_ends(
+        self, logstore: str, known_ends: Mapping[int, str], *, poll: Poll
+    ) -> tuple[ShardEnds, ...]: ...
     def await_group(
         self, logstore: str, group: str, *, consumer: str, revision: int, poll: Poll
     ) -> GroupRevision: ...
     def save_checkpoints(
         self, logstore: str, group: str, cursors: Mapping[int, str], *, consumer: str
-    ) -> dict[int, LogHubError]: ...  # what was rejected, by shard
+    ) -> dict[int, LogHubError]: ...  # the refusals, by shard
 
     def close(self) -> None: ...

@@ -123,7 +123,8 @@ class CheckpointJson(msgspec.Struct):
     consumer: str = ""
 
     def info(self, *, ahead_s: int = 0) -> CheckpointInfo:
-        """``ahead_s``: of this machine's clock (`loghub.client.transport`)."""
+        """``ahead_s``: by how much this machine's clock is ahead of the service's
+        (`loghub.client.transport`)."""
         return CheckpointInfo(
             shard=self.shard,
             cursor=self.checkpoint,
@@ -164,7 +165,8 @@ class InfoJson(msgspec.Struct):
 
 
 def _unix_s(time: str | int) -> int | None:
-    """A time of a project or logstore, which is a number, its digits, or a text of another form."""
+    """The unix seconds of a project's or logstore's time, which may be a number, its digits, or a text of
+    another form."""
     text = str(time)
     return int(text) if text.isascii() and text.isdigit() and int(text) else None
 

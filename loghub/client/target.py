@@ -1,8 +1,8 @@
 """The address, Host header and proxy for the requests of one endpoint and project.
 
-A project is a label of the host name, and no DNS serves such a name for an IP address or for localhost.
-In these cases the connection goes to the endpoint itself, and only the Host header names the project
-(docs/sls-protocol.md 1.1). So does an `EndpointAt`, which every project is reached at.
+A project is a label of the host name, and no DNS serves such a name for an IP address or for localhost. In
+these cases the connection goes to the endpoint itself, and only the Host header names the project
+(docs/sls-protocol.md 1.1). An `EndpointAt` is reached in the same way, for every project.
 """
 
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ class BadEndpoint(ValueError):  # noqa: N818 - says what is wrong
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointAt:
     """An endpoint whose projects are all reached at ``address``, a ``host:port``, where their own host names
-    may not resolve. Requests are still addressed to the project's host, and a certificate must be valid for
-    it."""
+    may not resolve. Requests are still addressed to the project's host, and the certificate must be valid for
+    that host."""
 
     url: str
     address: str

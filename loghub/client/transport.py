@@ -1,14 +1,12 @@
 """Signed requests over pooled connections, with answers as values and failures as errors.
 
-This module handles all that the adapter `http` needs of HTTP: signature, headers, timeouts and the form
-of an error answer. `retry` decides which request is sent again, and `target` which address it is sent
-to.
+This module handles all that the adapter `http` needs of HTTP: signature, headers, timeouts and the form of an
+error answer. `retry` decides which request is sent again, and `target` the address to which it is sent.
 
-By how much this machine's clock is ahead of the service's, as an answer shows.
-
-The service stamps checkpoints with its own time. Compared with the time of this machine, a live consumer
-looks silent if this clock is ahead: the service accepts requests that are up to 15 minutes off. So the
-adapter gives out times of this machine's clock.
+An answer also shows by how much this machine's clock is ahead of the service's. The service stamps
+checkpoints with its own time. Compared with the time of this machine, a live consumer looks silent if this
+clock is ahead: the service accepts requests that are up to 15 minutes off. So the adapter returns times of
+this machine's clock.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,8 +28,8 @@ from loghub.clock import Clock
 from loghub.wire import signing, signing_v4
 from loghub.wire.errors import Code, EndpointUnreachable, LogHubError, LogHubException
 
-# Date has whole seconds, and an answer takes a while. Multiples of this are corrected, so that a checkpoint
-# has the same time in every answer.
+# The header Date has whole seconds, and an answer takes a while. The difference is rounded to multiples of
+# this, so that a checkpoint has the same time in every answer.
 STEP_S = 60
 
 
@@ -97,10 +95,11 @@ class _ErrorBody(msgspec.Struct):
 
 
 class Transport:
-    """Safe to use from several threads. ``credentials`` is called again for every attempt.
+    """The connection to one service; safe to use from several threads. ``credentials`` is called again for
+    every attempt.
 
-    Calls are signed with version 4 if the credentials have a region, or if the service says that it takes it,
-    for which it is asked once (`discover`); otherwise with version 1.
+    Calls are signed with version 4 if the credentials have a region, or if the service says that it takes
+    version 4, which is requested once (`discover`); otherwise with version 1.
     """
 
     def __init__(
@@ -133,7 +132,8 @@ class Transport:
         return self._retries.run(lambda deadline_s: self._once(call, deadline_s), repeat)
 
     def discover(self) -> InfoJson:
-        """What the embedded service says of itself, nothing of any other service. Raises as `send` does."""
+        """What the embedded service says of itself; an empty answer for any other service. Raises the errors
+        of `send`."""
         return self._retries.run(self._discover, Repeat.READ)
 
     def forget(self) -> None:
@@ -155,7 +155,7 @@ class Transport:
         try:
             return "v4" in self._discover(deadline_s).signatures
         except LogHubError:
-            return False  # every service takes version 1; the next call asks again
+            return False  # every service takes version 1; the next call requests the version again
         except EndpointUnreachable as error:  # nothing of the call itself was sent
             raise EndpointUnreachable(error.endpoint, error.reason, definite=True) from error.__cause__
 
@@ -205,8 +205,8 @@ class Transport:
         return headers
 
     def _key(self) -> Credentials:
-        """The present key. What provides it is the caller's, such as files that are being replaced, or a
-        service that issues keys: it may be away, and then this request has failed and nothing else. Raises
+        """The present key. The caller provides it, for example from files that are being replaced or from a
+        service that issues keys. If it is not available, this request fails and nothing else. Raises
         `LogHubError` ``Unauthorized``."""
         try:
             return self._credentials()

@@ -1,6 +1,6 @@
 """A pipeline without Spark, a part of `loghub.contract.worker.WorkerConfig`.
 
-Its rules for what may change between releases hold here too.
+The rules of that module for what may change between releases hold here, too.
 """
 
 import hashlib
@@ -13,17 +13,18 @@ from loghub.wire import names
 
 class RetryLogstore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The logstore, of the same project, and how long logs wait the first time, the second, and so on. After
-    the last, they are settled by the policy."""
+    the last wait the failure policy settles them."""
 
     logstore: str
     delays_s: tuple[float, ...] = (10.0, 60.0, 600.0)
 
 
 def retry_group(consumer_group: str, logstore: str) -> str:
-    """The consumer group that reads a retry logstore for the group of this logstore. Groups of two logstores
-    may have one name, and one retry logstore: neither may pass over what the other one has to read.
+    """The consumer group that reads a retry logstore for the group of this logstore. The groups of two
+    logstores may have one name and one retry logstore: neither group may pass over logs that the other must
+    read.
 
-    A logstore's name has no capital letters, so two groups never have the same one.
+    A logstore's name has no capital letters, so two groups never have the same retry group.
     """
     name = f"{consumer_group}-FROM-{logstore}"
     if names.CONSUMER_GROUP.allows(name):
@@ -50,7 +51,7 @@ class ProcessorPipeline(
     max_logs: int | None = None
     max_bytes: int = 4 << 20
     max_wait_s: float = 0.0
-    # As the settings of these names in `loghub_consumer.settings.ConsumerSettings`.
+    # The meaning of each setting is that of the same setting in `loghub_consumer.settings.ConsumerSettings`.
     acknowledge: Literal["batch", "log"] = "batch"
     redelivery_delay_s: float = 1.0
     max_redelivery_delay_s: float = 60.0

@@ -1,6 +1,6 @@
 """Where a worker writes: the settings of each sink, a part of `loghub.contract.worker.WorkerConfig`.
 
-Its rules for what may change between releases hold here too.
+The rules of that module for what may change between releases hold here, too.
 """
 
 from typing import Literal
@@ -14,14 +14,14 @@ class S3Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     them the identity of the environment or of the machine is used."""
 
     endpoint: str | None = None  # URL without the bucket; None: Amazon S3
-    region: str | None = None  # None: that of the environment, else us-east-1
+    region: str | None = None  # None: the region of the environment, else us-east-1
     virtual_hosted: bool = False  # whether the bucket is a part of the host name
     allow_http: bool = False  # an http endpoint is refused without it
 
 
 class FileRoll(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How large the files of a sink become. A batch begins once the logs that wait make a file of the target
-    size, or once one of them has waited for so long."""
+    """How large the files of a sink become. A batch begins once the waiting logs make a file of the target
+    size, or once a log has waited for the maximum."""
 
     target_bytes: int
     max_delay_s: float
@@ -40,7 +40,8 @@ class ParquetSink(
 
 
 class JsonSink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="json"):
-    """Files of JSON lines in one such directory, or under such a prefix."""
+    """Files of JSON lines in one directory or under one prefix, with the same conditions as for
+    `ParquetSink`."""
 
     path: str  # absolute, or s3://bucket/prefix
     s3: S3Settings | None = None  # None: the defaults
@@ -49,7 +50,7 @@ class JsonSink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
 
 class DeltaSink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="delta"):
-    """A Delta table in one such directory, or under such a prefix."""
+    """A Delta table in one directory or under one prefix, with the same conditions as for `ParquetSink`."""
 
     path: str  # absolute, or s3://bucket/prefix
     s3: S3Settings | None = None  # None: the defaults
@@ -62,7 +63,7 @@ class ConsoleSink(
 ):
     """JSON lines on the worker's standard output."""
 
-    rows: int  # at most so many rows of a micro-batch are shown
+    rows: int  # the maximum of rows of a micro-batch that are shown
 
 
 class LogstoreSink(
@@ -114,11 +115,11 @@ class PostgresqlSink(
 
 
 class NoSink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="none"):
-    """The pipeline is a processor, which writes whatever it wants to itself."""
+    """No sink, because the pipeline is a processor, which writes by itself."""
 
 
 def roll_of(sink: "Sink") -> FileRoll | None:
-    """How the files of this sink are rolled; None if they are not."""
+    """How the files of a sink are rolled; None for a sink that does not roll files."""
     return sink.roll if isinstance(sink, ParquetSink | JsonSink) else None
 
 

@@ -57,7 +57,7 @@ import msgspec
 from loghub.contract.processor import ProcessorPipeline
 from loghub.contract.sinks import Sink
 
-LONGEST = 64
+LONGEST = 64  # the object's status holds one class for each failing shard, and names of errors are shorter
 _CLASS = r"[A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*"
 _NAME = r"[A-Za-z_]\w*(?:Error|Exception)"
 # Whose error it is may come first, as in `pipeline:transform: ValueError: ...`.
@@ -65,9 +65,9 @@ _LEADING = re.compile(rf"(?:[\w.:]+: )?(?:\[({_CLASS})\] |(?:\w+\.)*({_NAME}):)"
 
 
 def error_class(message: str) -> str:
-    """The class that a message begins with; "" if it begins with none."""
-    found = _LEADING.match(message)
-    name = (found[1] or found[2]) if found is not None else ""
+    """The class at the begin of a message; "" if it begins with no class."""
+    match = _LEADING.match(message)
+    name = (match[1] or match[2]) if match is not None else ""
     return name if len(name) <= LONGEST else ""
 
 
@@ -101,12 +101,12 @@ REPLACED_PREFIX = "spark.kubernetes."
 
 
 def is_replaced(setting: str) -> bool:
-    """Whether this setting of Spark is not allowed for executors in pods."""
+    """Whether executors in pods may not have this setting of Spark."""
     return setting in REPLACED or setting.startswith(REPLACED_PREFIX)
 
 
 class IncompleteState(msgspec.Struct, frozen=True, kw_only=True):
-    """A held shard of which the state of a stateful pipeline does not have the earlier logs."""
+    """A held shard whose earlier logs are missing from the state of a stateful pipeline."""
 
     shard: int
     cursor: str  # from which the state has its logs
@@ -119,8 +119,8 @@ class KeptState(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     bytes: int  # in memory
     watermark_s: float | None  # unix seconds, of the last batch; None before there is one
-    late_rows: int  # dropped as late, since the state was first kept
-    late_age_s: float | None  # how long ago the last of them was dropped; None: none was
+    late_rows: int  # since the state was first kept
+    late_age_s: float | None  # since the last late row was dropped; None: no row was late
     is_ahead: bool = False  # the watermark lies after the receipt of the logs that were read last
 
 
@@ -173,7 +173,7 @@ REGION_FILE = "region"
 
 
 class UnsupportedContractError(Exception):
-    """The settings are of another contract than this release's."""
+    """The settings have another contract version than this release."""
 
 
 class SqlPipeline(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="sql"):
@@ -199,7 +199,7 @@ class PythonPipeline(
 class CopyPipeline(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="copy"
 ):
-    """Each log group unchanged, byte by byte. The sink is a `LogstoreSink`."""
+    """Each log group is copied unchanged, byte by byte. The sink is a `LogstoreSink`."""
 
 
 Pipeline = SqlPipeline | PythonPipeline | ProcessorPipeline | CopyPipeline
@@ -226,8 +226,8 @@ FailurePolicyName = Literal["Retry", "DeadLetter", "Skip", "Stop"]
 
 
 class OnFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What happens to a log group that the pipeline or the sink rejects. `dead_letter` is set if and only if
-    the policy is ``DeadLetter``. All but the policy is without effect if that is ``Retry``."""
+    """What happens to a log group that the pipeline or the sink rejects. Invariant: `dead_letter` is set if
+    and only if the policy is ``DeadLetter``. With the policy ``Retry`` the other fields have no effect."""
 
     policy: FailurePolicyName = "Retry"
     max_attempts: int = 5  # of one log group alone
@@ -244,7 +244,7 @@ KUBERNETES = "k8s://https://kubernetes.default.svc"
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One worker's settings. They are equal for all workers of a group, so that no worker imposes its own.
 
-    What has a default is left out where it has that value: an unused setting changes no worker's file.
+    A setting that equals its default is not written: an unused setting changes no worker's file.
     """
 
     contract_version: int  # `CONTRACT_VERSION`
@@ -253,7 +253,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     logstore: str
     consumer_group: str
     heartbeat_interval_s: float
-    timeout_s: int  # the group's: a consumer that is silent for so long loses its shards
+    timeout_s: int  # the group's: a consumer that is silent for this long loses its shards
     start_position: Literal["begin", "end"] | int  # int: unix seconds; used where no checkpoint exists
     # Later shards, without a checkpoint, begin at their own first log. None: every shard counts as initial.
     last_initial_shard: int | None = None
@@ -292,7 +292,8 @@ def encode_settings(config: WorkerConfig) -> bytes:
 
 
 def _with_defaults(settings: T) -> T:
-    """The same settings, in which what equals its default is that default: the encoder compares identity."""
+    """The same settings, in which a value that equals its default is the default object itself, because the
+    encoder compares by identity."""
     changes: dict[str, Any] = {}
     for field in msgspec.structs.fields(settings):
         value = getattr(settings, field.name)
@@ -304,7 +305,7 @@ def _with_defaults(settings: T) -> T:
 
 
 def decode_settings(file: bytes) -> tuple[WorkerConfig, tuple[str, ...]]:
-    """The settings, and those of the file that this release does not know, such as ``sink.compression``.
+    """The settings, and the names in the file that this release does not know, such as ``sink.compression``.
 
     Raises `UnsupportedContractError`, and `msgspec.MsgspecError` for a missing or an invalid value.
     """
@@ -319,9 +320,9 @@ def decode_settings(file: bytes) -> tuple[WorkerConfig, tuple[str, ...]]:
 
 
 def _unknown(written: dict[str, Any], read: msgspec.Struct) -> Iterator[str]:
-    known = {*read.__struct_fields__, read.__struct_config__.tag_field}
+    field_names = {*read.__struct_fields__, read.__struct_config__.tag_field}
     for name, value in written.items():
-        if name not in known:
+        if name not in field_names:
             yield name
         elif isinstance(part := getattr(read, name, None), msgspec.Struct):
             yield from (f"{name}.{inner}" for inner in _unknown(value, part))
@@ -474,7 +475,7 @@ class ProcessProgress(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None  # None: it does not run now
     starts: int
     shards: list[int]  # whose processors it runs
-    message: str  # why it ended last; empty if it never did
+    message: str  # why the process ended last; "" if it never did
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -484,7 +485,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     phase: str  # one of `WorkerPhaseName`, or one of another release
     reason: str  # a `WorkerReason`, "" without an error
     message: str
-    rows_written: int  # to the sink, or logs that a processor has read, since the process started
+    rows_written: int  # since the process started; for a processor, the logs that it has read
     last_heartbeat_age_s: float | None
     shards: list[ShardProgress]
     written_at: float  # unix seconds
@@ -492,7 +493,8 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     batch_hung_after_s: float = 630.0  # a batch of this age cannot be cancelled, and the worker ends itself
     failing: list[FailingShard] = []
     skipped: list[SkippedLogGroups] = []
-    contract_version: int = 0  # that the worker implements; 0: of a release that did not report it
+    # The contract version that the worker implements; 0: a release that did not report it
+    contract_version: int = 0
     ignored_settings: list[str] = []  # in its settings, and unknown to it
     incomplete: list[IncompleteState] = []
     state: KeptState | None = None  # of a stateful pipeline, once it has had a batch

@@ -46,9 +46,9 @@ def balance(assignments: Iterable[ShardAssignment], consumers: Iterable[str]) ->
         return {}
     ordered = sorted(assignments, key=lambda s: s.shard)
     has: dict[str, list[ShardAssignment]] = {name: [] for name in names}
-    for one in ordered:
-        if one.counted_for in has:
-            has[one.counted_for].append(one)
+    for shard in ordered:
+        if shard.counted_for in has:
+            has[shard.counted_for].append(shard)
     quota = _quotas({name: len(has[name]) for name in names}, ordered)
     kept_shards = {name: sorted(has[name], key=_keep_first)[: quota[name]] for name in names}
     result = {s.shard: name for name in names for s in kept_shards[name]}

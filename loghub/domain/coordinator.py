@@ -181,8 +181,8 @@ def _heartbeat(draft: Draft, event: Heartbeat, now: float) -> RefusalCode | None
 
 
 def _hand_over(draft: Draft, entry: ShardEntry) -> None:
-    """Give a shard that its holder has released to the next holder (edge 6), once that does not report it
-    either (edge 15). It reports it only if a heartbeat of it was late."""
+    """Give a shard that its holder has released to the next holder (edge 6), once the next holder does not
+    report the shard either (edge 15). The next holder reports it only if one of its heartbeats was late."""
     receiver = entry.next_holder
     assert receiver is not None
     if entry.shard in draft.consumers[receiver].held:
@@ -192,18 +192,20 @@ def _hand_over(draft: Draft, entry: ShardEntry) -> None:
 
 
 def _answer(old: GroupState, new: GroupState, heartbeat: Heartbeat) -> tuple[int, ...]:
-    """What the consumer owns, and what is no longer its own although it reports it for the first time.
+    """What the consumer owns, and the shards that are no longer its own although it reports them for the
+    first time.
 
-    A library looks at the latest answer only, every so often. One that has not seen the shard's first answer
-    when the next one omits it never consumes the shard, and reports it without end (docs/shard-states.md 3).
-    A shard that is ``over`` counts, too: a forced checkpoint may reopen it, and then its reporter blocks it.
+    A library looks at the latest answer only, from time to time. A library that has not seen the shard's
+    first answer when the next answer omits the shard never consumes it, and reports it without end
+    (docs/shard-states.md 3). A shard that is ``over`` counts, too: a forced checkpoint may reopen it, and
+    then its reporter blocks it.
     """
     name = heartbeat.consumer
     before = old.consumers.get(name)
-    known = before.held if before else frozenset()
+    held_before = before.held if before else frozenset()
     unseen = {
         shard
-        for shard in new.consumers[name].held - known
+        for shard in new.consumers[name].held - held_before
         if name in (old.shards[shard].holder, old.shards[shard].last_holder)
     }
     return tuple(sorted(unseen.union(new.owned_by(name))))
@@ -354,10 +356,10 @@ def _assignment(draft: Draft, entry: ShardEntry) -> ShardAssignment:
 
 
 def _move_towards(draft: Draft, assignment: ShardAssignment, target: str) -> None:
-    """Apply those of the edges 3, 5 and 15 that lead from the shard's state towards the target.
+    """Apply the edge of 3, 5 and 15 that leads from the shard's state towards the target.
 
-    Nobody is given a shard that its last heartbeat reports: an answer may have omitted the shard meanwhile,
-    and the vendor's Java library never reads a shard again that returns while it shuts it down
+    No consumer is given a shard that its last heartbeat reports: an answer may have omitted the shard
+    meanwhile, and the vendor's Java library never reads a shard again that returns while it shuts it down
     (docs/shard-states.md 3).
     """
     shard = assignment.shard

@@ -43,7 +43,7 @@ from loghub.domain.table import TransitionTable, edge
 
 
 class ShardState(StrEnum):
-    """The state of a shard in one consumer group; the values are those of the wire."""
+    """The state of a shard in one consumer group; the values are the words of the wire."""
 
     NOT_ALLOC = "not_alloc"
     ALREADY_ALLOC = "already_alloc"
@@ -113,6 +113,4 @@ SHARD_STATES = TransitionTable(
     ),
 )
 
-EDGES = SHARD_STATES.edges
 transition = SHARD_STATES.transition
-mermaid = SHARD_STATES.mermaid

@@ -149,8 +149,8 @@ class Tick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServicePaused:
-    """The service did not run for so long (a frozen machine, a throttled CPU) and received no heartbeat
-    meanwhile, so this time counts as silence for nobody. Apply it before the `Tick` that follows."""
+    """The service did not run for this time (a frozen machine, a throttled CPU) and received no heartbeat
+    meanwhile, so no consumer was silent. Apply it before the `Tick` that follows."""
 
     pause_s: float
 

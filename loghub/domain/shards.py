@@ -1,17 +1,14 @@
 """The shards of one logstore: creation, split, merge, deletion, and lookup by key.
 
-The rules of docs/sls-protocol.md 2.3 and 5 are pure functions over an immutable `ShardMap`. The shards
-that accept writes always cover the whole key space without overlap. A split or a merge makes the old
-shards read-only and gives the new shards new numbers. A number is never reused, not even after its
-shard is deleted. `group.LogShard` is a shard as a consumer group sees it.
+The rules of docs/sls-protocol.md 2.3 and 5 are pure functions over an immutable `ShardMap`. The shards that
+accept writes always cover the whole key space without overlap. A split or a merge makes the old shards
+read-only and gives the new shards new numbers. A number is never reused, not even after its shard is deleted.
+`group.LogShard` is a shard as a consumer group sees it.
 
-Half-open ranges over the MD5 key space, and their form on the wire.
-
-The ranges decide which shard receives a hash key and where a shard can be split. Keys are integers in
-[0, 2**128); on the wire they are 32 lower-case hex digits. A range is half-open, and the whole space
-ends at 2**128, which 32 digits cannot express: the wire writes all-f instead (docs/sls-protocol.md 2.3,
-ListShards). On the wire, all-f as the exclusive end therefore includes the top: the key all-f belongs
-to the last shard.
+A `HashRange` decides which shard receives a hash key and where a shard can be split. Keys are integers in [0,
+2**128); on the wire they are 32 lower-case hex digits. A range is half-open, and the whole space ends at
+2**128, which 32 digits cannot express: the wire writes all-f instead (docs/sls-protocol.md 2.3, ListShards).
+On the wire, all-f as the exclusive end therefore includes the top: the key all-f belongs to the last shard.
 """
 
 import re
@@ -25,8 +22,9 @@ KEY_DIGITS = 32
 TOP = 1 << 128
 MAX_KEY = TOP - 1
 MAX_PARTS = 1 << 16
-# Logs of one stored log group; one with more is stored in parts. A log's place is its group's ordinal in the
-# shard and its index in the group, and both fit into the 63 bits of a Kafka offset (docs/kafka.md 2).
+# The maximum of logs in one stored log group; a larger group is stored in parts. The place of a log is the
+# ordinal of its group in the shard and its index in the group, and both fit into the 63 bits of a Kafka
+# offset (docs/kafka.md 2).
 MAX_GROUP_LOGS = 1 << 17
 
 _KEY = re.compile(r"[0-9a-fA-F]{32}")
@@ -87,8 +85,8 @@ class HashRange:
         return self.begin < other.end and other.begin < self.end
 
     def parts(self, count: int) -> tuple["HashRange", ...]:
-        """So many parts, whose widths differ by at most one key. Raises BadHashKey for a count outside 1 to
-        65536, or if the range is too small."""
+        """The range in ``count`` parts, whose widths differ by at most one key. Raises BadHashKey for a count
+        outside 1 to 65536, or if the range is too small."""
         if not 1 <= count <= MAX_PARTS:
             raise BadHashKey(f"a range of keys can be divided into 1 to {MAX_PARTS} parts, not {count}")
         width = self.end - self.begin
@@ -256,15 +254,15 @@ def infer_parents(shards: Iterable[Shard]) -> dict[int, tuple[int, ...]]:
     """
     latest = [(0, -1)]  # where a part of the key space begins, and its latest shard so far; -1: none
     parents = {}
-    for one in sorted(shards, key=lambda s: s.shard):
-        first = bisect_right(latest, one.keys.begin, key=_begin) - 1
-        after = bisect_left(latest, one.keys.end, key=_begin)
+    for current in sorted(shards, key=lambda s: s.shard):
+        first = bisect_right(latest, current.keys.begin, key=_begin) - 1
+        after = bisect_left(latest, current.keys.end, key=_begin)
         covered = latest[first:after]
-        parents[one.shard] = tuple(sorted({shard for _, shard in covered} - {-1}))
-        before = [covered[0]] if covered[0][0] < one.keys.begin else []
+        parents[current.shard] = tuple(sorted({shard for _, shard in covered} - {-1}))
+        before = [covered[0]] if covered[0][0] < current.keys.begin else []
         next_begin = latest[after][0] if after < len(latest) else TOP
-        rest = [(one.keys.end, covered[-1][1])] if one.keys.end < next_begin else []
-        latest[first:after] = [*before, (one.keys.begin, one.shard), *rest]
+        rest = [(current.keys.end, covered[-1][1])] if current.keys.end < next_begin else []
+        latest[first:after] = [*before, (current.keys.begin, current.shard), *rest]
     return parents
 
 

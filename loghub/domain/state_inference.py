@@ -32,8 +32,8 @@ class SeenShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """One worker's own report: the shards it works on, those of them that it is releasing, and those whose
-    position lies beyond their end."""
+    """One worker's own report: the shards that it works on, the ones among them that it is releasing, and the
+    ones whose position lies beyond their end."""
 
     held: frozenset[int] = frozenset()
     draining: frozenset[int] = frozenset()
@@ -51,7 +51,7 @@ class Inferred:
 
 @dataclass(frozen=True, slots=True)
 class _WaitsFor:
-    """The lowest ancestor that is not consumed, and the lowest of which that is not known."""
+    """The lowest ancestor that is not consumed, and the lowest ancestor for which that is not known."""
 
     unconsumed: int | None = None
     unknown: int | None = None
@@ -132,17 +132,17 @@ def _from_ancestors(waits: _WaitsFor) -> Inferred | None:
 
 def _waits_for(seen: Mapping[int, SeenShard], over: Mapping[int, bool | None]) -> dict[int, _WaitsFor]:
     """For each shard, in one pass: a parent's number is lower than that of its child."""
-    found = dict[int, _WaitsFor]()
+    waits = dict[int, _WaitsFor]()
     for number in sorted(seen):
-        parents = [parent for parent in seen[number].parents if parent in found]
-        above = [found[parent] for parent in parents]
+        parents = [parent for parent in seen[number].parents if parent in waits]
+        above = [waits[parent] for parent in parents]
         unconsumed = [parent for parent in parents if over[parent] is False]
         unknown = [parent for parent in parents if over[parent] is None]
-        found[number] = _WaitsFor(
+        waits[number] = _WaitsFor(
             _lowest([*unconsumed, *(one.unconsumed for one in above)]),
             _lowest([*unknown, *(one.unknown for one in above)]),
         )
-    return found
+    return waits
 
 
 def _lowest(numbers: Iterable[int | None]) -> int | None:

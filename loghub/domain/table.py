@@ -24,7 +24,8 @@ class IllegalTransition(Exception):  # noqa: N818 - says what happened, as the w
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge(Generic[State, Trigger]):
-    """One row. ``number`` is that of the page which explains the table; several rows may share one."""
+    """One row. ``number`` is the row's number on the page that explains the table; several rows may share
+    one."""
 
     number: int
     old: State | None  # None: the thing is new
@@ -39,8 +40,8 @@ def edge(number: int, old: State | None, trigger: Trigger, new: State, why: str)
 
 
 class TransitionTable(Generic[State, Trigger]):
-    """All rows of one state machine. ``thing`` is what has the states, as a word for errors. ``start`` is
-    the state in which everything is before its first change; None if the rows for new things say it."""
+    """All rows of one state machine. ``thing`` names the subject in error messages. ``start`` is the state of
+    every thing before its first change; None if the rows for new things say it."""
 
     def __init__(self, thing: str, *edges: Edge[State, Trigger], start: State | None = None) -> None:
         self.edges = edges

@@ -1,15 +1,13 @@
 """Compressed bodies: raw LZ4 blocks, zstd frames and zlib streams, with a bound on the decompressed size.
 
-PutLogs bodies arrive compressed, and pull answers leave compressed (docs/sls-protocol.md 1.6). LZ4 is a
-bare block without a frame or a length prefix: the size is in x-log-bodyrawsize, and Go fails unless it
-is exact.
+PutLogs bodies arrive compressed, and pull answers leave compressed (docs/sls-protocol.md 1.6). LZ4 is a bare
+block without a frame or a length prefix: the size is in x-log-bodyrawsize, and Go fails unless it is exact.
 
-Joins LZ4 blocks into one without decompressing them.
-
-A block is a row of sequences, each of literal bytes and a copy of earlier output; the last one has literals
-only (the LZ4 block format, "End of block conditions"). So blocks cannot simply follow each other. But the
-last literals of one and the first literals of the next can become one sequence, and a copy counts backwards
-from where it is, so that all else stays as it is. For that one must know where the last sequence begins.
+`join` makes one LZ4 block of several without decompressing them. A block is a row of sequences, each of
+literal bytes and a copy of earlier output; the last sequence has literals only (the LZ4 block format, "End of
+block conditions"). So blocks cannot simply follow each other. But the last literals of a block and the first
+literals of the next can become one sequence, and a copy counts backwards from its own place, so the rest
+stays unchanged. That requires the place where the last sequence begins.
 """
 
 import zlib
@@ -49,7 +47,7 @@ class Packed:
         return cls(body, len(body), None)
 
     def unpacked(self, *, max_size: int) -> bytes:
-        """The raw bytes. Raises as `decompress` does."""
+        """The raw bytes. Raises the errors of `decompress`."""
         if self.how is None:
             return self.content
         return decompress(self.content, self.how, raw_size=self.size, max_size=max_size)
@@ -124,7 +122,7 @@ _DECOMPRESS: Mapping[Compression, Callable[[bytes, int], bytes]] = {
 
 _LONG = 15  # in a token: more bytes of the length follow
 _MIN_LAST = 5  # literals of a last sequence
-_MAX_TRIES = 4  # each takes as long as to decompress the block, and a client may send many candidates
+_MAX_TRIES = 4  # each try takes as long as decompressing the block, and a client may send many candidates
 _MAX_FOUND = 256  # bytes that may begin a long last sequence; almost none of them is even a candidate
 _NEVER_ENDING = b"\xff"  # as a token or a length, asks for more bytes than follow
 
@@ -177,7 +175,7 @@ def _candidates(block: bytes) -> Iterable[tuple[int, int]]:
 
 
 def _long_candidates(block: bytes, token: bytes, *, begin: int, end: int) -> Iterable[tuple[int, int]]:
-    """Those in [begin, end) whose number of literals does not fit into the token."""
+    """The candidates in [begin, end) whose number of literals does not fit into the token."""
     for _ in range(_MAX_FOUND):
         end = block.rfind(token, max(begin, 1), max(end, 0))
         if end < 0:

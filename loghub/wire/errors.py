@@ -1,7 +1,7 @@
 """The errors of the wire, as one tree of exceptions.
 
-The service answers with them and the clients raise them. `error_codes` is the registry with the meaning
-and the HTTP status of each code; which request is retried is decided in `loghub.client.retry`.
+The service answers with them and the clients raise them. Which request is retried is decided in
+`loghub.client.retry`.
 
 The tree::
 
@@ -18,18 +18,12 @@ The tree::
         ├── MalformedSignature     an Authorization header that is not of version 1 (1.3)
         └── UnknownHost            the Host names no project (1.1)
 
-The registry of the error codes that the service sends: HTTP status, meaning and remedy.
+`REGISTRY` has the codes that the service sends, with HTTP status, meaning and remedy, and the clients
+interpret answers by it. Its model is errors.edn of maelstrom, from which the word "definite" is, too: the
+request was surely not done, so it can be sent again without being done twice.
 
-The service selects its answers from this registry and the clients interpret answers by it. maelstrom's
-errors.edn is the model. `client_quirks` describes how the real client libraries react to some codes.
-
-"Definite" is maelstrom's term: the request was surely not done, so it can be sent again without being
-done twice.
-
-Codes that depend on the client, because the client libraries react differently to them.
-
-The service chooses a code by the effect that it has on the clients, not by how well its name fits;
-docs/sls-protocol.md 2.4 lists the effects. `error_codes` has the meaning of each code.
+Some codes depend on the client, because the client libraries react differently to them: the service chooses a
+code by the effect on the client, not by how well its name fits. docs/sls-protocol.md 2.4 lists the effects.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -337,7 +331,7 @@ _ENTRIES = (
 REGISTRY: dict[str, ErrorEntry] = {entry.code.value: entry for entry in _ENTRIES}
 
 
-# Both have no common code for a deleted shard. Go's own misspelling is sent only to Go.
+# Java and Go have no common code for a deleted shard. Go's own misspelling is sent only to Go.
 CHECKPOINT_OF_NO_SHARD = Code.SHARD_NOT_EXIST
 CHECKPOINT_OF_NO_SHARD_FOR_GO = "ShardNotExsit"
 

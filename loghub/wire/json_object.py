@@ -1,5 +1,5 @@
-"""The members of a JSON object as they are written: in their order, also if a key occurs twice, and no
-number, list or object in other characters than in the text.
+"""The members of a JSON object as they are written: in their order, with a key that occurs twice, and with
+the characters of each number, list and object unchanged.
 
 A log can hold everything that such an object says, so nothing of it is decoded and encoded again.
 """
@@ -28,13 +28,15 @@ def members_of(text: bytes) -> Members:
     """A byte order mark before the text is left out. Raises NotAnObject."""
     text = text.removeprefix(_BYTE_ORDER_MARK).strip(b" \t\r\n")
     try:
-        found = _FAST.decode(text)
-        raw = [(name, bytes(member)) for name, member in found.items()]
-        # A key that occurs twice is once among them. Then the text is longer than what they say.
+        members = _FAST.decode(text)
+        raw = [(name, bytes(member)) for name, member in members.items()]
+        # Of a key that occurs twice, `raw` has only the last member. Then the text is longer than the
+        # members.
         if len(text) == sum(len(name.encode()) + len(member) + 4 for name, member in raw) + (1 if raw else 2):
             return tuple((name, _text(member)) for name, member in raw)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        pass  # nothing that is one to JSON's own decoder, too, or half of a character, or not UTF-8
+        # Text that JSON's own decoder refuses, too, or half of a surrogate pair, or bytes that are not UTF-8
+        pass
     return _members_one_by_one(text)
 
 
@@ -70,21 +72,21 @@ def _members_one_by_one(data: bytes) -> Members:
 
 
 def _members(text: str) -> list[tuple[str, str | bytes]]:
-    found: list[tuple[str, str | bytes]] = []
+    members: list[tuple[str, str | bytes]] = []
     at = _skip(text, 1)
     closing = text[at : at + 1] == "}"
     while not closing:
         name, at = _string(text, _expect(text, at, '"'))
         begin = _skip(text, _expect(text, _skip(text, at), ":"))
         value, end = _scan(text, begin)
-        found.append((name, value if text[begin] == '"' else text[begin:end].encode()))
+        members.append((name, value if text[begin] == '"' else text[begin:end].encode()))
         at = _skip(text, end)
         closing = text[at : at + 1] == "}"
         if not closing:
             at = _skip(text, _expect(text, at, ","))
     if at + 1 != len(text):
         raise ValueError(f"more text after the object, at character {at + 1}")
-    return found
+    return members
 
 
 def _skip(text: str, at: int) -> int:

@@ -1,7 +1,7 @@
 """LogGroup and LogGroupList: values, bytes, and lists of groups (docs/sls-protocol.md 3).
 
-Producers encode; tools and tests decode. The service puts stored groups into a list and the readers
-extract them, in both cases without changing the bytes of a group. What becomes rows or records is read as
+Producers encode; tools and tests decode. The service puts stored groups into a list and the readers extract
+them, in both cases without changing the bytes of a group. Code that makes rows or records reads a group as
 `RawLog`, by `raw_logs` and `read_group`. `loggroup_validation` has the faster check that PutLogs uses.
 """
 
@@ -173,9 +173,9 @@ def _text(raw: Buffer) -> str:
 
 
 def cut(body: bytes, *, maximum: int, max_bytes: int | None = None) -> list[tuple[bytes, int]]:
-    """A valid group as groups of at most ``most`` logs, each with the number of its logs.
+    """A valid group as groups of at most ``maximum`` logs, each with the number of its logs.
 
-    The logs keep their order, and each part has the topic, the tags and whatever else the group has. Raises
+    The logs keep their order, and each part has the topic, the tags and all other fields of the group. Raises
     TooLarge if the parts together have more than ``max_bytes``.
     """
     logs: list[bytes] = []
@@ -203,7 +203,7 @@ _MIN_CONTENT_BYTES = 6  # tag and length of it, of its key and of its value
 
 
 class RawLog(NamedTuple):
-    """A log whose texts are still bytes. What is missing is empty, or 0, and of a field that occurs twice the
+    """A log whose texts are still bytes. A missing field is empty, or 0, and of a field that occurs twice the
     last value counts, as in other readers of protobuf."""
 
     time: int
@@ -212,7 +212,7 @@ class RawLog(NamedTuple):
 
 
 class RawLogGroup(NamedTuple):
-    """A log group likewise."""
+    """A log group whose texts are still bytes, with the rules of `RawLog` for missing and repeated fields."""
 
     logs: list[RawLog]
     topic: bytes
@@ -221,7 +221,7 @@ class RawLogGroup(NamedTuple):
 
 
 def read_group(group: bytes) -> RawLogGroup:
-    """What a stored log group has. Raises MalformedLogGroup."""
+    """The fields of a stored log group. Raises MalformedLogGroup."""
     logs: list[RawLog] = []
     tags: list[RawPair] = []
     topic = source = b""

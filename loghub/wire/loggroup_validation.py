@@ -42,7 +42,8 @@ def scan(body: bytes, *, max_logs: int = MAX_LOGS) -> int:
 
 
 def walk(body: bytes, *, max_logs: int = MAX_LOGS) -> int:
-    """As `scan`, without the native part."""
+    """The same validation in Python, for the groups that the native part leaves, and where it is not
+    installed."""
     # The padding lets the index operations below read ahead without a bounds check each time; a read
     # past the end is detected by the single comparison of where a message stops.
     return _scan(body + _PADDING, len(body), max_logs)

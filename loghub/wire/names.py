@@ -1,16 +1,15 @@
-"""The rules for the names of projects, logstores, consumer groups and consumers (docs/sls-protocol.md 2.5).
+"""The rules for the names of projects, logstores, consumer groups and consumers (docs/sls-protocol.md 2.5),
+and the project in the Host header, which is its first label (docs/sls-protocol.md 1.1).
 
-One rule for each kind: the service, the clients, the command line and the schema of the operator's resource
-take theirs from here. What SLS documents is narrower. The rules are what the vendor's clients let through,
-since the embedded service has to answer those, and what it once created is consumed by an object like any
-other: a logstore of 70 characters, for example, that is a topic of Kafka clients. A name that SLS does not
-take is refused by SLS. A project name is also a DNS label, see `hosts`.
+There is one rule for each kind: the service, the clients, the command line and the schema of the operator's
+resource all use it. The rules that SLS documents are narrower. These rules are what the vendor's clients let
+through, because the embedded service must answer those clients, and because an object consumes whatever
+logstore the service once created: for example a logstore of 70 characters that is a topic of Kafka clients.
+SLS itself refuses a name that it does not take. A project name is also a DNS label.
 
-The project in the Host header: its first label (docs/sls-protocol.md 1.1).
-
-The service reads the project from a Host, and the client writes it. A Host is ``<project>.<base name>``
-or, for ListProjects and the service's own paths, the bare base name. Python sends it without the port,
-Go with it; an absolute-form request may add a port.
+The service reads the project from a Host, and the client writes it. A Host is ``<project>.<base name>`` or,
+for ListProjects and the service's own paths, the bare base name. Python sends it without the port, Go with
+it; an absolute-form request may add a port.
 """
 
 import re
@@ -59,7 +58,7 @@ PROJECT = NameRule(
     longest=128,
     pattern=r"[a-z0-9]([a-z0-9_-]*[a-z0-9])?",
     characters="letters and digits, with - and _ inside",
-    has_case=False,  # as in a Host; an object compares names as they are written, so it takes the small ones
+    has_case=False,  # as in a Host; an object compares names as they are written, so it has the small letters
 )
 LOGSTORE = NameRule(
     kind="logstore",
@@ -90,9 +89,10 @@ CONSUMER = NameRule(
 _PORTS = {"http": 80, "https": 443}
 _SLS = ".log.aliyuncs.com"
 _FROM_WITHIN = ("-intranet", "-internal")
-# Of Alibaba Cloud (page "View instance metadata"), and of AWS over IPv6. Others are link-local.
+# The metadata address of Alibaba Cloud (page "View instance metadata"), and the one of AWS over IPv6. Other
+# clouds use a link-local address.
 _METADATA = ("100.100.100.200", "fd00:ec2::254")
-# Loopback, and what a service listens at that listens at all of its machine's addresses.
+# Loopback, and the addresses of a service that listens on all addresses of its machine.
 _THIS_MACHINE = tuple(map(ip_address, ("127.0.0.1", "::1", "0.0.0.0", "::")))  # noqa: S104 - compared only
 _OF_CLUSTERS = (".svc", ".svc.cluster.local")
 
@@ -142,8 +142,9 @@ def is_internal(name: str) -> bool:
 
 
 def serves_a_node(name: str) -> bool:
-    """Whether the name is an address that means another thing on each node, where no log service is: one of
-    the local link (RFC 3927, RFC 4291 2.5.6), or one at which a cloud tells a node its credentials."""
+    """Whether the name is an address that means another machine on each node, so that no log service is
+    there: a link-local address (RFC 3927, RFC 4291 2.5.6), or an address at which a cloud gives a node its
+    credentials."""
     name = name.strip("[]")
     if not is_address(name):
         return False

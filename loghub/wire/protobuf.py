@@ -22,7 +22,7 @@ def varint(value: int) -> bytes:
     """A non-negative integer as a varint."""
     if value < len(_ONE_BYTE):
         return _ONE_BYTE[value]
-    if value < 0x4000:  # as most lengths
+    if value < 0x4000:  # most lengths
         return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value >= 0x80:
@@ -47,7 +47,7 @@ def read_varint(body: Buffer, at: int, end: int) -> tuple[int, int]:
 
     Raises MalformedLogGroup for a varint that is truncated or longer than 64 bits.
     """
-    if at < end and body[at] < 0x80:  # as most tags and lengths
+    if at < end and body[at] < 0x80:  # most tags and lengths
         return body[at], at + 1
     value = shift = 0
     for i in range(at, min(end, at + _MAX_VARINT_BYTES)):

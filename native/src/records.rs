@@ -6,6 +6,8 @@ use crate::protobuf::{read_varint, split_field, BYTES, FIXED32, VARINT};
 
 const KEY: &[u8] = b"key";
 const VALUE: &[u8] = b"value";
+const ORDERING_KEY: &[u8] = b"ordering_key";
+const PLAIN: [&[u8]; 3] = [KEY, VALUE, ORDERING_KEY];
 const HEADER: &[u8] = b"header.";
 const NULL_HEADER: &[u8] = b"null_header.";
 const IMPORTED: [&[u8]; 5] = [
@@ -154,7 +156,7 @@ fn shape_of(names: &[&[u8]], raw: bool) -> Option<Shape> {
         let headers = names
             .iter()
             .enumerate()
-            .filter(|(_, name)| **name != KEY && **name != VALUE);
+            .filter(|(_, name)| !PLAIN.contains(name));
         return Some(Shape::KeyValue {
             key: place(KEY),
             value: place(VALUE),
@@ -204,13 +206,12 @@ fn shape_of(names: &[&[u8]], raw: bool) -> Option<Shape> {
     Some(Shape::Json { around, size })
 }
 
-/// Whether a log was produced in the form raw: at most one key and one value, and headers.
+/// Whether a log was produced in the form raw: at most one key, value and ordering key, and headers.
 fn is_raw(names: &[&[u8]]) -> bool {
     let times = |wanted: &[u8]| names.iter().filter(|name| **name == wanted).count();
-    let is_known = |name: &&[u8]| {
-        *name == KEY || *name == VALUE || name.starts_with(HEADER) || name.starts_with(NULL_HEADER)
-    };
-    times(KEY) <= 1 && times(VALUE) <= 1 && names.iter().all(is_known)
+    let is_header = |name: &&[u8]| name.starts_with(HEADER) || name.starts_with(NULL_HEADER);
+    let is_known = |name: &&[u8]| PLAIN.contains(name) || is_header(name);
+    PLAIN.iter().all(|name| times(name) <= 1) && names.iter().all(is_known)
 }
 
 /// Key, value and headers of a record.

@@ -1,9 +1,10 @@
 """Groups of commands, and commands with help: whole sentences, what a command is about first, an example.
 
-Every command at a log service has the same options for the connection. They come after its own.
-
-Examples in the help of each command; docs/command-line.md shows more, and what they print.
+Every command at a log service has the same options for the connection; the help lists them after its own
+options. docs/command-line.md has more examples than the help, with what they print.
 """
+
+from collections.abc import Sequence
 
 import click
 
@@ -68,14 +69,14 @@ class ConnectionOption(click.Option):
 
 
 class Command(click.Command):
-    """A command whose help has its own options, those of the connection, and examples."""
+    """A command whose help has its own options, the options of the connection, and examples."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
-        own = [one for one in options if not isinstance(one, ConnectionOption)]
-        connection = [one for one in options if isinstance(one, ConnectionOption)]
-        for title, some in (("Options", own), ("Connection", connection)):
-            records = [record for one in some if (record := one.get_help_record(ctx)) is not None]
+        options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
+        own = [option for option in options if not isinstance(option, ConnectionOption)]
+        connection = [option for option in options if isinstance(option, ConnectionOption)]
+        for title, part in (("Options", own), ("Connection", connection)):
+            records = [record for option in part if (record := option.get_help_record(ctx)) is not None]
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
@@ -97,9 +98,9 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name, known = args[0], self.list_commands(ctx)
-        if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
-            raise click.UsageError(f"there is no command {name!r}{did_you_mean(name, known)}", ctx)
+        name, commands = args[0], self.list_commands(ctx)
+        if name not in commands and not name.startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(f"there is no command {name!r}{did_you_mean(name, commands)}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -112,3 +113,16 @@ class CommandGroup(click.Group):
         assert command is not None
         first, stop, _ = " ".join((command.help or "").split()).partition(". ")
         return first + stop.strip()
+
+
+def exit_status(command: click.Command, arguments: Sequence[str] | None, program: str) -> int:
+    """Runs a command that returns its exit status; None: with the arguments of this process. An invalid
+    command line is reported on standard error, and its status is 2.
+    """
+    given = None if arguments is None else list(arguments)
+    try:
+        status = command.main(args=given, prog_name=program, standalone_mode=False)
+    except click.UsageError as error:
+        error.show()
+        return error.exit_code
+    return status if isinstance(status, int) else 0

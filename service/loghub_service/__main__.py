@@ -1,6 +1,6 @@
 """``python -m loghub_service``: the embedded LogHub service as a process.
 
-Translates the command line to `ServiceSettings`, and exceptions to one line on stderr and an exit status.
+It translates the command line to `ServiceSettings`, and exceptions to one line on stderr and an exit status.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from loghub_service.ports import OsDisk, OsRandom, Platform
 from loghub_service.server import serve
 from loghub_service.settings import MIB, KafkaLimits, KafkaSettings, Limits, ServiceSettings, contradiction
 
-# How long a thread may keep the others waiting, the event loop among them. With six threads that decode
-# batches, the median of heartbeats is a third of that with Python's default of 5 ms; the threads take a fifth
-# more time.
+# How long a thread may hold the interpreter while others wait, the event loop among them. With six threads
+# that decode batches, this reduces the median of heartbeats to a third of the value with Python's default of
+# 5 ms, and the threads take a fifth more time.
 _SWITCH_S = 0.0005
 
 
@@ -76,17 +76,17 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _number(minimum: int, maximum: int) -> Callable[[object], int]:
-    def number(given: object) -> int:
-        if not _is_number(str(given), minimum, maximum):
+    def number(value: object) -> int:
+        if not _is_number(str(value), minimum, maximum):
             raise click.BadParameter(f"must be a number from {minimum} to {maximum}")
-        return int(str(given))
+        return int(str(value))
 
     return number
 
 
-def _delay(given: str | float) -> float:
+def _delay(value: str | float) -> float:
     try:
-        seconds = float(given)
+        seconds = float(value)
     except ValueError:
         seconds = -1
     if not 0 <= seconds <= 60:
@@ -95,7 +95,8 @@ def _delay(given: str | float) -> float:
 
 
 def _is_number(text: str, minimum: int, maximum: int) -> bool:
-    """Whether these are digits of such a number. `int` takes more, and time for thousands of digits."""
+    """Whether the text is a decimal number between the bounds. `int` accepts more forms, and takes long for
+    thousands of digits."""
     is_number = text.isascii() and text.isdigit() and len(text) <= len(str(maximum))
     return is_number and minimum <= int(text) <= maximum
 
@@ -112,7 +113,7 @@ _PARTS = {
         "kafka", "kafka_advertise", "kafka_port_file", "kafka_rebalance_delay", "kafka_plaintext",
     ],
 }  # fmt: skip
-# The settings that are as on the command line.
+# The settings whose value is the one on the command line.
 _AS_GIVEN = (
     "admin", "port_file", "base_names", "credentials_dir", "tls_certificate", "tls_key", "log_format",
 )  # fmt: skip

@@ -1,7 +1,8 @@
-"""The access keys that authenticate requests, from a folder.
+"""The access keys that authenticate requests, and what each key may do.
 
-The folder is mounted, and read again after a rotation; or the service generates a key at its first start and
-stores it in the data directory. It has two forms, which may be combined:
+The keys are in a folder that is mounted, and read again after a rotation: `file_stamps` recognizes files that
+were replaced, as the kubelet does with the files of a Secret. Or the service generates a key at its first
+start and stores it in the data directory. The folder has two forms, which may be combined:
 
 - ``accessKeyId`` and ``accessKeySecret``, and ``securityToken`` if the key is an STS key: one key with every
   right in every project.
@@ -10,14 +11,9 @@ stores it in the data directory. It has two forms, which may be combined:
     [{"accessKeyId": "workers", "accessKeySecret": "...", "projects": ["demo"], "rights": ["read"]},
      {"accessKeyId": "setup", "accessKeySecret": "...", "projects": ["*"], "rights": ["admin"]}]
 
-`loghub_service.http.auth` verifies signatures with the keys.
-
-Access keys: who signs a request, and what that key may do.
-
 A key has rights in some projects. Every action of the API requires one right (`loghub_service.http.routes`),
-so that a consumer or a producer can have a key that deletes nothing.
-
-Recognizes that files were replaced or changed, as the kubelet does with the files of a Secret.
+so that a consumer or a producer can have a key that deletes nothing. `loghub_service.http.auth` verifies
+signatures with the keys.
 """
 
 import hmac
@@ -44,17 +40,17 @@ _MAX_KEY_ID = 128  # characters
 class Right(StrEnum):
     """What a key may do in its projects. No right includes another one."""
 
-    READ = "read"  # what a consumer does: cursors, PullLogs, and its group's settings and checkpoints
+    READ = "read"  # cursors, PullLogs, and a group's settings and checkpoints: all that a consumer does
     WRITE = "write"  # PutLogs
     ADMIN = "admin"  # create, change and delete projects, logstores and shards; delete consumer groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessKey:
-    """An access key with its rights; every right in every project unless they are given.
+    """An access key with its rights; without a list, every right in every project.
 
-    ``security_token`` is the STS token that must accompany the key; "" if none may. The key is valid until
-    ``expires_unix_s``; None: without end. `repr` shows neither the token nor the secret.
+    ``security_token`` is the STS token that must accompany the key; "" if no token may. The key is valid
+    until ``expires_unix_s``; None: without end. `repr` shows neither the token nor the secret.
     """
 
     key_id: str
@@ -143,8 +139,9 @@ ACCESS_KEY_SECRET_FILE = "accessKeySecret"  # noqa: S105 - a file's name, not a 
 SECURITY_TOKEN_FILE = "securityToken"  # noqa: S105 - a file's name, not a secret
 ACCESS_KEYS_FILE = "accessKeys.json"
 OWN_FOLDER = "credentials"
+# Bounds memory if a folder with a large file is mounted by mistake; no field of a key is longer.
 _MAX_BYTES = 4096
-_MAX_KEYS_BYTES = 1 << 20  # as large as a Secret may be
+_MAX_KEYS_BYTES = 1 << 20  # the size limit of a Kubernetes Secret
 _FILES = (ACCESS_KEY_ID_FILE, ACCESS_KEY_SECRET_FILE, SECURITY_TOKEN_FILE, ACCESS_KEYS_FILE)
 
 
@@ -152,7 +149,7 @@ class CredentialsMissing(ServiceFault):
     """A file in the folder is missing, empty or not valid; the message names the file, and no secret."""
 
 
-# Neither may contain what ends it in an Authorization header.
+# A key id must not contain the colon or the blank that ends it in an Authorization header.
 _KeyId = Annotated[str, msgspec.Meta(pattern=rf"^[!-9;-~]{{1,{_MAX_KEY_ID}}}\Z")]
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_BYTES)]
 

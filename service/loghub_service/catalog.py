@@ -21,7 +21,7 @@ from loghub_service.storage.rows import MAX_DELETED_NAMES
 
 @dataclass(slots=True)
 class Logstore:
-    """A logstore with its shards by id, ascending. ``final_offsets`` has the deleted ones."""
+    """A logstore with its shards by id, ascending. ``final_offsets`` has the end of each deleted shard."""
 
     saved: LogstoreSaved
     shards: dict[int, ShardSaved] = field(default_factory=dict)
@@ -110,6 +110,7 @@ class Catalog:
             logstore.save(fact)
 
     def named(self, logstore: int) -> dict[str, str]:
-        """A logstore as users know it, for the log. Empty if it was deleted meanwhile."""
-        found = self.logstores_by_id.get(logstore)
-        return {} if found is None else {"project": found.saved.project, "logstore": found.saved.name}
+        """The names of a logstore and its project, for the log. Empty if the logstore was deleted
+        meanwhile."""
+        store = self.logstores_by_id.get(logstore)
+        return {} if store is None else {"project": store.saved.project, "logstore": store.saved.name}

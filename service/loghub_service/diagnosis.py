@@ -1,7 +1,7 @@
-"""Decides what is wrong with a data folder, from what was read of it: values in, values out.
+"""Decides from what was read of a data folder what is wrong with it: values in, values out.
 
-The start of the service and `loghub fsck` make the same diagnosis. The service starts only if nothing that
-was acknowledged is missing, and if the catalog belongs to the logs; otherwise it would give out cursors a
+The start of the service and `loghub fsck` make the same diagnosis. The service starts only if nothing is
+missing that was acknowledged, and if the catalog belongs to the logs; otherwise it would give out cursors a
 second time, or show an empty log service above existing data.
 """
 
@@ -17,7 +17,7 @@ from loghub_service.storage.log_inspection import LogInspection, LogProblem
 
 
 class FindingKind(StrEnum):
-    """Everything that may be found. Those of `HARMLESS` do not prevent the start."""
+    """The kinds of findings. The kinds in `HARMLESS` do not prevent the start."""
 
     CATALOG_MISSING = "catalog_missing"
     CATALOG_OLDER = "catalog_older"
@@ -57,7 +57,7 @@ class Finding:
 
 
 class DataRefused(ServiceFault):
-    """The data folder is not whole. The message has the first finding and says what to do."""
+    """The data folder is damaged or incomplete. The message has the first finding and says what to do."""
 
     def __init__(self, data: str, findings: Iterable[Finding]) -> None:
         first, *others = [finding for finding in findings if finding.prevents_start]
@@ -70,7 +70,7 @@ class DataRefused(ServiceFault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogState:
-    """What the database says; ``history`` is None if there is no database."""
+    """The content of the database; ``history`` is None if there is no database."""
 
     history: FolderHistory | None
     has_write_ahead_log: bool
@@ -84,13 +84,13 @@ class CatalogState:
 
 
 def diagnose_catalog(
-    catalog: CatalogState, state: FolderState | None, found: FoundFolders, state_damage: str
+    catalog: CatalogState, state: FolderState | None, folders: FoundFolders, state_damage: str
 ) -> list[Finding]:
     """What is wrong with the catalog, compared with the log data."""
     findings = [*_identity(catalog, state, state_damage)]
     unknown = [
         folder
-        for folder in found.shards
+        for folder in folders.shards
         if (folder.logstore, folder.shard) not in catalog.shards
         and not catalog.deletions & {(folder.logstore, None), (folder.logstore, folder.shard)}
         and not folder.is_empty
@@ -118,7 +118,7 @@ def diagnose_catalog(
     )
     findings += (
         Finding(kind=FindingKind.UNKNOWN_FILE, path=path, text=f"{path} is not of the service and stays")
-        for path in found.unknown
+        for path in folders.unknown
     )
     return findings
 
@@ -155,39 +155,41 @@ def _identity(catalog: CatalogState, state: FolderState | None, state_damage: st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
-    """The log of one shard, and what is known of it from elsewhere."""
+    """The log of one shard, with what the database and the consumer groups know of it."""
 
     shard: ShardSaved
     title: str  # as messages name the shard
-    found: LogInspection
-    known: KnownEnd | None
-    used: tuple[UsedCursor, ...]  # by consumer groups
+    inspection: LogInspection
+    known_end: KnownEnd | None
+    used: tuple[UsedCursor, ...]  # cursors that consumer groups know
 
     @property
     def end_cursor(self) -> int:
         """The end of what can be read."""
-        end = self.found.end_cursor
+        end = self.inspection.end_cursor
         return self.shard.first_cursor if end is None else end
 
     @property
     def highest_cursor(self) -> int:
-        """The highest cursor that is known to have been given out, or is the next one."""
-        known = self.end_cursor if self.known is None else self.known.end_cursor
-        return max([self.end_cursor, known, *[used.cursor for used in self.used]])
+        """The highest cursor that is known to have been given out, or the next one to give out."""
+        known_end = self.end_cursor if self.known_end is None else self.known_end.end_cursor
+        return max([self.end_cursor, known_end, *[used.cursor for used in self.used]])
 
 
 def diagnose_log(log: LogState) -> list[Finding]:
     """What is wrong with the log of one shard."""
-    found, shard = log.found, log.shard
-    findings = [_of_problem(log, problem) for problem in found.problems]
+    inspection, shard = log.inspection, log.shard
+    findings = [_of_problem(log, problem) for problem in inspection.problems]
     if not any(finding.end_cursor is None for finding in findings):
         findings += _lost_tail(log)
-    if found.torn_bytes and not findings:
-        text = f"{log.title}: {found.torn_bytes} bytes of a write that was never acknowledged will be cut"
-        findings.append(_finding(shard, FindingKind.TORN_TAIL, text, path=found.segments[-1].path))
+    if inspection.torn_bytes and not findings:
+        text = (
+            f"{log.title}: {inspection.torn_bytes} bytes of a write that was never acknowledged will be cut"
+        )
+        findings.append(_finding(shard, FindingKind.TORN_TAIL, text, path=inspection.segments[-1].path))
     findings += (
         _finding(shard, FindingKind.UNKNOWN_FILE, f"{path} is not of the service and stays", path=path)
-        for path in found.unknown
+        for path in inspection.unknown
     )
     return findings
 
@@ -205,7 +207,7 @@ def _lost_tail(log: LogState) -> Iterator[Finding]:
             shard,
             FindingKind.MISSING_RECORDS,
             text,
-            path=log.found.folder,
+            path=log.inspection.folder,
             begin_cursor=end,
             end_cursor=highest,
         )
@@ -243,5 +245,5 @@ def _finding(
 
 
 def _name(logstore: int, shard: int | None) -> str:
-    """As fsck's options name it, and as its folder is named."""
+    """The name of a shard or logstore in fsck's options, which is also the path of its folder."""
     return f"logstore {logstore}" if shard is None else f"logstore {logstore} shard {shard}"

@@ -1,8 +1,8 @@
-"""What the consumer groups of SLS and those of Kafka have in common: answers that wait for the disk, and
-pauses of the process.
+"""What the consumer groups of SLS and of Kafka have in common: answers that wait for the disk, and pauses of
+the process.
 
 A coordinator's step is effective in memory immediately, and its facts are committed in the same order. A
-response waits for the newest facts of its group, including those of earlier steps. No response therefore
+response waits for the newest facts of its group, including the facts of earlier steps. No response therefore
 depends on anything that a crash could undo, yet waiting steps share one transaction, and a heartbeat that
 changes nothing does not wait for the disk. A failed commit stops the service, which bounds how long the state
 in memory can be ahead of the disk.
@@ -28,23 +28,23 @@ class NewestCommits(Generic[K]):
         self._saved: dict[K, asyncio.Future[object]] = {}
 
     def add(self, group: K, saved: "asyncio.Future[object]") -> None:
-        """These facts of the group are newer than all others."""
+        """Note the commit of facts that are newer than all earlier facts of the group."""
         self._saved[group] = saved
         saved.add_done_callback(lambda done: self._forget(group, done))
 
     def _forget(self, group: K, done: "asyncio.Future[object]") -> None:
-        """A commit that failed stays, so that nothing is answered after it."""
+        """Forget a commit that has succeeded. A failed commit stays, so that nothing is answered after it."""
         if self._saved.get(group) is done and not done.cancelled() and done.exception() is None:
             del self._saved[group]
 
     async def durable(self, group: K) -> None:
-        """Return once everything in the group is persisted; raises what its commit raised."""
+        """Return once all facts of the group are persisted; raises the error of their commit."""
         saved = self._saved.get(group)
         if saved is not None:
             await asyncio.shield(saved)
 
     def answer(self, group: K, waiting: "asyncio.Future[A]", answer: A) -> None:
-        """Answer a request that waits, once everything in its group is persisted."""
+        """Answer a waiting request, once all facts of its group are persisted."""
         saved = self._saved.get(group)
         if saved is None:
             waiting.set_result(answer)
@@ -65,9 +65,9 @@ def _resolve(waiting: "asyncio.Future[A]", answer: A, saved: "asyncio.Future[obj
 
 
 class PauseDetector:
-    """Notices that the process was paused: `tick` is called every ``interval_s`` seconds, unless the machine
-    slept, or the process was stopped. After a pause the event loop ticks before it reads the requests that
-    arrived meanwhile, so no session ends for a silence that was ours."""
+    """Notices that the process was paused, because the machine slept or the process was stopped: `tick` is
+    called every ``interval_s`` seconds otherwise. After a pause the event loop ticks before it reads the
+    requests that arrived meanwhile, so no session ends because the service was silent."""
 
     def __init__(self, clock: Clock, interval_s: float) -> None:
         self._clock = clock
@@ -75,7 +75,7 @@ class PauseDetector:
         self.begin()
 
     def begin(self) -> None:
-        """The first tick follows an interval from now on."""
+        """Expect the first tick an interval from now on."""
         self._ticked_s = self._clock.monotonic_s()
 
     def tick(self) -> float:

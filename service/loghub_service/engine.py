@@ -1,8 +1,8 @@
 """One running service: the catalog, the shard logs, the consumer groups and the threads of storage.
 
 The API actions in `loghub_service.api` operate on an `Engine`. It orders changes of memory and disk relative
-to each other. `loghub_service.start` opens it with its data, and `loghub_service.retention` drops what has
-expired.
+to each other. `loghub_service.start` opens it with its data, and `loghub_service.retention` drops expired log
+groups.
 """
 
 import asyncio
@@ -67,11 +67,13 @@ from loghub_service.storage.stored_group import raw_size
 
 _log = structlog.get_logger("loghub_service")
 T = TypeVar("T")
-_MEMBER_ID_DIGITS = 32  # of its random part
+_MEMBER_ID_DIGITS = 32  # random, so that member ids never repeat
+# Each check and each pull holds a few copies of 10 MiB, so this bounds memory; the remaining threads are for
+# short lookups.
 _CONCURRENT_CHECKS = 2
 _CONCURRENT_PULLS = 4
-# A jump of the wall clock that lasts shorter leaves no trace in receive times; one that goes back to before
-# what retention believes, only after a day (`Engine.now_us`).
+# A jump of the wall clock that is corrected within this time leaves no trace in receive times. A jump back to
+# before the time by which logs expire counts only after a day (`Engine.now_us`).
 _SETTLE_S = 600.0
 
 
@@ -93,7 +95,6 @@ class Engine:
         self.state: FolderState | None = None  # None until the start is recorded
         self.catalog = Catalog()
         self.admin = asyncio.Lock()  # serializes changes of projects, logstores and shards
-        # Each holds a few copies of 10 MiB; the threads left over are for short lookups.
         self.checking = asyncio.Semaphore(_CONCURRENT_CHECKS)
         self.pulling = asyncio.Semaphore(_CONCURRENT_PULLS)
         self.logs: dict[tuple[int, int], ShardLog] = {}
@@ -129,7 +130,7 @@ class Engine:
         )
         self.ends = KnownEnds(self.submit)
         self.removals = Removals(self.disk, self._file_batches, self._loaded, persist=self.submit)
-        self._actions: set[asyncio.Task[object]] = set()  # that go on without their requests
+        self._actions: set[asyncio.Task[object]] = set()  # that continue without their requests
 
     def _new_kafka_groups(self) -> KafkaGroups:
         limits = self.settings.kafka_limits
@@ -154,12 +155,12 @@ class Engine:
         }
 
     def _failed(self, error: BaseException) -> None:
-        """Storage has failed: whatever is saved from now on, this run does not end cleanly."""
+        """Storage has failed: this run does not end cleanly, whatever is saved from now on."""
         self.state = None
         self._report_failed(error)
 
     async def close(self) -> None:
-        """Finish what was submitted, save how far the logs have come, and close all files."""
+        """Finish the submitted items, save the ends of the logs, and close all files."""
         self.kafka_groups.close()
         if self._actions:
             await asyncio.wait(self._actions)
@@ -175,11 +176,11 @@ class Engine:
             log.close()
 
     async def _save_ends(self) -> None:
-        with suppress(StorageFailed):  # which is why the service stops
+        with suppress(StorageFailed):  # the failure is the reason why the service stops
             await self.ends.save()
 
     async def _save_producers(self) -> None:
-        with suppress(StorageFailed):  # then the next start reads the logs
+        with suppress(StorageFailed):  # without the saved state the next start reads the logs
             await self.producers.save()
 
     def _record_clean_stop(self) -> None:
@@ -193,16 +194,17 @@ class Engine:
             _log.warning("clean stop not recorded", error=str(error))
 
     async def to_the_end(self, action: Coroutine[object, object, T]) -> T:
-        """The result of an action that changes the catalog, which is carried out whole, also if the request
-        that waits for it is cancelled, since its client has left. A half of it would leave memory and disk
-        with different catalogs, and the next change would write the one over the other."""
+        """The result of an action that changes the catalog. The action is completed even if the request that
+        waits for it is cancelled because its client has left. Half of an action would leave memory and disk
+        with different catalogs, and the next change would overwrite one with the other."""
         task = asyncio.get_running_loop().create_task(action)
         self._actions.add(task)
         task.add_done_callback(self._actions.discard)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody asks for it
+            # The result is not needed any more.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
             raise
 
     # Facts
@@ -214,7 +216,7 @@ class Engine:
             self.catalog.apply(fact)
 
     async def persist_deletion(self, *facts: CatalogFact) -> None:
-        """Persist a deletion: in memory first, so that no later commit refers to what is deleted."""
+        """Persist a deletion: in memory first, so that no later commit refers to the deleted objects."""
         facts = tuple(self._with_next_ordinal(fact) for fact in facts)
         used = CursorsUsed(end_cursor=max(map(self._used_cursor, facts)))
         self._min_cursor = max(self._min_cursor, used.end_cursor)
@@ -229,7 +231,7 @@ class Engine:
         logs = [log for (logstore, _), log in self.logs.items() if logstore == fact.id]
         ends = [ordinal_of(log, log.extent.end_cursor) for log in logs]
         ends += [position(offset)[0] + 1 for offset in store.final_offsets.values()]
-        # What is being written may still be read by those who have requested it.
+        # Log groups that are being written now may still be read by requests that began before the deletion.
         on_the_way = self._log_batches.monitor.waiting
         used = max(ends, default=store.saved.first_ordinal) + on_the_way
         return LogstoreDeleted(id=fact.id, project=fact.project, name=fact.name, next_ordinal=used)
@@ -257,9 +259,9 @@ class Engine:
     # Log data
 
     def append(self, log: ShardLog, group: bytes, *, logs: int) -> "asyncio.Future[int]":
-        """Append a log group in the form to store (`stored_group`). The order of calls is that of the groups;
-        the future is done when this one is durable and readable, and its result is the group's cursor. It
-        raises OSError if there is no room."""
+        """Append a log group in its stored form (`stored_group`). The order of calls is the order of the
+        groups; the future is done when the group is durable and readable, and its result is the group's
+        cursor. It raises OSError if there is no room."""
         new = NewGroup(group=group, logs=logs, received_us=self.now_us())
         appended = cast("asyncio.Future[int]", self._log_batches.submit(Append(log=log, new=new)))
         size = raw_size(group)
@@ -267,7 +269,7 @@ class Engine:
         return appended
 
     def _appended(self, log: ShardLog, size: int) -> None:
-        """Also after a failure, which only makes a reader look in vain."""
+        """Wake readers. After a failed append, too: they then find nothing new."""
         self.ends.appended(log)
         self.log_changes.notify(log, size)
 
@@ -280,7 +282,7 @@ class Engine:
         return cast("T", await self._file_batches.submit(task))
 
     def new_log(self, shard: ShardSaved) -> ShardLog:
-        """The log of a shard, without what is on disk."""
+        """An empty log for a shard; `ShardLog.restore` adds the content of the disk."""
         log = ShardLog(
             self.disk,
             folder=shard_folder(self.settings.data, shard.logstore, shard.shard),
@@ -359,9 +361,9 @@ class Engine:
         return max(born_us * 1000, self._min_cursor)
 
     def now_us(self) -> int:
-        """The time at which log groups are received, in unix microseconds. Not before that by which they
-        expire: what arrives while the wall clock is behind would be taken for old, once that is right again,
-        and deleted."""
+        """The time at which log groups are received, in unix microseconds. Never before the time by which log
+        groups expire: a log group that arrives while the wall clock is behind would count as old once the
+        clock is corrected, and would be deleted."""
         return int(max(self._steady.unix_s(), self._believed.unix_s()) * 1_000_000)
 
     def now_s(self) -> int:

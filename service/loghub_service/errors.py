@@ -1,13 +1,9 @@
-"""Errors that the service raises in order to return them to a client.
+"""Errors that the service returns to a client, and the base of the exceptions that it raises internally.
 
-Each error has a code of the registry in `loghub.wire.errors` and a message. The HTTP status belongs to the
-code, so no action names a status. This module also translates exceptions of the wire and the domain that
-reject a client's input.
-
-The base of the exceptions that the service raises internally.
-
-`__main__` prints one line for each of them and exits. They are not responses to a client; errors that
-become responses are in `api_errors`.
+Each error for a client has a code of the registry in `loghub.wire.errors` and a message. The HTTP status
+belongs to the code, so no action names a status. This module also translates exceptions of the wire and the
+domain that reject a client's input. A `ServiceFault` is no response to a client: `__main__` prints one line
+for it and exits.
 
     ServiceFault
     ├── DataDirInUse         datadir: another process owns the data
@@ -36,16 +32,17 @@ class ServiceFault(Exception):  # noqa: N818 - "error" is reserved for responses
 
 
 class WriteFailed(ServiceFault):
-    """A write or sync failed: what the file, or the folder's names, have on stable storage is unknown.
+    """A write or sync failed: the content of the file, or of the folder's names, on stable storage is
+    unknown.
 
-    The kernel reports a failed sync once and marks what it could not write as clean, so a later sync succeeds
-    without writing it. Only a new start, which reads the disk, may go on. It is no OSError, so that nothing
-    which copes with a full disk takes it for one.
+    The kernel reports a failed sync once and marks the pages that it could not write as clean, so a later
+    sync succeeds without writing them. Only a new start, which reads the disk, may continue. It is no
+    OSError, so that no code that handles a full disk catches it.
     """
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Whether an error means that there is no room, which passes; any other error of a disk may stay."""
+    """Whether the error means a full disk, which passes; other errors of a disk may stay."""
     return error.errno in _DISK_FULL
 
 
@@ -67,7 +64,8 @@ def refusal(error: Exception) -> LogHubError:
 
 @contextmanager
 def needs_room(what: str) -> Iterator[None]:
-    """ServerBusy, which clients repeat, instead of the OSError of a full disk: no room for ``what``."""
+    """Raise ServerBusy, which clients repeat, instead of the OSError of a full disk, with ``what`` had no
+    room."""
     try:
         yield
     except OSError as error:

@@ -32,9 +32,9 @@ class ProjectDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogstoreSaved:
-    """``id`` is never reused, so data of a deleted logstore cannot reappear under its name. Nor are offsets:
-    ``first_ordinal`` is the ordinal of the first log group of each shard, above those of an earlier logstore
-    of that name (docs/kafka.md 2)."""
+    """``id`` is never reused, so data of a deleted logstore cannot reappear under its name. Offsets are never
+    reused either: ``first_ordinal`` is the ordinal of the first log group of each shard, above the ordinals
+    of an earlier logstore of that name (docs/kafka.md 2)."""
 
     id: int
     project: str
@@ -49,7 +49,7 @@ class LogstoreSaved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogstoreDeleted:
-    """``next_ordinal`` is above those of all its log groups."""
+    """``next_ordinal`` is above the ordinals of all its log groups."""
 
     id: int
     project: str
@@ -115,7 +115,7 @@ class ProducerLogMarked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducersSaved:
-    """What idempotent producers have sent, where it has changed. ``marks`` replaces all marks before."""
+    """The changed state of what idempotent producers have sent. ``marks`` replaces all marks before."""
 
     saved: tuple[SavedProducer, ...]
     forgotten: tuple[ProducerKey, ...]
@@ -135,8 +135,9 @@ class FolderRemoved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownEnd:
-    """The cursors below ``end_cursor``, and perhaps more, were given out; those below ``oldest_cursor`` have
-    expired. ``expired_logs`` is the number of logs in the last group that has, or None if it is not known."""
+    """The cursors below ``end_cursor``, and perhaps more, were given out; the cursors below ``oldest_cursor``
+    have expired. ``expired_logs`` is the number of logs in the last expired group, or None if it is not
+    known."""
 
     logstore: int
     shard: int
@@ -147,7 +148,7 @@ class KnownEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndsKnown:
-    """The extents of some shards. Those of shards that were deleted meanwhile are ignored."""
+    """The extents of some shards. Extents of shards that were deleted meanwhile are ignored."""
 
     ends: tuple[KnownEnd, ...]
 
@@ -165,9 +166,10 @@ class FolderStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiryReached:
-    """Retention has dropped what expired before ``unix_us``, when the wall clock showed ``wall_us``; both in
-    unix microseconds. They differ while a jump of the wall clock is not believed. ``behind_us`` is what it
-    showed when it was found to be behind ``unix_us``; 0: it is not."""
+    """Retention has dropped the log groups that expired before ``unix_us``, when the wall clock showed
+    ``wall_us``; both in unix microseconds. The times differ while a jump of the wall clock is not believed.
+    ``behind_us`` is the time of the wall clock when it was found to be behind ``unix_us``; 0: it is not
+    behind."""
 
     unix_us: int
     wall_us: int

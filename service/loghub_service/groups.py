@@ -32,11 +32,11 @@ _log = structlog.get_logger("loghub_service.groups")
 
 @dataclass(slots=True, eq=False)
 class RegisteredGroup:
-    """One group; another one of the same name, after it was deleted, is another object."""
+    """One group. A group that is created again under the name of a deleted one is another object."""
 
     logstore: int
     state: GroupState
-    revision: int = 0  # another one after each change of assignment, consumers or settings
+    revision: int = 0  # differs after each change of assignment, consumers or settings
 
 
 class GroupRegistry:
@@ -50,8 +50,8 @@ class GroupRegistry:
         tick_interval_s: float,
         named: Callable[[int], Mapping[str, str]],
     ) -> None:
-        """`tick` is called every ``tick_interval_s`` seconds; after much more, the process was paused.
-        ``named`` has the names of a logstore and its project, for the log."""
+        """`tick` is called every ``tick_interval_s`` seconds; a much longer interval means that the process
+        was paused. ``named`` has the names of a logstore and its project, for the log."""
         self._clock = clock
         self._batches = batches
         self._named = named
@@ -60,7 +60,7 @@ class GroupRegistry:
         self.durable = self._commits.durable
         self._groups: dict[int, dict[str, RegisteredGroup]] = {}
         self.changes = Notifier()  # of the revision of a group, and its deletion
-        # Of no earlier group of the same name, nor of the run of the service before.
+        # Above all revisions of earlier groups of the same name, and of the run of the service before.
         self._revision = int(clock.unix_s() * 1_000_000)
 
     def of(self, logstore: int) -> dict[str, RegisteredGroup]:
@@ -100,7 +100,7 @@ class GroupRegistry:
             self.changes.notify(group)
 
     async def apply_durably(self, group: RegisteredGroup, event: Event) -> Step:
-        """Apply one event; return once everything that the response depends on is durable."""
+        """Apply one event; return once all facts are durable on which the response depends."""
         step = self.apply(group, event)
         await self.durable(group)
         return step
@@ -143,13 +143,14 @@ class GroupRegistry:
 
 
 def _is_passing(step: Step, event: Event) -> bool:
-    """Whether the next heartbeat is answered otherwise, though nothing else happens: a client that polls the
+    """Whether the next heartbeat has another answer, though nothing else happens: a client that polls the
     group should send its heartbeat soon."""
     return isinstance(event, Heartbeat) and step.answer != step.state.owned_by(event.consumer)
 
 
 def _outline(state: GroupState) -> tuple[object, ...]:
-    """What changes the revision, besides the states and holders of shards, whose changes are transitions."""
+    """The parts of the state that change the revision, besides the states and holders of shards, whose
+    changes are transitions."""
     return state.timeout_s, state.order, state.consumers.keys(), state.shards.keys()
 
 

@@ -1,8 +1,8 @@
-"""Persists how far each log has come, so that a start notices a tail that is lost.
+"""Persists how far each log has come, so that a start notices a lost tail.
 
-A log that lost its tail looks like one that was never longer, and would give the lost cursors to other log
-groups. The database therefore knows an end of each log that was acknowledged: it is saved at a clean stop,
-whenever a segment is full, and every few seconds while the log grows.
+A log that lost its tail looks like a log that was never longer, and would give the lost cursors to other log
+groups. The database therefore knows an acknowledged end of each log: it is saved at a clean stop, whenever a
+segment is full, and every few seconds while the log grows.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class KnownEnds:
     async def save(self, log: ShardLog | None = None) -> None:
         """Save the ends that have changed, of one log or of all; durable on return."""
         self._submit_changed(self._keys if log is None else [log])
-        if self._last is not None:  # perhaps of another caller, who found the same changes first
+        if self._last is not None:  # another caller may have submitted the same changes first
             await asyncio.shield(self._last)
 
     def _submit_changed(self, logs: Iterable[ShardLog]) -> None:

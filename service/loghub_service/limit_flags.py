@@ -2,7 +2,7 @@
 is derived from them.
 
 A flag is one number of a class of limits, or several that must grow together. A limit that no operator of the
-service has a reason to change, such as the time for a head, has none.
+service has a reason to change, such as the time for a head, has no flag.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _FLAG, _UNIT = "flag", "unit"
 
 
 def flag(name: str, minimum: int, maximum: int, description: str, *, unit: int = 1) -> Meta:
-    """What a field of limits is annotated with; ``unit`` is what 1 of the flag's number is in the field."""
+    """The annotation of a field of limits; ``unit`` is the field's value for 1 of the flag's number."""
     return Meta(
         ge=minimum * unit, le=maximum * unit, description=description, extra={_FLAG: name, _UNIT: unit}
     )
@@ -55,7 +55,7 @@ class LimitFlag:
 
     @property
     def argument(self) -> str:
-        """The flag's name as that of a Python argument."""
+        """The flag's name in the form of a Python argument."""
         return self.name.removeprefix("--").replace("-", "_")
 
 
@@ -71,7 +71,7 @@ def flags_of(owner: type[Any]) -> tuple[LimitFlag, ...]:
 
 
 def chosen(limits: T, values: Mapping[str, Any]) -> T:
-    """The limits with what the command line gives, by the flags' arguments."""
+    """The limits with the values of the command line, by the flags' arguments."""
     fields = {
         field: values[one.argument] * one.unit for one in flags_of(type(limits)) for field in one.fields
     }

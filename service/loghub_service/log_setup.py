@@ -1,18 +1,13 @@
-"""The service's log configuration: JSON or readable lines, on stderr.
+"""The service's log: JSON or readable lines on stderr, limited in number, written by a thread of their own.
 
-Whatever writes a line, it is limited (`line_limit`) and does not wait for its reader (`line_writer`).
+A client may cause a line as often as it likes. One limit holds for all lines, and not one at each place that
+writes a line, so that no place is forgotten. A line that repeats a line of the last minute is left out, and
+so is a line beyond a number of lines of its kind in a minute: an attacker may use a new name each time. The
+next line of the kind says how many were left out.
 
-Which lines get into the log: a client may cause any of them as often as it likes.
-
-One limit for all lines, and not one at each place that writes some, so that none is forgotten. A line that
-repeats one of the last minute is left out, and so is what exceeds a number of lines of its kind in a minute:
-an attacker may give a new name each time. The next line of the kind says how many were left out.
-
-Writes the lines of the log in a thread of its own, since their reader may stop.
-
-A pipe that nobody reads blocks its writer: on the event loop that would end all heartbeats, until the reader
-goes on. So lines wait in a bounded queue; what finds it full is dropped and counted. The thread writes to the
-file descriptor, not to `sys.stderr`, whose lock it would hold while it is blocked.
+A pipe that its reader does not read blocks its writer: on the event loop that would end all heartbeats, until
+the reader goes on. So lines wait in a bounded queue; a line that finds it full is dropped and counted. The
+thread writes to the file descriptor, not to `sys.stderr`, whose lock it would hold while it is blocked.
 """
 
 import logging
@@ -27,9 +22,10 @@ from typing import Any
 
 import structlog
 
-_QUIET_S = 60.0
+_QUIET_S = 60.0  # a repeated problem shows in the log at least once a minute
 MAX_LINES = 60  # of a kind within `_QUIET_S`: one a second
-_MAX_KNOWN = 1000  # lines of a kind that are remembered
+# Different lines of a kind, so that memory is bounded; more of them count as new lines.
+_MAX_REMEMBERED = 1000
 _MAX_KINDS = 1000  # far above the number of kinds
 _ALWAYS = "critical"
 
@@ -37,12 +33,12 @@ _ALWAYS = "critical"
 @dataclass(slots=True)
 class _Kind:
     lines: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_LINES))
-    known: OrderedDict[str, float] = field(default_factory=OrderedDict)
+    last_s: OrderedDict[str, float] = field(default_factory=OrderedDict)
     left_out: int = 0  # since the last line
 
 
 class LineLimit:
-    """Decides for each line by its kind, which is its text, and by what it says besides. Any thread may use
+    """Decides for each line by its kind, which is its text, and by its other content. Any thread may use
     it."""
 
     def __init__(self) -> None:
@@ -66,21 +62,21 @@ class LineLimit:
 
     @staticmethod
     def _should_log(seen: _Kind, says: str, now_s: float) -> bool:
-        last_s = seen.known.get(says)
+        last_s = seen.last_s.get(says)
         if last_s is not None and now_s - last_s < _QUIET_S:
             return False
         if len(seen.lines) == MAX_LINES and now_s - seen.lines[0] < _QUIET_S:
             return False
         seen.lines.append(now_s)
-        seen.known[says] = now_s
-        seen.known.move_to_end(says)
-        while len(seen.known) > _MAX_KNOWN:
-            seen.known.popitem(last=False)
+        seen.last_s[says] = now_s
+        seen.last_s.move_to_end(says)
+        while len(seen.last_s) > _MAX_REMEMBERED:
+            seen.last_s.popitem(last=False)
         return True
 
 
 def limited(limit: LineLimit, now_s: Callable[[], float]) -> structlog.types.Processor:
-    """The limit as structlog's first processor. What ends the service is never left out."""
+    """The limit as structlog's first processor. A line that says why the service ends is never left out."""
 
     def process(_: Any, method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         if method == _ALWAYS:
@@ -97,12 +93,13 @@ def limited(limit: LineLimit, now_s: Callable[[], float]) -> structlog.types.Pro
 
 
 _QUEUE_BYTES = 1 << 20  # some thousand lines
-_LINE_BYTES = 16 << 10  # of which a longer one is the begin: a traceback, at most
-_CLOSE_S = 2.0
+_LINE_BYTES = 16 << 10  # a longer line is cut to this: only a traceback is longer
+_CLOSE_S = 2.0  # a reader that has stopped does not keep the process from ending
 
 
 class LineWriter:
-    """A queue of lines for one file descriptor. Any thread may write; `close` waits for what is left."""
+    """A queue of lines for one file descriptor. Any thread may write; `close` waits for the remaining
+    lines."""
 
     def __init__(self, descriptor: int = 2, *, queue_bytes: int = _QUEUE_BYTES) -> None:
         self.dropped = 0
@@ -127,7 +124,7 @@ class LineWriter:
             self._changed.notify()
 
     def close(self, timeout_s: float = _CLOSE_S) -> None:
-        """Write what waits, unless nobody reads it; accept nothing more."""
+        """Write the waiting lines, unless the reader has stopped; accept no more."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -156,12 +153,12 @@ class LineWriter:
             while view:
                 view = view[os.write(self._descriptor, view) :]
         except OSError:
-            return  # its reader has closed it: there is nobody to tell
+            return  # the reader has closed it, so no line can report that
 
 
 @dataclass(frozen=True, slots=True)
 class LogLines:
-    """The lines of this process: its log, and what it tells the process that has started it."""
+    """The lines of this process: its log, and its messages to the process that has started it."""
 
     writer: LineWriter = field(default_factory=LineWriter)
     announcements: LineWriter = field(default_factory=lambda: LineWriter(1))
@@ -185,7 +182,7 @@ class _QueueLogger:
 
 
 class _OfLibraries(logging.Handler):
-    """What libraries log, in the same form."""
+    """The lines of libraries in the same form."""
 
     def emit(self, record: logging.LogRecord) -> None:
         line: dict[str, Any] = {"library": record.name, "message": record.getMessage()}

@@ -1,12 +1,11 @@
-"""The values between ASGI and the API actions: the head of a request, the whole request, and a response.
+"""The values between ASGI and the API actions: the head of a request, the whole request, a response, and the
+budgets of memory that requests take from.
 
 `loghub_service.http.app` receives a request and sends the response; an action accepts a `Request` and returns
 a `ServiceResponse`. Actions therefore run without an HTTP server, for example in tests.
 
-Budgets of memory: how many bytes the requests of one kind may hold together.
-
-A request takes bytes before it stores them and gives all of them back when it ends, so that clients cannot
-exhaust the service's memory together. Each kind of request has a budget of its own
+A request takes bytes from a budget before it stores them and gives all of them back when it ends, so that
+clients cannot exhaust the service's memory together. Each kind of request has a budget of its own
 (`loghub_service.http.app`), and a flood of one kind does not stop the others.
 """
 
@@ -27,7 +26,7 @@ from loghub_service.errors import failure
 class MemoryBudget:
     """At most ``limit`` bytes in use, not counting the first ``free_bytes`` of each request.
 
-    These are never refused: the bound on connections limits how many requests there are.
+    The free bytes are never refused: the bound on connections limits how many requests there are.
     """
 
     def __init__(self, name: str, *, limit: int, free_bytes: int = 0) -> None:
@@ -37,7 +36,7 @@ class MemoryBudget:
         self._free_bytes = free_bytes
 
     def reservation(self) -> "Reservation":
-        """What one request holds; a context manager that gives it back."""
+        """The bytes of one request; a context manager that gives them back."""
         return Reservation(self, self._free_bytes)
 
 
@@ -97,8 +96,9 @@ class Request:
     """One request, authenticated and completely received.
 
     ``memory`` holds the bytes of the body; an action that stores more takes them from it. ``is_gone`` says
-    whether the client has closed the connection, so that nobody reads the response; ``gone`` returns once it
-    has. While a request only waits for news, it is ``parked``: its connection may then be closed for another.
+    whether the client has closed the connection, so that no client reads the response; ``gone`` returns once
+    it has. While a request only waits for a change, it is ``parked``: its connection may then be closed for
+    another.
     """
 
     head: Head

@@ -1,14 +1,12 @@
-"""Protocols for the external dependencies of the service: files and randomness.
+"""Protocols for the external dependencies of the service, which are files, randomness and a steady wall
+clock, and their production implementations.
 
 They allow a seeded simulator to run the same service code with its own disk and random numbers. Time is
-`loghub.clock`, and the network is ASGI. The production
-implementations are the file system and random numbers.
-
-The wall clock, without jumps that are taken back.
+`loghub.clock`, and the network is ASGI.
 
 A wall clock may be wrong for a while: after a reboot until it is synchronized, or because it was set by
-mistake. What is stamped or deleted by a wrong time cannot be corrected later. The wall clock is therefore
-compared with the monotonic one: small differences are followed at once, a jump only once it has lasted.
+mistake. A stamp or a deletion by a wrong time cannot be corrected later. The `SteadyClock` therefore compares
+the wall clock with the monotonic one: it follows small differences at once, a jump only once it has lasted.
 """
 
 import errno
@@ -168,14 +166,14 @@ class OsRandom:
 
 
 TOLERANCE_S = 60.0  # a difference up to this is followed at once
-# What is deleted by a wrong time is gone, so what deletes believes a jump after a day.
+# A deletion by a wrong time cannot be undone, so the clock for deletions believes a jump only after a day.
 BELIEVED_S = 86_400.0
 
 
 class SteadyClock:
     """Unix seconds that continue on the monotonic clock until a jump of the wall clock has lasted a while.
 
-    A jump counts after ``settle_s``. The first time is ``begin_s``, or that of the wall clock. Ask it at
+    A jump counts after ``settle_s``. The first time is ``begin_s``, or the time of the wall clock. Read it at
     least every few hours, so that the drift of the clocks stays below the tolerance.
     """
 
@@ -198,9 +196,9 @@ class SteadyClock:
 
 
 def goes_on_from(last: ExpiryReached | None, *, wall_s: float) -> float:
-    """The time at which a run of the service begins, in unix seconds, if what deletes came to ``last`` before
-    it: by at most a day later, and not later than the wall clock. One that has gone back is believed a day
-    after it was found to be behind, also if the service starts again meanwhile."""
+    """The time at which a run of the service begins, in unix seconds, if retention came to ``last`` before
+    it: at most a day later, and not later than the wall clock. A wall clock that has gone back is believed a
+    day after it was found to be behind, also if the service starts again meanwhile."""
     if last is None:
         return wall_s
     last_s = last.unix_us / 1_000_000
@@ -234,8 +232,8 @@ class File(Protocol):
         """
 
     def drop_cached(self) -> None:
-        """Let later reads come from stable storage: call it after `sync_data`. What a failed sync has left in
-        the cache, readable and never written, is gone then."""
+        """Let later reads come from stable storage: call it after `sync_data`. Pages that a failed sync has
+        left in the cache, readable and never written, are gone then."""
 
     def close(self) -> None: ...
 
@@ -253,7 +251,7 @@ class Disk(Protocol):
     def remove(self, path: str) -> None: ...
 
     def remove_dir(self, path: str) -> None:
-        """Remove an empty folder, durably before the call returns. One that does not exist is fine."""
+        """Remove an empty folder, durably before the call returns. A missing folder is no error."""
 
     def list_names(self, path: str) -> list[str]:
         """Names in a folder, sorted; [] if the folder does not exist."""

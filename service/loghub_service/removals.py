@@ -34,7 +34,7 @@ class Removal:
 
 
 class Removals:
-    """The removals that are left. Used on the event loop only."""
+    """The outstanding removals. Used on the event loop only."""
 
     def __init__(
         self,
@@ -58,19 +58,19 @@ class Removals:
         self._added.set()
 
     async def run(self) -> None:
-        """Remove what is added, forever."""
+        """Carry out the removals that are added, forever."""
         while True:
             await self._added.wait()
             await self.drain()
 
     def retry(self) -> None:
-        """Try again what could not be removed."""
+        """Try the failed removals again."""
         failed, self._failed = self._failed, []
         for removal in failed:
             self.add(removal)
 
     async def drain(self) -> None:
-        """Remove what is waiting; what cannot be removed waits for `retry`."""
+        """Carry out the waiting removals; a failed one waits for `retry`."""
         self._added.clear()
         while self._waiting:
             removal = self._waiting.popleft()
@@ -98,7 +98,7 @@ class Removals:
         try:
             self._disk.remove(path)
         except FileNotFoundError:
-            return  # of an earlier removal that a crash interrupted
+            return  # an earlier removal that a crash interrupted has removed it
 
     def _sync_dir(self, path: str) -> None:
         try:

@@ -1,10 +1,10 @@
 """Retention: drops log groups that are older than their logstore's ttl.
 
-What is dropped cannot be brought back, and a wrong clock must not drop anything. Times are therefore those of
-a `SteadyClock` that needs a day to believe a jump, and never later than the wall clock. From one run of the
-service to the next they go on by at most a day, and by no more than the wall clock did: a wrong clock counts
-once, however often the service starts with it. A look after which the clocks do not agree drops nothing, and
-each look drops a bounded number of segments.
+A dropped log group cannot be brought back, and a wrong clock must not drop anything. Times therefore come
+from a `SteadyClock` that needs a day to believe a jump, and are never later than the wall clock. From one run
+of the service to the next they advance by at most a day, and by no more than the wall clock did: a wrong
+clock counts once, however often the service starts with it. A look after which the clocks do not agree drops
+nothing, and each look drops a bounded number of segments.
 """
 
 import os
@@ -21,7 +21,7 @@ from loghub_service.settings import KEEP_FOREVER_DAYS
 _log = structlog.get_logger("loghub_service")
 _DAY_US = 86_400_000_000
 _SAVE_EVERY_US = 600_000_000
-MAX_SEGMENTS = 256  # of one shard that one look drops
+MAX_SEGMENTS = 256  # of one shard in one look: 4 GiB, so that one look does not keep the log thread
 
 
 class Retention:
@@ -40,7 +40,7 @@ class Retention:
     async def look(self) -> None:
         """Drop what has expired. Read-only shards that become empty are ``over`` in every group."""
         now_us = self._now_us()
-        self._engine.now_us()  # which has to notice a jump, too
+        self._engine.now_us()  # the clock has to notice a jump now, too
         self._engine.removals.retry()
         if now_us is None:
             return
@@ -108,8 +108,9 @@ class Retention:
 
 
 def expiry_reached(last: ExpiryReached | None, *, steady_us: int, wall_us: int) -> ExpiryReached:
-    """What to save when the clocks show this. While the wall clock is behind what is believed, nothing new
-    expires; then it counts since when, and for the time that passes, what it showed before."""
+    """The facts to save when the clocks show these times. While the wall clock is behind the believed time,
+    nothing new expires; the fact then has since when it is behind, and for the time that passes, the time
+    that it showed before."""
     if steady_us <= wall_us + int(TOLERANCE_S * 1_000_000):
         return ExpiryReached(unix_us=min(steady_us, wall_us), wall_us=wall_us)
     before = last or ExpiryReached(unix_us=steady_us, wall_us=steady_us)

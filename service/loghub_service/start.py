@@ -1,11 +1,8 @@
 """Opens an engine with its data: reads, decides whether the data is whole, and only then changes anything.
 
 The start refuses data of which something acknowledged is missing (`loghub_service.diagnosis`). It finishes
-what a crash interrupted: removals, torn tails, unfinished files.
-
-Reads a data folder for a diagnosis, without changing it.
-
-The start of the service and `loghub fsck` use it.
+what a crash interrupted: removals, torn tails, unfinished files. `Survey` reads the data folder for the
+diagnosis without changing it; `loghub fsck` uses it, too.
 """
 
 import asyncio
@@ -65,7 +62,7 @@ Key = tuple[int, int]  # logstore, shard
 
 @dataclass(slots=True, kw_only=True)
 class Survey:
-    """What was read; ``logs`` has the shards of the catalog that were inspected."""
+    """The data folder as it was read; ``logs`` has the inspected shards of the catalog."""
 
     data: str
     state: FolderState | None
@@ -81,7 +78,7 @@ class Survey:
 
 
 def survey_catalog(disk: Disk, data: str, database: Database | None, *, has_wal: bool) -> Survey:
-    """Everything but the logs.
+    """Read everything but the logs.
 
     ``database`` is None if there is none. ``has_wal``: whether its write-ahead log existed before it was
     opened. Raises OSError, DatabaseUnusable.
@@ -104,22 +101,22 @@ def survey_catalog(disk: Disk, data: str, database: Database | None, *, has_wal:
 def survey_log(
     disk: Disk, survey: Survey, shard: ShardSaved, *, before_read: Callable[[], None] = lambda: None
 ) -> None:
-    """Inspect the log of one shard. Raises OSError, WriteFailed, and what ``before_read`` raises."""
+    """Inspect the log of one shard. Raises OSError, WriteFailed, and the errors of ``before_read``."""
     key = (shard.logstore, shard.shard)
-    known = survey.catalog.ends.get(key)
-    found = inspect_log(
+    known_end = survey.catalog.ends.get(key)
+    inspection = inspect_log(
         disk,
         shard_folder(survey.data, shard.logstore, shard.shard),
-        oldest_cursor=None if known is None else known.oldest_cursor,
+        oldest_cursor=None if known_end is None else known_end.oldest_cursor,
         before_read=before_read,
         is_clean=survey.state is not None and survey.state.clean,
     )
     store = survey.catalog.logstores[shard.logstore]
     survey.logs[key] = LogState(
         shard=shard,
-        title=f"{store.project}/{store.name} shard {shard.shard} ({found.folder})",
-        found=found,
-        known=known,
+        title=f"{store.project}/{store.name} shard {shard.shard} ({inspection.folder})",
+        inspection=inspection,
+        known_end=known_end,
         used=survey.catalog.used.get(key, ()),
     )
 
@@ -196,7 +193,7 @@ async def open_engine(
     disk, path = platform.disk, f"{settings.data}/{DATABASE_NAME}"
     has_wal = os.path.exists(f"{path}-wal")
     if not os.path.exists(path):
-        # Opening creates it, and it would hide that it was missing.
+        # Opening the database creates it, which would hide that it was missing.
         _refuse(survey_catalog(disk, settings.data, None, has_wal=has_wal))
     database = Database(path)
     disk.sync_dir(settings.data)
@@ -233,7 +230,7 @@ class _Start:
         progress: RecoveryProgress,
         together: Batches[Task],
     ) -> None:
-        """``together`` runs tasks at the same time that sync, each in a folder of its own."""
+        """``together`` runs tasks that sync at the same time, each in a folder of its own."""
         self._together = together
         self._engine = engine
         self._disk = engine.disk
@@ -247,7 +244,7 @@ class _Start:
         _refuse(self._survey)
         state = self._survey.state
         if state is not None and not state.merged:
-            # By opening the database.
+            # Opening the database wrote to it.
             write_state(self._disk, self._data, replace(state, merged=True))
         self._restore_catalog()
         await self._read_logs()
@@ -283,7 +280,7 @@ class _Start:
         survey_log(self._disk, self._survey, shard, before_read=self._progress.check)
 
     async def _restore_logs(self) -> None:
-        """Cut torn tails, and make what was found durable before anything is read: several shards at the same
+        """Cut torn tails, and make the records durable before anything is read: several shards at the same
         time, since a sync mostly waits."""
         engine = self._engine
         engine.ends.restore(self._survey.catalog.ends.values())
@@ -305,22 +302,23 @@ class _Start:
     def _restore_log(self, shard: ShardSaved) -> ShardLog:
         self._progress.check()
         engine = self._engine
-        found = self._survey.logs[shard.logstore, shard.shard].found
-        self._describe(shard, has_file=found.is_described)
+        inspection = self._survey.logs[shard.logstore, shard.shard].inspection
+        self._describe(shard, has_file=inspection.is_described)
         log = engine.new_log(shard)
-        log.restore(found, known=self._survey.catalog.ends.get((shard.logstore, shard.shard)))
-        if found.torn_bytes:
+        log.restore(inspection, known_end=self._survey.catalog.ends.get((shard.logstore, shard.shard)))
+        if inspection.torn_bytes:
             _log.warning(
                 "incomplete record at the end of the log removed",
                 **self._engine.catalog.named(shard.logstore),
                 shard=shard.shard,
-                bytes=found.torn_bytes,
+                bytes=inspection.torn_bytes,
             )
         self._progress.step()
         return log
 
     def _describe(self, shard: ShardSaved, *, has_file: bool) -> None:
-        """An earlier release has not, or has left something out; a full disk must not prevent the start."""
+        """Write the shard's description, which an earlier release did not write or left incomplete. A full
+        disk must not prevent the start."""
         store = self._survey.catalog.logstores[shard.logstore]
         folder = shard_folder(self._data, shard.logstore, shard.shard)
         try:
@@ -336,10 +334,10 @@ class _Start:
         Before anything is created: their numbers are given again.
         """
         folders = self._survey.folders
-        for found in folders.shards:
-            if found.is_empty:
-                _log.info("folder of a shard that was never created removed", path=found.path)
-                remove_tree(self._disk, found.path)
+        for found_folder in folders.shards:
+            if found_folder.is_empty:
+                _log.info("folder of a shard that was never created removed", path=found_folder.path)
+                remove_tree(self._disk, found_folder.path)
         for logstore in {*folders.bare, *(found.logstore for found in folders.shards)}:
             folder = logstore_folder(self._data, logstore)
             if logstore not in self._survey.catalog.logstores and not self._disk.list_names(folder):
@@ -368,11 +366,11 @@ class _Start:
             )
             removals.add(Removal(folder=folder, done=FolderRemoved(logstore=logstore, shard=shard)))
         for log in self._survey.logs.values():
-            if log.found.expired:
-                removals.add(Removal(folder=log.found.folder, files=tuple(log.found.expired)))
+            if log.inspection.expired:
+                removals.add(Removal(folder=log.inspection.folder, files=tuple(log.inspection.expired)))
 
     async def _restore_groups(self) -> None:
-        """Every persisted holder starts a new session; each group learns its logstore's current shards."""
+        """Give every persisted holder a new session, and each group its logstore's current shards."""
         engine = self._engine
         for logstore, name, timeout_s, order in self._database.groups():
             state = coordinator.restore(
@@ -388,14 +386,14 @@ class _Start:
             await engine.groups.apply_durably(group, ShardsChanged(shards=shards))
 
     def _restore_kafka_groups(self) -> None:
-        """Every member starts a new session."""
+        """Give every member a new session."""
         groups = self._engine.kafka_groups
         for saved in self._database.kafka_groups():
             groups.restore(KafkaGroupKey(saved.project, saved.group), saved.facts)
         groups.open()
 
     async def _restore_producers(self) -> None:
-        """What was saved of them, and the batches that the logs have besides."""
+        """Restore the saved state of producers, and add the later batches in the logs."""
         engine = self._engine
         marks = {engine.logs[mark.logstore, mark.shard]: mark for mark in self._database.producer_marks()}
         later = LaterBatches(self._database.producers(), engine.producers.maximum)

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from loghub.client.http import HttpLogHub
-from loghub.domain.fsm import mermaid
+from loghub.domain.fsm import SHARD_STATES
 from tests.cluster import build
 from tests.house.test_tree import text_of, tracked_files
 from tests.support import START_GUARD_S, running_service
@@ -24,7 +24,7 @@ MAX_LINES = 120  # what a reader takes in before deciding whether to go on
 
 
 def test_the_diagram_of_shard_states_is_generated_from_the_table() -> None:
-    assert f"```mermaid\n{mermaid()}```" in STATES, "paste the output of loghub.domain.fsm.mermaid()"
+    assert f"```mermaid\n{SHARD_STATES.mermaid()}```" in STATES, "paste SHARD_STATES.mermaid()"
 
 
 def test_the_readme_is_one_screen_that_says_its_status_first() -> None:

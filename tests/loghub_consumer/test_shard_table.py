@@ -8,7 +8,7 @@ from loghub_consumer import ConsumerSettings
 from loghub_consumer import held_shard as hs
 from loghub_consumer.batch import PulledBody
 from loghub_consumer.held_shard import PullResult, ThreadStep
-from loghub_consumer.shard_table import ShardEntry, ShardTable, SharedBuffers
+from loghub_consumer.shard_table import HeldShardEntry, ShardTable, SharedBuffers
 
 SETTINGS = ConsumerSettings(
     endpoint="http://loghub",
@@ -21,7 +21,7 @@ SETTINGS = ConsumerSettings(
 GROUP = encode(LogGroup(logs=(Log(time=1, contents=(("k", "v"),)),)))
 
 
-def receive(table: ShardTable, *, first: int, after: int) -> ShardEntry:
+def receive(table: ShardTable, *, first: int, after: int) -> HeldShardEntry:
     """Answer the pull that is due."""
     due = table.begin_pull()
     assert isinstance(due, tuple)

@@ -42,7 +42,7 @@ def test_what_is_remembered_is_bounded() -> None:
         limit.left_out_before(KIND, f"{second}", now_s=second)
         limit.left_out_before(f"kind {second}", "", now_s=second)
     assert len(limit._kinds) == 1000
-    assert len(limit._kinds[KIND].known) == 1000
+    assert len(limit._kinds[KIND].last_s) == 1000
 
 
 def test_what_ends_the_service_is_always_written() -> None:

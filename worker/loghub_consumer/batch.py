@@ -291,10 +291,10 @@ class BodySlice:
 
     @property
     def decoded_logs(self) -> int:
-        known = vars(self.body)
-        if "decoded" in known:
+        cached = vars(self.body)
+        if "decoded" in cached:
             return self.logs
-        if "messages" in known:
+        if "messages" in cached:
             return sum(len(self.body.messages[n].Logs) for n in range(self.begin, self.end))
         return 0
 
@@ -447,19 +447,19 @@ Logs: TypeAlias = LogBatch | ReceivedLogGroup | ReceivedLog | LogPlace
 def places_of(logs: Iterable[Logs], running: LogBatch | None) -> list[LogPlace]:
     """The places of these, or of the running batch if none are named. Raises `ValueError` if there is none
     either."""
-    given: list[Logs] = list(logs)
-    if not given:
+    named: list[Logs] = list(logs)
+    if not named:
         if running is None:
             raise ValueError("no batch is being processed; name the logs")
-        given = [running]
+        named = [running]
     places: list[LogPlace] = []
-    for one in given:
-        if isinstance(one, LogBatch):
-            places += one.places()
-        elif isinstance(one, ReceivedLogGroup):
-            places += one.places
+    for part in named:
+        if isinstance(part, LogBatch):
+            places += part.places()
+        elif isinstance(part, ReceivedLogGroup):
+            places += part.places
         else:
-            places.append(one if isinstance(one, LogPlace) else one.place)
+            places.append(part if isinstance(part, LogPlace) else part.place)
     return places
 
 
@@ -467,13 +467,17 @@ def batch_again(shard: int, kept: Sequence[KeptGroup], *, delivery: int) -> LogB
     """A batch of these log groups, which are in the order of their cursors."""
     slices: list[BodySlice] = []
     run: list[KeptGroup] = []
-    for one, following in zip(kept, [*kept[1:], None], strict=True):
-        run.append(one)
-        continues = following is not None and following.cursor == one.cursor + 1
-        if not continues or one.only is not None or (following is not None and following.only is not None):
+    for kept_group, following in zip(kept, [*kept[1:], None], strict=True):
+        run.append(kept_group)
+        continues = following is not None and following.cursor == kept_group.cursor + 1
+        if (
+            not continues
+            or kept_group.only is not None
+            or (following is not None and following.only is not None)
+        ):
             packed = Packed.plain(wrap(k.raw for k in run))
             body = PulledBody(packed, shard=shard, first=run[0].cursor, count=len(run))
-            slices.append(BodySlice(body, 0, len(run), one.only))
+            slices.append(BodySlice(body, 0, len(run), kept_group.only))
             run = []
     return LogBatch(shard, tuple(slices), delivery=delivery)
 

@@ -164,10 +164,10 @@ class SqlCheckpointStore:
                 raise self._refusal(owned, [_values(row) for row in cursor.fetchall()])
             connection.commit()
 
-    def _refusal(self, owned: Owned, found: list[tuple[Any, ...]]) -> Exception:
-        if any(int(fence) != owned.fence for _, fence in found):
+    def _refusal(self, owned: Owned, rows: list[tuple[Any, ...]]) -> Exception:
+        if any(int(fence) != owned.fence for _, fence in rows):
             return FencedError(f"shard {owned.shard.shard} has another owner in {self._table}")
-        positions = ", ".join(str(position) for position, _ in found) or "none"
+        positions = ", ".join(str(position) for position, _ in rows) or "none"
         return PositionMovedError(
             f"shard {owned.shard.shard} was left at position {owned.position} in {self._table}, which now has"
             f" {positions}: another program has changed it, or the database was restored; the shard continues"

@@ -476,9 +476,9 @@ class Consumer:
         return (
             *errors_of(None, (*self._assignment.errors(), *of_end)),
             *(
-                one
+                error
                 for shard, entry in self._table.working().items()
-                for one in errors_of(shard, entry.errors)
+                for error in errors_of(shard, entry.errors)
             ),
             *(replace(error, shard=None) for error in of_retries),
         )

@@ -20,7 +20,7 @@ from loghub_consumer.assignment import Assignment
 from loghub_consumer.log_context import inherited
 from loghub_consumer.log_service import ReportedError, to_reported_error
 from loghub_consumer.settings import ConsumerSettings
-from loghub_consumer.shard_table import ShardEntry, ShardTable
+from loghub_consumer.shard_table import HeldShardEntry, ShardTable
 
 log = structlog.get_logger()
 
@@ -93,13 +93,13 @@ class EndTime:
         self.error = ReportedError()
         return is_reached
 
-    def _unbind(self, entries: Mapping[int, ShardEntry]) -> None:
+    def _unbind(self, entries: Mapping[int, HeldShardEntry]) -> None:
         """The clock was wrong when the time seemed to have passed."""
         self._ends.clear()
         for entry in entries.values():
             entry.apply(lambda state, _: held_shard.bounded(state, end=None))
 
-    def _bound(self, entries: Mapping[int, ShardEntry]) -> None:
+    def _bound(self, entries: Mapping[int, HeldShardEntry]) -> None:
         for shard, entry in entries.items():
             if entry.state.end is None:
                 end = self._end_of(shard)
@@ -111,7 +111,7 @@ class EndTime:
             self._ends[shard] = decode_cursor(cursor)
         return self._ends[shard]
 
-    def _are_processed(self, entries: Mapping[int, ShardEntry]) -> bool:
+    def _are_processed(self, entries: Mapping[int, HeldShardEntry]) -> bool:
         """Whether this consumer has begun all its shards, and has nothing left to do in them."""
         is_known = self._assignment.has_joined
         if not is_known or {held.shard for held in self._assignment.held()} != set(entries):
@@ -119,7 +119,7 @@ class EndTime:
         with self._table.lock:
             return all(_is_processed(entry) for entry in entries.values())
 
-    def _are_others_saved(self, entries: Mapping[int, ShardEntry]) -> bool:
+    def _are_others_saved(self, entries: Mapping[int, HeldShardEntry]) -> bool:
         settings = self._settings
         if settings.shards is not None:
             return True
@@ -139,7 +139,7 @@ class EndTime:
         return decode_cursor(self._client.get_cursor(self._settings.logstore, shard, "begin")) >= end
 
 
-def _is_processed(entry: ShardEntry) -> bool:
+def _is_processed(entry: HeldShardEntry) -> bool:
     state = entry.state
     if state.end is None or not state.is_initialized or state.is_busy or state.keeps_batch:
         return False

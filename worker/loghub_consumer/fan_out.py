@@ -92,25 +92,27 @@ class FanOut(ThreadedProcessor):
         jobs: list[tuple[_Lane, _Job]] = []
         refused: list[tuple[ReceivedLog, str]] = []
         for group in logs.groups:
-            for one in group.logs:
+            for received in group.logs:
                 try:
-                    jobs.append((self._lane_of(one, group), _Job(one, group)))
+                    jobs.append((self._lane_of(received, group), _Job(received, group)))
                 except Exception as error:
                     if is_outage(error):
                         raise  # so far nothing was passed on, and all of it comes again
-                    refused.append((one, f"key raised {description(error)}"))
+                    refused.append((received, f"key raised {description(error)}"))
                     if len(refused) == 1:
-                        log_error(log.warning, "log has no key", error, shard=self.shard, place=one.place)
-        for one, reason in refused:
-            tracker.nack(one, reason=reason)
+                        log_error(
+                            log.warning, "log has no key", error, shard=self.shard, place=received.place
+                        )
+        for received, reason in refused:
+            tracker.nack(received, reason=reason)
         for group in logs.groups:
             if not len(group):
                 tracker.ack(group)
         for lane, job in jobs:
             lane.put(job, tracker)
 
-    def _lane_of(self, one: ReceivedLog, group: ReceivedLogGroup) -> "_Lane":
-        name = self._key(one, group)
+    def _lane_of(self, received: ReceivedLog, group: ReceivedLogGroup) -> "_Lane":
+        name = self._key(received, group)
         if not isinstance(name, str):
             raise TypeError(f"it returned {type(name).__name__}; return a text for each log")
         return self._lanes[zlib.crc32(name.encode(errors="surrogatepass")) % len(self._lanes)]

@@ -137,17 +137,17 @@ class LogGroupBuilder:
         columns = dict.fromkeys(name for name in batch.schema.names if name not in RESERVED)
         for row in rows_of(batch):
             route = self._route(row)
-            one = self._single(row, columns, route.hash_key)
+            group = self._single(row, columns, route.hash_key)
             open_group = self._open.get(route.bucket)
-            if open_group is not None and not open_group.accepts(one):
+            if open_group is not None and not open_group.accepts(group):
                 yield self._close(route.bucket)
                 open_group = None
             if open_group is None:
-                self._open[route.bucket] = one
+                self._open[route.bucket] = group
             else:
-                open_group.logs += one.logs
-                open_group.chars += one.chars
-            self._open_chars += one.chars
+                open_group.logs += group.logs
+                open_group.chars += group.chars
+            self._open_chars += group.chars
             if self._open_chars > MAX_OPEN_CHARS:
                 yield from self.finish()
 

@@ -148,8 +148,10 @@ def to_reported_error(error: Exception) -> ReportedError:
     if isinstance(error, EndpointUnreachable):
         return ReportedError("EndpointUnreachable", str(error))
     if isinstance(error, LogHubError):
-        known = error.code in _REASONS or error.status != HTTPStatus.UNAUTHORIZED
-        return ReportedError(reason_of_code(error.code) if known else "AuthenticationFailed", error.message)
+        has_reason = error.code in _REASONS or error.status != HTTPStatus.UNAUTHORIZED
+        return ReportedError(
+            reason_of_code(error.code) if has_reason else "AuthenticationFailed", error.message
+        )
     return ReportedError(type(error).__name__, str(error))
 
 

@@ -165,16 +165,16 @@ class MultiLogstoreConsumer:
     def _serve(self) -> None:
         client = connect(self._settings)
         try:
-            found = client.list_logstores()
+            logstores = client.list_logstores()
             due_s = self._clock.monotonic_s()
             while not self._stop and self._failure is None:
                 now = self._clock.monotonic_s()
                 if now >= due_s:
-                    self._follow(found)
+                    self._follow(logstores)
                     due_s = now + self._look_up_interval_s
                 self._ended.wait(STEP_S)
                 if self._clock.monotonic_s() >= due_s and not self._stop:
-                    found = self._look_up(client, found)
+                    logstores = self._look_up(client, logstores)
         except BaseException as failure:  # noqa: BLE001 - such as Ctrl-C: raised again after the end of all
             self._fail(failure)
         finally:
@@ -223,31 +223,31 @@ class MultiLogstoreConsumer:
         """What does not work at the moment, by logstore; None for the look-up."""
         with self._lock:
             self._forget_errors()
-            found = {logstore: (error,) for logstore, error in self._errors.items()}
+            errors_by_logstore = {logstore: (error,) for logstore, error in self._errors.items()}
         for logstore, consumer in self.consumers().items():
-            found[logstore] = (*found.get(logstore, ()), *consumer.errors())
-        return {logstore: errors for logstore, errors in found.items() if errors}
+            errors_by_logstore[logstore] = (*errors_by_logstore.get(logstore, ()), *consumer.errors())
+        return {logstore: errors for logstore, errors in errors_by_logstore.items() if errors}
 
     # -- logstores come and go
 
     def _look_up(self, client: LogHub, before: tuple[str, ...]) -> tuple[str, ...]:
         try:
-            found = client.list_logstores()
+            logstores = client.list_logstores()
         except LogHubException as error:
             self._note(None, error)
             return before
         with self._lock:
             self._errors.pop(None, None)
-        return found
+        return logstores
 
-    def _follow(self, found: tuple[str, ...]) -> None:
+    def _follow(self, logstores: tuple[str, ...]) -> None:
         """Begin with the logstores that are new, and give up those that no longer exist, or lost their
         group."""
         if isinstance(self._logstores, re.Pattern):
-            wanted = {name for name in found if self._logstores.fullmatch(name)}
+            wanted = {name for name in logstores if self._logstores.fullmatch(name)}
         else:
-            wanted = set(self._logstores) & set(found)
-            for name in set(self._logstores) - set(found):
+            wanted = set(self._logstores) & set(logstores)
+            for name in set(self._logstores) - set(logstores):
                 self._set_error(name, "LogstoreNotFound", f"logstore {name} does not exist")
         for logstore, run in self._drop_ended().items():
             if logstore not in wanted:

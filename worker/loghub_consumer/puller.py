@@ -28,7 +28,7 @@ from loghub_consumer.program_parts import ProgramParts
 from loghub_consumer.reading.answers import ShortReadError
 from loghub_consumer.reading.end_cursors import POSITION_BEYOND_END, EndPoll
 from loghub_consumer.settings import ConsumerSettings
-from loghub_consumer.shard_table import ShardEntry, ShardTable
+from loghub_consumer.shard_table import HeldShardEntry, ShardTable
 
 log = structlog.get_logger()
 
@@ -153,7 +153,7 @@ class Puller:
             raise
         return 0.0
 
-    def _pull(self, entry: ShardEntry, pull: Pull) -> None:
+    def _pull(self, entry: HeldShardEntry, pull: Pull) -> None:
         try:
             pulled = self._client.pull_packed(
                 self._logstore,
@@ -169,7 +169,7 @@ class Puller:
         except (LogHubException, ShortReadError) as error:
             self._failed(entry, pull, to_reported_error(error))
 
-    def _received(self, entry: ShardEntry, pull: Pull, pulled: PackedPull) -> None:
+    def _received(self, entry: HeldShardEntry, pull: Pull, pulled: PackedPull) -> None:
         after = decode_cursor(pulled.next_cursor) if pulled.next_cursor else pull.cursor
         first = after - pulled.count
         is_expired = first > pull.cursor and self._query is None
@@ -210,7 +210,7 @@ class Puller:
             log_groups=oldest - pull.cursor,
         )
 
-    def _skipped_expired(self, entry: ShardEntry, pull: Pull) -> bool:
+    def _skipped_expired(self, entry: HeldShardEntry, pull: Pull) -> bool:
         """Whether the cursor was invalid because its log group has expired: the shard then continues with the
         oldest one."""
         try:
@@ -239,7 +239,7 @@ class Puller:
             " restored, or the consumer sought the position. Seek to another position",
         )
 
-    def _failed(self, entry: ShardEntry, pull: Pull, error: ReportedError) -> None:
+    def _failed(self, entry: HeldShardEntry, pull: Pull, error: ReportedError) -> None:
         if error.reason != entry.pull_error.reason:
             log.warning(
                 "shard not read, will retry", shard=pull.shard, reason=error.reason, message=error.message

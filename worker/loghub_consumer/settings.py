@@ -216,10 +216,10 @@ class ConsumerSettings:
     def targets(self) -> tuple[str, ...]:
         """The logstores of this project into which logs are written that fail."""
         dead_letter = self.on_failure.dead_letter
-        found = [] if self.retry is None else [self.retry.logstore]
+        logstores = [] if self.retry is None else [self.retry.logstore]
         if isinstance(dead_letter, DeadLetterLogstore) and dead_letter.project == self.project:
-            found.append(dead_letter.logstore)
-        return tuple(found)
+            logstores.append(dead_letter.logstore)
+        return tuple(logstores)
 
     def _check_names(self) -> None:
         needed = ["endpoint", "project"]

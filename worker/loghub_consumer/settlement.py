@@ -47,7 +47,7 @@ from loghub_consumer.failure.retry_logstore import FIRST_TAG, RETRY_PREFIX, Retr
 from loghub_consumer.log_service import ReportedError
 from loghub_consumer.running_batches import BatchTurn, RunningBatches
 from loghub_consumer.settings import ConsumerSettings, WorkerOptions, connect
-from loghub_consumer.shard_table import Kept, ShardEntry, ShardTable, Waiting, kept_again
+from loghub_consumer.shard_table import HeldShardEntry, Kept, ShardTable, Waiting, kept_again
 from loghub_consumer.unacknowledged import FINAL, TIMED_OUT, RedeliveryRules, Unsettled
 
 log = structlog.get_logger()
@@ -206,7 +206,7 @@ def make_failure_sink(
 class Settlement:
     """Settles the logs of one assignment of a shard; used by its thread only."""
 
-    def __init__(self, entry: ShardEntry, sink: FailureSink, rules: RedeliveryRules) -> None:
+    def __init__(self, entry: HeldShardEntry, sink: FailureSink, rules: RedeliveryRules) -> None:
         self._entry = entry
         self._shard = entry.state.shard
         self._sink = sink
@@ -268,69 +268,73 @@ class Settlement:
                 return kept
             return kept_again(self._entry.state, left) if left else None
 
-    def _has_settled(self, one: Unsettled) -> bool:
-        limits, shard = self._sink.policy.skips, self._shard_of(one.mark)
-        failure = one.failure or TIMED_OUT
+    def _has_settled(self, unsettled: Unsettled) -> bool:
+        limits, shard = self._sink.policy.skips, self._shard_of(unsettled.mark)
+        failure = unsettled.failure or TIMED_OUT
         with self._entry.lock:
-            if one.is_gone:  # acknowledged at the last moment, such as while others of these were written
+            if (
+                unsettled.is_gone
+            ):  # acknowledged at the last moment, such as while others of these were written
                 return True
             now = self._entry.now_s
-            next_s = now + self._rules.backoff.pause_s(one.attempts)
-            if not self._rules.is_settled(one.attempts, is_final=failure.reason == FINAL):
+            next_s = now + self._rules.backoff.pause_s(unsettled.attempts)
+            if not self._rules.is_settled(unsettled.attempts, is_final=failure.reason == FINAL):
                 return False
-            counted = max(one.attempts, limits.settings.max_attempts)
+            counted = max(unsettled.attempts, limits.settings.max_attempts)
             wait_state, due_s = limits.decide(shard, counted, failure.cause, not_before_s=next_s, now=now)
-            if wait_state is WaitState.RETRYING or one.is_limited:
-                one.is_limited = False
+            if wait_state is WaitState.RETRYING or unsettled.is_limited:
+                unsettled.is_limited = False
                 return False
             if wait_state is not WaitState.SETTLING:
-                self._wait(one, wait_state, due_s, failure)
+                self._wait(unsettled, wait_state, due_s, failure)
                 return True
             self._entry.waiting = None
-            raw, only = one.raw, None if one.only is None else tuple(sorted(one.only))
-        rejection = self._rejection(one.cursor, failure, one.attempts, one.mark)
+            raw, only = unsettled.raw, None if unsettled.only is None else tuple(sorted(unsettled.only))
+        rejection = self._rejection(unsettled.cursor, failure, unsettled.attempts, unsettled.mark)
         raw = select_logs(raw, only)
-        if one.mark is not None:
+        if unsettled.mark is not None:
             raw = without_last_tags(raw, first=FIRST_TAG, prefix=RETRY_PREFIX)
-        error = self._write(raw, replace(rejection, part=self._part(one, only)))
+        error = self._write(raw, replace(rejection, part=self._part(unsettled, only)))
         with self._entry.lock:
             now = self._entry.now_s
             if error is not None:
-                one.settle_failures += 1
-                pause_s = self._rules.backoff.pause_s(one.settle_failures)
-                self._entry.unacknowledged.put_back(one, now + pause_s)
+                unsettled.settle_failures += 1
+                pause_s = self._rules.backoff.pause_s(unsettled.settle_failures)
+                self._entry.unacknowledged.put_back(unsettled, now + pause_s)
             else:
                 waits = rejection.delay_s is not None
                 self._sink.policy.settled_apart(shard, rejection.cursor, waits=waits, now=now)
                 for index in (None,) if only is None else only:  # also if it was refused meanwhile
-                    self._entry.unacknowledged.acknowledge(one.cursor, index)
+                    self._entry.unacknowledged.acknowledge(unsettled.cursor, index)
         return True
 
-    def _part(self, one: Unsettled, only: tuple[int, ...] | None) -> str:
+    def _part(self, unsettled: Unsettled, only: tuple[int, ...] | None) -> str:
         """Which logs of their log group these are; of those that waited elsewhere, their place there."""
         logs = "" if only is None else ",".join(map(str, only))
-        return logs if one.mark is None else f"{self._shard}-{one.cursor}-{logs}"
+        return logs if unsettled.mark is None else f"{self._shard}-{unsettled.cursor}-{logs}"
 
-    def _wait(self, one: Unsettled, wait_state: WaitState, due_s: float | None, failure: Failure) -> None:
+    def _wait(
+        self, unsettled: Unsettled, wait_state: WaitState, due_s: float | None, failure: Failure
+    ) -> None:
         """Too much was skipped, or the policy stops. A shard that stopped continues after `resume`."""
-        one.is_limited = True
+        unsettled.is_limited = True
         due = self._entry.now_s if due_s is None else due_s
-        self._entry.unacknowledged.put_back(one, due)
+        self._entry.unacknowledged.put_back(unsettled, due)
         failing = FailingRange(
             shard=self._shard,
-            begin=one.cursor,
-            until=one.cursor + 1,
-            failed_end=one.cursor + 1,
+            begin=unsettled.cursor,
+            until=unsettled.cursor + 1,
+            failed_end=unsettled.cursor + 1,
             log_groups=1,
-            attempts=one.delivery,
+            attempts=unsettled.delivery,
             state=wait_state,
             not_before_s=due_s,
             failure=failure,
         )
-        self._entry.waiting = Waiting(one, failing)
+        self._entry.waiting = Waiting(unsettled, failing)
         if wait_state is WaitState.STOPPED:
             self._entry.apply_locked(lambda state, _: held_shard.paused(state))
-        self._report(wait_state, one.cursor, failure)
+        self._report(wait_state, unsettled.cursor, failure)
 
     # -- a batch that failed, in order
 
@@ -448,5 +452,5 @@ class Settlement:
         log.warning("logs wait", shard=self._shard, cursor=encode_cursor(cursor), state=str(wait_state))
 
 
-def _has_ended_a_process(one: Unsettled) -> bool:
-    return one.failure is not None and one.failure.reason == WorkerReason.PROCESS_ENDED.value
+def _has_ended_a_process(unsettled: Unsettled) -> bool:
+    return unsettled.failure is not None and unsettled.failure.reason == WorkerReason.PROCESS_ENDED.value

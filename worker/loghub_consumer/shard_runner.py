@@ -47,7 +47,7 @@ from loghub_consumer.processor import (
 from loghub_consumer.reading.answers import ShortReadError
 from loghub_consumer.settings import ConsumerSettings, stored_shard
 from loghub_consumer.settlement import FailureSink, Settlement
-from loghub_consumer.shard_table import Kept, ShardEntry, ShardTable
+from loghub_consumer.shard_table import HeldShardEntry, Kept, ShardTable
 from loghub_consumer.tracker import Acknowledgement, ShardTracker, StoredPosition, cursor_of
 
 log = structlog.get_logger()
@@ -129,7 +129,7 @@ class ShardRunner:
     of its own, or in one of a pool, in which the next turn may have another thread."""
 
     def __init__(
-        self, entry: ShardEntry, assignment: Assignment, parts: RunnerParts, *, held: HeldShard
+        self, entry: HeldShardEntry, assignment: Assignment, parts: RunnerParts, *, held: HeldShard
     ) -> None:
         settings, sink = parts.settings, parts.failure_sink
         self.entry = entry
@@ -434,7 +434,9 @@ def _held_bytes(kept: Kept) -> int:
     return kept.batch.size_bytes if kept.again is None else 0
 
 
-def _stored_position(entry: ShardEntry, assignment: Assignment, parts: RunnerParts) -> StoredPosition | None:
+def _stored_position(
+    entry: HeldShardEntry, assignment: Assignment, parts: RunnerParts
+) -> StoredPosition | None:
     """The position in the user's database, if the settings have one."""
     settings, shard, epoch = parts.settings, entry.state.shard, entry.state.epoch
     if settings.checkpoint_store is None:

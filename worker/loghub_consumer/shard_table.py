@@ -67,7 +67,7 @@ class Waiting:
 
 
 @dataclass(slots=True, eq=False)
-class ShardEntry:
+class HeldShardEntry:
     """One assignment of a shard to this consumer. Any thread may use it; fields are written under the lock.
 
     A shard that is lost and assigned again has another entry, so events of the earlier assignment that come
@@ -191,7 +191,7 @@ class ShardMember(Protocol):
     @property
     def priorities(self) -> frozenset[int]: ...
     def note_backlogs(self) -> None:
-        """Bring `ShardEntry.has_backlog` up to date, once shards have different priorities."""
+        """Bring `HeldShardEntry.has_backlog` up to date, once shards have different priorities."""
 
     def top_backlog(self) -> int | None:
         """The highest priority of a shard with a backlog; None if no shard has one."""
@@ -295,7 +295,7 @@ class ShardTable:
         self.end_time_s: int | None = None  # once it has passed, a shard whose end is unknown gets no batch
         self.lock = shared.lock
         self.is_short = False
-        self._entries: dict[int, ShardEntry] = {}
+        self._entries: dict[int, HeldShardEntry] = {}
         self._used_bytes = (
             0  # sum over all states; adding them up at each event would cost more than the event
         )
@@ -324,12 +324,12 @@ class ShardTable:
 
     # -- shards
 
-    def add(self, shard: int, *, epoch: int, position: int) -> ShardEntry:
+    def add(self, shard: int, *, epoch: int, position: int) -> HeldShardEntry:
         with self.lock:
             state = HeldShardState(
                 shard=shard, epoch=epoch, position=position, read_to=position, began_at=position
             )
-            entry = ShardEntry(
+            entry = HeldShardEntry(
                 self,
                 state=held_shard.paused(state) if self._pauses_all else state,
                 buffer=ShardBuffer(shard, self._limits),
@@ -353,7 +353,7 @@ class ShardTable:
         with self.lock:
             return {number: entry.state for number, entry in self._entries.items()}
 
-    def entry(self, shard: int) -> ShardEntry:
+    def entry(self, shard: int) -> HeldShardEntry:
         """Raises `NotAssignedError`, also for a shard that is lost."""
         with self.lock:
             entry = self._entries.get(shard)
@@ -362,12 +362,12 @@ class ShardTable:
         entry.require_assigned()
         return entry
 
-    def working(self) -> dict[int, ShardEntry]:
+    def working(self) -> dict[int, HeldShardEntry]:
         """The shards that are neither lost nor ended."""
         with self.lock:
             return {number: entry for number, entry in self._entries.items() if not entry.is_over}
 
-    def note_change(self, entry: ShardEntry, before: HeldShardState) -> None:
+    def note_change(self, entry: HeldShardEntry, before: HeldShardState) -> None:
         """The state of an entry has changed: wake the pulls, the shards and the thread of `Consumer.run` that
         may wait for this. The caller holds the lock."""
         if not entry.state.is_pulling:
@@ -383,7 +383,7 @@ class ShardTable:
         if entry.is_given_up:
             self._on_change()
 
-    def _count_used(self, entry: ShardEntry, before: HeldShardState) -> None:
+    def _count_used(self, entry: HeldShardEntry, before: HeldShardState) -> None:
         if self._entries.get(entry.state.shard) is entry:
             self._used_bytes += entry.state.used_bytes - before.used_bytes
 
@@ -428,7 +428,7 @@ class ShardTable:
                 else:
                     entry.apply_locked(lambda state, now: held_shard.resumed(state, now=now))
 
-    def prioritize(self, entries: Sequence[ShardEntry], priority: int) -> None:
+    def prioritize(self, entries: Sequence[HeldShardEntry], priority: int) -> None:
         with self.lock:
             for entry in entries:
                 before, entry.priority = entry.priority, priority
@@ -436,7 +436,7 @@ class ShardTable:
                 entry.wake()
                 self._shared.backlog_ended(before)
 
-    def _has_backlog(self, entry: ShardEntry) -> bool:
+    def _has_backlog(self, entry: HeldShardEntry) -> bool:
         now = self.clock.monotonic_s()
         is_held = self._room(entry) == 0 or self._awaits_retry(entry, now)
         return has_backlog(entry.state, self._ready_step(entry, now).step, is_held=is_held)
@@ -451,7 +451,7 @@ class ShardTable:
 
     # -- the turns of a shard
 
-    def next_step(self, entry: ShardEntry) -> tuple[ThreadStep, float]:
+    def next_step(self, entry: HeldShardEntry) -> tuple[ThreadStep, float]:
         """The step that is due in a shard, which has begun then, and for WAIT after how many seconds to ask
         again. For PROCESS and REDELIVER the batch is in `entry.kept`."""
         with self.lock:
@@ -463,14 +463,14 @@ class ShardTable:
                 return step.step, 0.0
             return ThreadStep.WAIT, math.inf if step.at_s is None else max(0.0, step.at_s - now)
 
-    def _next_step(self, entry: ShardEntry, now: float) -> NextStep:
+    def _next_step(self, entry: HeldShardEntry, now: float) -> NextStep:
         step = self._ready_step(entry, now)
         may_wait = step.step in (ThreadStep.PROCESS, ThreadStep.REDELIVER)
         if may_wait and self._shared.must_wait(entry.priority):
             return NextStep(ThreadStep.WAIT)  # `SharedBuffers.backlog_ended` wakes the shard
         return step
 
-    def _ready_step(self, entry: ShardEntry, now: float) -> NextStep:
+    def _ready_step(self, entry: HeldShardEntry, now: float) -> NextStep:
         """The next step without regard to the priorities of other shards."""
         share = self._shared.share_bytes(entry.state)
         again = Again(due_s=entry.unacknowledged.due_s, is_full=self._room(entry) == 0)
@@ -481,7 +481,7 @@ class ShardTable:
         )
         return step if retry is None else NextStep(ThreadStep.WAIT, retry.not_before_s)
 
-    def _awaits_retry(self, entry: ShardEntry, now: float) -> bool:
+    def _awaits_retry(self, entry: HeldShardEntry, now: float) -> bool:
         """Whether the next batch of the shard begins with logs that failed in an earlier process of the
         worker and must wait. A batch that failed in this process is kept instead."""
         retry, state = self._retry(entry), entry.state
@@ -489,7 +489,7 @@ class ShardTable:
             return False
         return (retry.not_before_s or now) > now
 
-    def _room(self, entry: ShardEntry) -> int | None:
+    def _room(self, entry: HeldShardEntry) -> int | None:
         """How many log groups may be handed over; None: any number."""
         floor, state = entry.unacknowledged.floor, entry.state
         has_passed = self.end_time_s is not None and self.clock.unix_s() >= self.end_time_s
@@ -497,7 +497,7 @@ class ShardTable:
         rooms = (self._redelivery.room(floor=floor, position=state.position), to_end)
         return min((room for room in rooms if room is not None), default=None)
 
-    def _max_log_groups(self, entry: ShardEntry) -> int | None:
+    def _max_log_groups(self, entry: HeldShardEntry) -> int | None:
         """The maximum of log groups of the next batch; None: any number."""
         room, retry = self._room(entry), self._retry(entry)
         if retry is None:
@@ -506,19 +506,19 @@ class ShardTable:
         maximum = retry.begin - entry.state.position or retry.log_groups
         return maximum if room is None else min(room, maximum)
 
-    def _retry(self, entry: ShardEntry) -> RangeRetry | None:
+    def _retry(self, entry: HeldShardEntry) -> RangeRetry | None:
         """The logs that fail at the position of a shard, or behind it."""
         retry = None if self.failures is None else self.failures.retries.get(entry.state.shard)
         return None if retry is None or retry.begin < entry.state.position else retry
 
-    def _take_again(self, entry: ShardEntry) -> Kept:
+    def _take_again(self, entry: HeldShardEntry) -> Kept:
         now = self.clock.monotonic_s()
         taken = entry.unacknowledged.take_due(
             max_bytes=self._limits.max_bytes, now=now, again=self._redelivery.again(now)
         )
         return kept_again(entry.state, taken)
 
-    def _begin(self, entry: ShardEntry, step: ThreadStep) -> None:
+    def _begin(self, entry: HeldShardEntry, step: ThreadStep) -> None:
         if step is ThreadStep.REDELIVER:
             entry.kept = self._take_again(entry)
             entry.apply_locked(lambda state, _: held_shard.batch_began(state))
@@ -536,7 +536,7 @@ class ShardTable:
         """Call this when a pull may be due earlier than `begin_pull` returned. It must not block."""
         self._on_pull = on_pull
 
-    def begin_pull(self) -> tuple[ShardEntry, Pull] | float | None:
+    def begin_pull(self) -> tuple[HeldShardEntry, Pull] | float | None:
         """A pull that is due and has begun, or in how many seconds one is due; None once the table is
         stopped."""
         with self.lock:
@@ -593,7 +593,7 @@ class ShardTable:
             self._on_pull()
 
     def receive(
-        self, entry: ShardEntry, pull: Pull, result: PullResult, body: PulledBody, *, interval_s: float
+        self, entry: HeldShardEntry, pull: Pull, result: PullResult, body: PulledBody, *, interval_s: float
     ) -> None:
         """Apply the answer to a pull. Log groups that were requested in an earlier generation are discarded,
         because the shard continues elsewhere."""

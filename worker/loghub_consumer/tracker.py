@@ -31,7 +31,7 @@ from loghub_consumer.failure.retry_logstore import RetryMark, mark_of
 from loghub_consumer.held_shard import HeldShardState
 from loghub_consumer.membership.membership import HeldShard
 from loghub_consumer.processor import ShardLostError
-from loghub_consumer.shard_table import Kept, ShardEntry
+from loghub_consumer.shard_table import HeldShardEntry, Kept
 from loghub_consumer.unacknowledged import FINAL, Due, RedeliveryRules, Unsettled, is_blamed
 
 log = structlog.get_logger()
@@ -44,7 +44,7 @@ NO_SAVE = -1
 class Acknowledgement:
     """Of one assignment of a shard. Thread-safe."""
 
-    def __init__(self, entry: ShardEntry, rules: RedeliveryRules) -> None:
+    def __init__(self, entry: HeldShardEntry, rules: RedeliveryRules) -> None:
         self._entry = entry
         self._rules = rules
         self._running: Kept | None = None
@@ -89,10 +89,10 @@ class Acknowledgement:
             now, unix_s = self._entry.now_s, self._entry.table.clock.unix_s()
             for cursor, raw, mark in groups:
                 attempts, wait_s = (0, 0.0) if mark is None else (mark.attempts, mark.wait_s(unix_s))
-                one = Unsettled(cursor, raw, None, attempts, False, now + wait_s, mark=mark)
-                one.attempts = attempts
-                one.is_limited = True  # its attempts were made elsewhere
-                self._entry.unacknowledged.add(one)
+                unsettled = Unsettled(cursor, raw, None, attempts, False, now + wait_s, mark=mark)
+                unsettled.attempts = attempts
+                unsettled.is_limited = True  # its attempts were made elsewhere
+                self._entry.unacknowledged.add(unsettled)
             self._changed()
 
     def _is_ours(self, mark: RetryMark | None) -> bool:
@@ -119,8 +119,8 @@ class Acknowledgement:
             return refused_all
 
     def _note_unsaved(self, cursors: Iterable[int]) -> None:
-        found = [*cursors, *(self._unsaved or ())]
-        self._unsaved = (min(found), max(found)) if found else None
+        unsaved = [*cursors, *(self._unsaved or ())]
+        self._unsaved = (min(unsaved), max(unsaved)) if unsaved else None
 
     def settled(self) -> None:
         """Logs were settled: the checkpoint may pass them."""
@@ -311,12 +311,14 @@ class Acknowledgement:
         if running is not None and running.again is None and not self._rules.by_log:
             if running.generation != self._entry.state.generation:
                 return  # the position was sought, and what is read there counts
-            found = running.batch.raw_group(place.cursor)
-            if found is not None:
-                if place.index is not None and place.index >= count_logs(found[0]):
-                    raise ValueError(f"{place} does not exist: the log group has {count_logs(found[0])} logs")
+            raw_group = running.batch.raw_group(place.cursor)
+            if raw_group is not None:
+                if place.index is not None and place.index >= count_logs(raw_group[0]):
+                    raise ValueError(
+                        f"{place} does not exist: the log group has {count_logs(raw_group[0])} logs"
+                    )
                 unacknowledged.refuse_first(
-                    place.cursor, place.index, raw=found[0], due_s=due(1), failure=failure
+                    place.cursor, place.index, raw=raw_group[0], due_s=due(1), failure=failure
                 )
                 return
         is_here = unacknowledged.refuse(place.cursor, place.index, due=due, failure=failure)
@@ -336,11 +338,11 @@ class Acknowledgement:
         self._entry.wake()  # the next redelivery may be earlier
 
 
-def _has(running: Kept | None, one: Unsettled) -> bool:
+def _has(running: Kept | None, unsettled: Unsettled) -> bool:
     """Whether the running batch has these logs."""
     if running is None or running.again is not None:
-        return running is not None and running.again is not None and one in running.again
-    return running.batch.begin <= one.cursor < running.batch.end
+        return running is not None and running.again is not None and unsettled in running.again
+    return running.batch.begin <= unsettled.cursor < running.batch.end
 
 
 class StoredPosition:
@@ -349,7 +351,7 @@ class StoredPosition:
     def __init__(
         self,
         store: CheckpointStore,
-        entry: ShardEntry,
+        entry: HeldShardEntry,
         *,
         describe: Callable[[], StoredShard],
         on_fenced: Callable[[], None],
@@ -367,12 +369,12 @@ class StoredPosition:
         """Own the shard in the database, and continue where that says, unless another position was sought
         since. Returns whether what was last written from is committed, so that it must not come again."""
         before, state, since = self._owned, self._entry.state, self._generation
-        shard, known = (
+        shard, known_position = (
             (self._describe(), state.position) if before is None else (before.shard, before.position)
         )
         self._owned = owned = self._store.acquire(shard, position=state.position)
         self.is_uncertain = False
-        if owned.position == known:
+        if owned.position == known_position:
             return False
 
         def continued(state: HeldShardState, now: float) -> HeldShardState:
@@ -430,7 +432,7 @@ class ShardTracker:
         checkpoints: Checkpoints,
         acknowledgement: Acknowledgement,
         stored: StoredPosition | None,
-        entry: ShardEntry,
+        entry: HeldShardEntry,
         *,
         held: HeldShard,
         cursor_at: Callable[[str | int], int],
@@ -488,9 +490,9 @@ class ShardTracker:
 
     def save(self, *, persist: bool = True, cursor: str | None = None) -> None:
         self._checkpoints.require_place()
-        given = None if cursor is None else decode_cursor(cursor)
+        position = None if cursor is None else decode_cursor(cursor)
         with self._noting:
-            self._saved(self._done if given is None else given)
+            self._saved(self._done if position is None else position)
         if persist:
             self.send()
 

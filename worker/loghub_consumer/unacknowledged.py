@@ -128,45 +128,45 @@ class Unacknowledged:
 
     # -- what happens to logs
 
-    def add(self, one: Unsettled) -> None:
+    def add(self, part: Unsettled) -> None:
         """Logs were handed over for the first time, or refused in a batch that returning acknowledges."""
-        parts = self._by_cursor.get(one.cursor)
+        parts = self._by_cursor.get(part.cursor)
         if parts is None:
-            self._by_cursor[one.cursor] = parts = []
-            heapq.heappush(self._cursors, one.cursor)
-            self.bytes += len(one.raw)
+            self._by_cursor[part.cursor] = parts = []
+            heapq.heappush(self._cursors, part.cursor)
+            self.bytes += len(part.raw)
         else:
-            one.raw = parts[0].raw  # the parts of a log group have its bytes once
-        parts.append(one)
+            part.raw = parts[0].raw  # the parts of a log group have its bytes once
+        parts.append(part)
         self._parts += 1
         self.bytes += ENTRY_BYTES
-        self._enqueue(one)
+        self._enqueue(part)
 
     def acknowledge(self, cursor: int, index: int | None = None) -> bool:
         """A log, or all of a log group, is done. False if it was not here."""
         if index is None:
             return self._remove(self._by_cursor.get(cursor, ()))
-        one = self._find(cursor, index)
-        if one is None:
+        part = self._find(cursor, index)
+        if part is None:
             return False
-        if one.only == {index}:
-            return self._remove((one,))
-        self._logs_of(one).remove(index)
+        if part.only == {index}:
+            return self._remove((part,))
+        self._logs_of(part).remove(index)
         return True
 
     def refuse(self, cursor: int, index: int | None, *, due: Due, failure: Failure | None = None) -> bool:
         """A log, or all of a log group, is handed over again at the time that `due` returns for the
         number of its attempts, this one included. False if it was not here."""
         if index is not None:
-            one = self._find(cursor, index)
-            if one is None:
+            part = self._find(cursor, index)
+            if part is None:
                 return False
-            self._refuse_log(one, index, due_s=_on_grid(due(one.attempts + 1)), failure=failure)
+            self._refuse_log(part, index, due_s=_on_grid(due(part.attempts + 1)), failure=failure)
             return True
         parts = tuple(self._by_cursor.get(cursor, ()))
-        for one in parts:
-            one.is_out, one.failure = False, failure
-            self._set_due(one, _on_grid(due(one.attempts + 1)))
+        for part in parts:
+            part.is_out, part.failure = False, failure
+            self._set_due(part, _on_grid(due(part.attempts + 1)))
         return bool(parts)
 
     def refuse_first(
@@ -178,18 +178,18 @@ class Unacknowledged:
             self.discard(cursor, cursor + 1)
             self.add(Unsettled(cursor, raw, None, 1, False, due_s, failure))
             return
-        if (one := self._find(cursor, index)) is not None:
-            self._refuse_log(one, index, due_s=due_s, failure=failure)
+        if (part := self._find(cursor, index)) is not None:
+            self._refuse_log(part, index, due_s=due_s, failure=failure)
         else:
             self._join(Unsettled(cursor, raw, {index}, 1, False, due_s, failure))
 
-    def _refuse_log(self, one: Unsettled, index: int, *, due_s: float, failure: Failure | None) -> None:
-        if one.only == {index}:
-            one.is_out, one.failure = False, failure
-            self._set_due(one, due_s)
+    def _refuse_log(self, part: Unsettled, index: int, *, due_s: float, failure: Failure | None) -> None:
+        if part.only == {index}:
+            part.is_out, part.failure = False, failure
+            self._set_due(part, due_s)
             return
-        self._logs_of(one).remove(index)
-        self._join(_part_of(one, {index}, due_s, failure))
+        self._logs_of(part).remove(index)
+        self._join(_part_of(part, {index}, due_s, failure))
 
     def _join(self, refused: Unsettled) -> None:
         """Add logs to those of their log group that come again at the same time, if there are any."""
@@ -201,10 +201,10 @@ class Unacknowledged:
 
     def refuse_out(self, some: Iterable[Unsettled], *, due_s: float, failure: Failure | None = None) -> None:
         """Hand those over again that are neither acknowledged nor refused."""
-        for one in some:
-            if one.is_out and not one.is_gone:
-                one.is_out, one.failure = False, failure
-                self._set_due(one, due_s)
+        for part in some:
+            if part.is_out and not part.is_gone:
+                part.is_out, part.failure = False, failure
+                self._set_due(part, due_s)
 
     @property
     def can_divide(self) -> bool:
@@ -216,31 +216,31 @@ class Unacknowledged:
         """A batch failed with these: those that are neither acknowledged nor refused come again, each alone.
         If only logs of one log group are left, they are divided into so many parts."""
         out = [one for one in some if one.is_out and not one.is_gone]
-        for one in out:
-            one.is_suspect = True
-            for part in self._divided(one, divisor) if len(out) == 1 else (one,):
+        for suspect in out:
+            suspect.is_suspect = True
+            for part in self._divided(suspect, divisor) if len(out) == 1 else (suspect,):
                 part.is_out, part.failure = False, failure
                 self._set_due(part, due_s)
 
-    def _divided(self, one: Unsettled, divisor: int) -> list[Unsettled]:
-        logs = sorted(self._logs_of(one))
+    def _divided(self, whole: Unsettled, divisor: int) -> list[Unsettled]:
+        logs = sorted(self._logs_of(whole))
         size = max(1, -(-len(logs) // divisor))  # a log group that SLS sends may have no log
-        one.only = set(logs[:size])
-        parts = [one]
+        whole.only = set(logs[:size])
+        parts = [whole]
         for begin in range(size, len(logs), size):
-            part = _part_of(one, set(logs[begin : begin + size]), None, None)
+            part = _part_of(whole, set(logs[begin : begin + size]), None, None)
             part.is_suspect = True
             self.add(part)
             parts.append(part)
         return parts
 
-    def put_back(self, one: Unsettled, due_s: float | None) -> None:
+    def put_back(self, part: Unsettled, due_s: float | None) -> None:
         """It was taken, and not handed over after all: that is tried again later."""
-        one.delivery -= 1
-        one.attempts -= 1
-        if not one.is_gone:
-            one.is_out = False
-            self._set_due(one, due_s)
+        part.delivery -= 1
+        part.attempts -= 1
+        if not part.is_gone:
+            part.is_out = False
+            self._set_due(part, due_s)
 
     def acknowledge_out(self, some: Iterable[Unsettled]) -> None:
         """Those that are neither acknowledged nor refused are done."""
@@ -263,28 +263,28 @@ class Unacknowledged:
         size = 0
         while (due_s := self.due_s) is not None and due_s <= now:
             entry = heapq.heappop(self._due)
-            one = entry[2]
-            is_too_large = size + len(one.raw) > max_bytes or one.is_suspect
-            if taken and (one.delivery != taken[0].delivery or is_too_large):
+            part = entry[2]
+            is_too_large = size + len(part.raw) > max_bytes or part.is_suspect
+            if taken and (part.delivery != taken[0].delivery or is_too_large):
                 later.append(entry)
-                if one.delivery == taken[0].delivery:
+                if part.delivery == taken[0].delivery:
                     break
                 continue
-            taken.append(one)
-            one.due_s = None  # another entry of it, of a time that it had before and has again, is void
-            size += len(one.raw)
-            if one.is_suspect:
+            taken.append(part)
+            part.due_s = None  # another entry of it, of a time that it had before and has again, is void
+            size += len(part.raw)
+            if part.is_suspect:
                 break
         for entry in later:
             heapq.heappush(self._due, entry)
-        for one in taken:
-            if one.is_out:
-                one.failure = TIMED_OUT
-            one.delivery += 1
-            one.attempts += is_blamed(one.failure)
-            one.is_out = True
-            self._set_due(one, None if again is None else again(one.delivery))
-        return sorted(taken, key=lambda one: (one.cursor, min(one.only or (0,))))
+        for part in taken:
+            if part.is_out:
+                part.failure = TIMED_OUT
+            part.delivery += 1
+            part.attempts += is_blamed(part.failure)
+            part.is_out = True
+            self._set_due(part, None if again is None else again(part.delivery))
+        return sorted(taken, key=lambda part: (part.cursor, min(part.only or (0,))))
 
     def up_to(self, cursor: int, index: int | None) -> list[tuple[int, int | None]]:
         """The log groups, or logs of the last one, that are here up to a log; without an index, up to the end
@@ -299,29 +299,29 @@ class Unacknowledged:
 
     # -- parts of a log group
 
-    def _logs_of(self, one: Unsettled) -> set[int]:
-        if one.only is None:
-            one.only = set(range(self._count_logs(one.raw)))
-        return one.only
+    def _logs_of(self, part: Unsettled) -> set[int]:
+        if part.only is None:
+            part.only = set(range(self._count_logs(part.raw)))
+        return part.only
 
     def _find(self, cursor: int, index: int) -> Unsettled | None:
         parts = self._by_cursor.get(cursor, ())
         return next((one for one in parts if index in self._logs_of(one)), None)
 
     def _remove(self, some: Iterable[Unsettled]) -> bool:
-        found = tuple(some)
-        for one in found:
-            one.is_gone = True
+        removed = tuple(some)
+        for part in removed:
+            part.is_gone = True
             self._parts -= 1
             self.bytes -= ENTRY_BYTES
-            parts = self._by_cursor[one.cursor]
-            parts.remove(one)
+            parts = self._by_cursor[part.cursor]
+            parts.remove(part)
             if not parts:
-                del self._by_cursor[one.cursor]
-                self.bytes -= len(one.raw)
-            one.raw = b""  # others may keep it for long, such as the heap until its time
+                del self._by_cursor[part.cursor]
+                self.bytes -= len(part.raw)
+            part.raw = b""  # others may keep it for long, such as the heap until its time
         self._drop_void()
-        return bool(found)
+        return bool(removed)
 
     def _drop_void(self) -> None:
         if len(self._due) > 2 * self._parts + FEW_ENTRIES:
@@ -331,15 +331,15 @@ class Unacknowledged:
             self._cursors = list(self._by_cursor)
             heapq.heapify(self._cursors)
 
-    def _set_due(self, one: Unsettled, due_s: float | None) -> None:
-        if due_s != one.due_s:  # a second entry with the same time would hand it over twice
-            one.due_s = due_s
-            self._enqueue(one)
+    def _set_due(self, part: Unsettled, due_s: float | None) -> None:
+        if due_s != part.due_s:  # a second entry with the same time would hand it over twice
+            part.due_s = due_s
+            self._enqueue(part)
             self._drop_void()
 
-    def _enqueue(self, one: Unsettled) -> None:
-        if one.due_s is not None:
-            heapq.heappush(self._due, (one.due_s, next(self._numbers), one))
+    def _enqueue(self, part: Unsettled) -> None:
+        if part.due_s is not None:
+            heapq.heappush(self._due, (part.due_s, next(self._numbers), part))
 
 
 def is_blamed(failure: Failure | None) -> bool:
@@ -347,19 +347,27 @@ def is_blamed(failure: Failure | None) -> bool:
     return failure is not None and failure.cause is not Cause.UNAVAILABLE
 
 
-def _part_of(one: Unsettled, only: set[int], due_s: float | None, failure: Failure | None) -> Unsettled:
+def _part_of(part: Unsettled, only: set[int], due_s: float | None, failure: Failure | None) -> Unsettled:
     """Some of the logs, which come again by themselves."""
     return Unsettled(
-        one.cursor, one.raw, only, one.delivery, False, due_s, failure, mark=one.mark, attempts=one.attempts
+        part.cursor,
+        part.raw,
+        only,
+        part.delivery,
+        False,
+        due_s,
+        failure,
+        mark=part.mark,
+        attempts=part.attempts,
     )
 
 
-def _alike(one: Unsettled, other: Unsettled) -> bool:
-    return all(getattr(one, name) == getattr(other, name) for name in ALIKE)
+def _alike(part: Unsettled, other: Unsettled) -> bool:
+    return all(getattr(part, name) == getattr(other, name) for name in ALIKE)
 
 
-def _has_come(one: Unsettled) -> bool:
-    return one.is_out or one.failure is not None
+def _has_come(part: Unsettled) -> bool:
+    return part.is_out or part.failure is not None
 
 
 def _on_grid(due_s: float) -> float:
@@ -368,5 +376,5 @@ def _on_grid(due_s: float) -> float:
     return due_s if math.isinf(grids) else math.ceil(grids) * GRID_S
 
 
-def _holds(due_s: float, _: int, one: Unsettled) -> bool:
-    return not one.is_gone and one.due_s == due_s
+def _holds(due_s: float, _: int, part: Unsettled) -> bool:
+    return not part.is_gone and part.due_s == due_s

@@ -115,10 +115,10 @@ def _is_user_code(filename: str) -> bool:
 
 def _own_packages() -> tuple[str, ...]:
     """Folders, found without importing what is in them."""
-    found = (
+    packages = (
         importlib.util.find_spec(name) for name in ("loghub_consumer", "loghub_worker", "py4j", "pyspark")
     )
-    return tuple(str(Path(spec.origin).parent) for spec in found if spec is not None and spec.origin)
+    return tuple(str(Path(spec.origin).parent) for spec in packages if spec is not None and spec.origin)
 
 
 _OWN_PACKAGES = _own_packages()

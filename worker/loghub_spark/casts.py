@@ -42,11 +42,11 @@ _SHORT_NAMES = {
 def decimal_of(text: str, *, precision: int, scale: int) -> Decimal:
     """Rounded half up to the scale. Raises `ValueError`."""
     trimmed = text.strip(_BLANKS)
-    found = _DECIMAL.fullmatch(trimmed)
-    if found is None or not (found["whole"] or found["part"]) or max(trimmed) > "\uffff":
+    match = _DECIMAL.fullmatch(trimmed)
+    if match is None or not (match["whole"] or match["part"]) or max(trimmed) > "\uffff":
         raise ValueError(text)
-    digits, exponent = found["whole"] + (found["part"] or ""), int(found["exponent"] or 0)
-    own_scale = len(found["part"] or "") - exponent
+    digits, exponent = match["whole"] + (match["part"] or ""), int(match["exponent"] or 0)
+    own_scale = len(match["part"] or "") - exponent
     significant = max(1, len(str(int(digits)))) if len(digits) <= 4300 else len(digits.lstrip("0"))
     if not _fits(own_scale, INT_BITS) or significant - own_scale > MAX_PRECISION:
         raise ValueError(text)
@@ -59,10 +59,10 @@ def decimal_of(text: str, *, precision: int, scale: int) -> Decimal:
 
 def days_of(text: str) -> int:
     """The days since 1970 of a date, or of a date and whatever follows it. Raises `ValueError`."""
-    found = _DATE.fullmatch(text.strip(_BLANKS + "\x7f"))
-    if found is None:
+    match = _DATE.fullmatch(text.strip(_BLANKS + "\x7f"))
+    if match is None:
         raise ValueError(text)
-    days = _days(int(found[1]), int(found[2] or 1), int(found[3] or 1))
+    days = _days(int(match[1]), int(match[2] or 1), int(match[3] or 1))
     if not _fits(days, INT_BITS):
         raise ValueError(text)
     return days
@@ -71,18 +71,18 @@ def days_of(text: str) -> int:
 def microseconds_of(text: str, *, in_utc: bool) -> int:
     """The microseconds since 1970 of a time; without a zone it is one of UTC. Not `in_utc`: as a clock there
     shows it. Further digits are cut. Raises `ValueError`."""
-    found = _TIME.fullmatch(text.strip(_BLANKS + "\x7f"))
-    if found is None:
+    match = _TIME.fullmatch(text.strip(_BLANKS + "\x7f"))
+    if match is None:
         raise ValueError(text)
-    year, month, day = int(found[1]), int(found[2] or 1), int(found[3] or 1)
-    hour, minute, second = (int(found[n] or 0) for n in (4, 5, 6))
+    year, month, day = int(match[1]), int(match[2] or 1), int(match[3] or 1)
+    hour, minute, second = (int(match[n] or 0) for n in (4, 5, 6))
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError(text)
     days = _days(year, month, day)
-    part = int((found[7] or "")[:6].ljust(6, "0"))
+    part = int((match[7] or "")[:6].ljust(6, "0"))
     value = days * DAY_US + (hour * 3600 + minute * 60 + second) * SECOND_US + part
-    if found[8] is not None:
-        zone = _zone(found[8].strip(_BLANKS))
+    if match[8] is not None:
+        zone = _zone(match[8].strip(_BLANKS))
         if in_utc:
             like = datetime(_known_year(year), month, day, hour, minute, second, tzinfo=zone)
             offset = like.utcoffset()
@@ -117,14 +117,14 @@ def _zone(name: str) -> tzinfo:
     name = _SHORT_NAMES.get(name, name)
     if name in ("Z", "UTC", "GMT", "UT"):
         return UTC
-    found = _OFFSET.fullmatch(name)
-    if found is None:
+    match = _OFFSET.fullmatch(name)
+    if match is None:
         try:
             return ZoneInfo(name)
         except (ZoneInfoNotFoundError, OSError) as error:
             raise ValueError(name) from error
-    minutes, seconds = found[3] or found[5] or 0, found[4] or found[6] or 0
-    offset_s = int(found[2]) * 3600 + int(minutes) * 60 + int(seconds)
+    minutes, seconds = match[3] or match[5] or 0, match[4] or match[6] or 0
+    offset_s = int(match[2]) * 3600 + int(minutes) * 60 + int(seconds)
     if int(minutes) > 59 or int(seconds) > 59 or offset_s > _MAX_OFFSET_S:
         raise ValueError(name)
-    return timezone(timedelta(seconds=-offset_s if found[1] == "-" else offset_s))
+    return timezone(timedelta(seconds=-offset_s if match[1] == "-" else offset_s))

@@ -150,8 +150,8 @@ def _parser(kind: pa.DataType) -> Callable[[str], Any] | None:
 
 
 def _boolean(text: str) -> bool:
-    known = {"true": True, "1": True, "false": False, "0": False}.get(text.strip().lower())
-    return _no() if known is None else known
+    value = {"true": True, "1": True, "false": False, "0": False}.get(text.strip().lower())
+    return _no() if value is None else value
 
 
 def _no() -> Any:

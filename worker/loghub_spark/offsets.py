@@ -181,8 +181,8 @@ class _Curve:
         self._mean = max(self._sums[-1] / len(costs), 1e-9)
 
     def cost(self, groups: int) -> float:
-        known = min(groups, len(self._sums))
-        return (self._sums[known - 1] if known else 0) + (groups - known) * self._mean
+        measured = min(groups, len(self._sums))
+        return (self._sums[measured - 1] if measured else 0) + (groups - measured) * self._mean
 
     def groups_for(self, budget: float) -> int:
         """The fewest that cost so much."""
@@ -211,9 +211,9 @@ def split_ranges(ranges: Iterable[Range], *, min_partitions: int | None, cores: 
     total = sum(one.groups for one in whole)
     wanted, minimum = (cores, SPLIT_GROUPS) if min_partitions is None else (min_partitions, 1)
     pieces: list[Range] = []
-    for one in whole:
-        share = -(-one.groups * wanted // total) if len(whole) < wanted else 1
-        count = max(1, min(share, one.groups // minimum))
-        cuts = [one.begin + one.groups * number // count for number in range(count + 1)]
-        pieces += [Range(one.shard, begin, end) for begin, end in pairwise(cuts)]
+    for shard_range in whole:
+        share = -(-shard_range.groups * wanted // total) if len(whole) < wanted else 1
+        count = max(1, min(share, shard_range.groups // minimum))
+        cuts = [shard_range.begin + shard_range.groups * number // count for number in range(count + 1)]
+        pieces += [Range(shard_range.shard, begin, end) for begin, end in pairwise(cuts)]
     return tuple(pieces)

@@ -131,34 +131,34 @@ class ReadOptions:
 
 def check_names(options: Mapping[str, str]) -> None:
     """Raise `OptionError` for an option that no use of the data source has."""
-    known = {name.lower() for name in EVERY} | SPARKS_OWN
+    names = {name.lower() for name in EVERY} | SPARKS_OWN
     for name in options:
         if name.lower() == "path":
             raise OptionError("load() and save() take no path here: name the option logstore")
-        if name.lower() not in known:
+        if name.lower() not in names:
             hint = did_you_mean(name, EVERY) or f". It knows {', '.join(EVERY)}"
             raise OptionError(f"the data source has no option {name!r}{hint}")
 
 
 def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
     """The options of a reader. Raises `OptionError`."""
-    given = _Given(options, use)
+    values = _Given(options, use)
     stream = use is Use.STREAM_READ
     return ReadOptions(
         connection=connection(options, use),
-        start=given.bound("starting", LATEST if stream else EARLIEST),
-        end=given.bound("ending", LATEST),
-        shards=given.value("shards", _shards, None),
-        in_order=given.value("inOrder", _boolean, False),
-        min_partitions=given.value("minPartitions", _positive, None),
-        fail_on_data_loss=given.value("failOnDataLoss", _boolean, True),
-        fail_fast=given.value("mode", _mode, False),
+        start=values.bound("starting", LATEST if stream else EARLIEST),
+        end=values.bound("ending", LATEST),
+        shards=values.value("shards", _shards, None),
+        in_order=values.value("inOrder", _boolean, False),
+        min_partitions=values.value("minPartitions", _positive, None),
+        fail_on_data_loss=values.value("failOnDataLoss", _boolean, True),
+        fail_fast=values.value("mode", _mode, False),
         limits=MicroBatchLimits(
-            log_groups=given.value("maxOffsetsPerTrigger", _positive, None),
-            logs=given.value("maxLogsPerTrigger", _positive, None),
-            bytes=given.value("maxBytesPerTrigger", _positive, None),
+            log_groups=values.value("maxOffsetsPerTrigger", _positive, None),
+            logs=values.value("maxLogsPerTrigger", _positive, None),
+            bytes=values.value("maxBytesPerTrigger", _positive, None),
         ),
-        fetch_interval_s=given.value("fetchIntervalSeconds", _seconds, 1.0),
+        fetch_interval_s=values.value("fetchIntervalSeconds", _seconds, 1.0),
     )
 
 
@@ -166,20 +166,22 @@ def connection(
     options: Mapping[str, str], use: Use, environment: Mapping[str, str] = os.environ
 ) -> LogstoreConnection:
     """Which logstore, with which key. Raises `OptionError`, also if no key is given in any of the ways."""
-    given = _Given(options, use)
-    endpoint = given.required("endpoint")
-    project, logstore = given.name("project", names.PROJECT), given.name("logstore", names.LOGSTORE)
+    values = _Given(options, use)
+    endpoint = values.required("endpoint")
+    project, logstore = values.name("project", names.PROJECT), values.name("logstore", names.LOGSTORE)
     try:
         split_endpoint(endpoint)
     except BadEndpoint as error:
         raise OptionError(f"option endpoint: {error}") from None
-    if hosts.is_exposed(endpoint, given.text("allowHttp").replace(",", " ").split()):
+    if hosts.is_exposed(endpoint, values.text("allowHttp").replace(",", " ").split()):
         raise OptionError(
             f"option endpoint: {endpoint} is http on the public internet, where everyone could read the logs;"
             " use https, or name the host in the option allowHttp"
         )
-    key_id, secret, token = (given.text(name) for name in ("accessKeyId", "accessKeySecret", "securityToken"))
-    folder = given.text("credentialsDir")
+    key_id, secret, token = (
+        values.text(name) for name in ("accessKeyId", "accessKeySecret", "securityToken")
+    )
+    folder = values.text("credentialsDir")
     if folder and (key_id or secret or token):
         raise OptionError("give either credentialsDir or accessKeyId and accessKeySecret, not both")
     if bool(key_id) != bool(secret) or (token and not key_id):
@@ -316,12 +318,14 @@ def _offsets(text: str, words: Mapping[str, int]) -> Bound:
         return Bound(everywhere=words[text.lower()])
     form = f'must be {" or ".join(words)} or cursors by shard such as {{"0": 1767, "1": "MTc2Nw=="}}'
     try:
-        given = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         raise ValueError(form) from None
-    if not isinstance(given, dict) or not given:
+    if not isinstance(document, dict) or not document:
         raise ValueError(form)
-    return Bound(by_shard={_shard(name, form): _cursor(value, form, words) for name, value in given.items()})
+    return Bound(
+        by_shard={_shard(name, form): _cursor(value, form, words) for name, value in document.items()}
+    )
 
 
 def _shard(name: str, form: str) -> int:

@@ -69,14 +69,14 @@ class LogstoreShards:
         wanted = sorted(shards)
         if bound.unix_s is not None:
             return self.cursors(dict.fromkeys(wanted, bound.unix_s))
-        given = dict(bound.by_shard or dict.fromkeys(wanted, bound.everywhere or EARLIEST))
-        if given.keys() != set(wanted):
+        bounds = dict(bound.by_shard or dict.fromkeys(wanted, bound.everywhere or EARLIEST))
+        if bounds.keys() != set(wanted):
             raise OptionError(
                 f"startingOffsets and endingOffsets must name each shard that is read, which are {wanted},"
-                f" and no other, but name {sorted(given)}"
+                f" and no other, but name {sorted(bounds)}"
             )
-        named = {shard: _NAMES[value] for shard, value in given.items() if value in _NAMES}
-        return given | self.cursors(named)
+        named = {shard: _NAMES[value] for shard, value in bounds.items() if value in _NAMES}
+        return bounds | self.cursors(named)
 
     def samples(self, positions: Mapping[int, int], groups: Mapping[int, int]) -> dict[int, ShardSample]:
         """The sizes of the next log groups of shards, at most `SAMPLE_GROUPS` of each."""
@@ -90,8 +90,8 @@ class LogstoreShards:
             count=min(groups, SAMPLE_GROUPS),
             end_cursor=encode_cursor(cursor + groups),
         )
-        found = list(split(pulled.body))
-        return ShardSample(logs=tuple(map(number_of_logs, found)), bytes=tuple(map(len, found)))
+        log_groups = list(split(pulled.body))
+        return ShardSample(logs=tuple(map(number_of_logs, log_groups)), bytes=tuple(map(len, log_groups)))
 
 
 def check_inside(cursors: Mapping[int, int], views: Mapping[int, ShardView], option: str) -> None:

@@ -60,8 +60,8 @@ def to_wire(batch: pa.RecordBatch) -> pa.RecordBatch:
         else:
             columns[name] = _text(column)
     if below is not None:
-        given = columns.get(TIME_NS)
-        columns[TIME_NS] = below if given is None else pc.coalesce(given, below)
+        time_column = columns.get(TIME_NS)
+        columns[TIME_NS] = below if time_column is None else pc.coalesce(time_column, below)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 

@@ -168,8 +168,8 @@ class _RotatedFile(RotatingFileHandler):
 
     def _backups(self) -> list[tuple[int, Path]]:
         pattern = re.compile(re.escape(self._path.name) + rf"\.([1-9]\d*)({re.escape(COMPRESSED)})?")
-        found = ((pattern.fullmatch(path.name), path) for path in self._path.parent.iterdir())
-        return [(int(match[1]), path) for match, path in found if match is not None]
+        backups = ((pattern.fullmatch(path.name), path) for path in self._path.parent.iterdir())
+        return [(int(match[1]), path) for match, path in backups if match is not None]
 
     def _backup(self, number: int, compressed: bool = False) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}{COMPRESSED if compressed else ''}")

@@ -94,8 +94,8 @@ class Figures(Collector):
             "1 while the shard waits at a log group that the pipeline or the sink rejects, by shard.",
             labels=["shard"],
         )
-        for one in status.failing:
-            failing.add_metric([str(one.shard)], 1.0)
+        for failing_shard in status.failing:
+            failing.add_metric([str(failing_shard.shard)], 1.0)
         if status.state is not None:
             yield from _of_state(status.state)
         yield lag

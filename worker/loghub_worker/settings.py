@@ -85,12 +85,12 @@ def _path(value: str | None) -> Path | None:
 
 
 def _client(environment: Mapping[str, str]) -> ClientKind:
-    given = cast("ClientKind", environment.get(contract.ENV_CLIENT) or "http")
+    kind = cast("ClientKind", environment.get(contract.ENV_CLIENT) or "http")
     try:
-        check_client(given)
+        check_client(kind)
     except (ValueError, MissingPackageError) as error:
         raise BadSettingsError(f"{contract.ENV_CLIENT}: {error}") from error
-    return given
+    return kind
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:

@@ -30,17 +30,17 @@ MAX_JAVA_CAUSES = 20
 
 def java_types(error: Exception) -> list[tuple[tuple[str, ...], str, str | None]]:
     """As `java_causes`, with all types of each one, and with the SQLSTATE of an `SQLException`."""
-    found: list[tuple[tuple[str, ...], str, str | None]] = []
+    causes: list[tuple[tuple[str, ...], str, str | None]] = []
     at = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
-    while at is not None and len(found) < MAX_JAVA_CAUSES:
+    while at is not None and len(causes) < MAX_JAVA_CAUSES:
         types, kind = list[str](), at.getClass()
         while kind is not None:
             types.append(str(kind.getName()))
             kind = kind.getSuperclass()
         state = at.getSQLState() if "java.sql.SQLException" in types else None
-        found.append((tuple(types), str(at.getMessage() or ""), state and str(state)))
+        causes.append((tuple(types), str(at.getMessage() or ""), state and str(state)))
         at = at.getCause()
-    return found
+    return causes
 
 
 def java_causes(error: Exception) -> list[tuple[str, str]]:

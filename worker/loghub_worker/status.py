@@ -193,14 +193,14 @@ def failing_shards(failures: FailureReport) -> list[FailingShard]:
     """The shards that wait at one log group, with cursors as on the wire."""
     return [
         FailingShard(
-            shard=one.shard,
-            cursor=encode(one.begin),
-            state=one.state.value,
-            reason=one.failure.reason,
-            attempts=one.attempts,
-            error=error_class(one.failure.message),
+            shard=failing.shard,
+            cursor=encode(failing.begin),
+            state=failing.state.value,
+            reason=failing.failure.reason,
+            attempts=failing.attempts,
+            error=error_class(failing.failure.message),
         )
-        for one in failures.failing
+        for failing in failures.failing
     ]
 
 
@@ -208,12 +208,12 @@ def skipped_log_groups(failures: FailureReport) -> list[SkippedLogGroups]:
     """What was skipped or dead-lettered within the last hour, with cursors as on the wire."""
     return [
         SkippedLogGroups(
-            shard=one.shard,
-            log_groups=one.log_groups,
-            last_cursor=encode(one.last_cursor),
+            shard=skip.shard,
+            log_groups=skip.log_groups,
+            last_cursor=encode(skip.last_cursor),
             dead_lettered=failures.dead_lettered,
         )
-        for one in failures.skips
+        for skip in failures.skips
     ]
 
 

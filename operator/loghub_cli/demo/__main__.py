@@ -4,7 +4,6 @@ Exit status: 0 every line is in the sink exactly once; 1 it is not, or the demo 
 2 invalid input.
 """
 
-import argparse
 import asyncio
 import os
 import shlex
@@ -12,7 +11,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import click
+
+from loghub_cli.commands import exit_status
 from loghub_cli.demo.ground_truth import BadLogsError, check_file
 from loghub_cli.demo.run import DemoOptions, DemoResult, NotOfTheDemo, run
 from loghub_cli.up.commands import StartFailed
@@ -29,23 +32,77 @@ NEEDED = ("apsw", "uvicorn", "pyarrow", "pyspark")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo and return the exit status."""
-    args = _parser().parse_args(arguments)
+    return exit_status(command, arguments, "make demo")
+
+
+def _positive(given: str | float) -> float:
+    try:
+        number = float(given)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= 1e6:
+        raise click.BadParameter(f"{given!r} is not a number above 0, at most a million")
+    return number
+
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command()
+@click.option("--logs", type=_PATH, help="Text file to send; default: a generated access log.")
+@click.option("--keep", is_flag=True, help="Keep running after the scenario until Ctrl-C.")
+@click.option(
+    "--rate", type=_positive, metavar="N", default=400.0, show_default=True, help="Lines sent per second."
+)
+@click.option(
+    "--pause",
+    "pause_s",
+    type=_positive,
+    metavar="SECONDS",
+    default=4.0,
+    show_default=True,
+    help="Time between the steps of the scenario.",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=_positive,
+    metavar="SECONDS",
+    default=120.0,
+    show_default=True,
+    help="Time limit of the scenario.",
+)
+@click.option(
+    "--state-dir",
+    type=_PATH,
+    help="Directory of the demo's own, which the next demo empties; default: $XDG_STATE_HOME/loghub/demo.",
+)
+@click.option("--cr", type=_PATH, default=EXAMPLE, help="YAML file with another LogHubConsumerGroup.")
+@click.option("--plain", is_flag=True, help="Print plain lines instead of the live view.")
+def command(*, logs: Path | None, state_dir: Path | None, plain: bool, **others: Any) -> int:
+    """Run a consumer group through a scripted scenario and verify its output."""
     absent = [name for name in NEEDED if find_spec(name) is None]
     if absent:
         return _complain(f"it needs {', '.join(absent)}; run it by `make demo` in a clone", FAILED)
-    folder = args.state_dir.absolute() if args.state_dir else Root.default(os.environ).folder / "demo"
+    folder = state_dir.absolute() if state_dir else Root.default(os.environ).folder / "demo"
+    options = DemoOptions(
+        folder=folder,
+        logs=logs.absolute() if logs else None,
+        live=sys.stdout.isatty() and not plain,
+        **others,
+    )
     try:
-        if args.logs is not None:
-            check_file(args.logs)
+        if logs is not None:
+            check_file(logs)
         with owner_only():
             folder.mkdir(parents=True, exist_ok=True)
-            outcome = asyncio.run(run(_options(args, folder)))
+            outcome = asyncio.run(run(options))
     except (BadLogsError, InvalidResourceError) as error:
         return _complain(str(error), MISUSED)
     except (StartFailed, NotOfTheDemo, InUseError, Interrupted, ServiceStartError, OSError) as error:
         return _complain(str(error), FAILED)
     for line in summary(outcome):
-        print(line)  # noqa: T201 - the program's output
+        click.echo(line)
     return DONE if outcome.verdict.exactly_once and not outcome.producer_failed else FAILED
 
 
@@ -70,57 +127,9 @@ def summary(outcome: DemoResult) -> Iterator[str]:
     yield f"count it again with: {shlex.join(count)}"
 
 
-def _options(args: argparse.Namespace, folder: Path) -> DemoOptions:
-    return DemoOptions(
-        folder=folder,
-        cr=args.cr,
-        logs=args.logs.absolute() if args.logs else None,
-        rate=args.rate,
-        keep=args.keep,
-        pause_s=args.pause,
-        limit_s=args.limit,
-        live=sys.stdout.isatty() and not args.plain,
-    )
-
-
 def _complain(text: str, status: int) -> int:
-    print(f"demo: {text}", file=sys.stderr)  # noqa: T201 - the program's output
+    click.echo(f"demo: {text}", err=True)
     return status
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="make demo",
-        description="Run a consumer group through a scripted scenario and verify its output.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--logs", type=Path, help="text file to send; default: a generated access log")
-    parser.add_argument("--keep", action="store_true", help="keep running after the scenario until Ctrl-C")
-    parser.add_argument("--rate", type=_positive, default=400.0, help="lines sent per second (default: 400)")
-    parser.add_argument(
-        "--pause", type=_positive, default=4.0, help="seconds between the steps of the scenario (default: 4)"
-    )
-    parser.add_argument(
-        "--limit", type=_positive, default=120.0, help="time limit of the scenario in seconds (default: 120)"
-    )
-    parser.add_argument(
-        "--state-dir",
-        type=Path,
-        help="directory of the demo's own, which the next demo empties; default: $XDG_STATE_HOME/loghub/demo",
-    )
-    parser.add_argument("--cr", type=Path, default=EXAMPLE, help="YAML file with another LogHubConsumerGroup")
-    parser.add_argument("--plain", action="store_true", help="print plain lines instead of the live view")
-    return parser
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
 
 
 if __name__ == "__main__":

@@ -8,14 +8,15 @@ failed, with its message on standard error; 2 invalid input. The access key is i
 environment variable LOGHUB_CREDENTIALS_DIR names.
 """
 
-import argparse
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import click
 import msgspec
 
 from loghub.atomic_file import replace_file
@@ -25,6 +26,7 @@ from loghub.clock import Clock, SystemClock
 from loghub.contract.worker import ENV_CREDENTIALS_DIR
 from loghub.wire import loggroup
 from loghub.wire.errors import EndpointUnreachable, LogHubException
+from loghub_cli.commands import exit_status
 from loghub_cli.demo.ground_truth import (
     BadLogsError,
     RecordWriter,
@@ -159,24 +161,40 @@ def encode(group: Sequence[SourceLine], *, unix_s: int) -> bytes:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the producer and return the exit status; the module's docstring lists the values."""
-    args = _parser().parse_args(arguments)
+    return exit_status(command, arguments, "python -m loghub_cli.demo.producer")
+
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command()
+@click.option("--endpoint", required=True)
+@click.option("--project", required=True)
+@click.option("--logstore", required=True)
+@click.option("--record", type=_PATH, required=True, help="Gets what was written.")
+@click.option("--progress", type=_PATH, required=True, help="Replaced with how far the producer is.")
+@click.option("--logs", type=_PATH, help="A text file; default: a generated web access log.")
+@click.option("--rate", type=float, default=400.0, show_default=True, help="Lines per second.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the generated log.")
+def command(*, logs: Path | None, rate: float, seed: int, **target: Any) -> int:
+    """Write lines to a logstore at a fixed rate until SIGTERM or SIGINT."""
     clock = SystemClock()
     try:
         credentials = read_folder(Path(os.environ.get(ENV_CREDENTIALS_DIR, "")))
     except LogServiceUnavailable as error:
         return _complain(str(error), 2)
     try:
-        if args.logs is not None:
-            check_file(args.logs)
-        lines = generated(args.seed, clock.unix_s) if args.logs is None else of_file(args.logs)
-        client = HttpLogHub(args.endpoint, args.project, credentials=credentials, agent="demo-producer")
-        with args.record.open("ab") as file:
-            producer = Producer(
-                client, args.logstore, record=RecordWriter(file), clock=clock, progress=args.progress
-            )
+        if logs is not None:
+            check_file(logs)
+        lines = generated(seed, clock.unix_s) if logs is None else of_file(logs)
+        endpoint, project, logstore = target["endpoint"], target["project"], target["logstore"]
+        client = HttpLogHub(endpoint, project, credentials=credentials, agent="demo-producer")
+        with target["record"].open("ab") as file:
+            record, progress = RecordWriter(file), target["progress"]
+            producer = Producer(client, logstore, record=record, clock=clock, progress=progress)
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: producer.stop.set())
-            producer.run(lines, rate=args.rate)
+            producer.run(lines, rate=rate)
     except BadLogsError as error:
         return _complain(str(error), 2)
     except LogHubException as error:
@@ -185,20 +203,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _complain(text: str, status: int) -> int:
-    print(f"producer: {text}", file=sys.stderr)  # noqa: T201 - the program's output
+    click.echo(f"producer: {text}", err=True)
     return status
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m loghub_cli.demo.producer")
-    for name in ("endpoint", "project", "logstore"):
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--record", type=Path, required=True, help="gets what was written")
-    parser.add_argument("--progress", type=Path, required=True, help="replaced with how far it is")
-    parser.add_argument("--logs", type=Path, help="a text file; default: a generated web access log")
-    parser.add_argument("--rate", type=float, default=400.0, help="lines per second")
-    parser.add_argument("--seed", type=int, default=1, help="of the generated log")
-    return parser
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ prints one line that says so.
 Exit status: 0 every line is in the sink exactly once; 1 it is not; 2 invalid input.
 """
 
-import argparse
 import os
 import sys
 from collections import Counter
@@ -16,6 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
+from loghub_cli.commands import exit_status
 from loghub_cli.demo.ground_truth import Identity, Truth, identity, read_record
 
 COLUMNS = ("file", "pass", "number", "line")
@@ -114,16 +116,24 @@ class SinkCounter:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the verdict and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m loghub_cli.demo.verify", description=__doc__)
-    parser.add_argument("record", type=Path, help="the producer's record")
-    parser.add_argument("sink", type=Path, help="the folder with the Parquet files")
-    args = parser.parse_args(arguments)
+    return exit_status(command, arguments, "python -m loghub_cli.demo.verify")
+
+
+@click.command(no_args_is_help=True)
+@click.argument("record", type=click.Path(path_type=Path))
+@click.argument("sink", type=click.Path(path_type=Path))
+def command(record: Path, sink: Path) -> int:
+    """Compare SINK, the folder with the Parquet files, with the producer's RECORD, and count lost and
+    duplicate lines.
+
+    Exit status: 0 every line is in the sink exactly once; 1 it is not; 2 invalid input.
+    """
     try:
-        verdict = compare(read_record(args.record), read_sink(args.sink))
+        verdict = compare(read_record(record), read_sink(sink))
     except OSError as error:
-        print(f"check: {error}", file=sys.stderr)  # noqa: T201 - the program's output
+        click.echo(f"check: {error}", err=True)
         return 2
-    print(verdict)  # noqa: T201 - the program's output
+    click.echo(verdict)
     return 0 if verdict.exactly_once else 1
 
 

@@ -1,4 +1,4 @@
-"""The local half of `loghub_operator.observe.observer` and `loghub_operator.apply.executor`: observes one
+"""The local half of `loghub_operator.observe.observer` and `loghub_operator.apply.applier`: observes one
 consumer group on this machine and carries the actions of a plan out.
 
 Backups of the checkpoints from before a checkpoint reset, as files.

@@ -131,7 +131,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class ScreenFrame:
     """The content of the view. ``notes`` are sentences below the title, ``problems`` say what is wrong, and
     ``events`` end with the newest."""
 
@@ -159,14 +159,14 @@ class Watcher:
         """Adds an event, which starts with its time."""
         self._events = [*self._events, text][-MAX_EVENTS:]
 
-    def frame(self, snapshot: GroupSnapshot, *, title: str, notes: Iterable[str], now: float) -> Frame:
+    def frame(self, snapshot: GroupSnapshot, *, title: str, notes: Iterable[str], now: float) -> ScreenFrame:
         """The frame of a snapshot; ``now`` is in monotonic seconds."""
         self._workers.update(_rows(snapshot.workers), now=now)
         self._shards.update(_logs(snapshot.workers), now=now)
         failing = frozenset(
             one.shard for view in snapshot.workers if view.status for one in view.status.failing
         )
-        return Frame(
+        return ScreenFrame(
             title=title,
             notes=tuple(notes),
             problems=tuple(_problems(snapshot.status, snapshot.workers)),
@@ -280,7 +280,7 @@ def _rate(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f}"
 
 
-def plain(frame: Frame) -> Iterator[str]:
+def plain(frame: ScreenFrame) -> Iterator[str]:
     """Renders the frame as lines for a log, without events, which are printed when they happen."""
     yield " | ".join((frame.title, *frame.notes))
     for problem in frame.problems:
@@ -307,7 +307,7 @@ _NARROW, _NAME_CHARS = 100, 12  # all columns of a narrow terminal fit next to n
 class LiveView:
     """A frame, cut to the size of the terminal."""
 
-    frame: Frame
+    frame: ScreenFrame
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         width = options.max_width
@@ -464,9 +464,9 @@ class Screen:
         phase = status.phase.value if status.phase else "-"
         return f"{self._title}  {phase}, workers {status.workers or '-'}, {self.elapsed_s:.0f} s"
 
-    def _empty(self) -> Frame:
+    def _empty(self) -> ScreenFrame:
         title = f"{self._title}  {self.elapsed_s:.0f} s"
-        return Frame(title=title, notes=self._notes(), events=self.watcher.events)
+        return ScreenFrame(title=title, notes=self._notes(), events=self.watcher.events)
 
     def _print(self, line: str) -> None:
         print(line, flush=True)  # noqa: T201 - the command's output

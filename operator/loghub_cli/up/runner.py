@@ -50,8 +50,9 @@ from loghub_operator.logservice.access import LogServiceAccess
 from loghub_operator.model.actions import Action, ActionRefused, EmitEvent, RemoveFinalizer
 from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import ObservedState, Placement, UserCodeFiles
-from loghub_operator.plan.planner import finish, plan_round
+from loghub_operator.plan.planner import finish, plan
 from loghub_operator.plan.status.builder import with_failure
+from loghub_operator.plan.subject import subject_of
 from loghub_operator.resources.worker_config import AFTER_DRAIN_S, DRAIN_TIMEOUT_S
 
 
@@ -136,15 +137,15 @@ class ReconcileLoop:
         """One round; the seconds until the next, if nothing wakes us before."""
         resource = self._objects.current()
         observed = await self._backend.observe(resource)
-        this = plan_round(resource, observed, self._memory, self._clock.unix_s())
-        planned, error = this.plan, None
+        subject = subject_of(resource, observed, self._memory)
+        planned, error = plan(subject, self._clock.unix_s()), None
         try:
             for action in planned.actions:
                 await self._backend.carry_out(resource, action)
                 self.released = self.released or isinstance(action, RemoveFinalizer)
         except (LogHubException, ActionRefused, OSError) as raised:
             error = raised
-        outcome = finish(this, error, self._clock.unix_s())
+        outcome = finish(subject, planned, error, self._clock.unix_s())
         self._memory, status, failed = outcome.memory, outcome.status, outcome.error is not None
         if status != resource.status and not self.released:
             status = self._written(resource, status)

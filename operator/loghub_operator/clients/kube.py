@@ -1,6 +1,6 @@
 """The part of the Kubernetes API that the operator uses, behind one small port.
 
-`loghub_operator.observe.observer` and `loghub_operator.apply.executor` work with objects as dicts and the
+`loghub_operator.observe.observer` and `loghub_operator.apply.applier` work with objects as dicts and the
 few verbs of `Kube`, so that tests can supply their own implementation. Objects that the operator owns are
 written by server-side apply with a single field manager. Every call is bounded in time. If the API server
 rejects a call, a `KubeError` carries its message.

@@ -15,8 +15,8 @@ import structlog
 
 from loghub.clock import Clock, SystemClock
 from loghub_operator.api.v1alpha1 import EMBEDDED, LogHubConsumerGroup
+from loghub_operator.apply.applier import Applier
 from loghub_operator.apply.event_recorder import EventRecorder
-from loghub_operator.apply.executor import Executor
 from loghub_operator.clients.kube import AioKube, Kube, KubeError, configured, connection
 from loghub_operator.clients.log_service import Connect, LogServicePool, connector
 from loghub_operator.controller import handlers, liveness
@@ -110,13 +110,13 @@ class Operator:
         )
         events = EventRecorder(kube=writer, clock=clock, instance=self._instance)
         wrote = drift.wrote
-        executor = Executor(
+        applier = Applier(
             kube=writer, log_service=log_service, wrote=wrote, events=events, settings=settings, clock=clock
         )
         self._reconciler = Reconciler(
             kube=self._claimed_objects(),
             observer=observer,
-            executor=executor,
+            applier=applier,
             clock=clock,
             intervals=Intervals(resync_s=settings.resync_s, numbers_every_s=settings.status_interval_s),
             listener=exporters,

@@ -1,4 +1,4 @@
-"""Reconciles one group: observe, plan, apply, report.
+"""Reconciles one group: observe, compare, plan, apply, report.
 
 `loghub_operator.controller.workqueue` decides when. A failed reconcile is retried with back-off up to
 `MAX_BACKOFF_S`. A reconcile that changed something is followed soon by another one, which observes the
@@ -6,7 +6,7 @@ effect. While a group is idle, a watch event or the resync starts one.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
@@ -19,7 +19,7 @@ from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.api.conditions import UncheckedReason
 from loghub_operator.api.parse import parse_for_deletion
 from loghub_operator.api.status import Status
-from loghub_operator.apply.executor import Executor
+from loghub_operator.apply.applier import Applier
 from loghub_operator.clients.kube import CONSUMER_GROUP, FORBIDDEN, Document, Kind, KubeError
 from loghub_operator.controller.liveness import TaskHealth
 from loghub_operator.controller.requeue import SOON_S, jitter, requeue_after_s
@@ -41,8 +41,9 @@ from loghub_operator.plan.deletion import (
     without_spec,
 )
 from loghub_operator.plan.events import kept_off
-from loghub_operator.plan.planner import finish, plan_round
+from loghub_operator.plan.planner import finish, plan
 from loghub_operator.plan.status.builder import error_message, unchecked_status, worth_writing
+from loghub_operator.plan.subject import Subject, subject_of
 
 log = structlog.get_logger()
 
@@ -87,14 +88,14 @@ class Reconciler:
         *,
         kube: ReadableObjects,
         observer: Observer,
-        executor: Executor,
+        applier: Applier,
         clock: Clock,
         intervals: Intervals,
         listener: MetricsReporter | None = None,
     ) -> None:
         self._kube = kube
         self._observer = observer
-        self._executor = executor
+        self._applier = applier
         self._clock = clock
         self._intervals = intervals
         self._listener = listener or MetricsReporter()
@@ -106,7 +107,7 @@ class Reconciler:
         self._queue.enqueue(key, version=version)
 
     def enqueue_known(self, key: Key) -> None:
-        """The same for a change of a child, if the group exists."""
+        """Reconciles the group of a changed StatefulSet or pod now, unless the group is gone."""
         self._queue.enqueue_known(key)
 
     @property
@@ -189,7 +190,7 @@ class Reconciler:
             group.memory = remembered(group.memory, now)
             if waited_s(resource.metadata, group.memory, now) > group.deletion_bound_s:
                 await self._carry_out(resource, (given_up(error),), None)
-                await self._executor.release(resource)
+                await self._applier.release(resource)
         except Exception:
             log.exception("failure not reported", name=str(document.get("metadata", {}).get("name")))
 
@@ -197,19 +198,18 @@ class Reconciler:
         try:
             resource = _parsed(document)
         except InvalidResourceError as error:
-            log.error("object not understood", namespace=key.namespace, name=key.name, error=str(error))
+            log.error("object rejected", namespace=key.namespace, name=key.name, error=str(error))
             await self._report_invalid(without_spec(document), error, group)
             return MAX_BACKOFF_S
         group.deletion_bound_s = bound_s(resource)
-        observed = await self._observe(resource, group)
-        this = plan_round(resource, observed, group.memory, self._clock.unix_s())
-        planned, failure = this.plan, None
+        subject = await self._observe(resource, group)
+        planned, failure = plan(subject, self._clock.unix_s()), None
         _log_owner(key, group, planned.owner)
         try:
-            await self._carry_out(resource, planned.actions, observed.group_record)
+            await self._carry_out(resource, planned.actions, subject.observed.group_record)
         except (KubeError, LogHubException, ActionRefused) as raised:
             failure = raised
-        outcome = finish(this, failure, self._clock.unix_s(), passes=_passes(failure))
+        outcome = finish(subject, planned, failure, self._clock.unix_s(), passes=_passes(failure))
         group.memory, status = outcome.memory, outcome.status
         self._publish(key, planned, status)
         reported = await self._report(resource, status, group)
@@ -221,15 +221,18 @@ class Reconciler:
         )
         return jitter(pause, f"{key.namespace}/{key.name}")
 
-    async def _observe(self, resource: LogHubConsumerGroup, group: _GroupState) -> ObservedState:
+    async def _observe(self, resource: LogHubConsumerGroup, group: _GroupState) -> Subject:
+        """Observes the group, and compares its objects with what should run."""
         try:
             observed = await self._observer.observe(resource)
+            subject = subject_of(resource, observed, group.memory)
+            drift = await self._observer.drift(subject.workers, observed.worker_set)
         except KubeError as error:
             if error.status == FORBIDDEN and group.failures >= FORBIDDEN_AFTER:
                 await self._report_forbidden(resource, error, group)
             raise
         group.answered = not _is_unreachable(observed)
-        return observed
+        return replace(subject, drift=drift)
 
     def _publish(self, key: Key, planned: Plan, status: Status) -> None:
         if planned.metrics is None:
@@ -266,15 +269,15 @@ class Reconciler:
             if isinstance(action, EmitEvent) and action.reason == GROUP_ORPHANED:
                 self._report_orphan(resource, action)
             try:
-                await self._executor.carry_out(resource, action, group_record=record)
+                await self._applier.carry_out(resource, action, group_record=record)
             except KubeError as error:
                 if not isinstance(action, EmitEvent):
                     raise
                 # An event is a courtesy; a terminating namespace accepts none.
-                log.warning("event not taken", name=resource.metadata.name, error=str(error))
+                log.warning("event not recorded", name=resource.metadata.name, error=str(error))
                 continue
             log.info(
-                "done",
+                "action completed",
                 namespace=resource.metadata.namespace,
                 name=resource.metadata.name,
                 action=type(action).__name__,
@@ -293,7 +296,7 @@ class Reconciler:
         if not worth_writing(resource.status, status, since_last_s=since_s, numbers_every_s=every_s):
             return False
         try:
-            version = await self._executor.write_status(resource, status)
+            version = await self._applier.write_status(resource, status)
             self._queue.wrote(Key(resource.metadata.namespace, resource.metadata.name), version)
         except KubeError as error:
             if error.status not in (404, 409):  # just released, or recreated

@@ -103,7 +103,7 @@ class DrainWorker:
 
 @dataclass(frozen=True, slots=True)
 class RestartWorker:
-    """Stops this worker, which was asked to drain; its executor restarts it as a member of the group."""
+    """Stops this worker, which was asked to drain; its backend restarts it as a member of the group."""
 
     consumer: str
 
@@ -134,7 +134,7 @@ class MergeShards:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmitEvent:
-    """Reports something to users once; executors may aggregate repeats."""
+    """Reports something to users once; a backend may aggregate repeats."""
 
     type: Literal["Normal", "Warning"]
     reason: str

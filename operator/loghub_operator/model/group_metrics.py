@@ -1,6 +1,6 @@
 """The metrics of one group at one reconcile, from which Prometheus, KEDA and HPAs are served.
 
-`loghub_operator.plan.planner.plan` makes one frozen value, and the executor passes it on. None means unknown,
+`loghub_operator.plan.planner.plan` makes one frozen value, and both loops pass it on. None means unknown,
 never zero: an unknown lag must not scale a group down.
 """
 
@@ -32,7 +32,7 @@ class GroupMetrics:
     ``retry_groups``: log groups that wait in the retry logstore, 0 without one. ``dead_letter_groups``: those
     in the logstore of the dead letter, if it is one. ``worker_per_s``: log groups that one worker consumes
     per second, configured or measured. ``wanted``: by the formula. ``recommended``: within the bounds and
-    stabilized. ``applied``: requested from the executor. ``ready``: workers that are ready. ``assignable``:
+    stabilized. ``applied``: requested from the backend. ``ready``: workers that are ready. ``assignable``:
     shards that a worker can hold. ``paused``: no worker should run, so nothing is consumed, on purpose.
     """
 

@@ -1,6 +1,6 @@
 """What the operator remembers of one group from one reconcile to the next, to decide on its workers.
 
-It is one frozen value, `ObservedState.memory` in and `Plan.memory` out; an executor only keeps it. A restart
+It is one frozen value, `ObservedState.memory` in and `Plan.memory` out; both loops only keep it. A restart
 of the operator loses it: rates are then unknown for a while, and the decision is held back, never wrong. It
 belongs to one `Stream`; a group that reads another stream starts without it. Everything in it is bounded:
 samples by `SampleWindow`, windows by the number of workers there can be. All ``*_unix_s`` are unix seconds;

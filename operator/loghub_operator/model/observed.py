@@ -1,7 +1,7 @@
 """The types that observing, planning and applying exchange.
 
 `loghub_operator.observe.observer` (cluster) and `loghub_cli.up` (processes) fill an `ObservedState`;
-`loghub_operator.plan.planner.plan` turns it into a `Plan`; the two executors carry out its actions.
+`loghub_operator.plan.planner.plan` turns it into a `Plan`; the two backends carry out its actions.
 
 Both loops are the same: observe, ``plan(resource, observed, now)``, carry out the actions in their order,
 stop at the first one that fails (the next reconcile observes the result), then write the status. Every action
@@ -41,8 +41,8 @@ from loghub.contract.worker import (
 from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.api.status import CheckpointResetPhase, ShardStateText
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.model.memory import NO_MEMORY, FieldPath, Memory
-from loghub_operator.model.revision import Revision, WorkerSpec
+from loghub_operator.model.memory import NO_MEMORY, Memory
+from loghub_operator.model.revision import Document, Revision, WorkerSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +100,12 @@ _CURSOR = re.compile(r"[A-Za-z0-9+/=]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFailures:
-    """The failing shards of a group. ``unread`` are the workers whose report is not known, although they are
-    ready."""
+    """The failing shards of a group. ``unreported`` are the workers whose report is not known, although they
+    are ready."""
 
     failing: tuple[FailingShard, ...] = ()
     skipped: tuple[SkippedLogGroups, ...] = ()
-    unread: tuple[str, ...] = ()
+    unreported: tuple[str, ...] = ()
 
 
 NO_FAILURES = ShardFailures()
@@ -120,7 +120,7 @@ def shard_failures(statuses: Mapping[str, WorkerStatus | None], *, ready: Collec
     return ShardFailures(
         failing=_first(failing),
         skipped=_first(skipped),
-        unread=tuple(sorted(name for name in ready if name not in answered)),
+        unreported=tuple(sorted(name for name in ready if name not in answered)),
     )
 
 
@@ -145,12 +145,12 @@ LATE_S = 3600.0  # how long rows that were dropped as late are reported
 class StateReports:
     """The shards whose state lacks earlier logs, and the workers that dropped rows as late within an hour,
     with their states. ``continued`` are the shards without a checkpoint that continued by the sink's record,
-    with that cursor. ``unread`` are the workers whose report is not known, although they are ready."""
+    with that cursor. ``unreported`` are the workers whose report is not known, although they are ready."""
 
     incomplete: tuple[IncompleteState, ...] = ()
     late: tuple[tuple[str, KeptState], ...] = ()
     continued: tuple[tuple[int, str], ...] = ()
-    unread: tuple[str, ...] = ()
+    unreported: tuple[str, ...] = ()
 
 
 NO_STATE_REPORTS = StateReports()
@@ -167,7 +167,7 @@ def state_reports(statuses: Mapping[str, WorkerStatus | None], *, ready: Collect
         incomplete=tuple(sorted(incomplete, key=lambda one: one.shard)[:MAX_ENTRIES]),
         late=tuple(late[:MAX_ENTRIES]),
         continued=tuple(sorted(_continued(known))[:MAX_ENTRIES]),
-        unread=tuple(sorted(name for name in ready if name not in answered)),
+        unreported=tuple(sorted(name for name in ready if name not in answered)),
     )
 
 
@@ -209,12 +209,12 @@ class ServiceErrorReason(StrEnum):
 
 
 class WorkerPhase(StrEnum):
-    """A worker as its executor observes it.
+    """A worker as its backend observes it.
 
     PENDING: requested, not started (no node, or its image is being pulled). STARTING: started, not yet ready.
     RUNNING: ready. STOPPING: it was asked to terminate and has not yet. LEFT: it reported that it left the
     group, and waits to be stopped. FAILED: it terminated or cannot start; ``reason`` and ``message`` are what
-    it (or its pod) reported last. A failed worker is restarted by its executor, and stays FAILED here until
+    it (or its pod) reported last. A failed worker is restarted by its backend, and stays FAILED here until
     it is ready again or its settings change.
     """
 
@@ -364,18 +364,17 @@ class WorkerObserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedStatefulSet:
-    """What the executor was last asked to run (the StatefulSet), regardless of what runs now.
+    """What the backend was last asked to run (the StatefulSet), regardless of what runs now.
 
-    ``observed``: its own controller has observed the last change. ``drift`` has the fields that another
-    client changed; it is empty while the desired revision is another one, because then the difference is our
-    own change.
+    ``observed``: its own controller has observed the last change. ``document`` is the StatefulSet as it was
+    read; processes of this machine have none.
     """
 
     replicas: int
     revision: Revision
     observed: bool = True
-    drift: tuple[FieldPath, ...] = ()
     refusal: str = ""  # why pods are missing, in the API server's words
+    document: Document = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -429,8 +428,13 @@ class ObservedState:
     states: StateReports = NO_STATE_REPORTS  # the same, of a stateful pipeline
 
     @property
+    def group(self) -> GroupSettings | None:
+        """What the log service stores of the group; None: it does not exist, or that is not known."""
+        return self.service.group if isinstance(self.service, Available) else None
+
+    @property
     def replicas(self) -> int:
-        """How many workers the executor was last asked to run. Workers whose StatefulSet was deleted without
+        """How many workers the backend was last asked to run. Workers whose StatefulSet was deleted without
         them were requested too: a StatefulSet of fewer replicas would stop them without a drain.
         """
         if self.worker_set is not None:

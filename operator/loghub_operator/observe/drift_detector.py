@@ -1,10 +1,10 @@
 """Detects drift: fields of our objects that no longer have the values that we applied.
 
-The result is `ObservedState.worker_set.drift`; `loghub_operator.resources.diff` makes the comparison. The
-StatefulSet is compared in every observation, since it is fetched anyway. Its dependencies are compared less
-often, to spare the API server. A field that the API server or an admission webhook changes is recorded when
-we write it: such a field is not drift, otherwise we would write it forever. An annotation of the object has a
-hash of these fields, so that a restarted operator recognizes them.
+The result is `loghub_operator.plan.subject.Subject.drift`; `loghub_operator.resources.diff` makes the
+comparison. The StatefulSet is compared in every round, as it was observed. Its dependencies are read only to
+be compared, and less often, to spare the API server. A field that the API server or an admission webhook
+changes is recorded when we write it: such a field is not drift, otherwise we would write it forever. An
+annotation of the object has a hash of these fields, so that a restarted operator recognizes them.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from loghub.clock import Clock
 from loghub_operator.api.labels import ANNOTATION_REVISION, MANAGER
 from loghub_operator.clients.kube import KINDS, STATEFUL_SET, Kube
 from loghub_operator.model.memory import FieldPath
+from loghub_operator.model.observed import ObservedStatefulSet
 from loghub_operator.model.revision import Document, Revision, WorkerSpec
 from loghub_operator.resources.diff import (
     changed_fields,
@@ -52,9 +53,15 @@ class DriftDetector:
         if document["kind"] == STATEFUL_SET.kind:
             self._note_comparison(document)
 
-    async def drift(self, desired: WorkerSpec, existing: Document) -> tuple[FieldPath, ...]:
-        """Returns the drifted fields; ``existing`` is the StatefulSet as it is, at the desired revision."""
-        wanted = desired.stateful_set
+    async def drift(
+        self, desired: WorkerSpec | None, worker_set: ObservedStatefulSet | None
+    ) -> tuple[FieldPath, ...]:
+        """Returns the drifted fields; none unless the StatefulSet has the ``desired`` revision, since any
+        other difference is a change of ours. Raises `KubeError`.
+        """
+        if desired is None or worker_set is None or worker_set.revision != desired.revision:
+            return ()
+        wanted, existing = desired.stateful_set, worker_set.document
         fields = list(self._new(wanted, existing))
         if replicas_taken(existing, MANAGER):
             fields.append(FieldPath(object=object_name(wanted), path=FieldPath.REPLICAS))

@@ -26,6 +26,7 @@ from loghub_operator.clients.kube import CONFIG_MAP, FORBIDDEN, POD, SERVICE, ST
 from loghub_operator.logservice.access import LogServiceAccess
 from loghub_operator.logservice.group_state import Unresolved
 from loghub_operator.logservice.shard_cursors import last_initial_shard
+from loghub_operator.model.memory import FieldPath
 from loghub_operator.model.observed import (
     Available,
     LogServiceObserved,
@@ -43,11 +44,10 @@ from loghub_operator.model.observed import (
     shard_failures,
     state_reports,
 )
-from loghub_operator.model.revision import Document, Revision
+from loghub_operator.model.revision import Document, Revision, WorkerSpec
 from loghub_operator.observe.drift_detector import DriftDetector
 from loghub_operator.observe.group_index import GroupIndex
 from loghub_operator.observe.pods import reports_of, statuses_of, worker_from_pod
-from loghub_operator.plan.desired import desired_workers
 from loghub_operator.resources import PodEnvironment, backup_in, is_observed, is_ours, leads_to_the_service
 from loghub_operator.resources.metadata import (
     CODE_ROOT,
@@ -141,7 +141,7 @@ class Observer:
 
     async def observe(self, resource: LogHubConsumerGroup) -> ObservedState:
         """Makes one observation. Raises `KubeError`; an error of the log service is part of the result. A
-        deletion applies nothing, so it does not depend on what would be applied."""
+        deletion applies nothing, so what would be applied is not observed for it."""
         ending = resource.metadata.deletion_timestamp is not None
         placement = await self._placement(resource, ending=ending)
         pods, existing, without_service, credentials = await asyncio.gather(
@@ -179,7 +179,7 @@ class Observer:
         refusal = await refusal_of(self._kube, existing, workers) if existing and not ending else ""
         worker_set = None if existing is None else _worker_set(existing, refusal)
         ready, settings = {one.name for one in workers if one.ready}, self._settings
-        observed = ObservedState(
+        return ObservedState(
             at_unix_s=self._clock.unix_s(),
             placement=placement,
             environment=PodEnvironment(image=settings.worker_image, defaults=settings.worker_defaults),
@@ -196,19 +196,13 @@ class Observer:
             failures=shard_failures(statuses, ready=ready),
             states=state_reports(statuses, ready=ready),
         )
-        if ending or existing is None:
-            return observed
-        return await self._compared(resource, observed, existing)
 
-    async def _compared(
-        self, resource: LogHubConsumerGroup, observed: ObservedState, existing: Document
-    ) -> ObservedState:
-        """The observation with the drift of the objects from what the plan applies after it."""
-        worker_set, desired = observed.worker_set, desired_workers(resource, observed)
-        if worker_set is None or worker_set.revision != desired.revision:
-            return observed
-        drift = await self._drift.drift(desired, existing)
-        return replace(observed, worker_set=replace(worker_set, drift=drift))
+    async def drift(
+        self, desired: WorkerSpec | None, worker_set: ObservedStatefulSet | None
+    ) -> tuple[FieldPath, ...]:
+        """The fields of what should run that another client has changed; reads the objects that it compares.
+        Raises `KubeError`."""
+        return await self._drift.drift(desired, worker_set)
 
     async def _pods(self, resource: LogHubConsumerGroup) -> list[Document]:
         metadata = resource.metadata
@@ -304,6 +298,7 @@ def _worker_set(existing: Document, refusal: str) -> ObservedStatefulSet:
         revision=Revision.parse(annotations.get(ANNOTATION_REVISION, "")),
         observed=is_observed(existing),
         refusal=refusal,
+        document=existing,
     )
 
 

@@ -37,6 +37,7 @@ from loghub_operator.api.status import (
     executed_nonces,
 )
 from loghub_operator.model.actions import Action, BackUpCheckpoints, CommitCheckpoints, EmitEvent
+from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import (
     Available,
     CheckpointBackup,
@@ -213,14 +214,14 @@ def advance(subject: Subject, desired: Desired, replicas: ReplicaPlan, now: floa
             return _to(CheckpointResetPhase.FAILED, requested.nonce, USED_BEFORE, now)
         message = "the workers finish their batches and leave the group"
         return _to(CheckpointResetPhase.STOPPING_WORKERS, requested.nonce, message, now)
-    reset = _Reset(subject, service, last, now)
+    reset = _reset_of(subject, service, requested, last, now)
     match last.phase:
         case CheckpointResetPhase.STOPPING_WORKERS:
             return _stopping(reset)
         case CheckpointResetPhase.COMMITTING:
             return _committing(reset)
         case CheckpointResetPhase.RESUMING:
-            return _resuming(reset, replicas)
+            return _resuming(reset, replicas.target)
     return ResetProgress(last)
 
 
@@ -228,16 +229,17 @@ def at_deletion(subject: Subject, now: float, *, is_over: bool) -> ResetProgress
     """The step of a reset that has begun to change checkpoints when the object is deleted: it is finished,
     since its backup goes with the object. `is_over`: nothing is awaited any more, so it ends where it is."""
     resource, service = subject.resource, subject.observed.service
-    last = resource.status.checkpoint_reset
+    requested, last = resource.spec.reset_checkpoints, resource.status.checkpoint_reset
     if last is None or last.phase != CheckpointResetPhase.COMMITTING:
         return ResetProgress(last)
-    if is_over or resource.spec.reset_nonce != last.nonce or subject.recorded_elsewhere:
+    changed = requested is None or requested.nonce != last.nonce
+    if requested is None or changed or is_over or subject.recorded_elsewhere:
         return _to(CheckpointResetPhase.FAILED, last.nonce, HALFWAY, now, undo=last.backup_config_map)
     if owner_of(subject.own, subject.observed.peers) is not None:
         return _ended(last, OF_OTHERS, now)
     if not isinstance(service, Available):
         return ResetProgress(last)
-    progress = _committing(_Reset(subject, service, last, now))
+    progress = _committing(_reset_of(subject, service, requested, last, now))
     reached = progress.status
     if reached is not None and reached.phase == CheckpointResetPhase.RESUMING:
         undo = last.backup_config_map
@@ -248,21 +250,36 @@ def at_deletion(subject: Subject, now: float, *, is_over: bool) -> ResetProgress
 def with_executed(status: Status, reset: CheckpointResetStatus | None) -> tuple[str, ...] | None:
     """The nonces that were executed, with this reset's from when it begins to change checkpoints; None if
     there never was a reset."""
-    known = executed_nonces(status)
-    if reset is None and not known:
+    executed = executed_nonces(status)
+    if reset is None and not executed:
         return None
-    if reset is None or reset.phase not in _EXECUTED or reset.nonce in known:
-        return known
-    return (*known, reset.nonce)[-MAX_NONCES:]
+    if reset is None or reset.phase not in _EXECUTED or reset.nonce in executed:
+        return executed
+    return (*executed, reset.nonce)[-MAX_NONCES:]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Reset:
-    """A reset in progress; ``last`` is what the status reports of it."""
+    """A reset in progress, with everything that its next step depends on.
 
-    subject: Subject
-    service: Available
+    Invariant: ``last``, which the status reports of it, has the nonce of ``requested``. ``seen`` is what was
+    observed for it, None while that is not complete; ``backup_name`` is the name of its backup. Of the
+    workers, ``existing`` are the names, ``replicas`` were requested and ``ready`` are ready. ``memory`` says
+    what failed in the previous reconcile, and ``lasts_s`` for how long the phase has lasted.
+    """
+
+    requested: ResetCheckpoints
     last: CheckpointResetStatus
+    backup_name: str
+    is_suspended: bool
+    service: Available
+    seen: ResetObserved | None
+    existing: tuple[str, ...]
+    replicas: int
+    ready: int
+    drain_bound_s: float
+    memory: Memory
+    lasts_s: float | None
     now: float
 
     def to(
@@ -282,14 +299,8 @@ class _Reset:
         return ResetProgress(self.last.model_copy(update={"message": message[:MAX_MESSAGE]}), actions)
 
     def lasts_longer_than(self, bound_s: float) -> bool:
-        """So does a phase whose beginning cannot be read, or lies ahead because the clock was wrong then:
-        every wait ends.
-        """
-        try:
-            since_s = self.now - unix_s(self.last.last_transition_time)
-            return since_s > bound_s or since_s < -CLOCKS_DIFFER_S
-        except ValueError:
-            return True
+        """Also if the phase has lasted for an unknown time, so that every wait ends."""
+        return self.lasts_s is None or self.lasts_s > bound_s
 
     @property
     def checkpoints(self) -> Mapping[int, str]:
@@ -308,6 +319,40 @@ class _Reset:
             if shard in self.checkpoints
             and not (same_cursor(self.checkpoints[shard], cursor) and not (is_reported and names[shard]))
         )
+
+
+def _reset_of(
+    subject: Subject,
+    service: Available,
+    requested: ResetCheckpoints,
+    last: CheckpointResetStatus,
+    now: float,
+) -> _Reset:
+    resource, observed = subject.resource, subject.observed
+    return _Reset(
+        requested=requested,
+        last=last,
+        backup_name=backup_name(resource),
+        is_suspended=resource.spec.suspend,
+        service=service,
+        seen=observed.reset,
+        existing=tuple(worker.name for worker in observed.workers),
+        replicas=observed.replicas,
+        ready=observed.ready_workers,
+        drain_bound_s=subject.drain_bound_s,
+        memory=observed.memory,
+        lasts_s=_lasts_s(last, now),
+        now=now,
+    )
+
+
+def _lasts_s(last: CheckpointResetStatus, now: float) -> float | None:
+    """None: the beginning of the phase cannot be read, or lies ahead because the clock was wrong then."""
+    try:
+        lasts_s = now - unix_s(last.last_transition_time)
+    except ValueError:
+        return None
+    return lasts_s if lasts_s >= -CLOCKS_DIFFER_S else None
 
 
 def _to(
@@ -351,56 +396,54 @@ def _interrupted(last: CheckpointResetStatus, message: str, now: float) -> Reset
 
 
 def _stopping(reset: _Reset) -> ResetProgress:
-    too_long = reset.lasts_longer_than(3 * reset.subject.drain_bound_s)
-    observed, obstacle = reset.subject.observed.reset, _obstacle(reset)
-    if obstacle or observed is None:
+    too_long = reset.lasts_longer_than(3 * reset.drain_bound_s)
+    seen, obstacle = reset.seen, _obstacle(reset)
+    if obstacle or seen is None:
         if not too_long:
             return reset.stays(f"waiting: {obstacle or 'the target cursors are being read'}")
         return reset.failed(
             f"timed out, no checkpoint was changed: {obstacle or 'the target cursors were not read'}"
         )
-    if observed.backup is not None:
-        return _commit(reset, observed.backup)
-    error = reset.subject.observed.memory.last_error  # for example because of a quota of ConfigMaps
+    if seen.backup is not None:
+        return _commit(reset, seen.backup)
+    error = reset.memory.last_error  # for example because of a quota of ConfigMaps
     if error and too_long:
         return reset.failed(
             f"no checkpoint was changed, because the current ones could not be saved: {error}"
         )
-    return _back_up(reset, observed)
+    return _back_up(reset, seen)
 
 
 def _obstacle(reset: _Reset) -> str:
     """Why no checkpoint can be committed yet, or "" if it can be."""
-    observed, service = reset.subject.observed, reset.service
+    service = reset.service
     if service.group is None:
         return "the consumer group is being created"
-    if observed.workers:
-        return f"{listed(worker.name for worker in observed.workers)} still exist"
-    if observed.replicas > 0:
+    if reset.existing:
+        return f"{listed(reset.existing)} still exist"
+    if reset.replicas > 0:
         return "the workers are being stopped"
     # The real SLS cannot report live consumers; there the operator knows only its own pods.
     holders = [f"shard {shard.shard} by {shard.holder}" for shard in service.shards if shard.holder]
     if service.consumers is not None and holders:
         return f"shards are still held: {listed(holders)}"
-    return "" if observed.reset is None else observed.reset.error
+    return "" if reset.seen is None else reset.seen.error
 
 
-def _back_up(reset: _Reset, observed: ResetObserved) -> ResetProgress:
-    requested = reset.subject.resource.spec.reset_checkpoints
-    assert requested is not None  # else `advance` returns before
-    targets = target_cursors(requested, reset.service.shards, observed)
+def _back_up(reset: _Reset, seen: ResetObserved) -> ResetProgress:
+    targets = target_cursors(reset.requested, reset.service.shards, seen)
     if targets.problem:
         return reset.failed(f"no checkpoint was changed: {targets.problem}")
     before = {shard: cursor for shard, cursor in reset.checkpoints.items() if shard in targets.cursors}
     backup = CheckpointBackup(
         requested_at=reset.last.last_transition_time, before=before, targets=targets.cursors
     )
-    action = BackUpCheckpoints(name=backup_name(reset.subject.resource), backup=backup)
+    action = BackUpCheckpoints(name=reset.backup_name, backup=backup)
     return reset.stays("the current checkpoints are being saved", (action,))
 
 
 def _commit(reset: _Reset, backup: CheckpointBackup) -> ResetProgress:
-    name = backup_name(reset.subject.resource)
+    name = reset.backup_name
     if backup.requested_at != reset.last.last_transition_time:
         return reset.failed(
             f"no checkpoint was changed, because nonce {reset.last.nonce} was used before (ConfigMap {name});"
@@ -413,32 +456,31 @@ def _commit(reset: _Reset, backup: CheckpointBackup) -> ResetProgress:
 
 
 def _committing(reset: _Reset) -> ResetProgress:
-    observed, undo = reset.subject.observed.reset, reset.last.backup_config_map
-    if observed is None:
+    seen, undo = reset.seen, reset.last.backup_config_map
+    if seen is None:
         return ResetProgress(reset.last)
     too_long = reset.lasts_longer_than(COMMIT_BOUND_S)
-    if observed.error:
+    if seen.error:
         if not too_long:
-            return reset.stays(f"waiting: {observed.error}")
-        return reset.failed(f"{observed.error}; some checkpoints may have changed", undo=undo)
-    if observed.backup is None:
+            return reset.stays(f"waiting: {seen.error}")
+        return reset.failed(f"{seen.error}; some checkpoints may have changed", undo=undo)
+    if seen.backup is None:
         return reset.failed(
             f"ConfigMap {undo} was deleted while the checkpoints were being committed; some may have changed"
         )
-    cursors = reset.uncommitted(observed.backup)
+    cursors = reset.uncommitted(seen.backup)
     if not cursors:
-        suspended = reset.subject.resource.spec.suspend
-        phase = CheckpointResetPhase.SUCCEEDED if suspended else CheckpointResetPhase.RESUMING
-        return reset.to(phase, _committed(observed.backup, undo), undo=undo)
+        phase = CheckpointResetPhase.SUCCEEDED if reset.is_suspended else CheckpointResetPhase.RESUMING
+        return reset.to(phase, _committed(seen.backup, undo), undo=undo)
     # Only a rejection fails the reset: after an outage the backup is carried out as at any other time.
-    if reset.subject.observed.memory.service_error and too_long:
+    if reset.memory.service_error and too_long:
         return reset.failed(
             f"the log service rejects the checkpoints of shards {listed(shard for shard, _ in cursors)};"
             f" ConfigMap {undo} has the previous ones",
             undo=undo,
         )
     # All were committed, and as many are others again: after another five minutes it would be no different.
-    if too_long and 0 < reset.subject.observed.memory.committed <= len(cursors):
+    if too_long and 0 < reset.memory.committed <= len(cursors):
         return reset.failed(
             f"others keep moving the checkpoints of shards {listed(shard for shard, _ in cursors)};"
             f" ConfigMap {undo} has the previous ones",
@@ -454,10 +496,9 @@ def _committed(backup: CheckpointBackup, undo: str | None) -> str:
     return f"reset the checkpoints of shards {shards}{more}; ConfigMap {undo} has the previous ones"
 
 
-def _resuming(reset: _Reset, replicas: ReplicaPlan) -> ResetProgress:
-    """Waits until the workers are ready again; if none should run, there is nothing to wait for."""
-    observed, last = reset.subject.observed, reset.last
-    started = observed.replicas == replicas.target and observed.ready_workers >= replicas.target
-    if reset.subject.resource.spec.suspend or started:
+def _resuming(reset: _Reset, target: int) -> ResetProgress:
+    """Waits until the ``target`` workers are ready again. If none should run, nothing is waited for."""
+    last, is_started = reset.last, reset.replicas == target and reset.ready >= target
+    if reset.is_suspended or is_started:
         return reset.to(CheckpointResetPhase.SUCCEEDED, last.message, undo=last.backup_config_map)
     return ResetProgress(last)

@@ -21,13 +21,13 @@ from enum import StrEnum
 
 from loghub_operator.api.conditions import ConditionUpdate
 from loghub_operator.api.status import CheckpointResetStatus
-from loghub_operator.model.observed import GroupSettings, WorkerObserved
+from loghub_operator.model.observed import GroupSettings, ObservedStatefulSet, WorkerObserved
 from loghub_operator.model.revision import Revision
 from loghub_operator.plan.desired import Desired
 from loghub_operator.plan.drift import DriftBackoff
 from loghub_operator.plan.replicas import ReplicaPlan
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision
-from loghub_operator.plan.subject import Subject
+from loghub_operator.plan.subject import Subject, WorkerNames
 
 
 class ChangeImpact(StrEnum):
@@ -77,33 +77,40 @@ class Rollout:
     rolling: bool
 
 
-def rollout_of(subject: Subject, desired: Revision, *, run: int) -> Rollout:
-    """How far it is, if ``run`` workers should run with the ``desired`` revision."""
-    observed, existing = subject.observed, subject.observed.worker_set
+def rollout_of(
+    existing: ObservedStatefulSet | None,
+    workers: tuple[WorkerObserved, ...],
+    names: WorkerNames,
+    desired: Revision,
+    *,
+    run: int,
+) -> Rollout:
+    """How far the rollout is, if ``run`` workers should run with the ``desired`` revision."""
     applied = existing is not None and existing.revision.same_workers(desired)
-    updated = tuple(one for one in observed.workers if applied and one.revision.same_workers(desired))
-    current = frozenset(one.ordinal for one in updated if one.ready and one.ordinal < run)
+    updated = tuple(worker for worker in workers if applied and worker.revision.same_workers(desired))
+    current = frozenset(worker.ordinal for worker in updated if worker.ready and worker.ordinal < run)
     missing = next((ordinal for ordinal in reversed(range(run)) if ordinal not in current), None)
     observed_by_controller = applied and existing is not None and existing.observed
-    running = [one for one in observed.workers if one.ordinal < run]
+    running = [worker for worker in workers if worker.ordinal < run]
+    all_updated = all(worker in updated for worker in running)
     return Rollout(
         updated=len(updated),
         current=len(current),
-        waits_for="" if missing is None else subject.resource.consumer(missing),
-        rolling=bool(running) and not (observed_by_controller and all(one in updated for one in running)),
+        waits_for="" if missing is None else names.of(missing),
+        rolling=bool(running) and not (observed_by_controller and all_updated),
     )
 
 
 def message_of(name: str, workers: tuple[WorkerObserved, ...]) -> str:
     """What a worker or its pod reports of itself, after its name."""
-    message = next((one.message for one in workers if one.name == name), "")
+    message = next((worker.message for worker in workers if worker.name == name), "")
     return f"{name}: {message}" if message else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decisions:
-    """``group`` is condition GroupSynced, and ``reset`` how far a checkpoint reset is now. ``impact`` is that
-    of getting from what runs to what should run.
+    """``group`` is condition GroupSynced, and ``reset`` how far a checkpoint reset is now. ``impact`` is what
+    it takes to get from what runs to what should run.
     """
 
     subject: Subject

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from loghub_operator.api import InvalidResourceError
+from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.api.conditions import MAX_MESSAGE, ConditionType, ReadyReason, UncheckedReason
 from loghub_operator.api.labels import ANNOTATION_DELETE_ADOPTED
 from loghub_operator.api.parse import parse_status
@@ -39,7 +40,8 @@ from loghub_operator.model.actions import (
 from loghub_operator.model.memory import NO_MEMORY, Memory, Stillness
 from loghub_operator.model.observed import (
     Available,
-    ObservedState,
+    LogServiceObserved,
+    Peer,
     ServiceErrorReason,
     Unavailable,
     WorkerObserved,
@@ -53,8 +55,8 @@ from loghub_operator.plan.ownership import (
     remaining_claimants,
     still_since,
 )
-from loghub_operator.plan.patience import PATIENCE, looks_after
-from loghub_operator.plan.replicas import has_left, must_be_asked, pending_replacements, waited_enough
+from loghub_operator.plan.patience import PATIENCE, failed_looks
+from loghub_operator.plan.replicas import Drains, drains_of
 from loghub_operator.plan.status.builder import deleting_status, error_message, unchecked_status
 from loghub_operator.plan.subject import Subject, drain_bound_s
 
@@ -107,8 +109,8 @@ def given_up(error: Exception) -> EmitEvent:
 
 
 def _was_reported(resource: LogHubConsumerGroup, reason: ReadyReason) -> bool:
-    known = [(one.type, one.reason) for one in resource.status.conditions]
-    return (ConditionType.READY, reason) in known
+    reported = [(condition.type, condition.reason) for condition in resource.status.conditions]
+    return (ConditionType.READY, reason) in reported
 
 
 DELETE_BOUND_S = 300.0
@@ -130,40 +132,45 @@ class _Bounds:
 
 def plan_deletion(subject: Subject, now: float) -> Plan:
     """The next step towards releasing the object."""
-    resource, observed = subject.resource, subject.observed
-    memory = remembered(observed.memory, now)
+    resource, observed, service = subject.resource, subject.observed, subject.observed.service
+    memory, looks = remembered(observed.memory, now), failed_looks(observed.memory.failed_looks, service)
     over = _bounds(subject.drain_bound_s, waited_s(resource.metadata, memory, now))
+    must_delete = _must_be_deleted(resource, observed.group_record, observed.peers)
     stillness, reset = None, ResetProgress(resource.status.checkpoint_reset)
+    # 1. The workers leave; 2. their pods end; 3. the group is deleted or kept, and the object is released.
     if observed.worker_set is not None:
-        actions, waiting_for = _stop_workers(subject, over, now)
+        drains = drains_of(subject, now)
+        actions, waiting_for = _stop_workers(drains, over, is_patient=looks < PATIENCE)
     elif observed.workers and not over.ending:
         actions, waiting_for = [], f"waiting for {_names(observed.workers)} to terminate"
     else:
-        stillness = still_since(observed, now)
-        actions, waiting_for = _end(subject, over, _unrest(observed, stillness, now))
-        if any(isinstance(one, RemoveFinalizer) for one in actions) and _is_kept(observed, actions):
+        stillness = still_since(service, memory.stillness, now)
+        unrest = _unrest(service, stillness, now)
+        actions, waiting_for = _end(subject, over, unrest, must_delete=must_delete)
+        is_released = any(isinstance(action, RemoveFinalizer) for action in actions)
+        if is_released and _is_kept(service, actions):
             reset = at_deletion(subject, now, is_over=over.deleting)
             if reset.is_committing:
                 actions, waiting_for = list(reset.actions), "the checkpoint reset is being finished"
             actions = [*reset.events, *actions]
-    fate = _fate(resource, observed)
+    claimant = next(iter(remaining_claimants(observed.peers)), None)
+    fate = _fate(resource, claimant, must_delete=must_delete)
     status = deleting_status(subject, waiting_for=waiting_for, fate=fate, now=now)
     status = status.model_copy(update={"checkpoint_reset": reset.status})
-    known = Memory(
+    after = Memory(
         deletion_seen_unix_s=memory.deletion_seen_unix_s,
         stillness=stillness,
         committed=reset.committed,
-        failed_looks=looks_after(observed),
+        failed_looks=looks,
     )
-    return Plan(tuple(actions), status, memory=known)
+    return Plan(tuple(actions), status, memory=after)
 
 
-def _is_kept(observed: ObservedState, actions: Iterable[Action]) -> bool:
+def _is_kept(service: LogServiceObserved, actions: Iterable[Action]) -> bool:
     """Whether a consumer group stays, whose checkpoints a client may use. While the log service does not
     answer, it may."""
-    service = observed.service
     if isinstance(service, Available):
-        return service.group is not None and not any(isinstance(one, DeleteGroup) for one in actions)
+        return service.group is not None and not any(isinstance(action, DeleteGroup) for action in actions)
     return service.reason not in _DELETED_WITH_IT
 
 
@@ -206,36 +213,35 @@ def _names(workers: Iterable[WorkerObserved]) -> str:
     return listed(worker.name for worker in workers)
 
 
-def _stop_workers(subject: Subject, over: _Bounds, now: float) -> tuple[list[Action], str]:
-    observed = subject.observed
-    if isinstance(observed.service, Unavailable):
-        if looks_after(observed) < PATIENCE and not over.leaving:
+def _stop_workers(drains: Drains, over: _Bounds, *, is_patient: bool) -> tuple[list[Action], str]:
+    """``is_patient``: an unavailable log service has not been so for long."""
+    if isinstance(drains.service, Unavailable):
+        if is_patient and not over.leaving:
             return [], "waiting for an answer of the log service"
         return [RemoveWorkers()], "stopping the workers; the log service is unavailable"
     staying = [
         worker
-        for worker in observed.workers
-        if not (worker.drain_requested and has_left(worker, observed.service))
-        and not waited_enough(worker, bound_s=subject.drain_bound_s, now=now)
+        for worker in drains.workers
+        if not (worker.drain_requested and drains.has_left(worker)) and not drains.waited_enough(worker)
     ]
-    names = [worker.name for worker in staying] + list(pending_replacements(subject))
+    replaced = [drains.names.of(ordinal) for ordinal in drains.pending_replacements()]
+    names = [worker.name for worker in staying] + replaced
     if not names or over.leaving:
         return [RemoveWorkers()], "stopping the workers"
     highest_first = sorted(staying, key=lambda worker: -worker.ordinal)
-    drains: list[Action] = [
-        DrainWorker(worker.name) for worker in highest_first if must_be_asked(worker, now)
+    requests: list[Action] = [
+        DrainWorker(worker.name) for worker in highest_first if drains.must_be_asked(worker)
     ]
-    return drains, f"waiting for {listed(names)} to leave the group"
+    return requests, f"waiting for {listed(names)} to leave the group"
 
 
-def _unrest(observed: ObservedState, stillness: Stillness | None, now: float) -> str:
+def _unrest(service: LogServiceObserved, stillness: Stillness | None, now: float) -> str:
     """Why it is not sure that nobody consumes, where the endpoint does not list consumers; "" if it is. A
-    consumer with the name of one of our workers may be that of a copy of the object in another cluster.
+    consumer with the name of one of our workers may be the worker of a copy of the object in another cluster.
     """
-    service = observed.service
     if stillness is None or not isinstance(service, Available) or service.consumers is not None:
         return ""
-    saved = (one.checkpoint_unix_s for one in service.shards)
+    saved = (shard.checkpoint_unix_s for shard in service.shards)
     if now - stillness.since_unix_s >= STILL_S or all(at is None or now - at > RECENT_S for at in saved):
         return ""
     if stillness.moved_by:
@@ -244,14 +250,14 @@ def _unrest(observed: ObservedState, stillness: Stillness | None, now: float) ->
     return f"it was consumed a moment ago, and {STILL_S:.0f} s show whether its checkpoints still move"
 
 
-def _end(subject: Subject, over: _Bounds, unrest: str) -> tuple[list[Action], str]:
+def _end(subject: Subject, over: _Bounds, unrest: str, *, must_delete: bool) -> tuple[list[Action], str]:
     """No worker set exists, and no worker either, or the operator no longer waits for them."""
     resource, observed = subject.resource, subject.observed
     if not observed.has_finalizer:
         return [], "the operator is done; another finalizer holds the object"
-    release = [*_orphaned_workers(observed), RemoveFinalizer()]
+    release = [*_orphaned_workers(observed.workers), RemoveFinalizer()]
     service = observed.service
-    if not _must_be_deleted(resource, observed):
+    if not must_delete:
         return release, "the consumer group is kept"
     if isinstance(service, Available):
         missing, error = service.group is None, observed.memory.service_error
@@ -259,7 +265,7 @@ def _end(subject: Subject, over: _Bounds, unrest: str) -> tuple[list[Action], st
         missing, error = service.reason in _DELETED_WITH_IT, service.message
     if missing:
         return release, "the consumer group does not exist any more"
-    others = consumers_without_pods(subject)
+    others = consumers_without_pods(service, observed.workers, subject.names, observed.at_unix_s)
     if others:
         error = f"it has consumers that are not workers of this object: {listed(others)}"
     elif unrest:
@@ -275,10 +281,10 @@ def _end(subject: Subject, over: _Bounds, unrest: str) -> tuple[list[Action], st
     return [], f"the consumer group cannot be deleted yet: {error} ({hint})"
 
 
-def _orphaned_workers(observed: ObservedState) -> list[Action]:
-    if not observed.workers:
+def _orphaned_workers(workers: tuple[WorkerObserved, ...]) -> list[Action]:
+    if not workers:
         return []
-    message = f"{_names(observed.workers)} did not terminate; check their nodes and force-delete the pods"
+    message = f"{_names(workers)} did not terminate; check their nodes and force-delete the pods"
     return [_warning("WorkersOrphaned", message)]
 
 
@@ -286,13 +292,13 @@ def _warning(reason: str, message: str) -> EmitEvent:
     return EmitEvent(type="Warning", reason=reason, message=message)
 
 
-def _fate(resource: LogHubConsumerGroup, observed: ObservedState) -> str:
-    """What happens to the consumer group, and why."""
+def _fate(resource: LogHubConsumerGroup, claimant: Peer | None, *, must_delete: bool) -> str:
+    """What happens to the consumer group, and why; ``claimant`` is another object that uses it."""
     policy = resource.spec.deletion_policy
-    claimant = next(iter(remaining_claimants(observed.peers)), None)
     if claimant is not None:
-        return f"consumer group {resource.group} is kept: {named(claimant, resource)} refers to it too"
-    if _must_be_deleted(resource, observed):
+        other = named(claimant, resource.metadata.namespace)
+        return f"consumer group {resource.group} is kept: {other} refers to it too"
+    if must_delete:
         return (
             f"consumer group {resource.group} is deleted once the workers have terminated (deletionPolicy"
             f" {policy})"
@@ -302,13 +308,14 @@ def _fate(resource: LogHubConsumerGroup, observed: ObservedState) -> str:
     return f"consumer group {resource.group} and its checkpoints are kept (deletionPolicy {policy})"
 
 
-def _must_be_deleted(resource: LogHubConsumerGroup, observed: ObservedState) -> bool:
+def _must_be_deleted(
+    resource: LogHubConsumerGroup, record: GroupRecord | None, peers: Iterable[Peer]
+) -> bool:
     """The group is deleted only if the policy is Delete, if this object created the group, or adopted it and
     carries the annotation that allows deleting an adopted one, and if no other object refers to it.
     """
-    if remaining_claimants(observed.peers):
+    if remaining_claimants(peers):
         return False
-    record = observed.group_record
     if record is None or not record.is_about_ours or resource.spec.deletion_policy != "Delete":
         return False
     allowed = resource.metadata.annotations.get(ANNOTATION_DELETE_ADOPTED) == "true"

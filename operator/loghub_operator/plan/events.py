@@ -84,12 +84,13 @@ def _suspended(suspension: Suspension | None, before: str | None) -> Iterator[Em
 
 
 def _changed(decisions: Decisions, actions: Iterable[Action]) -> Iterator[EmitEvent]:
-    existing, plan, impact = decisions.subject.observed.worker_set, decisions.replicas, decisions.impact
+    subject, plan, impact = decisions.subject, decisions.replicas, decisions.impact
+    existing = subject.observed.worker_set
     if existing is None:
         return
     applied = any(isinstance(action, ApplyWorkers) for action in actions)
-    if applied and existing.drift:
-        fields = listed(existing.drift, MAX_NAMED)
+    if applied and subject.drift:
+        fields = listed(subject.drift, MAX_NAMED)
         pause_s = decisions.drift.pause_s
         later = f"; the next correction waits {pause_s:.0f} s" if pause_s else ""
         yield _event(

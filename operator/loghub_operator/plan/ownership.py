@@ -23,68 +23,75 @@ from loghub_operator.api.adoption import group_path
 from loghub_operator.api.conditions import rfc3339
 from loghub_operator.api.fields import unix_s
 from loghub_operator.api.status import OwnershipStatus
-from loghub_operator.api.v1alpha1 import Adoption, LogHubConsumerGroup
+from loghub_operator.api.v1alpha1 import Adoption
 from loghub_operator.model.memory import Stillness
-from loghub_operator.model.observed import Available, ObservedState, Peer, ServiceErrorReason
+from loghub_operator.model.observed import (
+    Available,
+    LogServiceObserved,
+    Peer,
+    ServiceErrorReason,
+    WorkerObserved,
+)
 from loghub_operator.plan.listing import listed
-from loghub_operator.plan.subject import Subject
+from loghub_operator.plan.subject import Subject, WorkerNames
 
 # Clients save checkpoints about once a minute while they consume; longer than a restart of one takes.
 RECENT_S = 300.0
 
 
-def foreign_consumers(subject: Subject) -> tuple[str, ...]:
+def foreign_consumers(
+    service: LogServiceObserved, workers: WorkerNames | None, now: float
+) -> tuple[str, ...]:
     """Live consumers of the group that are not workers of this object.
 
-    An object that neither owns the group nor runs workers for it has none there: workers that were started
-    for a group of another log service, before an edit of the endpoint, are none of this one. A consumer with
-    the name of one is then a worker of an object of the same name, often in another cluster, or of this one
-    before it was recreated; in that case it is gone after the group's timeout.
+    ``workers`` is None for an object that neither owns the group nor runs workers for it: workers that were
+    started for a group of another log service, before an edit of the endpoint, consume nothing here. A
+    consumer with the name of a worker then belongs to an object of the same name, often in another cluster,
+    or to this object before it was recreated; in that case it is gone after the group's timeout.
 
-    An endpoint without extensions does not list consumers: there they are those that saved a checkpoint
+    An endpoint without extensions does not list consumers. There, a consumer is live if it saved a checkpoint
     within `RECENT_S`, so a consumer of a stream without logs is not seen.
     """
-    service = subject.observed.service
-    if not isinstance(service, Available) or service.group is None:
-        return ()
-    live = _consumers(service, subject.observed.at_unix_s)
-    return subject.foreign(live) if subject.has_record or subject.runs_workers else live
+    live = _consumers(service, now)
+    return live if workers is None else workers.foreign(live)
 
 
-def consumers_without_pods(subject: Subject) -> tuple[str, ...]:
-    """Live consumers of the group other than the workers that exist. A worker that was stopped before it left
-    is one until the group's timeout; one that stays is a worker of an object of the same name.
+def consumers_without_pods(
+    service: LogServiceObserved, workers: Iterable[WorkerObserved], names: WorkerNames, now: float
+) -> tuple[str, ...]:
+    """Live consumers of the group other than the ``workers`` that exist. A worker that was stopped before it
+    left is live until the group's timeout; if it stays, it is a worker of an object of the same name.
 
     An endpoint without extensions does not say who is live, and the object's workers saved checkpoints just
     now: there consumers with the name of a worker count only if their checkpoints still move (`still_since`).
     """
-    observed, service = subject.observed, subject.observed.service
-    if not isinstance(service, Available) or service.group is None:
-        return ()
-    existing = {worker.name for worker in observed.workers}
-    live = tuple(name for name in _consumers(service, observed.at_unix_s) if name not in existing)
-    return live if service.consumers is not None else subject.foreign(live)
+    existing = {worker.name for worker in workers}
+    live = tuple(name for name in _consumers(service, now) if name not in existing)
+    lists_consumers = isinstance(service, Available) and service.consumers is not None
+    return live if lists_consumers else names.foreign(live)
 
 
-def still_since(observed: ObservedState, now: float) -> Stillness | None:
-    """Since when the checkpoints rest, seen from now on or as the previous reconcile remembers; None if the
-    endpoint lists its consumers, or does not answer. Call it once no worker exists.
+def still_since(service: LogServiceObserved, before: Stillness | None, now: float) -> Stillness | None:
+    """Since when the checkpoints rest, seen from now on or as the previous reconcile remembers ``before``;
+    None if the endpoint lists its consumers, or does not answer. Call it once no worker exists.
     """
-    service, before = observed.service, observed.memory.stillness
     if not isinstance(service, Available) or service.consumers is not None:
         return before
-    seen = tuple((one.shard, one.checkpoint, one.checkpoint_unix_s) for one in service.shards)
+    seen = tuple((shard.shard, shard.checkpoint, shard.checkpoint_unix_s) for shard in service.shards)
     if before is None:
         return Stillness(since_unix_s=now, checkpoints=seen)
     moved = set(seen) - set(before.checkpoints)
     if not moved:
         return before
     numbers = {shard for shard, _, _ in moved}
-    names = {one.checkpoint_consumer or "unnamed" for one in service.shards if one.shard in numbers}
+    names = {shard.checkpoint_consumer or "unnamed" for shard in service.shards if shard.shard in numbers}
     return Stillness(since_unix_s=now, checkpoints=seen, moved_by=tuple(sorted(names)))
 
 
-def _consumers(service: Available, now: float) -> tuple[str, ...]:
+def _consumers(service: LogServiceObserved, now: float) -> tuple[str, ...]:
+    """The live consumers of the group; none if it does not exist, or the log service does not answer."""
+    if not isinstance(service, Available) or service.group is None:
+        return ()
     if service.consumers is not None:
         return service.consumers
     saved = {
@@ -95,12 +102,11 @@ def _consumers(service: Available, now: float) -> tuple[str, ...]:
     return tuple(sorted(saved - {""}))
 
 
-def adoption_refusal(subject: Subject, foreign: tuple[str, ...]) -> str | None:
-    """Why the object must not adopt the group, as a message for users; None: it may, or need not."""
-    service, resource = subject.observed.service, subject.resource
-    if not isinstance(service, Available) or service.group is None or subject.has_record:
-        return None
-    match resource.spec.adoption:
+def adoption_refusal(adoption: Adoption, group: str, foreign: tuple[str, ...]) -> str | None:
+    """Why the object must not adopt the ``group`` that existed before it, as a message for users; None: it
+    may.
+    """
+    match adoption:
         case Adoption.NEVER:
             why = "spec.adoption is Never"
         case Adoption.IF_IDLE if foreign:
@@ -108,7 +114,7 @@ def adoption_refusal(subject: Subject, foreign: tuple[str, ...]) -> str | None:
         case _:
             return None
     return (
-        f"consumer group {resource.group} existed before this object, and {why}; choose another "
+        f"consumer group {group} existed before this object, and {why}; choose another "
         "consumerGroup, stop those consumers and wait until they are no longer live, or change spec.adoption"
     )
 
@@ -119,19 +125,18 @@ _REFUSED = (ServiceErrorReason.CREDENTIALS_MISSING, ServiceErrorReason.AUTHENTIC
 
 def owner_of(own: Peer, peers: Iterable[Peer]) -> Peer | None:
     """The object that owns the group; None if ``own`` does, or if no object has proven access."""
-    proven = (one for one in peers if one.access_since)
-    first = min(proven, key=lambda one: one.rank, default=None)
+    proven = (peer for peer in peers if peer.access_since)
+    first = min(proven, key=lambda peer: peer.rank, default=None)
     return first if first is not None and first.rank < own.rank else None
 
 
-def must_store_proof(subject: Subject) -> bool:
+def must_store_proof(own: Peer, peers: tuple[Peer, ...], service: LogServiceObserved) -> bool:
     """Whether the object has access and may not act before that is stored, because another object could
     prove access at the same time.
     """
-    observed = subject.observed
-    if subject.own.access_since or not observed.peers or not isinstance(observed.service, Available):
+    if own.access_since or not peers or not isinstance(service, Available):
         return False
-    return not any(one.access_since for one in observed.peers)
+    return not any(peer.access_since for peer in peers)
 
 
 def evaluate_ownership(subject: Subject, now: float) -> OwnershipStatus:
@@ -152,7 +157,7 @@ def evaluate_ownership(subject: Subject, now: float) -> OwnershipStatus:
         endpoint=resource.spec.endpoint,
         group=group_path(resource),
         last_initial_shard=None if record is None else record.last_initial_shard,
-        writable_shards=_writable_shards(before, observed),
+        writable_shards=_writable_shards(before, service),
         access_since=since,
         refused_since=refused,
     )
@@ -162,31 +167,32 @@ def _after(peers: Iterable[Peer], now: float) -> str:
     """When a proof is made now: never before one that is known, whatever the clock of this operator says.
     A clock that is behind the former leader's would otherwise take the group from the object that owns it.
     """
-    latest = max((one.access_since for one in peers), default="")
+    latest = max((peer.access_since for peer in peers), default="")
     try:
         return rfc3339(max(now, unix_s(latest) + 1.0)) if latest else rfc3339(now)
     except (ValueError, OverflowError):  # not a time that an operator wrote
         return rfc3339(now)
 
 
-def _writable_shards(before: OwnershipStatus | None, observed: ObservedState) -> int | None:
-    """As found first, so that the shards that the operator adds later do not raise the bound for them."""
+def _writable_shards(before: OwnershipStatus | None, service: LogServiceObserved) -> int | None:
+    """As many as were found first, so that the shards that the operator adds later do not raise the bound for
+    them.
+    """
     if before is not None and before.writable_shards is not None:
         return before.writable_shards
-    service = observed.service
-    return sum(not one.read_only for one in service.shards) if isinstance(service, Available) else None
+    return sum(not shard.read_only for shard in service.shards) if isinstance(service, Available) else None
 
 
-def named(owner: Peer, resource: LogHubConsumerGroup) -> str:
-    """The owner's name for a reader of this object, who may not be allowed to see objects in another
-    namespace.
+def named(owner: Peer, namespace: str) -> str:
+    """The owner's name for a reader of an object in ``namespace``, who may not be allowed to see objects in
+    another one.
     """
-    if owner.namespace == resource.metadata.namespace:
+    if owner.namespace == namespace:
         return f"LogHubConsumerGroup {owner.name}"
     return "a LogHubConsumerGroup of another namespace"
 
 
 def remaining_claimants(peers: Iterable[Peer]) -> tuple[Peer, ...]:
     """The objects that still use the group after this one is deleted: those with access to it."""
-    remaining = (one for one in peers if one.access_since and not one.leaving)
-    return tuple(sorted(remaining, key=lambda one: one.rank))
+    remaining = (peer for peer in peers if peer.access_since and not peer.leaving)
+    return tuple(sorted(remaining, key=lambda peer: peer.rank))

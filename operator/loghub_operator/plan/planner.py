@@ -1,20 +1,18 @@
 """Decides what to do about one consumer group, in the cluster and in `loghub up` alike.
 
-`plan` is a pure function of the object, the observed state and the time. It combines the decisions of the
-other modules: how many workers run (`loghub_operator.plan.replicas`), what drifted, how far a checkpoint
-reset is, and what the status says (`loghub_operator.plan.status.builder`). Once the object is being deleted,
-`loghub_operator.plan.deletion` plans instead.
+Both loops do the same in each round: observe, work out what the round is about
+(`loghub_operator.plan.subject`), call `plan`, carry out its actions in their own way, and call `finish`,
+which says how a failed action changes the status and what the next round remembers. `plan` is a pure
+function of the subject and the time. It combines the decisions of the other modules: how many workers run
+(`loghub_operator.plan.replicas`), what drifted, how far a checkpoint reset is, and what the status says
+(`loghub_operator.plan.status.builder`). Once the object is being deleted, `loghub_operator.plan.deletion`
+plans instead.
 
 The order of the actions follows one rule: what a later step needs, and what must be remembered after a crash
 in between, comes first. Workers that leave or stop need nothing, so they come before everything that may be
 refused again and again. While the log service is unavailable, neither the number nor the settings of the
-workers change, and running workers continue.
-
-The part of a reconcile that the cluster and `loghub up` share.
-
-It plans, determines how a failed action changes the status, and keeps what the next reconcile remembers. Both
-loops call `plan_round`, carry out the actions in their own way, and call `finish`. A restart of the operator
-forgets the memory, so nothing that must survive is kept in it.
+workers change, and running workers continue. A restart of the operator forgets the memory, so nothing that
+must survive is kept in it.
 """
 
 from collections.abc import Iterable
@@ -24,7 +22,6 @@ from loghub.wire.errors import LogHubException
 from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.api.conditions import ConditionType, ConditionUpdate
 from loghub_operator.api.status import Status
-from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.actions import (
     Action,
     AddFinalizer,
@@ -39,7 +36,14 @@ from loghub_operator.model.actions import (
     UpdateGroup,
 )
 from loghub_operator.model.memory import DriftHistory, FieldPath, Memory, ObjectName
-from loghub_operator.model.observed import Available, ObservedState, Unavailable, WorkerPhase
+from loghub_operator.model.observed import (
+    Available,
+    GroupSettings,
+    ObservedState,
+    Unavailable,
+    WorkerPhase,
+)
+from loghub_operator.model.revision import Revision
 from loghub_operator.plan.checkpoint_reset import advance
 from loghub_operator.plan.decisions import ChangeImpact, Decisions, Running, change_impact, rollout_of
 from loghub_operator.plan.deletion import plan_deletion
@@ -47,64 +51,72 @@ from loghub_operator.plan.desired import Desired, desired_state
 from loghub_operator.plan.drift import DriftBackoff, evaluate
 from loghub_operator.plan.events import events_of, left_behind
 from loghub_operator.plan.ownership import evaluate_ownership, must_store_proof
-from loghub_operator.plan.patience import (
-    PATIENCE,
-    is_one_failed_look,
-    looks_after,
-    was_as_it_should,
-    with_patience,
-)
-from loghub_operator.plan.replicas import ReplicaPlan, plan_replicas
+from loghub_operator.plan.patience import PATIENCE, failed_looks, was_as_it_should, with_stale_lag
+from loghub_operator.plan.replicas import ReplicaPlan, drains_of, plan_replicas
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision, decide
+from loghub_operator.plan.scaling.load import scaled_group
 from loghub_operator.plan.scaling.report import group_metrics
 from loghub_operator.plan.scaling.resharding import with_rejection
 from loghub_operator.plan.status.builder import build_status, error_message, with_failure
 from loghub_operator.plan.status.conditions import group_condition
-from loghub_operator.plan.subject import Subject, subject_of
+from loghub_operator.plan.subject import Subject
 
 
-def plan(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
+def plan(subject: Subject, now: float) -> Plan:
     """What to do now, and what to report. Pure; ``now`` in unix seconds."""
-    subject = subject_of(resource, observed)
-    if subject.own.leaving:
+    if subject.workers is None:
         return plan_deletion(subject, now)
-    if must_store_proof(subject):
+    observed, status = subject.observed, subject.resource.status
+    if must_store_proof(subject.own, observed.peers, observed.service):
         return _store_proof(subject, now)
-    planned = _plan(subject, now)
-    if is_one_failed_look(resource, observed):
-        return with_patience(resource, observed, planned, now)
+    planned = _plan(subject, desired_state(subject, subject.workers), now)
+    looks, generation = planned.memory.failed_looks, subject.resource.metadata.generation
+    if 0 < looks < PATIENCE and was_as_it_should(status, ConditionType.GROUP_SYNCED, generation=generation):
+        # The log service has not answered for so short a time that it says nothing: nothing is done.
+        stale = with_stale_lag(status, observed.service, generation=generation, now=now)
+        memory = replace(observed.memory, failed_looks=looks)
+        return replace(planned, actions=(), status=stale, memory=memory)
     return planned
 
 
-def _plan(subject: Subject, now: float) -> Plan:
+def _plan(subject: Subject, desired: Desired, now: float) -> Plan:
     resource, observed = subject.resource, subject.observed
-    desired = desired_state(subject)
-    scaling = decide(resource, observed, suspended=desired.suspension is not None)
-    replicas = plan_replicas(subject, desired.suspension, scaling.desired, now)
+    # 1. How many workers: the number that the load or the spec asks for, and the number to run now.
+    scaling = decide(scaled_group(subject), suspended=desired.suspension is not None)
+    drains = drains_of(subject, now)
+    replicas = plan_replicas(drains, resource.spec.scaling, desired.suspension, scaling.desired)
+    # 2. How far a checkpoint reset is: it waits for the workers to stop, or to start again.
     reset = advance(subject, desired, replicas, now)
 
+    # 3. What others have changed. A correction of the group counts before the workers are compared with the
+    # same history, since both may be corrected in one round.
     def backoff(history: DriftHistory, drift: Iterable[FieldPath]) -> DriftBackoff:
         return evaluate(history, drift, revision=desired.revision, replicas=replicas.target, now=now)
 
     history = observed.memory.drift
-    group_drift = backoff(history, _group_drift(resource, observed, desired))
-    group_actions = _group(observed, desired, delayed=bool(group_drift.delayed))
+    group_drift = backoff(history, _group_drift(resource.group, observed.group, desired.group_now))
+    delayed = bool(group_drift.delayed)
+    group_actions = _group(observed, desired, delayed=delayed)
     if any(isinstance(action, UpdateGroup) for action in group_actions):
         history = group_drift.history
-    drift = backoff(history, _drift(resource, observed, desired))
+    drift = backoff(history, _drift(subject, desired.revision))
     contested = tuple(dict.fromkeys((*group_drift.contested, *drift.contested)))
+    # 4. The decisions are complete; everything below follows from them.
     decisions = Decisions(
         subject=subject,
         desired=desired,
         scaling=scaling,
         replicas=replicas,
-        rollout=rollout_of(subject, desired.revision, run=replicas.run),
+        rollout=rollout_of(
+            observed.worker_set, observed.workers, subject.names, desired.revision, run=replicas.run
+        ),
         impact=_impact(observed, desired, replicas),
         drift=replace(drift, contested=contested),
-        group=group_condition(resource, observed, desired, delayed=bool(group_drift.delayed)),
+        group=group_condition(resource.group, observed.service, desired, delayed=delayed),
         reset=reset.status,
     )
-    # A reset that commits has no workers, so it does not wait for their objects.
+    # 5. The actions in their order. A reset that commits has no workers, so it does not wait for their
+    # objects.
     before_workers = (*_prerequisites(observed, group_actions), *group_actions, *reset.actions)
     asked, applied = _workers(decisions)
     stopped, started = (applied, []) if _only_stops(decisions) else ([], applied)
@@ -114,12 +126,12 @@ def _plan(subject: Subject, now: float) -> Plan:
     return Plan(
         (*actions, *reset.events, *events_of(decisions, actions), *_reshard(scaling, decisions.group)),
         build_status(decisions, now),
-        metrics=group_metrics(resource, observed, scaling, run=replicas.run),
+        metrics=group_metrics(resource.metadata, scaling, run=replicas.run),
         memory=Memory(
             scaling=scaling.state,
             drift=history,
             committed=reset.committed,
-            failed_looks=looks_after(observed),
+            failed_looks=failed_looks(observed.memory.failed_looks, observed.service),
         ),
         owner=desired.owner,
     )
@@ -147,7 +159,7 @@ def _prerequisites(observed: ObservedState, then: Iterable[Action]) -> list[Acti
     the origin adds the finalizer too.
     """
     actions: list[Action] = []
-    if not observed.has_finalizer and not any(isinstance(one, RecordGroupOrigin) for one in then):
+    if not observed.has_finalizer and not any(isinstance(action, RecordGroupOrigin) for action in then):
         actions.append(AddFinalizer())
     actions += [EnsureProjectService(project.name) for project in observed.unaddressed if not project.error]
     return actions
@@ -166,8 +178,8 @@ def _group(observed: ObservedState, desired: Desired, *, delayed: bool) -> list[
     create = CreateGroup(timeout_s=settings.timeout_s, order=settings.order, last_initial_shard=last)
     if existing is None and refused:
         return [create, RecordGroupOrigin(GroupRecord("Created", last))]
-    known = "Adopted" if recorded is None or refused else recorded.origin
-    record = GroupRecord("Created" if existing is None else known, last)
+    origin = "Adopted" if recorded is None or refused else recorded.origin
+    record = GroupRecord("Created" if existing is None else origin, last)
     if recorded != record or not observed.record_annotated:
         actions.append(RecordGroupOrigin(record))
     if existing is None:
@@ -177,26 +189,21 @@ def _group(observed: ObservedState, desired: Desired, *, delayed: bool) -> list[
     return actions
 
 
-def _group_drift(
-    resource: LogHubConsumerGroup, observed: ObservedState, desired: Desired
-) -> tuple[FieldPath, ...]:
+def _group_drift(name: str, existing: GroupSettings | None, wanted: GroupSettings) -> tuple[FieldPath, ...]:
     """The operator of another cluster may want other settings for the group."""
-    existing = observed.service.group if isinstance(observed.service, Available) else None
-    if existing is None or existing == desired.group_now:
+    if existing is None or existing == wanted:
         return ()
-    return (FieldPath(object=ObjectName(kind="ConsumerGroup", name=resource.group), path="settings"),)
+    return (FieldPath(object=ObjectName(kind="ConsumerGroup", name=name), path="settings"),)
 
 
-def _drift(resource: LogHubConsumerGroup, observed: ObservedState, desired: Desired) -> tuple[FieldPath, ...]:
+def _drift(subject: Subject, desired: Revision) -> tuple[FieldPath, ...]:
     """Drift of the objects in the cluster. The revision differs if it is a new one, or if another controller
     keeps removing the annotation.
     """
-    existing = observed.worker_set
-    if existing is None:
-        return ()
-    if existing.revision == desired.revision:
-        return existing.drift
-    name = ObjectName(kind="StatefulSet", name=resource.metadata.name)
+    existing = subject.observed.worker_set
+    if existing is None or existing.revision == desired:
+        return subject.drift
+    name = ObjectName(kind="StatefulSet", name=subject.resource.metadata.name)
     return (FieldPath(object=name, path=FieldPath.ANNOTATIONS),)
 
 
@@ -248,7 +255,7 @@ def _must_apply(decisions: Decisions) -> bool:
         orphans_left = bool(decisions.subject.observed.workers) and run == 0
         return decisions.desired.suspension is None or orphans_left
     differs = existing.revision != decisions.desired.revision
-    corrects = bool(existing.drift) and decisions.drift.corrects
+    corrects = bool(decisions.subject.drift) and decisions.drift.corrects
     if decisions.desired.suspension is None:
         return differs or corrects or existing.replicas != run
     # Workers that leave are not replaced meanwhile.
@@ -260,24 +267,11 @@ def _impact(observed: ObservedState, desired: Desired, replicas: ReplicaPlan) ->
     existing = observed.worker_set
     if existing is None:
         return ChangeImpact.NONE
-    group = observed.service.group if isinstance(observed.service, Available) else None
+    wanted = desired.group if observed.group is not None else None
     return change_impact(
-        Running(replicas=existing.replicas, group=group, revision=existing.revision),
-        Running(
-            replicas=replicas.run,
-            group=desired.group if group is not None else None,
-            revision=desired.revision,
-        ),
+        Running(replicas=existing.replicas, group=observed.group, revision=existing.revision),
+        Running(replicas=replicas.run, group=wanted, revision=desired.revision),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
-    """A planned reconcile, with everything that the plan is based on."""
-
-    resource: LogHubConsumerGroup
-    observed: ObservedState
-    plan: Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,18 +283,9 @@ class RoundOutcome:
     error: Exception | None
 
 
-def plan_round(
-    resource: LogHubConsumerGroup, observed: ObservedState, memory: Memory | None, now: float
-) -> Round:
-    """Plans with what the previous reconcile remembered; None: this is the first one. ``now`` in unix
-    seconds.
-    """
-    if memory is not None:
-        observed = replace(observed, memory=memory)
-    return Round(resource=resource, observed=observed, plan=plan(resource, observed, now))
-
-
-def finish(done: Round, error: Exception | None, now: float, *, passes: bool = False) -> RoundOutcome:
+def finish(
+    subject: Subject, planned: Plan, error: Exception | None, now: float, *, passes: bool = False
+) -> RoundOutcome:
     """``error`` is what an action raised; None: every action was carried out. ``passes``: it is one that most
     likely passes by itself, such as a conflict; the status of a group that was ready says so only if it does
     not.
@@ -308,26 +293,28 @@ def finish(done: Round, error: Exception | None, now: float, *, passes: bool = F
     Corrections of drift are remembered only if every action was carried out. A rejected split or merge is
     not a failure of the reconcile: condition HotShard reports it in the next.
     """
-    planned = done.plan
     if isinstance(error, ReshardRefused):
         scaling = with_rejection(planned.memory.scaling, error, now)
         return RoundOutcome(
             status=planned.status, memory=replace(planned.memory, scaling=scaling), error=None
         )
-    if error is not None:
-        message, tries = error_message(error), done.observed.memory.failed_tries + 1
-        memory = replace(
-            planned.memory,
-            drift=done.observed.memory.drift,
-            last_error=message,
-            service_error=message if isinstance(error, LogHubException) else "",
-            committed=0,
-            failed_tries=tries,
-        )
-        if passes and tries < PATIENCE and was_as_it_should(done.resource, ConditionType.READY):
-            return RoundOutcome(status=planned.status, memory=memory, error=error)
-        deadline_s = done.resource.spec.worker.progress_deadline_seconds
-        before = done.resource.status
-        status = with_failure(planned.status, message, now, before=before, deadline_s=deadline_s)
-        return RoundOutcome(status=status, memory=memory, error=error)
-    return RoundOutcome(status=planned.status, memory=planned.memory, error=None)
+    if error is None:
+        return RoundOutcome(status=planned.status, memory=planned.memory, error=None)
+    resource, before = subject.resource, subject.observed.memory
+    message, tries = error_message(error), before.failed_tries + 1
+    memory = replace(
+        planned.memory,
+        drift=before.drift,
+        last_error=message,
+        service_error=message if isinstance(error, LogHubException) else "",
+        committed=0,
+        failed_tries=tries,
+    )
+    was_ready = was_as_it_should(
+        resource.status, ConditionType.READY, generation=resource.metadata.generation
+    )
+    if passes and tries < PATIENCE and was_ready:
+        return RoundOutcome(status=planned.status, memory=memory, error=error)
+    deadline_s = resource.spec.worker.progress_deadline_seconds
+    status = with_failure(planned.status, message, now, before=resource.status, deadline_s=deadline_s)
+    return RoundOutcome(status=status, memory=memory, error=error)

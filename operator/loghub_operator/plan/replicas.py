@@ -22,7 +22,7 @@ from loghub_operator.model.observed import (
 from loghub_operator.plan.desired import Suspension
 from loghub_operator.plan.listing import counted, listed, worker_count
 from loghub_operator.plan.scaling.autoscaler import DesiredReplicas
-from loghub_operator.plan.subject import Subject
+from loghub_operator.plan.subject import Subject, WorkerNames
 
 CLOCKS_DIFFER_S = 60.0  # of two operators that lead one after the other, without any harm
 
@@ -39,94 +39,110 @@ class ReplicaPlan:
     timed_out: tuple[str, ...] = ()  # these were asked and did not leave in time
 
 
-def has_left(worker: WorkerObserved, service: LogServiceObserved) -> bool:
-    """Whether no consumer sends heartbeats under the worker's name, as reported by the endpoint or, if it
-    cannot report that, by the worker.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drains:
+    """How far the workers are with leaving the group: who must be asked, who has left, who took too long.
 
-    The endpoint takes precedence: a worker that is restarting processes nothing either, but its name may hold
-    shards, which it would release at once.
+    ``workers`` are those that exist, ``names`` says which should. A worker that was asked to drain is waited
+    for at most ``bound_s``; ``now`` is in unix seconds.
     """
-    if isinstance(service, Available) and service.consumers is not None:
-        return not _counts(worker.name, service)
-    return worker.phase in (WorkerPhase.LEFT, WorkerPhase.PENDING, WorkerPhase.FAILED)
+
+    workers: tuple[WorkerObserved, ...]
+    names: WorkerNames
+    service: LogServiceObserved
+    bound_s: float
+    now: float
+
+    def has_left(self, worker: WorkerObserved) -> bool:
+        """Whether no consumer sends heartbeats under the worker's name, as reported by the endpoint or, if it
+        cannot report that, by the worker.
+
+        The endpoint takes precedence: a worker that is restarting processes nothing either, but its name may
+        hold shards, which it would release at once.
+        """
+        live = self._live_consumers()
+        if live is not None:
+            return worker.name not in live
+        return worker.phase in (WorkerPhase.LEFT, WorkerPhase.PENDING, WorkerPhase.FAILED)
+
+    def must_be_asked(self, worker: WorkerObserved) -> bool:
+        """Whether to ask the worker to drain, or to ask it again because the time of the request lies ahead:
+        the clock was wrong then, and the wait for the worker would be as much longer. A request without a
+        time, made by hand, is made again: the wait for it would never end.
+        """
+        asked_at = worker.drain_requested_at_unix_s
+        return not worker.drain_requested or asked_at is None or asked_at > self.now + CLOCKS_DIFFER_S
+
+    def waited_enough(self, worker: WorkerObserved) -> bool:
+        """The drain was requested so long ago that the operator continues without an answer."""
+        asked_at = worker.drain_requested_at_unix_s
+        return asked_at is not None and self.now - asked_at > self.bound_s
+
+    def pending_replacements(self) -> tuple[int, ...]:
+        """The ordinals of live consumers whose workers do not exist in this observation, because they are
+        being replaced.
+
+        Waiting for them is bounded: the log service removes a consumer that does not come back within the
+        group's timeout. There are none if the endpoint cannot report live consumers; consumers cannot leave
+        such an endpoint either.
+        """
+        existing = {worker.name for worker in self.workers}
+        return self.names.ordinals((self._live_consumers() or frozenset()) - existing)
+
+    def _live_consumers(self) -> frozenset[str] | None:
+        """The consumers that are live or hold a shard; None: the endpoint cannot report them."""
+        service = self.service
+        if not isinstance(service, Available) or service.consumers is None:
+            return None
+        return frozenset((*service.consumers, *(shard.holder for shard in service.shards)))
 
 
-def _counts(consumer: str, service: Available) -> bool:
-    holds_shard = any(shard.holder == consumer for shard in service.shards)
-    return holds_shard or consumer in (service.consumers or ())
-
-
-def pending_replacements(subject: Subject) -> tuple[str, ...]:
-    """Live consumers of the group whose workers do not exist in this observation, because they are being
-    replaced.
-
-    Waiting for them is bounded: the log service removes a consumer that does not come back within the group's
-    timeout. There are none if the endpoint cannot report live consumers; consumers cannot leave such an
-    endpoint either.
-    """
-    service = subject.observed.service
-    existing = {worker.name for worker in subject.observed.workers}
-    if not isinstance(service, Available) or service.consumers is None:
-        return ()
-    live = {*service.consumers, *(shard.holder for shard in service.shards)} - existing
-    return tuple(subject.resource.consumer(ordinal) for ordinal in sorted(subject.ordinals(live)))
-
-
-def must_be_asked(worker: WorkerObserved, now: float) -> bool:
-    """Whether to ask the worker to drain, or to ask it again because the time of the request lies ahead: the
-    clock was wrong then, and the wait for the worker would be as much longer. A request without a time, made
-    by hand, is made again: the wait for it would never end.
-    """
-    asked_at = worker.drain_requested_at_unix_s
-    return not worker.drain_requested or asked_at is None or asked_at > now + CLOCKS_DIFFER_S
-
-
-def waited_enough(worker: WorkerObserved, *, bound_s: float, now: float) -> bool:
-    """The drain was requested so long ago that the operator continues without an answer."""
-    return worker.drain_requested_at_unix_s is not None and now - worker.drain_requested_at_unix_s > bound_s
+def drains_of(subject: Subject, now: float) -> Drains:
+    observed = subject.observed
+    return Drains(
+        workers=observed.workers,
+        names=subject.names,
+        service=observed.service,
+        bound_s=subject.drain_bound_s,
+        now=now,
+    )
 
 
 def plan_replicas(
-    subject: Subject, suspension: Suspension | None, decided: DesiredReplicas, now: float
+    drains: Drains, scaling: Scaling, suspension: Suspension | None, decided: DesiredReplicas
 ) -> ReplicaPlan:
-    """How many workers to run now."""
-    observed, current = subject.observed, subject.observed.replicas
+    """How many workers to run now. ``scaling`` has the bounds that a message names."""
+    current = drains.names.replicas
     if suspension is not None:
-        return _suspended(subject, suspension, now)
-    if isinstance(observed.service, Unavailable):
+        return _suspended(drains, suspension)
+    if isinstance(drains.service, Unavailable):
         message = f"the log service is unavailable; the number of workers stays at {current} until it answers"
         return ReplicaPlan(
             run=current, target=current, reason=ScalingReason.LOG_SERVICE_UNAVAILABLE, message=message
         )
-    desired = _target(subject.resource.spec.scaling, decided)
+    reason, message = _limit(scaling, decided)
+    desired = ReplicaPlan(run=decided.workers, target=decided.workers, reason=reason, message=message)
     if desired.target == current:
         return desired
     if desired.target > current:
-        return _unless_in_transfer(desired, observed.service, current)
-    return _shrink(subject, observed.service, desired, now)
+        return _unless_in_transfer(desired, drains.service, current)
+    return _shrink(drains, drains.service, desired)
 
 
-def _suspended(subject: Subject, why: Suspension, now: float) -> ReplicaPlan:
+def _suspended(drains: Drains, why: Suspension) -> ReplicaPlan:
     """No workers at all: all drain together, and all stop together once the last one has left."""
-    observed, current = subject.observed, subject.observed.replicas
-    existing = [worker for worker in observed.workers if worker.ordinal < current]
-    late = [one for one in existing if waited_enough(one, bound_s=subject.drain_bound_s, now=now)]
-    staying = [one for one in existing if not (one.drain_requested and has_left(one, observed.service))]
-    waited_for = [one for one in staying if one not in late]
+    current = drains.names.replicas
+    existing = [worker for worker in drains.workers if worker.ordinal < current]
+    staying = [worker for worker in existing if not (worker.drain_requested and drains.has_left(worker))]
+    waited_for = [worker for worker in staying if not drains.waited_enough(worker)]
     return ReplicaPlan(
-        run=current if waited_for or pending_replacements(subject) else 0,
+        run=current if waited_for or drains.pending_replacements() else 0,
         target=0,
         reason=ScalingReason.SUSPENDED,
         message=why.message,
-        drain=tuple(one.name for one in waited_for if must_be_asked(one, now)),
-        timed_out=() if waited_for else tuple(one.name for one in staying),
+        drain=tuple(worker.name for worker in waited_for if drains.must_be_asked(worker)),
+        timed_out=() if waited_for else tuple(worker.name for worker in staying),
     )
-
-
-def _target(scaling: Scaling, desired: DesiredReplicas) -> ReplicaPlan:
-    """The number within the bounds, and which bound limited it."""
-    reason, message = _limit(scaling, desired)
-    return ReplicaPlan(run=desired.workers, target=desired.workers, reason=reason, message=message)
 
 
 def _limit(scaling: Scaling, desired: DesiredReplicas) -> tuple[ScalingReason, str]:
@@ -161,26 +177,26 @@ def _unless_in_transfer(desired: ReplicaPlan, service: Available, current: int) 
     )
 
 
-def _shrink(subject: Subject, service: Available, desired: ReplicaPlan, now: float) -> ReplicaPlan:
-    observed, current = subject.observed, subject.observed.replicas
-    top = subject.resource.consumer(current - 1)
-    worker = next((one for one in observed.workers if one.name == top), None)
+def _shrink(drains: Drains, service: Available, desired: ReplicaPlan) -> ReplicaPlan:
+    current = drains.names.replicas
+    highest = current - 1
+    name = drains.names.of(highest)
+    worker = next((worker for worker in drains.workers if worker.name == name), None)
     if worker is None:
-        back = pending_replacements(subject)
-        if top in back:
-            return _draining(desired, current, top)
+        back = drains.pending_replacements()
+        if highest in back:
+            return _draining(desired, current, name)
         # All that do not exist are given up at once: as many could be made meanwhile as are removed.
-        left = [one.ordinal for one in observed.workers if one.ordinal < current]
-        left += subject.ordinals(back)
-        return _lowered(desired, max(desired.target, max(left, default=-1) + 1) + 1)
+        left = [worker.ordinal for worker in drains.workers if worker.ordinal < current]
+        return _lowered(desired, max(desired.target, max((*left, *back), default=-1) + 1) + 1)
     if not worker.drain_requested:
         waiting = _unless_in_transfer(desired, service, current)
-        return waiting if waiting is not desired else _draining(desired, current, top, drain=(top,))
-    if has_left(worker, service):
+        return waiting if waiting is not desired else _draining(desired, current, name, drain=(name,))
+    if drains.has_left(worker):
         return _lowered(desired, current)
-    if waited_enough(worker, bound_s=subject.drain_bound_s, now=now):
-        return _lowered(desired, current, timed_out=(top,))
-    return _draining(desired, current, top, drain=(top,) if must_be_asked(worker, now) else ())
+    if drains.waited_enough(worker):
+        return _lowered(desired, current, timed_out=(name,))
+    return _draining(desired, current, name, drain=(name,) if drains.must_be_asked(worker) else ())
 
 
 def _lowered(desired: ReplicaPlan, current: int, timed_out: tuple[str, ...] = ()) -> ReplicaPlan:

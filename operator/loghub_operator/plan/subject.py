@@ -1,18 +1,44 @@
-"""The group that a round is about, with what several decisions ask of it, worked out once at the top.
+"""The group that a round is about, worked out once at its top.
 
-Names of its own workers, how long a drain may take, and what is stored of the object's access to the group
-depend on the object and the observation alone, so no decision works them out from the two again.
+What several decisions ask of the object and the observation depends on the two alone: which consumers have
+names of workers, what is stored of the access to the group, how long a drain may take, what workers should
+run with. A decision takes the values of it that it decides from, not the whole.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from loghub_operator.api.adoption import is_recorded_elsewhere, stored_ownership
 from loghub_operator.api.status import OwnershipStatus
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.model.memory import FieldPath, Memory
 from loghub_operator.model.observed import ObservedState, Peer
-from loghub_operator.resources.worker_config import AFTER_DRAIN_S, DRAIN_TIMEOUT_S
+from loghub_operator.model.revision import WorkerSpec
+from loghub_operator.resources.worker_config import AFTER_DRAIN_S, DRAIN_TIMEOUT_S, worker_config
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerNames:
+    """The names that the workers of one object have as consumers; ``replicas`` of them should exist."""
+
+    prefix: str
+    replicas: int
+
+    def of(self, ordinal: int) -> str:
+        return f"{self.prefix}{ordinal}"
+
+    def foreign(self, consumers: Iterable[str]) -> tuple[str, ...]:
+        """The consumers whose names are no names of workers."""
+        own = re.compile(re.escape(self.prefix) + "[0-9]+")
+        return tuple(name for name in consumers if not own.fullmatch(name))
+
+    def ordinals(self, consumers: Iterable[str]) -> tuple[int, ...]:
+        """The ordinals of the consumers that have names of workers that should exist, in order."""
+        own = re.compile(re.escape(self.prefix) + "(0|[1-9][0-9]{0,8})")
+        matches = (own.fullmatch(name) for name in consumers)
+        ordinals = (int(match[1]) for match in matches if match is not None)
+        return tuple(sorted(ordinal for ordinal in ordinals if ordinal < self.replicas))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,14 +46,22 @@ class Subject:
     """``own`` is the object as the others see it; ``ownership`` is what is stored of its access to the group.
     ``recorded_elsewhere``: what is recorded on it is about a group of another log service. A worker that was
     asked to drain is waited for at most ``drain_bound_s``.
+
+    Workers should run with ``workers``. It is None exactly while the object is being deleted: a deletion
+    applies nothing, so it does not depend on what would be applied. ``drift`` are the fields of it that
+    another client has changed; there are none unless the StatefulSet has the revision of ``workers``, since
+    any other difference is a change of ours.
     """
 
     resource: LogHubConsumerGroup
     observed: ObservedState
     own: Peer
+    names: WorkerNames
     ownership: OwnershipStatus | None
     recorded_elsewhere: bool
     drain_bound_s: float
+    workers: WorkerSpec | None
+    drift: tuple[FieldPath, ...] = ()
 
     @property
     def has_record(self) -> bool:
@@ -40,30 +74,33 @@ class Subject:
         """Whether workers of this group exist, or were requested."""
         return bool(self.observed.replicas or self.observed.workers) and not self.recorded_elsewhere
 
-    def foreign(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The consumers whose names are no names of workers."""
-        own = re.compile(re.escape(self.resource.metadata.name) + "-[0-9]+")
-        return tuple(name for name in names if not own.fullmatch(name))
 
-    def ordinals(self, names: Iterable[str]) -> Iterator[int]:
-        """The ordinals of the consumers that have names of workers that should exist."""
-        own = re.compile(re.escape(self.resource.consumer(0).removesuffix("0")) + "(0|[1-9][0-9]{0,8})")
-        for name in names:
-            found = own.fullmatch(name)
-            if found and int(found[1]) < self.observed.replicas:
-                yield int(found[1])
-
-
-def subject_of(resource: LogHubConsumerGroup, observed: ObservedState) -> Subject:
-    """Pure; no time is involved."""
+def subject_of(
+    resource: LogHubConsumerGroup, observed: ObservedState, memory: Memory | None = None
+) -> Subject:
+    """Pure; no time is involved. ``memory`` is what the previous reconcile remembered, None in the first."""
+    if memory is not None:
+        observed = replace(observed, memory=memory)
+    own, bound_s = peer(resource), drain_bound_s(resource)
+    names = WorkerNames(resource.consumer(0).removesuffix("0"), observed.replicas)
+    ownership, elsewhere = stored_ownership(resource), is_recorded_elsewhere(resource)
+    workers = None if own.leaving else desired_workers(resource, observed)
     return Subject(
         resource=resource,
         observed=observed,
-        own=peer(resource),
-        ownership=stored_ownership(resource),
-        recorded_elsewhere=is_recorded_elsewhere(resource),
-        drain_bound_s=drain_bound_s(resource),
+        own=own,
+        names=names,
+        ownership=ownership,
+        recorded_elsewhere=elsewhere,
+        drain_bound_s=bound_s,
+        workers=workers,
     )
+
+
+def desired_workers(resource: LogHubConsumerGroup, observed: ObservedState) -> WorkerSpec:
+    """What the workers should run with, in pods or on this machine."""
+    config = worker_config(resource, observed.placement, last_initial_shard=observed.last_initial_shard)
+    return observed.environment.worker_spec(resource, config)
 
 
 def drain_bound_s(resource: LogHubConsumerGroup) -> float:

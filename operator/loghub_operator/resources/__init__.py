@@ -1,6 +1,6 @@
 """Builds the Kubernetes objects of one consumer group: CR in, dict out; no client, no time.
 
-The builders are pure functions, with one module for each kind of object. `loghub_operator.apply.executor`
+The builders are pure functions, with one module for each kind of object. `loghub_operator.apply.applier`
 applies what they return.
 """
 

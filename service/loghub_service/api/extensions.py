@@ -1,15 +1,13 @@
-"""The service's extensions to the SLS API: info, the whole state of a group, and leave; the long polls are in
-`long_polls`.
+"""The service's extensions to the SLS API: info, health, the whole state of a group, leave, and long polls
+for the ends of shards and for a consumer group.
 
 They give the operator the exact state of a group, and allow a consumer to leave without waiting for its
 timeout. No SLS client needs them, and their paths do not overlap with SLS paths. `loghub.client.port`
 declares the same fields for clients.
 
-The service's extensions that wait for a change: of the ends of shards, and of a consumer group.
-
-An idle consumer has one request of each under way instead of one for each shard and interval. Neither is a
-heartbeat, and neither has log groups: those are pulled once there are some. With ``wait_ms`` 0 they answer
-at once. `loghub_service.polls` bounds how many wait.
+With the two long polls an idle consumer has two requests under way instead of one for each shard and
+interval. A poll is no heartbeat and returns no log groups; the consumer pulls them once there are some. With
+``wait_ms`` 0 a poll answers at once. `loghub_service.polls` bounds the number of polls.
 """
 
 import asyncio
@@ -39,25 +37,26 @@ _POLL = replace(names.CONSUMER, kind="poll")
 
 
 async def await_ends(engine: Engine, request: Request, *, ls: str) -> ServiceResponse:
-    """The first and the end cursors of the shards that the body names with the ends that the client knows.
+    """The first and the end cursors of the shards in the body, which has the end of each shard that the
+    client knows.
 
-    It waits until one of the ends is another one. A shard that does not exist is not in the answer, and is
-    a reason to answer at once. Raises LogStoreNotExist, also if the logstore is deleted meanwhile.
+    It waits until one of the ends differs. A shard that does not exist is missing from the answer, and is a
+    reason to answer at once. Raises LogStoreNotExist, also if the logstore is deleted meanwhile.
     """
-    known = _known_ends(request)
+    known_ends = _known_ends(request)
 
     def present() -> dict[int, ShardLog]:
         store = lookup.logstore(engine, request, ls)
         return {
             shard: engine.logs[store.saved.id, shard]
-            for shard in known
+            for shard in known_ends
             if (store.saved.id, shard) in engine.logs and shard in store.shards
         }
 
     def has_changed() -> bool:
         logs = present()
-        return logs.keys() != known.keys() or any(
-            log.extent.end_cursor != known[shard] for shard, log in logs.items()
+        return logs.keys() != known_ends.keys() or any(
+            log.extent.end_cursor != known_ends[shard] for shard, log in logs.items()
         )
 
     wait_s = _wait_s(engine, request)
@@ -75,16 +74,16 @@ async def await_ends(engine: Engine, request: Request, *, ls: str) -> ServiceRes
 async def await_group(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:
     """The revision of a group, and the shards that are assigned to the consumer.
 
-    It waits until the revision is another one than that which the client knows. Raises ConsumerGroupNotExist
-    or LogStoreNotExist, also if either is deleted meanwhile.
+    It waits until the revision differs from the one that the client knows. Raises ConsumerGroupNotExist or
+    LogStoreNotExist, also if either is deleted meanwhile.
     """
-    known = parse.number_query(request, "revision", minimum=0, maximum=_MAX_REVISION, default=0)
+    known_revision = parse.number_query(request, "revision", minimum=0, maximum=_MAX_REVISION, default=0)
     consumer = parse.consumer(request)
     wait_s = _wait_s(engine, request)
     group = lookup.group(engine, request, ls, cg)
 
     def has_changed() -> bool:
-        return lookup.group(engine, request, ls, cg).revision != known
+        return lookup.group(engine, request, ls, cg).revision != known_revision
 
     with (
         engine.groups.changes.watched([group]) as changed,
@@ -105,7 +104,7 @@ def _wait_s(engine: Engine, request: Request) -> float:
 
 
 def _name(request: Request) -> str:
-    """The poll's name: one poll of a key and a name waits at a time, and the last one counts."""
+    """The poll's name. An access key has one waiting poll of each name; a new poll ends the earlier one."""
     return _POLL.check(request.query.get("poll", ""))
 
 
@@ -142,7 +141,8 @@ async def info(_engine: Engine) -> ServiceResponse:
 
 
 async def health(engine: Engine) -> ServiceResponse:
-    """200, or 503 if a commit thread hangs: no request that changes something would ever be answered."""
+    """200, or 503 if a commit thread hangs, because then no request that changes something is ever
+    answered."""
     for log, monitor in engine.commits.items():
         stalled_s = monitor.stalled_s()
         if stalled_s > engine.settings.commit_stall_s:
@@ -160,7 +160,7 @@ async def leave(engine: Engine, request: Request, *, ls: str, cg: str) -> Servic
 
 
 async def group_status(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:
-    """The state of a group; the field names are those of `loghub.client.port.GroupStatus`."""
+    """The state of a group, with the field names of `loghub.client.port.GroupStatus`."""
     group = lookup.group(engine, request, ls, cg)
     await engine.groups.durable(group)
     settings = settings_json(group)

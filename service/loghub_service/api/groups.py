@@ -124,7 +124,7 @@ async def update_checkpoint(engine: Engine, request: Request, *, ls: str, cg: st
 
 async def save_checkpoints(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:
     """Extension: save the checkpoints of several shards of one consumer, each as `update_checkpoint` does
-    without force. The response lists those that were rejected."""
+    without force. The response lists the rejected ones."""
     consumer = parse.consumer(request)
     texts = parse.cursors_of_shards(request)
     group = lookup.group(engine, request, ls, cg)
@@ -163,7 +163,8 @@ def _rejected(shard: int, error: LogHubError) -> dict[str, object]:
 def _save(
     engine: Engine, request: Request, group: RegisteredGroup, event: SaveCheckpoint
 ) -> LogHubError | None:
-    """The error if the checkpoint is rejected. What is saved is not durable yet."""
+    """Save a checkpoint, which is not durable yet on return. Returns the error if the checkpoint is
+    rejected."""
     step = engine.groups.apply(group, event)
     if step.refusal is None:
         return None
@@ -187,7 +188,7 @@ def _position(engine: Engine, group: RegisteredGroup, shard: int, text: str) -> 
 def _refused(refusal: RefusalCode, request: Request, message: str) -> LogHubError:
     error = failure(Code(refusal.value), message)
     if refusal is RefusalCode.SHARD_NOT_EXIST:
-        error.status = HTTPStatus.NOT_FOUND  # of this call only (docs/sls-protocol.md 2.4)
+        error.status = HTTPStatus.NOT_FOUND  # for this call only (docs/sls-protocol.md 2.4)
         error.code = errors.checkpoint_of_no_shard(request.headers.get("user-agent", ""))
     return error
 

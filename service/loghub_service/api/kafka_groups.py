@@ -1,6 +1,6 @@
 """The Kafka consumer groups of a project, with their lag in logs: an extension for operators.
 
-Kafka's own tools see lag in offsets, which jump (docs/kafka.md 2). The names of the fields are those of
+Kafka's own tools see lag in offsets, which jump (docs/kafka.md 2). The field names are the ones of
 `loghub.client.port.KafkaGroupStatus`.
 """
 
@@ -24,14 +24,14 @@ _PAGE = 100
 async def list_kafka_groups(engine: Engine, request: Request) -> ServiceResponse:
     """The groups by name, ``size`` of them from ``offset`` on, or the one that ``group`` names.
 
-    With ``logstore``, only the groups that read it, and of these only what concerns it.
+    With ``logstore``, only the groups that read it, and only their members and offsets there.
     """
     project = lookup.project(engine, request)
     offset = parse.number_query(request, "offset", minimum=0, maximum=1 << 31, default=0)
     size = parse.number_query(request, "size", minimum=0, maximum=_PAGE, default=_PAGE)
     wanted, name = request.query.get("group"), request.query.get("logstore")
     only = None if name is None else lookup.logstore_of(project, name)
-    found = sorted(
+    groups = sorted(
         (
             group
             for key, group in engine.kafka_groups.of(project.saved.name)
@@ -39,12 +39,12 @@ async def list_kafka_groups(engine: Engine, request: Request) -> ServiceResponse
         ),
         key=lambda group: group.group_id,
     )
-    page = [await _described(engine, group, only) for group in found[offset : offset + size]]
-    return json_response({"count": len(page), "total": len(found), "groups": page})
+    page = [await _described(engine, group, only) for group in groups[offset : offset + size]]
+    return json_response({"count": len(page), "total": len(groups), "groups": page})
 
 
 def _reads(group: Group, store: Logstore) -> bool:
-    """Whether it has committed there, or a member is subscribed to it."""
+    """Whether the group has committed offsets in the logstore, or a member is subscribed to it."""
     if any(place.logstore == store.saved.id for place in group.offsets):
         return True
     return any(
@@ -55,7 +55,8 @@ def _reads(group: Group, store: Logstore) -> bool:
 
 
 def _subscribed(group: Group, member: GroupMember) -> frozenset[str]:
-    """Each assignor of a member has the same topics, and which one it will be is not always decided yet."""
+    """The topics of a member. They are the same for each of its assignors, one of which the group has perhaps
+    not chosen yet."""
     if group.protocol_type != CONSUMER or not member.info.protocols:
         return frozenset()
     return subscribed_topics(member.info.protocols[0].metadata) or frozenset()
@@ -94,11 +95,11 @@ def _member(member: GroupMember, only: Logstore | None) -> dict[str, object]:
 def _assigned(member: GroupMember) -> Iterator[tuple[str, int]]:
     try:
         assigned = decode_assignment(member.info.assignment).assigned_partitions
-    except MalformedFrame:  # of a group that does not consume, whose bytes only its members understand
+    except MalformedFrame:  # the group does not consume, and only its members understand the bytes
         return
-    for one in assigned:
-        for shard in one.partitions:
-            yield logstore_of(one.topic), shard
+    for partition in assigned:
+        for shard in partition.partitions:
+            yield logstore_of(partition.topic), shard
 
 
 async def _offset(engine: Engine, place: TopicPartition, saved: CommittedOffset) -> dict[str, object]:
@@ -113,8 +114,8 @@ async def _offset(engine: Engine, place: TopicPartition, saved: CommittedOffset)
 
 
 async def lag_logs(engine: Engine, place: TopicPartition, offset: int) -> int | None:
-    """The logs that a group has yet to read of one shard, none of a shard that is gone; None if they cannot
-    be counted."""
+    """The logs that a group has yet to read of one shard; 0 for a deleted shard, None if they cannot be
+    counted."""
     log = engine.logs.get((place.logstore, place.shard))
     if log is None:
         return 0

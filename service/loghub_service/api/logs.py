@@ -1,16 +1,9 @@
-"""PutLogs: checks a log group, chooses a shard, and commits it (docs/sls-protocol.md 2.3, 3).
+"""The log data of the API: PutLogs, PullLogs, GetCursor and GetCursorTime (docs/sls-protocol.md 2.1 to 3).
 
-`loghub.wire.loggroup_validation` checks the group, and `loghub_service.storage.batches` makes it durable.
-
-GetCursor and GetCursorTime (docs/sls-protocol.md 2.1, 2.3), which share a path with PullLogs.
-
-PullLogs: returns log groups from a cursor on, as they were received (docs/sls-protocol.md 2.1, 2.2).
-
-Reading and compressing run in a thread, so that heartbeats continue meanwhile.
-
-Which shard receives a log group, also while shards are being split or merged.
-
-PutLogs chooses by hash key or at random; the Kafka endpoint has an addressed shard.
+PutLogs checks a log group (`loghub.wire.loggroup_validation`), chooses a shard by hash key or at random, also
+while shards are being split or merged, and commits the group (`loghub_service.storage.batches`). PullLogs
+returns log groups from a cursor on, as they were received; it shares its path with the two calls for cursors.
+Checking large groups, reading and compressing run in threads, so that heartbeats continue meanwhile.
 """
 
 import asyncio
@@ -165,6 +158,7 @@ def _empty_response(log: ShardLog, cursor: int) -> ServiceResponse:
     return ServiceResponse(headers=headers, content_type=_PROTOBUF)
 
 
+# One resharding makes a write choose again; more than this while one write waits is a fault of the caller.
 _MAX_RESHARDS = 8
 
 
@@ -193,14 +187,14 @@ async def log_to_write(
 
 _OFF_LOOP_BYTES = 32 << 10  # a larger group is checked in a thread, so that heartbeats continue meanwhile
 _API_VERSION = "0.6.0"
-# Logtail's mode batch_group sends several log groups in one body; x-log-compresstype says how a body is
-# compressed, and no content-encoding.
+# Logtail's mode batch_group sends several log groups in one body. A content-encoding is refused because
+# x-log-compresstype says how a body is compressed.
 _UNSUPPORTED = ("x-log-mode", "content-encoding")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """A valid log group, or a part of a long one, in the form to store, and the number of its logs."""
+    """A valid log group, or a part of a long one, in its stored form, and the number of its logs."""
 
     stored: bytes
     logs: int
@@ -209,7 +203,7 @@ class Checked:
 async def put_logs(engine: Engine, request: Request, *, ls: str) -> ServiceResponse:
     """Store a log group; it is durable when the response is sent.
 
-    A key chooses the shard on every path: with Java's SetRouteKey it arrives on that of balanced puts.
+    A hash key chooses the shard on every path: Java's SetRouteKey sends it on the path of balanced puts.
     """
     lookup.logstore(engine, request, ls)  # fail before the expensive check
     _check_options(request)
@@ -226,7 +220,7 @@ async def put_logs(engine: Engine, request: Request, *, ls: str) -> ServiceRespo
 
 
 def _check_options(request: Request) -> None:
-    """Refuse what a client may ask of PutLogs and this service would not do (docs/sls-protocol.md 2.3)."""
+    """Refuse options of PutLogs that this service does not implement (docs/sls-protocol.md 2.3)."""
     unknown = sorted(request.query.keys() - {"key"})
     if unknown:
         message = f"PutLogs has the parameter key only, not {unknown[0][:64]!r}"
@@ -265,8 +259,8 @@ async def _check(engine: Engine, request: Request) -> tuple[Checked, ...]:
 
 
 def check_group(body: bytes, how: Compression | None, *, raw_size: int, max_size: int) -> tuple[Checked, ...]:
-    """Decompress and validate the group, and cut it if it has more logs than a stored one may have. No
-    parts if it has no logs. Raises MalformedInput, LogHubError."""
+    """Decompress and validate the group, and cut it if it has more logs than a stored group may have. Returns
+    no parts for a group without logs. Raises MalformedInput, LogHubError."""
     group = body
     if how is not None:
         group = compression.decompress(body, how, raw_size=raw_size, max_size=raw_size)

@@ -1,7 +1,7 @@
 """Logstores: create, get, list, update, delete (docs/sls-protocol.md 2.3).
 
-These are the actions on ``/logstores``; those on the shards of a logstore are in
-`loghub_service.api.shards`.
+These are the actions on ``/logstores``; `loghub_service.api.shards` has the actions on the shards of a
+logstore.
 """
 
 from dataclasses import dataclass, replace
@@ -106,7 +106,8 @@ async def refuse_query(_engine: Engine, _request: Request, *, ls: str) -> Servic
 
 
 async def get_index(engine: Engine, request: Request, *, ls: str) -> ServiceResponse:
-    """Answer as for a logstore whose logs are not indexed: clients that copy a logstore ask for it."""
+    """Answer as for a logstore whose logs are not indexed, because clients that copy a logstore request its
+    index."""
     lookup.logstore(engine, request, ls)
     raise failure(Code.INDEX_CONFIG_NOT_EXIST, f"logstore {ls} has no index, since this service has none")
 

@@ -1,10 +1,8 @@
-"""Reads values from queries and JSON bodies and checks their bounds.
+"""Reads values from queries and JSON bodies, checks their bounds, and resolves the names in a request to
+projects, logstores, shards and groups.
 
-All actions use these functions, so that invalid input is rejected with the same messages everywhere.
-
-Resolves the names in a request to projects, logstores, shards and groups.
-
-All actions use these functions, so that every "does not exist" error has the same code and message.
+All actions use these functions, so that invalid input and missing resources are rejected with the same codes
+and messages everywhere.
 """
 
 from typing import Any

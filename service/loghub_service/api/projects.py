@@ -1,6 +1,6 @@
 """Projects: create, get, list, update, delete (docs/sls-protocol.md 2.3).
 
-These are the actions on ``/``; the project is the one that the Host header names.
+These are the actions on ``/``; the Host header names the project.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """Shards: list, split, merge, delete (docs/sls-protocol.md 2.3).
 
-These are the actions on ``/logstores/{ls}/shards`` except PutLogs, PullLogs and those for cursors. The rules
-are in `loghub.domain.shards`.
+These are the actions on ``/logstores/{ls}/shards`` without the ones for log data and cursors
+(`loghub_service.api.logs`). The rules are in `loghub.domain.shards`.
 """
 
 import asyncio
@@ -49,7 +49,8 @@ async def delete_shard(engine: Engine, request: Request, *, ls: str, shard: str)
         store = lookup.logstore(engine, request, ls)
         saved = lookup.shard(store, shard)
         rules.delete(store.shard_map(), shard=saved.shard)
-        await engine.producers.save()  # the next start would read from the log what they have sent
+        # Otherwise the next start would have to read the sent sequences from the log.
+        await engine.producers.save()
         bounds = await shard_bounds(engine.logs[saved.logstore, saved.shard])
         deleted = ShardDeleted(logstore=saved.logstore, shard=saved.shard, final_offset=bounds.end)
         await engine.persist_deletion(deleted)
@@ -71,9 +72,9 @@ def _split(store: Logstore, shard: int, request: Request) -> Reshard:
 async def carry_out(engine: Engine, project: Project, store: Logstore, reshard: Reshard) -> list[ShardSaved]:
     """Close the old shards to writes, wait for writes in progress, then create the new shards.
 
-    A write to a closing shard waits and then goes to a new shard. Everything in a child is therefore
-    acknowledged after everything in its parents. The caller holds `admin`. Returns the closed shards, then
-    the new ones; raises LogHubError if those exceed the quota.
+    A write to a closing shard waits and then goes to a new shard. Every log in a child is therefore
+    acknowledged after all logs in its parents. The caller holds `admin`. Returns the closed shards, then the
+    new ones; raises LogHubError if the new shards exceed the quota.
     """
     check_shard_room(project, len(reshard.created), engine.settings.limits)
     logstore = store.saved.id

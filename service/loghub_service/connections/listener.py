@@ -1,15 +1,15 @@
-"""Which connections a listener keeps: bounded in total, and no client can have all places.
+"""Accepts connections, and decides which of them a listener keeps: bounded in total, and no client can have
+all places.
 
 At the bound a new connection takes the place of another one, so that no client can occupy all places by
-connecting first, or by requests that it does not complete. A part of the places is for connections that have
-not sent an authenticated request yet: a client that opens a connection for each request needs one for the
-time that its request needs to arrive. Beyond that part they go first, the oldest of the peer that has most
-of them. Otherwise a connection of the key that has most of them goes: the one that has been without a
-request, or with one that waits for its client or for news, for the longest time. A request that the service
-works on is never interrupted; so a key that has such requests in all other places gets no more. A client
-whose connection was closed opens another one. The listener reports what happens; nothing here knows a socket.
-
-Accepts connections, within the bound of `HttpConnections`.
+connecting first, or by requests that it does not complete. A part of the places is for connections without an
+authenticated request so far: a client that opens a connection for each request needs a place until its
+request has arrived. Beyond that part these connections are closed first, the oldest one of the peer that has
+most of them. Otherwise a connection of the key with the most connections is closed: the one that for the
+longest time has had no request, or a request that waits for its client or for a change. A request that the
+service works on is never interrupted; so a key with such requests in all other places gets no more places. A
+client whose connection was closed opens another one. `HttpConnections` knows no socket: the listener reports
+the events.
 
 The bound holds from the first packet on: a connection counts, and has a deadline, while its TLS handshake is
 in progress, when neither uvicorn nor its protocol know of it yet.
@@ -32,19 +32,19 @@ _UNAUTHENTICATED_SHARE = 4  # one in four places
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HttpConnection:
-    """One connection. ``abort`` closes it at once, or has no effect yet if it is being opened; then what
-    opens it sees that it is ``evicted``."""
+    """One connection. ``abort`` closes it at once, or has no effect yet while it is being opened; the code
+    that opens it then sees that it is ``evicted``."""
 
     peer: str
     abort: Callable[[], object]
-    key_id: str = ""  # of the last authenticated request; "" before the first one
+    key_id: str = ""  # the key of the last authenticated request; "" before the first one
     evicted: bool = False
     busy: bool = False  # while a request is in progress
     waiting: bool = False  # for the client to send more of the request, or to read more of the response
-    parked: bool = False  # while its request only waits for news
+    parked: bool = False  # while its request only waits for a change
 
     def evict(self) -> None:
-        """Close it for another one, or because the listener stops."""
+        """Close the connection in favour of another one, or because the listener stops."""
         self.evicted = True
         self.abort()
 
@@ -57,7 +57,7 @@ Group = dict[str, dict[HttpConnection, None]]
 
 
 class HttpConnections:
-    """The open connections of one listener, at most ``most``."""
+    """The open connections of one listener, at most ``maximum``."""
 
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum
@@ -66,11 +66,11 @@ class HttpConnections:
         self.evicted = 0
         self.refused = 0
         self._unauthenticated: Group = {}  # by peer, oldest first
-        self._authenticated: Group = {}  # by key, that of the oldest request first
+        self._authenticated: Group = {}  # by key; the connection whose last request is the oldest comes first
         self._reserve = max(1, maximum // _UNAUTHENTICATED_SHARE)
 
     def admit(self, new: HttpConnection) -> bool:
-        """Whether the connection may stay. Closes another one for it if there are too many."""
+        """Whether the connection may stay. Closes another connection for it if there are too many."""
         if self.unauthenticated_count + self.authenticated_count >= self.maximum:
             victim = self._victim()
             if victim is None:
@@ -85,7 +85,7 @@ class HttpConnections:
 
     def authenticated(self, connection: HttpConnection, key_id: str) -> bool:
         """A request with this key arrived on the connection. False if it must not be served, because it would
-        take a place that others need, and could not be interrupted."""
+        take a place that other clients need, and could not be interrupted."""
         if self._is_full_of_requests(key_id, connection):
             return False
         if self._remove(connection):
@@ -95,12 +95,13 @@ class HttpConnections:
         return True
 
     def _is_full_of_requests(self, key_id: str, new: HttpConnection) -> bool:
-        """Whether the key has requests that the service works on in all places but those for new clients."""
+        """Whether the key has requests that the service works on in all places except the ones for new
+        clients."""
         members = self._authenticated.get(key_id, {})
         may_be_free = len(members) - (new in members) - max(1, self.maximum - self._reserve)
         if may_be_free < 0:
             return False
-        # Those of the oldest requests come first, so that usually a few are looked at.
+        # The connections with the oldest requests come first, so that the loop usually ends after a few.
         free = (one for one in members if one is not new and one.may_go)
         return sum(1 for _ in islice(free, may_be_free + 1)) <= may_be_free
 
@@ -109,20 +110,20 @@ class HttpConnections:
         self._remove(connection)
 
     def _remove(self, connection: HttpConnection) -> bool:
-        """False if it is not here: it was closed for another one, or closed twice."""
+        """False if the connection is not here, because it was closed for another one, or closed twice."""
         if connection.key_id:
-            found = _take(self._authenticated, connection.key_id, connection)
-            self.authenticated_count -= found
+            was_open = _take(self._authenticated, connection.key_id, connection)
+            self.authenticated_count -= was_open
         else:
-            found = _take(self._unauthenticated, connection.peer, connection)
-            self.unauthenticated_count -= found
-        return found
+            was_open = _take(self._unauthenticated, connection.peer, connection)
+            self.unauthenticated_count -= was_open
+        return was_open
 
     def _victim(self) -> HttpConnection | None:
         if self.unauthenticated_count < self._reserve:
             of_keys = (one for members in _by_size(self._authenticated) for one in members if one.may_go)
-            if (found := next(of_keys, None)) is not None:
-                return found
+            if (victim := next(of_keys, None)) is not None:
+                return victim
         if self._unauthenticated:
             return next(iter(_by_size(self._unauthenticated)[0]))
         return None
@@ -155,8 +156,9 @@ def peer_of(address: tuple[Any, ...]) -> str:
 
 
 _log = structlog.get_logger("loghub_service.http")
-# Per iteration of the event loop, so that requests continue in a flood of connections. Few, since it takes
-# some iterations to read what a new connection sent, which must happen before newer ones take its place.
+# Per iteration of the event loop, so that requests continue in a flood of connections. It takes some
+# iterations to read the first bytes of a new connection, which must happen before newer connections take its
+# place.
 _ACCEPTED_AT_ONCE = 8
 _PAUSE_S = 1.0  # after an error, for example if no file descriptor is free
 _HANDSHAKE_S = 10.0
@@ -189,7 +191,7 @@ class SocketListener:
         self._loop.add_reader(self._socket, self._accept)
 
     def close(self) -> None:
-        """Accept no more connections. Those that are open stay."""
+        """Accept no more connections. Open connections stay."""
         if not self._closed:
             self._closed = True
             self._loop.remove_reader(self._socket)
@@ -238,7 +240,8 @@ class SocketListener:
 
     def _opened(self, task: asyncio.Task[None], accepted: socket.socket, connection: HttpConnection) -> None:
         del self._opening[task]
-        # Not TLS, or too slow; or closed for another connection, perhaps before the task began.
+        # The client does not speak TLS or is too slow, or the connection was closed for another one, perhaps
+        # before the task began.
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is not None:
             self._connections.forget(connection)

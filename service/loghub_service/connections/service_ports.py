@@ -1,4 +1,4 @@
-"""What the brokers of all protocols need of the service behind them: rights, and news of what arrives."""
+"""What the brokers of all protocols need of the service behind them: rights, and news of appends."""
 
 from collections.abc import Hashable
 from enum import StrEnum
@@ -14,9 +14,9 @@ class Access(StrEnum):
 
 
 class Watch(Protocol):
-    """What arrives in some shards, which come and go."""
+    """Notices appends to some shards. Shards can be added and removed."""
 
-    bytes: int  # that have come so far, as log groups; many more at once if there is an error to tell
+    bytes: int  # appended so far, as log groups; a very large number after an error or a deletion
 
     def add(self, key: object, label: Hashable) -> None:
         """Watch the shard with this key under a label, in place of the one that had the label."""
@@ -24,10 +24,10 @@ class Watch(Protocol):
     def remove(self, label: Hashable) -> None: ...
 
     def take_marked(self) -> list[Hashable]:
-        """The labels of shards in which something has arrived since the last call."""
+        """The labels of the shards that have changed since the last call."""
 
     def expect(self, total: int) -> None:
-        """`wait` until ``bytes`` is so much."""
+        """Let `wait` return once ``bytes`` reaches this total."""
 
     async def wait(self) -> object: ...
 

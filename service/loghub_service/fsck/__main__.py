@@ -1,10 +1,8 @@
-"""``python -m loghub.service.fsck DIR``: what is wrong with a data folder of the service, and its repair.
+"""``python -m loghub_service.fsck DIR``: what is wrong with a data folder of the service, and its repair.
 
 Without an option that repairs, nothing is written. Exit status: 0 if nothing prevents the service from
 starting; 1 if something does; 2 for an invalid command line, a DIR that is not a data folder, or a repair
 that is not possible; 3 if a service uses the folder, or it cannot be read or written.
-
-The words and the JSON in which fsck reports.
 """
 
 import json
@@ -39,7 +37,7 @@ _CATALOG = {
 
 
 def remedy(finding: Finding) -> str:
-    """What to do; "" if nothing has to be done."""
+    """The advice for a finding; "" if nothing has to be done."""
     if finding.kind in _CATALOG:
         return (
             "restore metadata.sqlite and metadata.sqlite-wal as they belong to these logs;"
@@ -133,7 +131,7 @@ class Fsck:
         self.survey, self.findings = self._read()
 
     def run(self) -> None:
-        """Carry out the repairs in an order in which each may depend on those before, and read again."""
+        """Carry out the repairs, each of which may depend on the ones before, and read the folder again."""
         options = self._options
         if options.accept_catalog:
             self._done(repair.accept_catalog(self.survey))
@@ -167,7 +165,7 @@ class Fsck:
 
 
 class _ArgumentType(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases of click only
-    """The base of the types below."""
+    """The base of the argument types below."""
 
 
 class Adopted(_ArgumentType):
@@ -185,7 +183,7 @@ class Adopted(_ArgumentType):
 
 
 class Dropped(_ArgumentType):
-    """``LOGSTORE`` or ``LOGSTORE/SHARD``; the value is the numbers, without a shard None."""
+    """``LOGSTORE`` or ``LOGSTORE/SHARD``; the value has both numbers, with None for a missing shard."""
 
     name = "dropped"
 
@@ -199,7 +197,7 @@ class Dropped(_ArgumentType):
 
 
 class OneOrAll(_ArgumentType):
-    """``LOGSTORE/SHARD`` or `ALL`; the value is the numbers, or `ALL`."""
+    """``LOGSTORE/SHARD`` or `ALL`; the value has both numbers, or is `ALL`."""
 
     name = "shard"
 

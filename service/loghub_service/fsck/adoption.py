@@ -38,21 +38,25 @@ class FoundShard:
     logstore: int
     shard: int
     description: ShardDescription | None
-    found: LogInspection
+    inspection: LogInspection
 
     @property
     def born_us(self) -> int:
-        return self.description.born_us if self.description else self.found.segments[0].header.received_us
+        return (
+            self.description.born_us if self.description else self.inspection.segments[0].header.received_us
+        )
 
     @property
     def first_cursor(self) -> int:
         return (
-            self.description.first_cursor if self.description else self.found.segments[0].header.first_cursor
+            self.description.first_cursor
+            if self.description
+            else self.inspection.segments[0].header.first_cursor
         )
 
     @property
     def extent(self) -> KnownEnd:
-        segments = self.found.segments
+        segments = self.inspection.segments
         return KnownEnd(
             logstore=self.logstore,
             shard=self.shard,
@@ -72,45 +76,45 @@ class AdoptionPlan:
 
 
 def plan_adoption(
-    catalog: CatalogState, found: Sequence[FoundShard], *, name: str | None, now_s: int
+    catalog: CatalogState, found_shards: Sequence[FoundShard], *, name: str | None, now_s: int
 ) -> AdoptionPlan:
-    """Adopt all ``found`` shards, which are of one logstore.
+    """Adopt all these shards, which are of one logstore.
 
     ``name`` is ``PROJECT/LOGSTORE``; None: as described. Raises CannotRepair, MalformedName.
     """
     if name is not None:
         in_project, slash, logstore = name.partition("/")
         name = f"{in_project.lower()}{slash}{logstore}"  # as requests name it (docs/sls-protocol.md 2.5)
-    store = catalog.logstores.get(found[0].logstore)
+    store = catalog.logstores.get(found_shards[0].logstore)
     facts: list[CatalogFact | EndsKnown] = []
     if store is None:
-        store = _new_store(catalog.logstores, found, name, now_s)
+        store = _new_store(catalog.logstores, found_shards, name, now_s)
         if store.project not in catalog.projects:
             project = ProjectSaved(name=store.project, description="", created_s=now_s, modified_s=now_s)
             facts.append(project)
     elif name is not None and name != f"{store.project}/{store.name}":
         raise CannotRepair(f"logstore {store.id} is {store.project}/{store.name} in the catalog, not {name}")
-    known = {saved.shard: saved for saved in catalog.shards.values() if saved.logstore == store.id}
-    shards = {number: saved.spec for number, saved in known.items()}
-    adopted, closed = _as_described(shards, found) or _read_only(found)
+    saved_shards = {saved.shard: saved for saved in catalog.shards.values() if saved.logstore == store.id}
+    shards = {number: saved.spec for number, saved in saved_shards.items()}
+    adopted, closed = _as_described(shards, found_shards) or _read_only(found_shards)
     shards |= {shard.shard: shard for shard in (*adopted, *closed)}
     next_shard = max((*shards, store.next_shard - 1)) + 1
-    created = [] if _covers(shards) else _writable(next_shard, len(found))
+    created = [] if _covers(shards) else _writable(next_shard, len(found_shards))
     store = replace(store, next_shard=next_shard + len(created))
-    saved = tuple(_saved(one, spec) for one, spec in zip(found, adopted, strict=True))
-    fresh = tuple(_fresh(store.id, spec, found) for spec in created)
-    facts += [store, *saved, *(replace(known[spec.shard], spec=spec) for spec in closed), *fresh]
-    facts.append(EndsKnown(ends=tuple(one.extent for one in found)))
+    saved = tuple(_saved(one, spec) for one, spec in zip(found_shards, adopted, strict=True))
+    fresh = tuple(_fresh(store.id, spec, found_shards) for spec in created)
+    facts += [store, *saved, *(replace(saved_shards[spec.shard], spec=spec) for spec in closed), *fresh]
+    facts.append(EndsKnown(ends=tuple(one.extent for one in found_shards)))
     return AdoptionPlan(facts=tuple(facts), store=store, adopted=saved, created=fresh)
 
 
 def _new_store(
-    logstores: Mapping[int, LogstoreSaved], found: Sequence[FoundShard], name: str | None, now_s: int
+    logstores: Mapping[int, LogstoreSaved], shards: Sequence[FoundShard], name: str | None, now_s: int
 ) -> LogstoreSaved:
-    described = {f"{one.description.project}/{one.description.logstore}" for one in found if one.description}
+    described = {f"{one.description.project}/{one.description.logstore}" for one in shards if one.description}
     if name is None and len(described) != 1:
         raise CannotRepair(
-            f"it is not known how logstore {found[0].logstore} was named; adopt it as ID=PROJECT/LOGSTORE"
+            f"it is not known how logstore {shards[0].logstore} was named; adopt it as ID=PROJECT/LOGSTORE"
         )
     project, _, logstore = (name or described.pop()).partition("/")
     names.PROJECT.check(project)
@@ -120,30 +124,32 @@ def _new_store(
             f"the catalog has another logstore {project}/{logstore}; adopt it under another name"
         )
     return LogstoreSaved(
-        id=found[0].logstore,
+        id=shards[0].logstore,
         project=project,
         name=logstore,
-        ttl_days=KEEP_FOREVER_DAYS,  # nothing may expire before someone has looked
+        ttl_days=KEEP_FOREVER_DAYS,  # nothing may expire before an operator has looked at the logs
         next_shard=0,
-        options=_options(found),
+        options=_options(shards),
         created_s=now_s,
         modified_s=now_s,
-        first_ordinal=max((one.description.first_ordinal for one in found if one.description), default=0),
+        first_ordinal=max((one.description.first_ordinal for one in shards if one.description), default=0),
     )
 
 
-def _options(found: Sequence[FoundShard]) -> str:
-    """The form of the records never changes: without it, what Kafka clients write would lose its keys."""
-    form = next((one.description.form for one in found if one.description and one.description.form), "")
+def _options(shards: Sequence[FoundShard]) -> str:
+    """The options of the new logstore. They keep the form of the records, which never changes: without it,
+    records of Kafka clients would lose their keys."""
+    form = next((one.description.form for one in shards if one.description and one.description.form), "")
     return msgspec.json.encode({FORM_OPTION: form} if form else {}).decode()
 
 
 def _as_described(
-    known: Mapping[int, Shard], found: Sequence[FoundShard]
+    known_shards: Mapping[int, Shard], found_shards: Sequence[FoundShard]
 ) -> tuple[list[Shard], list[Shard]] | None:
-    """The found shards as described, and the known ones that they replaced; None if these do not fit."""
-    described = [one.description for one in found if one.description is not None]
-    if len(described) != len(found):
+    """The found shards as their descriptions say, and the known shards that they replaced; None if these do
+    not fit together."""
+    described = [one.description for one in found_shards if one.description is not None]
+    if len(described) != len(found_shards):
         return None
     parents = {parent for description in described for parent in description.parents}
     adopted = [
@@ -155,13 +161,15 @@ def _as_described(
         )
         for description in described
     ]
-    closed = [replace(known[number], read_only=True) for number in sorted(parents & known.keys())]
-    together = {**known, **{shard.shard: shard for shard in (*adopted, *closed)}}
+    closed = [
+        replace(known_shards[number], read_only=True) for number in sorted(parents & known_shards.keys())
+    ]
+    together = {**known_shards, **{shard.shard: shard for shard in (*adopted, *closed)}}
     return (adopted, closed) if _covers(together) else None
 
 
-def _read_only(found: Sequence[FoundShard]) -> tuple[list[Shard], list[Shard]]:
-    return [Shard(shard=one.shard, keys=WHOLE, read_only=True) for one in found], []
+def _read_only(shards: Sequence[FoundShard]) -> tuple[list[Shard], list[Shard]]:
+    return [Shard(shard=one.shard, keys=WHOLE, read_only=True) for one in shards], []
 
 
 def _covers(shards: Mapping[int, Shard]) -> bool:
@@ -178,14 +186,14 @@ def _writable(first: int, count: int) -> list[Shard]:
     return [Shard(shard=number, keys=keys) for number, keys in enumerate(even_ranges(max(count, 1)), first)]
 
 
-def _saved(found: FoundShard, spec: Shard) -> ShardSaved:
+def _saved(shard: FoundShard, spec: Shard) -> ShardSaved:
     return ShardSaved(
-        logstore=found.logstore, spec=spec, born_us=found.born_us, first_cursor=found.first_cursor
+        logstore=shard.logstore, spec=spec, born_us=shard.born_us, first_cursor=shard.first_cursor
     )
 
 
-def _fresh(logstore: int, spec: Shard, found: Sequence[FoundShard]) -> ShardSaved:
-    """A new shard begins above all that was found."""
-    born_us = max(one.born_us for one in found)
-    first_cursor = max(one.extent.end_cursor for one in found)
+def _fresh(logstore: int, spec: Shard, shards: Sequence[FoundShard]) -> ShardSaved:
+    """A new shard, whose cursors begin above all found shards."""
+    born_us = max(one.born_us for one in shards)
+    first_cursor = max(one.extent.end_cursor for one in shards)
     return ShardSaved(logstore=logstore, spec=spec, born_us=born_us, first_cursor=first_cursor)

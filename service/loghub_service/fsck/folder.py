@@ -1,8 +1,7 @@
-"""The data folder as fsck uses it: nothing runs on it meanwhile, and nothing is written without an option.
+"""The data folder as fsck uses it: no service runs on it meanwhile, and nothing is written without an option.
 
-A diagnosis reads a copy of the database, because SQLite writes even to read.
-
-How much of a data folder was read, as one line on a terminal.
+A diagnosis reads a copy of the database, because SQLite writes even to read. A line on the terminal shows how
+much of the folder was read.
 """
 
 import os
@@ -24,22 +23,22 @@ from loghub_service.storage.log_inspection import inspect_log
 
 
 class FsckProgress:
-    """What fsck reads: the ends of each shard's segments as at a start, then perhaps all records."""
+    """How much fsck has read: the ends of each shard's segments as at a start, then perhaps all records."""
 
     def __init__(self, line: ProgressLine) -> None:
         self._line = line
         self._read, self._total = 0, 0  # bytes
 
     def shard(self, number: int, count: int) -> None:
-        """The shard with this number, from 1, is read as at a start."""
+        """The shard with this number, from 1, is being read as at a start."""
         self._line.show(lambda _: f"shard {number} of {count}")
 
     def expect(self, size: int) -> None:
-        """So many bytes of records will be read."""
+        """Add to the total of bytes of records that will be read."""
         self._read, self._total = 0, size
 
     def read(self, size: int) -> None:
-        """So many bytes of records were read."""
+        """Add to the bytes of records that were read."""
         self._read += size
         self._line.show(lambda _: f"{self._read / 1e6:,.1f} of {self._total / 1e6:,.1f} MB of records")
 
@@ -81,7 +80,7 @@ def read(data: str, progress: FsckProgress) -> Survey:
             raise
         except DatabaseUnusable as error:
             survey = survey_catalog(disk, data, None, has_wal=has_wal)
-            # The path in the message is that of the copy.
+            # The message names the path of the copy, so it is replaced.
             survey.catalog = replace(survey.catalog, unusable=str(error).replace(folder, data))
         finally:
             if database is not None:
@@ -95,12 +94,12 @@ def read(data: str, progress: FsckProgress) -> Survey:
 
 
 def _refuse_newer(disk: ReadOnlyDisk, survey: Survey) -> None:
-    """Logs that the catalog lacks, or all of them if there is none, may be of a newer release as well: then
-    none of the repairs that would be proposed is right. Raises OSError, NewerFormat."""
-    known = survey.catalog.shards.keys() | survey.catalog.deletions
-    for found in survey.folders.shards:
-        if (found.logstore, found.shard) not in known:
-            inspect_log(disk, found.path)
+    """Log data that the catalog lacks, or all of it without a catalog, may be written by a newer release:
+    then every repair that fsck would propose is wrong. Raises OSError, NewerFormat."""
+    known_shards = survey.catalog.shards.keys() | survey.catalog.deletions
+    for folder in survey.folders.shards:
+        if (folder.logstore, folder.shard) not in known_shards:
+            inspect_log(disk, folder.path)
 
 
 def _copy(path: str, folder: str) -> Database | None:
@@ -118,14 +117,14 @@ def commit(survey: Survey, *facts: ServiceFact) -> None:
     """Commit facts to the database itself, which is created if there is none."""
     with closing(Database(os.path.join(survey.data, DATABASE_NAME))) as database:
         if survey.state is not None:
-            # By opening the database; closing it removes its write-ahead log.
+            # Opening the database wrote to it; closing it removes its write-ahead log.
             write_state(OsDisk(), survey.data, structs.replace(survey.state, merged=True))
         database.commit([facts])
         database.merge_write_ahead_log()
 
 
 def put_aside(data: str, path: str) -> str:
-    """Copy a file to the folder for what was lost and found, durably; return the copy's path."""
+    """Copy a file to the folder `LOST_AND_FOUND`, durably; return the copy's path."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     target = os.path.join(data, LOST_AND_FOUND, stamp, os.path.relpath(path, data))
     disk = OsDisk()

@@ -5,9 +5,9 @@ cursors are missing, the next segment says how many it skips. A log whose end is
 cursor that may have been given out, so that no cursor stands for two log groups.
 
 A kill or a full disk may end the repair anywhere, and repeating it completes it. So all new segments are
-written elsewhere first, and take their places from the last one to the first: what is left of the originals
-has all log groups of the segments that are not in place yet, and a damaged end stays followed by the segment
-of the next write.
+written elsewhere first, and take their places from the last one to the first: the remaining originals have
+all log groups of the segments that are not in place yet, and a damaged end stays followed by the segment of
+the next write.
 """
 
 import os
@@ -43,7 +43,7 @@ class Loss:
 def accept_loss(survey: Survey, log: LogState, *, end_is_exact: bool, damaged: set[str]) -> Loss:
     """Repair the log of one shard. Raises OSError.
 
-    ``end_is_exact``: whether the end that the database knows is the end of all that was given out, as after
+    ``end_is_exact``: whether the end in the database is the end of all cursors that were given out, as after
     a clean stop. ``damaged`` are segments that are damaged although their footers are good.
     """
     repair = _Repair(survey.data, log, damaged)
@@ -59,19 +59,19 @@ def accept_loss(survey: Survey, log: LogState, *, end_is_exact: bool, damaged: s
 
 
 class _Repair:
-    """Goes through the segments of one log in order; ``end`` is the end of what is repaired so far."""
+    """Goes through the segments of one log in order; ``end`` is the end of the repaired part."""
 
     def __init__(self, data: str, log: LogState, damaged: set[str]) -> None:
         self._data, self._log, self._disk = data, log, OsDisk()
-        self._folder = log.found.folder
+        self._folder = log.inspection.folder
         self._unfinished = os.path.join(data, folder.LOST_AND_FOUND, "unfinished")
         self._written: list[str] = []  # names of new segments, in the order of the log
         self._replaced: list[str] = []  # paths of originals
         self._files = LoadedSegments(self._disk)
         self._salt = int(OsRandom().hex(record.SALT_DIGITS), 16)
-        self._segments = {segment.path: segment for segment in log.found.segments}
-        self._damaged = damaged | {one.path for one in log.found.problems if one.kind in _DAMAGE}
-        oldest = log.shard.first_cursor if log.known is None else log.known.oldest_cursor
+        self._segments = {segment.path: segment for segment in log.inspection.segments}
+        self._damaged = damaged | {one.path for one in log.inspection.problems if one.kind in _DAMAGE}
+        oldest = log.shard.first_cursor if log.known_end is None else log.known_end.oldest_cursor
         self.end = self.oldest_cursor = oldest
         self.lost: list[tuple[int, int]] = []
         self._before = SegmentHeader(first_cursor=oldest, logs_before=0, received_us=log.shard.born_us)
@@ -89,7 +89,7 @@ class _Repair:
         loses_end = self._loses_end(paths)
         for path in paths:
             if os.path.basename(path) in self._written:
-                continue  # of an earlier repair that did not come to its end
+                continue  # an earlier repair that was interrupted has written it
             segment = self._segments.get(path)
             # A log that goes on in a new segment may have no torn tail before it.
             must_seal = loses_end and path == paths[-1]
@@ -105,13 +105,13 @@ class _Repair:
         return ends_damaged or self._log.highest_cursor > self._log.end_cursor
 
     def _follows(self, segment: FoundSegment) -> bool:
-        """Whether the segment can stay as it is. The first one may begin anywhere, as after retention."""
+        """Whether the segment can stay unchanged. The first one may begin anywhere, as after retention."""
         return self._is_first or segment.header.follows == self.end
 
     def _keep(self, segment: FoundSegment) -> None:
         if self._is_first:
-            # Without a known oldest cursor, what is missing before may have expired.
-            if self._log.known is not None:
+            # Without a known oldest cursor, the missing log groups before the segment may have expired.
+            if self._log.known_end is not None:
                 self._lose(segment.header.first_cursor)
             self.oldest_cursor = max(self.oldest_cursor, segment.header.first_cursor)
         self._is_first = False

@@ -31,8 +31,8 @@ def accept_catalog(survey: Survey) -> str:
     history, state = survey.catalog.history, survey.state
     if survey.catalog.unusable:
         raise CannotRepair("metadata.sqlite cannot be read; restore it, or move it out of the folder first")
-    known = history.folder if history is not None else ""
-    identity = (state.folder if state is not None else known) or OsRandom().hex(_FOLDER_ID_DIGITS)
+    known_folder = history.folder if history is not None else ""
+    identity = (state.folder if state is not None else known_folder) or OsRandom().hex(_FOLDER_ID_DIGITS)
     starts = max(history.starts if history is not None else 0, state.starts if state is not None else 0)
     folder.commit(survey, FolderStarted(folder=identity, starts=starts))
     write_state(OsDisk(), survey.data, FolderState(folder=identity, starts=starts, clean=False, merged=True))
@@ -41,11 +41,11 @@ def accept_catalog(survey: Survey) -> str:
 
 def adopt(survey: Survey, logstore: int, name: str | None) -> str:
     """Take unknown log data of one logstore into the catalog."""
-    found = [*_unknown_shards(survey, logstore)]
-    if not found:
+    shards = [*_unknown_shards(survey, logstore)]
+    if not shards:
         raise CannotRepair(f"there is no unknown log data of logstore {logstore}")
-    problems = [problem for one in found for problem in one.found.problems]
-    plan = plan_adoption(survey.catalog, found, name=name, now_s=int(time.time()))
+    problems = [problem for shard in shards for problem in shard.inspection.problems]
+    plan = plan_adoption(survey.catalog, shards, name=name, now_s=int(time.time()))
     _describe(survey.data, plan)
     folder.commit(survey, *plan.facts)
     numbers = ", ".join(str(saved.shard) for saved in plan.adopted)
@@ -58,19 +58,22 @@ def adopt(survey: Survey, logstore: int, name: str | None) -> str:
 
 def _unknown(survey: Survey, logstore: int) -> Iterable[FoundFolder]:
     return (
-        one
-        for one in survey.folders.shards
-        if one.logstore == logstore and (one.logstore, one.shard) not in survey.catalog.shards
+        found_folder
+        for found_folder in survey.folders.shards
+        if found_folder.logstore == logstore
+        and (found_folder.logstore, found_folder.shard) not in survey.catalog.shards
     )
 
 
 def _unknown_shards(survey: Survey, logstore: int) -> Iterable[FoundShard]:
     disk = folder.ReadOnlyDisk()
-    for one in _unknown(survey, logstore):
-        found = inspect_log(disk, one.path)
-        description = read_description(disk, one.path)
-        if found.segments or description is not None:
-            yield FoundShard(logstore=logstore, shard=one.shard, description=description, found=found)
+    for found_folder in _unknown(survey, logstore):
+        inspection = inspect_log(disk, found_folder.path)
+        description = read_description(disk, found_folder.path)
+        if inspection.segments or description is not None:
+            yield FoundShard(
+                logstore=logstore, shard=found_folder.shard, description=description, inspection=inspection
+            )
 
 
 def _describe(data: str, plan: AdoptionPlan) -> None:
@@ -87,9 +90,9 @@ def drop(survey: Survey, logstore: int, shard: int | None) -> str:
     if not chosen:
         raise CannotRepair("only log data that the catalog does not know can be dropped")
     size = 0
-    for one in chosen:
-        size += sum(entry.stat().st_size for entry in os.scandir(one.path))
-        remove_tree(OsDisk(), one.path)
+    for found_folder in chosen:
+        size += sum(entry.stat().st_size for entry in os.scandir(found_folder.path))
+        remove_tree(OsDisk(), found_folder.path)
     return f"removed {', '.join(one.path for one in chosen)}: {size} bytes"
 
 
@@ -105,7 +108,7 @@ def accept(survey: Survey, key: tuple[int, int], checked: Collection[Finding]) -
         and finding.kind in (FindingKind.DAMAGED_HEADER, FindingKind.DAMAGED_RECORDS)
         and finding.path is not None
     }
-    end_is_exact = log.known is not None and _is_of_clean_stop(survey)
+    end_is_exact = log.known_end is not None and _is_of_clean_stop(survey)
     loss = accept_loss(survey, log, end_is_exact=end_is_exact, damaged=damaged)
     lost = ", ".join(f"[{begin}, {end})" for begin, end in loss.ranges) or "none"
     return (
@@ -114,7 +117,7 @@ def accept(survey: Survey, key: tuple[int, int], checked: Collection[Finding]) -
 
 
 def _is_of_clean_stop(survey: Survey) -> bool:
-    """Whether the catalog is that of the clean stop with which the log data ends."""
+    """Whether the catalog was saved by the clean stop with which the log data ends."""
     history, state = survey.catalog.history, survey.state
     if history is None or state is None or not state.clean:
         return False

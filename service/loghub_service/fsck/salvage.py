@@ -1,7 +1,5 @@
-"""Finds the good records in a damaged segment, before and after the damage.
-
-Reads the records of sealed segments, which a start does not, and reports those that are damaged.
-"""
+"""Finds the good records in a damaged segment, before and after the damage, and reports the damaged records
+of sealed segments, which a start does not read."""
 
 import os
 import struct
@@ -32,16 +30,16 @@ class GoodRecord:
 def good_runs(data: bytes, *, first_cursor: int) -> list[list[GoodRecord]]:
     """The good records of a segment, in runs of consecutive cursors.
 
-    No length is relied on: after a bad record, the next record is the next valid one whose cursor may be in
-    this segment, which begins with ``first_cursor``. It must have the segment's end mark, if the header is
-    good, since the bad record may contain what a client made look like a record.
+    No length is trusted: after a bad record, the next record is the next valid one whose cursor may be in
+    this segment, which begins with ``first_cursor``. If the header is good, the record must have the
+    segment's end mark, since the bad record may contain bytes that a client made look like a record.
     """
     layout = _layout(data)
     runs: list[list[GoodRecord]] = []
     maximum = first_cursor + len(data) // _MIN_RECORD_BYTES
     at, expected = record.SEGMENT_HEADER_BYTES, first_cursor
-    while (found := _next_record(data, at, layout, minimum=expected, maximum=maximum)) is not None:
-        good, at = found
+    while (next_record := _next_record(data, at, layout, minimum=expected, maximum=maximum)) is not None:
+        good, at = next_record
         if not runs or good.cursor != expected:
             runs.append([])
         runs[-1].append(good)
@@ -50,7 +48,7 @@ def good_runs(data: bytes, *, first_cursor: int) -> list[list[GoodRecord]]:
 
 
 def _layout(data: bytes) -> Layout:
-    """That of format 1, which has no end marks, if the header is damaged."""
+    """The layout in the header; the layout of format 1, which has no end marks, if the header is damaged."""
     try:
         return record.unpack_segment_header(data)[1]
     except DamagedRecord:
@@ -85,8 +83,8 @@ def _is_valid(data: bytes, at: int, header: record.RecordHeader) -> bool:
 
 
 def check_records(logs: Iterable[LogState], progress: FsckProgress) -> Iterator[Finding]:
-    """What is damaged in the sealed segments of these logs, by segment and cursors. Raises OSError."""
-    sealed = [(log, segment) for log in logs for segment in log.found.segments if segment.read is None]
+    """The damaged records in the sealed segments of these logs, by segment and cursors. Raises OSError."""
+    sealed = [(log, segment) for log in logs for segment in log.inspection.segments if segment.read is None]
     progress.expect(sum(os.path.getsize(segment.path) for _, segment in sealed))
     disk = ReadOnlyDisk()
     for log, segment in sealed:

@@ -1,11 +1,10 @@
-"""The ASGI application: authenticates a request, receives it, calls the action, and sends the response.
+"""The ASGI application: authenticates a request, receives it, calls the action, and sends the response within
+a limit on total memory.
 
 Everything that all requests and responses have in common (docs/sls-protocol.md 1.7) is implemented in this
 module; `loghub_service.http.routes` chooses the action. A request is authenticated and authorized by its
 head, before anything of its body is read. PutLogs has a budget of memory of its own, so that no flood of
 large bodies stops the heartbeats and checkpoints, on which every consumer's shards depend.
-
-Sends responses within a limit on total memory.
 
 Clients that read slowly or not at all must not exhaust the service's memory. A response is therefore sent in
 pieces, each after the client has accepted the previous one, and the bytes of all unsent responses are
@@ -37,12 +36,12 @@ from loghub_service.storage.batches import StorageFailed
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-_PIECE_BYTES = 64 << 10  # as much as a connection buffers before the sender has to wait
+_PIECE_BYTES = 64 << 10  # the amount that a connection buffers before the sender has to wait
 
 
 class ResponsesInFlight:
     """Counts the bytes of responses until they are sent. The number of threads bounds how many responses are
-    being built."""
+    being built at a time."""
 
     name = "responses"
 
@@ -54,9 +53,10 @@ class ResponsesInFlight:
         self, send: Send, response: ServiceResponse, *, method: str, request_id: str
     ) -> tuple[int, int]:
         """Send the response, or ServerBusy instead if too many bytes wait for clients; return the status and
-        the size of what was sent.
+        the size of the sent response.
 
-        This replaces only responses to GET, which changed nothing and can be retried; all others are small.
+        ServerBusy replaces only responses to GET, which changed nothing and can be retried; all others are
+        small.
         """
         if method == "GET" and self.used + len(response.body) > self.limit:
             response = error_response(failure(Code.SERVER_BUSY, "too many responses are not read yet"))
@@ -90,7 +90,7 @@ Scope = MutableMapping[str, Any]
 _log = structlog.get_logger("loghub_service.http")
 _LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
 _MAX_PARAMETERS = 64
-_HOSTS_KEPT = 256  # clients send few different ones; bounded, since anybody may send any
+_HOSTS_KEPT = 256  # clients send few different hosts; bounded, since any client may send any host
 _ID_DIGITS = 24
 # Instead of an API's name, for metrics.
 _OPEN = "open"
@@ -99,7 +99,7 @@ _UNKNOWN = "unknown"
 
 @dataclass(slots=True, kw_only=True)
 class _Call:
-    """What is known of a request in progress; ``action`` is the API, for metrics."""
+    """A request in progress; ``action`` is the API, for metrics."""
 
     request_id: str
     action: str = UNAUTHENTICATED
@@ -133,7 +133,8 @@ class Application:
         with contextlib.suppress(ClientGone):
             status, size = await self._responses.send(
                 send,
-                await self._respond(scope, receive, call),  # a variable would keep a replaced body
+                # Without a variable, which would keep a replaced body in memory.
+                await self._respond(scope, receive, call),
                 method=scope["method"],
                 request_id=call.request_id,
             )
@@ -221,13 +222,13 @@ class Application:
     def _find_project(self, host: str) -> str | None:
         """The project that Host names under one of the known base names; without any, its first label."""
         settings = self._engine.settings
-        known = (*settings.base_names, names.bracketed(settings.host), *_LOOPBACK)
+        host_names = (*settings.base_names, names.bracketed(settings.host), *_LOOPBACK)
         name = names.strip_port(host)
-        if not settings.base_names and not _ends_in(name, known):
+        if not settings.base_names and not _ends_in(name, host_names):
             first, _, base = name.partition(".")
             if first and base and not names.is_address(name):
                 return names.project_of(name, (base,))
-        return names.project_of(host, known)
+        return names.project_of(host, host_names)
 
 
 async def _gone(receive: Receive) -> None:
@@ -237,7 +238,7 @@ async def _gone(receive: Receive) -> None:
 
 
 def _query(text: str) -> dict[str, str]:
-    """The parameters; of one that is repeated, the last value. `parse_qsl` takes several times as long."""
+    """The parameters; the last value of a repeated parameter. `parse_qsl` takes several times as long."""
     pairs = text.split("&")
     if len(pairs) > _MAX_PARAMETERS:
         raise failure(Code.PARAMETER_INVALID, f"a query may have at most {_MAX_PARAMETERS} parameters")

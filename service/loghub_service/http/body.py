@@ -1,8 +1,8 @@
 """Receives the body of an authenticated request, within limits on size, memory and time.
 
 Bytes are counted when they arrive, because a client may declare any length. The head of the request names the
-hash of the body and is signed, so a body other than the signed one is refused at its end, or as soon as it
-is too long.
+hash of the body and is signed, so a body with another hash is refused at its end, or as soon as it is too
+long.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ async def read_body(
     has_arrived: bool = False,
 ) -> bytes:
     """The whole body, whose bytes are taken from ``memory`` as they arrive. If all of it ``has_arrived``,
-    nothing is awaited, and a timer for that would take a tenth of the time of a request.
+    nothing is awaited, because a timer would take a tenth of the time of a request.
 
     Raises LogHubError for a body that is too large or too slow or not the signed one, or for an invalid
     Content-Length; ClientGone if the client disconnects.
@@ -63,7 +63,7 @@ async def read_body(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedHash:
-    """The hash of the body as the signed head has it; empty in version 1 if there is no body."""
+    """The hash of the body in the signed head; empty in version 1 if there is no body."""
 
     header: str
     value: str
@@ -98,8 +98,8 @@ async def _collect(receive: Receive, signed: SignedHash, *, limits: BodyLimits, 
             memory.take(len(part))
             digest.update(part)
             parts.append(part)
-    found = digest.hexdigest() if parts or signed.is_v4 else ""
-    if found != signed.value:
+    actual_digest = digest.hexdigest() if parts or signed.is_v4 else ""
+    if actual_digest != signed.value:
         raise failure(Code.SIGNATURE_NOT_MATCH, f"{signed.header} does not match the body")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 

@@ -1,12 +1,11 @@
-"""The ASGI application of the whole process: it answers while the data is still being recovered.
+"""The ASGI application of the whole process, which answers while the data is still being recovered, and the
+admin port with ``/metrics`` for Prometheus and ``/healthz`` for the kubelet.
 
-A recovery may take long. Meanwhile `/healthz` says how far it is, with status 503, so that a probe waits for
+A recovery may take long. Meanwhile `/healthz` reports the progress with status 503, so that a probe waits for
 it and nothing is routed to the service; every other request gets ServerBusy, which clients repeat.
 
-The admin port: ``/metrics`` for Prometheus and ``/healthz`` for the kubelet, without authentication.
-
-It is a port of its own, so that a NetworkPolicy can restrict the metrics, that probes need no TLS, and that
-a flood of connections on the API's port reaches neither.
+The admin port needs no authentication. It is a port of its own, so that a NetworkPolicy can restrict the
+metrics, that probes need no TLS, and that a flood of connections on the API's port reaches neither.
 """
 
 import asyncio
@@ -34,7 +33,7 @@ _ID_DIGITS = 24
 
 
 class StartGate:
-    """Passes requests on once `open` was called; ``progress`` says in words what is done before that."""
+    """Passes requests on once `open` was called; until then ``progress`` describes the recovery in words."""
 
     def __init__(self, *, progress: Callable[[], str], limits: Limits, random: Random) -> None:
         self._progress = progress
@@ -69,7 +68,8 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class AdminApplication:
-    """An ASGI application; ``api`` is that of the API's port, which answers ``/healthz`` itself."""
+    """The ASGI application of the admin port; ``api`` is the application of the API's port, which answers
+    ``/healthz`` itself."""
 
     def __init__(self, exposition: ServiceExposition, *, data: str, api: Asgi) -> None:
         self._exposition = exposition

@@ -1,8 +1,8 @@
-"""What Prometheus can know about the service.
+"""The metrics of the service for Prometheus.
 
 No label names a project, a logstore, a group or a consumer: clients choose these names, and every series
 lives as long as the process. The operator has the series of groups, and the Kafka endpoint a bounded number
-of those of Kafka groups (`loghub_service.kafka.store.metrics`).
+of series of Kafka groups (`loghub_service.kafka.store.metrics`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +31,7 @@ _PREFIX = "loghub_service_"
 
 
 class MeasuredBudget(Protocol):
-    """A bound on memory."""
+    """A bound on memory, with its present use."""
 
     @property
     def name(self) -> str: ...
@@ -64,7 +64,7 @@ class RequestMetrics:
             ("action", "status"),
             registry=self.registry,
         )
-        # `rate` does not see the first value of a series that begins with it, and these are alerted on.
+        # `rate` does not see the first value of a new series, and alerts use these series.
         for action in sorted({UNAUTHENTICATED, *actions}):
             self._requests.labels(action, str(HTTPStatus.SERVICE_UNAVAILABLE.value))
         self._received = Counter(
@@ -81,7 +81,7 @@ class RequestMetrics:
 
     def responded(self, action: str, status: int, size: int) -> None:
         counter = self._by_result.get((action, status))
-        if counter is None:  # to find it by its labels takes ten times as long
+        if counter is None:  # finding the counter by its labels takes ten times as long
             counter = self._by_result[action, status] = self._requests.labels(action, str(status))
         counter.inc()
         self._sent.inc(size)
@@ -89,9 +89,9 @@ class RequestMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessFacts:
-    """What is known from the start. ``problems`` returns, for each kind of file that may be replaced while
-    the service runs, why it could not be read; "" if it could. ``lost_lines`` counts lines of the log, by
-    reason."""
+    """Facts that are known from the start. ``problems`` returns, for each kind of file that may be replaced
+    while the service runs, why it could not be read; "" if it could. ``lost_lines`` counts lines of the log,
+    by reason."""
 
     progress: RecoveryProgress
     connections: HttpConnections
@@ -101,14 +101,14 @@ class ProcessFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """What exists once the recovery is complete."""
+    """The parts that exist once the recovery is complete."""
 
     engine: Engine
     budgets: tuple[MeasuredBudget, ...]
 
 
 class ServiceExposition(Collector):
-    """Everything in the text format of Prometheus. Set ``serving`` once the recovery is complete."""
+    """All metrics in the text format of Prometheus. Set ``serving`` once the recovery is complete."""
 
     def __init__(self, requests: RequestMetrics, process: ProcessFacts) -> None:
         self.serving: Serving | None = None
@@ -119,12 +119,13 @@ class ServiceExposition(Collector):
         self._registry.register(self)
 
     def text(self, usage: Usage) -> bytes:
-        """``usage`` is that of the data directory's file system; to find it out may block."""
+        """The text of all metrics. ``usage`` is the usage of the data directory's file system, which the
+        caller determines because that may block."""
         self._usage = usage
         return generate_latest(self._registry)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: the registry would otherwise collect at registration."""
+        """Nothing, because the registry would otherwise collect at registration."""
         return ()
 
     def collect(self) -> Iterable[Metric]:

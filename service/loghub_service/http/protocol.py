@@ -1,10 +1,9 @@
-"""uvicorn's HTTP protocol with limits on what a client may send before its request is known, and on time.
+"""uvicorn's HTTP protocol with limits on the bytes and the time of a client before its request is complete.
 
 The limits prevent a client from occupying memory or a connection with silence, with an endless or incomplete
 head or trailer, with many requests at once, or with a response that it does not read. One deadline is always
-set while no request is in progress, and what arrives does not move it, unless it begins or completes a
-request.
-`loghub_service.http.body` limits bodies, and `loghub_service.http.app` limits the size of responses.
+set while no request is in progress, and arriving bytes do not move it, unless they begin or complete a
+request. `loghub_service.http.body` limits bodies, and `loghub_service.http.app` limits the size of responses.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """All paths of the service: the action that serves each of them, the right that it requires, and its name.
 
-Some requests with the same method and path are calls of different APIs, which a parameter tells apart; these
-come first. All others are matched by their path, segment by segment.
+Some requests with the same method and path are calls of different APIs, which a parameter distinguishes;
+these come first. All others are matched by their path, segment by segment.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,7 +22,7 @@ PUT_LOGS, _PULL_LOGS, _HEARTBEAT = "PutLogs", "PullLogs", "HeartBeat"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteTarget:
-    """What serves a request. ``name`` is that of the API in SLS, for metrics."""
+    """The action for a request. ``name`` is the name of the API in SLS, for metrics."""
 
     name: str
     action: ApiAction
@@ -67,7 +67,7 @@ def _put_logs(ls: str) -> RouteTarget:
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """A method, and the segments of a path; one like ``{ls}`` is an argument of the action."""
+    """A method, and the segments of a path; a segment like ``{ls}`` is an argument of the action."""
 
     method: str
     segments: tuple[str, ...]
@@ -88,8 +88,8 @@ def _route(right: Right, method: str, path: str, action: ApiAction, name: str) -
     return _Route(method, tuple(path.split("/")[1:]), RouteTarget(name=name, action=action, right=right))
 
 
-# A consumer library creates and updates its group itself (docs/sls-protocol.md 2.1), so that takes no more
-# than the right to read. Whatever deletes, or changes what others write or read, requires admin.
+# A consumer library creates and updates its group itself (docs/sls-protocol.md 2.1), so that requires only
+# the right to read. Deleting, and changing what other clients write or read, requires admin.
 _READ, _ADMIN = Right.READ, Right.ADMIN
 _ROUTES = (
     _route(_READ, "GET", "/", projects.get_project, "GetProject"),

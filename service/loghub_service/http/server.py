@@ -1,9 +1,9 @@
-"""uvicorn over our own listener and protocol, which bound what clients can occupy.
-
-TLS from two files that are replaced while the service runs, as cert-manager and the kubelet do.
+"""uvicorn over our own listener and protocol, which bound how much clients can occupy, with TLS from two
+files that are replaced while the service runs, as cert-manager and the kubelet do.
 
 A new pair of files is loaded into a context of its own and takes effect only if it is complete and fits, so
-that an incomplete rotation never breaks the handshakes. Connections that are open keep what they began with.
+that an incomplete rotation never breaks the handshakes. Open connections keep the certificate that they began
+with.
 """
 
 import asyncio
@@ -70,6 +70,7 @@ class ServerTls:
         return context
 
 
+# As the timeout of a client's retry: a request in progress may take this long when the service stops.
 _GRACEFUL_S = 10
 
 

@@ -106,9 +106,9 @@ class GroupMemory:
 
     def _size_of_offsets(self, key: Hashable, offsets: Offsets) -> int:
         """Most steps leave the table as it is, and others replace it."""
-        known = self._offsets.get(key)
-        if known is not None and known[0] is offsets:
-            return known[1]
+        cached = self._offsets.get(key)
+        if cached is not None and cached[0] is offsets:
+            return cached[1]
         size = OFFSET_BYTES * len(offsets)
         size += sum(len(one.metadata.encode()) for one in offsets.values() if one.metadata)
         self._offsets[key] = (offsets, size)
@@ -123,9 +123,9 @@ def _size_of_members(group: Group) -> int:
 def _added(group: Group, event: Event) -> int:
     match event:
         case JoinGroup():
-            known = _known(group, event)
-            had = 0 if known is None else MEMBER_BYTES + _metadata(known.info.protocols)
-            if known is None and event.member_id in group.pending:
+            present = _known(group, event)
+            had = 0 if present is None else MEMBER_BYTES + _metadata(present.info.protocols)
+            if present is None and event.member_id in group.pending:
                 had = MEMBER_BYTES
             return MEMBER_BYTES + _metadata(event.protocols) - had
         case SyncGroup():

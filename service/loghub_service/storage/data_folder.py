@@ -186,27 +186,27 @@ class FoundFolders:
     unknown: list[str] = field(default_factory=list)
 
 
-def find_folders(disk: Disk, data: str, known: set[tuple[int, int]]) -> FoundFolders:
+def find_folders(disk: Disk, data: str, known_shards: set[tuple[int, int]]) -> FoundFolders:
     """List the folders of log data. Only those that are not ``known`` are looked into. Raises OSError."""
-    found, root = FoundFolders(), logs_folder(data)
+    folders, root = FoundFolders(), logs_folder(data)
     for name in disk.list_names(root):
         if not _NUMBER.match(name):
             if name not in (STATE_NAME, f"{STATE_NAME}.new"):
-                found.unknown.append(f"{root}/{name}")
+                folders.unknown.append(f"{root}/{name}")
             continue
         inner = disk.list_names(f"{root}/{name}")
         if not inner:
-            found.bare.append(int(name))
+            folders.bare.append(int(name))
         for shard in inner:
             path = f"{root}/{name}/{shard}"
             if _NUMBER.match(shard):
-                is_empty = (int(name), int(shard)) not in known and _is_empty(disk, path)
-                found.shards.append(
+                is_empty = (int(name), int(shard)) not in known_shards and _is_empty(disk, path)
+                folders.shards.append(
                     FoundFolder(logstore=int(name), shard=int(shard), path=path, is_empty=is_empty)
                 )
             else:
-                found.unknown.append(path)
-    return found
+                folders.unknown.append(path)
+    return folders
 
 
 def remove_tree(disk: Disk, folder: str) -> None:

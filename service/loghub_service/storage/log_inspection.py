@@ -57,10 +57,10 @@ class LoadedSegments:
     def get(self, path: str) -> tuple[File, Marks]:
         """Raises FileNotFoundError, LogDamaged."""
         with self._lock:
-            known = self._loaded.get(path)
-            if known is not None:
+            inspection = self._loaded.get(path)
+            if inspection is not None:
                 self._loaded.move_to_end(path)
-                return known
+                return inspection
         # Not under the lock: the disk may be slow, and others read what is loaded.
         loaded = _load(self._disk, path)
         with self._lock:
@@ -184,29 +184,29 @@ def inspect_log(
     ``oldest_cursor``: what lies below it has expired; None if that is not known. ``before_read`` is called
     before all records of a segment are read, and may raise to end the inspection.
     """
-    found = LogInspection(folder=folder, is_clean=is_clean)
-    paths = _live_paths(disk, found, oldest_cursor)
-    reader = _LogReader(disk, found, before_read, oldest_cursor)
+    inspection = LogInspection(folder=folder, is_clean=is_clean)
+    paths = _live_paths(disk, inspection, oldest_cursor)
+    reader = _LogReader(disk, inspection, before_read, oldest_cursor)
     for path, first_cursor in paths:
         reader.read(path, first_cursor, last=path == paths[-1][0])
-    return found
+    return inspection
 
 
-def _live_paths(disk: Disk, found: LogInspection, oldest_cursor: int | None) -> list[tuple[str, int]]:
+def _live_paths(disk: Disk, inspection: LogInspection, oldest_cursor: int | None) -> list[tuple[str, int]]:
     """The segments that are not expired, each with the first cursor that its name says."""
     paths: list[tuple[str, int]] = []
-    for name in disk.list_names(found.folder):
-        path, match = f"{found.folder}/{name}", _SEGMENT.match(name)
+    for name in disk.list_names(inspection.folder):
+        path, match = f"{inspection.folder}/{name}", _SEGMENT.match(name)
         if match is not None:
             paths.append((path, int(match[1])))
         elif _UNFINISHED.match(name):
-            found.unfinished.append(path)
+            inspection.unfinished.append(path)
         elif name == DESCRIPTION_NAME:
-            found.is_described = True
+            inspection.is_described = True
         else:
-            found.unknown.append(path)
+            inspection.unknown.append(path)
     while oldest_cursor is not None and len(paths) > 1 and paths[1][1] <= oldest_cursor:
-        found.expired.append(paths.pop(0)[0])
+        inspection.expired.append(paths.pop(0)[0])
     return paths
 
 
@@ -214,9 +214,13 @@ class _LogReader:
     """Reads one segment after the other, and compares each with the end of the one before it."""
 
     def __init__(
-        self, disk: Disk, found: LogInspection, before_read: Callable[[], None], oldest_cursor: int | None
+        self,
+        disk: Disk,
+        inspection: LogInspection,
+        before_read: Callable[[], None],
+        oldest_cursor: int | None,
     ) -> None:
-        self._disk, self._found, self._before_read = disk, found, before_read
+        self._disk, self._found, self._before_read = disk, inspection, before_read
         self._end = oldest_cursor  # None: not known
         self._is_first = True
 

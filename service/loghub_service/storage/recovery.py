@@ -123,7 +123,7 @@ class _Walk:
         received_us, latest_us, earliest_us = self.received_us, self.latest_us, _NEVER_US
         last_start, mark_due = len(data) - record.RECORD_HEADER_BYTES, 0
         while used <= last_start:
-            length, crc, found, received, logs, _ = unpack(data, used)
+            length, crc, record_cursor, received, logs, _ = unpack(data, used)
             if length == 0:
                 break
             end = used + record.RECORD_HEADER_BYTES + length
@@ -133,8 +133,8 @@ class _Walk:
             if crc32(view[used + 8 : end]) != crc:
                 self.reason = "a record's CRC does not match"
                 break
-            if found != cursor:
-                self.reason = f"a record has cursor {found} instead of {cursor}"
+            if record_cursor != cursor:
+                self.reason = f"a record has cursor {record_cursor} instead of {cursor}"
                 break
             received_us = received
             latest_us = max(latest_us, received)
@@ -207,17 +207,17 @@ def _may_be_torn(data: bytes, used: int, cursor: int, layout: Layout) -> bool:
     A number that was cut is smaller than what was written, since its low bytes come first.
     """
     head = data[used : used + _HEAD.size].ljust(_HEAD.size, b"\0")
-    length, _, found = _HEAD.unpack(head)
+    length, _, record_cursor = _HEAD.unpack(head)
     if length == 0:
         first_sector = data[used : used - used % SECTOR_BYTES + SECTOR_BYTES]
         begin = head[: len(FOOTER_BEGIN)]
         return not any(first_sector) or (any(begin) and _is_cut(begin, FOOTER_BEGIN))
-    if length > record.MAX_GROUP_BYTES or not _is_cut(_WORD.pack(found), _WORD.pack(cursor)):
+    if length > record.MAX_GROUP_BYTES or not _is_cut(_WORD.pack(record_cursor), _WORD.pack(cursor)):
         return False
     end = used + layout.stored_bytes(length)  # space is allocated before anything is written
     return end <= len(data) and _is_cut(data[end - len(layout.end_mark) : end], layout.end_mark)
 
 
-def _is_cut(found: bytes, written: bytes) -> bool:
+def _is_cut(data: bytes, written: bytes) -> bool:
     """Whether the bytes are the first of those written, and zeros."""
-    return written.startswith(found.rstrip(b"\0"))
+    return written.startswith(data.rstrip(b"\0"))

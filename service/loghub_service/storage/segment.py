@@ -161,15 +161,15 @@ class OpenSegment:
         self._synced = self._used
         self._can_grow = True  # it is the file of this run, or of one that has ended cleanly
 
-    def restore(self, found: Inspection, *, writable: bool) -> None:
+    def restore(self, inspection: Inspection, *, writable: bool) -> None:
         """Take over the records that were found, and make them whole and durable. Raises WriteFailed.
 
         Without ``writable``, the next append goes to a new segment, and what follows the records is cut: a
         torn tail, but also blocks of which a failed sync has left it open whether they can be written. Only
         room for the footer is allocated again. In format 1, the footer is written over a torn tail.
         """
-        totals = found.totals
-        self._marks, self._used, self._next_cursor = found.marks, totals.used, totals.next_cursor
+        totals = inspection.totals
+        self._marks, self._used, self._next_cursor = inspection.marks, totals.used, totals.next_cursor
         self._logs_total, self._received_us = totals.logs_total, totals.received_us
         self._latest_us, self._earliest_us = totals.latest_us, totals.earliest_us
         try:
@@ -177,7 +177,7 @@ class OpenSegment:
             if mark and not writable:
                 self._file.truncate(self._used)
                 self._allocate_footer_room()
-            if mark and found.lacks_end_mark:
+            if mark and inspection.lacks_end_mark:
                 # It tells later damage of the record from a torn tail.
                 self._file.write_at(mark, offset=self._used - len(mark))
         except OSError as error:

@@ -347,26 +347,29 @@ class ShardLog:
         if self._open is not None:
             self._open.close()
 
-    def restore(self, found: LogInspection, *, known: KnownEnd | None = None) -> None:
+    def restore(self, inspection: LogInspection, *, known_end: KnownEnd | None = None) -> None:
         """Take over what an inspection without problems has found, and make it durable. ``known`` is what
         the database knows of the log.
 
         After a kill, the newest name may be in the page cache only, as the newest records were before the
         inspection. It is synced before they can be read. Raises OSError, WriteFailed.
         """
-        for path in found.unfinished:
+        for path in inspection.unfinished:
             self._disk.remove(path)
-        for segment in found.segments[:-1]:
+        for segment in inspection.segments[:-1]:
             if segment.read is not None:
                 self._add_footer(segment, segment.read.marks)
         self._sealed = tuple(
             SealedSegment(segment.path, segment.header, segment.layout, segment.totals, self._files)
-            for segment in found.segments[:-1]
+            for segment in inspection.segments[:-1]
         )
-        if found.segments:
-            if known is not None and known.oldest_cursor == found.segments[0].header.first_cursor:
-                self._expired_logs = known.expired_logs
-            self._open = self._opened(found.segments[-1], is_clean=found.is_clean)
+        if inspection.segments:
+            if (
+                known_end is not None
+                and known_end.oldest_cursor == inspection.segments[0].header.first_cursor
+            ):
+                self._expired_logs = known_end.expired_logs
+            self._open = self._opened(inspection.segments[-1], is_clean=inspection.is_clean)
             self._disk.sync_dir(self._folder)
             self._publish()
 
@@ -464,10 +467,10 @@ class ShardLog:
             next_cursor = last.totals.next_cursor
             return Newest(end_cursor=end, next_cursor=next_cursor, logs=_logs_of_last_group(last))
 
-        known = self.known_newest()
-        if known is None:
-            known = self._newest = self._reading(newest)
-        return known
+        newest_group = self.known_newest()
+        if newest_group is None:
+            newest_group = self._newest = self._reading(newest)
+        return newest_group
 
     def cursor_at(self, received_us: int, *, now_us: int) -> int:
         """The cursor of the first group received at or after a time; the end cursor if there is none."""

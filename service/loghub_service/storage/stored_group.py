@@ -10,7 +10,7 @@ disk. Its form begins with a zero byte, with which no log group begins, since no
     u32 last        offset of the block's last sequence
     ..              the block
 
-Before it may be whose batch it is, if an idempotent producer of Kafka has sent it::
+Before it may be whose batch it is. If an idempotent producer of Kafka has sent it::
 
     u8  0
     u8  2           origin
@@ -20,11 +20,22 @@ Before it may be whose batch it is, if an idempotent producer of Kafka has sent 
     i32 first       sequence of the first log
     ..              one of the forms above
 
+If it was sent over Pulsar::
+
+    u8  0
+    u8  3           origin
+    u16 0
+    u32 size        bytes of the origin
+    ..              the origin, packed (`loghub_service.pulsar.origin`)
+    ..              one of the forms above
+
 Segments before format 3 contain log groups as they are only.
 """
 
 import struct
 from collections.abc import Iterable
+
+import msgspec
 
 from loghub.wire import compression
 from loghub.wire import compression as lz4_joining
@@ -32,12 +43,15 @@ from loghub.wire.compression import Block, Compression, Literals
 from loghub.wire.errors import MalformedCompression
 from loghub.wire.loggroup import list_header
 from loghub_service.kafka.producers import BatchOrigin
+from loghub_service.pulsar.origin import PulsarOrigin, pack_origin, unpack_origin
 from loghub_service.storage.segment import LogDamaged
 
 _HEAD = struct.Struct("<BBHII")
 _ORIGIN_HEAD = struct.Struct("<BBhiqi")
-_LZ4, _ORIGIN = 1, 2
+_PULSAR_HEAD = struct.Struct("<BBHI")
+_LZ4, _ORIGIN, _PULSAR_ORIGIN = 1, 2, 3
 _ORIGIN_BEGIN = bytes((0, _ORIGIN))
+_PULSAR_BEGIN = bytes((0, _PULSAR_ORIGIN))
 # The work for a smaller group is more than compressing it costs when it is pulled, together with others.
 MIN_BYTES = 1 << 10
 
@@ -59,12 +73,38 @@ def origin_of(stored: bytes) -> BatchOrigin | None:
     return BatchOrigin(producer_id=producer_id, epoch=epoch, partition=partition, first=first)
 
 
+def with_pulsar_origin(stored: bytes, origin: PulsarOrigin) -> bytes:
+    """The form to store of what a SEND of Pulsar carries, whose log group is stored in this form."""
+    block = pack_origin(origin)
+    return b"".join((_PULSAR_HEAD.pack(0, _PULSAR_ORIGIN, 0, len(block)), block, stored))
+
+
+def pulsar_origin_of(stored: bytes) -> PulsarOrigin | None:
+    """None if it was not sent over Pulsar. Raises LogDamaged."""
+    if stored[:2] != _PULSAR_BEGIN:
+        return None
+    try:
+        return unpack_origin(stored[_PULSAR_HEAD.size : _origin_end(stored)])
+    except msgspec.DecodeError as error:
+        raise LogDamaged(f"the origin of a stored log group is damaged: {error}") from error
+
+
 def _without_origin(stored: bytes) -> bytes:
-    if stored[:2] != _ORIGIN_BEGIN:
-        return stored
-    if len(stored) <= _ORIGIN_HEAD.size:
+    end = _origin_end(stored)
+    return stored[end:] if end else stored
+
+
+def _origin_end(stored: bytes) -> int:
+    """Where the log group begins. Raises LogDamaged."""
+    if stored[:2] == _ORIGIN_BEGIN:
+        end = _ORIGIN_HEAD.size
+    elif stored[:2] == _PULSAR_BEGIN and len(stored) > _PULSAR_HEAD.size:
+        end = _PULSAR_HEAD.size + _PULSAR_HEAD.unpack_from(stored)[3]
+    else:
+        return 0
+    if len(stored) <= end:
         raise LogDamaged("a stored log group is truncated")
-    return stored[_ORIGIN_HEAD.size :]
+    return end
 
 
 def packed(group: bytes, received: bytes | None = None) -> bytes:

@@ -6,7 +6,7 @@ They are written from the specification and share no code with the coordinator.
 from collections import Counter
 from collections.abc import Mapping
 
-from loghub.domain.fsm import EDGES, ShardState, ShardTrigger
+from loghub.domain.fsm import SHARD_STATES, ShardState, ShardTrigger
 from loghub.domain.group import GroupState, ShardEntry, Step
 
 HOLDING = (ShardState.ALREADY_ALLOC, ShardState.TRANSFER)
@@ -118,7 +118,7 @@ def _check_given_to_nobody_who_reports_it(old: GroupState, new: GroupState) -> N
 
 def _check_transitions(old: GroupState, step: Step) -> None:
     """Each shard's passages join its old state to its new one, each by a row of the table."""
-    rows = {(e.old, e.trigger, e.new) for e in EDGES}
+    rows = {(e.old, e.trigger, e.new) for e in SHARD_STATES.edges}
     where: dict[int, ShardState | None] = {s: e.state for s, e in old.shards.items()}
     for passage in step.transitions:
         assert where.get(passage.shard) == passage.old, passage

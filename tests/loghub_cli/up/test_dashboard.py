@@ -10,7 +10,7 @@ from rich.console import Console
 
 from loghub.contract.worker import ShardProgress, WorkerStatus
 from loghub.wire.cursor import encode
-from loghub_cli.up.live_view import Frame, LiveView, Meter, Watcher, plain, position, ranges
+from loghub_cli.up.live_view import LiveView, Meter, ScreenFrame, Watcher, plain, position, ranges
 from loghub_cli.up.snapshot import GroupSnapshot, changes
 from loghub_cli.up.supervisor import WorkerView
 from loghub_operator.api import Phase, ShardStatus, Status
@@ -186,13 +186,13 @@ CAST = (
 )
 
 
-def drawn(frame: Frame, *, width: int = WIDTH, height: int = HEIGHT) -> list[str]:
+def drawn(frame: ScreenFrame, *, width: int = WIDTH, height: int = HEIGHT) -> list[str]:
     out = io.StringIO()
     Console(file=out, width=width, height=height).print(LiveView(frame))
     return out.getvalue().splitlines()
 
 
-def frame_of(shards: int, workers: int, *, failing: int = 0, events: int = 9, name: str = "w") -> Frame:
+def frame_of(shards: int, workers: int, *, failing: int = 0, events: int = 9, name: str = "w") -> ScreenFrame:
     """Worker n holds the shards that leave n; the first ones fail, and the last shard is in transfer."""
     watcher = Watcher()
     for number in range(events):

@@ -6,9 +6,9 @@ import pytest
 
 from loghub_operator.api import InvalidResourceError, parse_resource
 from loghub_operator.api.parse import parse_for_deletion, parse_status, parse_stored
-from loghub_operator.plan.planner import plan
 from tests.loghub_operator.support.examples import Document, document, merge
 from tests.loghub_operator.support.golden import EPOCH, FOLDER, steps
+from tests.loghub_operator.support.rounds import plan
 
 TIME = "2026-09-21T14:13:20Z"
 STATUS: Document = {

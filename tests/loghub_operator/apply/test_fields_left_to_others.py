@@ -11,13 +11,13 @@ from loghub.clock import SystemClock
 from loghub_operator.clients.kube import STATEFUL_SET, Document, Kind
 from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.model.actions import ApplyWorkers
-from loghub_operator.model.observed import Placement
+from loghub_operator.model.observed import ObservedStatefulSet, Placement
 from loghub_operator.observe.drift_detector import DriftDetector
 from loghub_operator.resources import worker_spec
 from loghub_operator.resources.worker_config import worker_config
 from loghub_operator.settings import Settings
 from tests.loghub_operator.support.examples import resource
-from tests.loghub_operator.support.wiring import observer_and_executor
+from tests.loghub_operator.support.wiring import observer_and_applier
 
 GROUP = resource(uid="uid-1")
 PLACEMENT = Placement(endpoint="http://loghub.svc", sink_root="/sink", needs_project_address=False)
@@ -64,14 +64,17 @@ class Cluster:
     def carry_out(self) -> None:
         pool, api = LogServicePool(lambda *_: pytest.fail("no log service is asked")), self
         kube: Any = api
-        _, executor = observer_and_executor(kube, pool, settings=Settings(), clock=SystemClock())
-        asyncio.run(executor.carry_out(GROUP, ApplyWorkers(replicas=1, spec=SPEC)))
+        _, applier = observer_and_applier(kube, pool, settings=Settings(), clock=SystemClock())
+        asyncio.run(applier.carry_out(GROUP, ApplyWorkers(replicas=1, spec=SPEC)))
         pool.close()
 
     def drift_after_a_restart(self) -> tuple[str, ...]:
         kube: Any = self
         detector = DriftDetector(kube=kube, clock=SystemClock(), every_s=3600.0)
-        return tuple(map(str, asyncio.run(detector.drift(SPEC, copy.deepcopy(self.worker_set)))))
+        stored = ObservedStatefulSet(
+            replicas=1, revision=SPEC.revision, document=copy.deepcopy(self.worker_set)
+        )
+        return tuple(map(str, asyncio.run(detector.drift(SPEC, stored))))
 
 
 def container_of(document: Document) -> Document:

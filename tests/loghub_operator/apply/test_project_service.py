@@ -12,14 +12,14 @@ from loghub_operator.clients.kube import SECRET, SERVICE, Document, Kind, KubeEr
 from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.model.actions import ActionRefused, EnsureProjectService
 from loghub_operator.model.observed import GroupSettings, ObservedState
-from loghub_operator.plan.planner import plan
 from loghub_operator.resources import project_service
 from loghub_operator.settings import LeaseRef, Settings
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.availability import available
 from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.golden import EPOCH
-from tests.loghub_operator.support.wiring import observer_and_executor
+from tests.loghub_operator.support.rounds import plan
+from tests.loghub_operator.support.wiring import observer_and_applier
 
 SETTINGS = Settings(
     embedded_endpoint="http://loghub.svc", lease=LeaseRef(namespace="loghub", name="release-loghub")
@@ -63,8 +63,8 @@ class Cluster:
 def ensure(cluster: Cluster, project: str, settings: Settings = SETTINGS) -> None:
     pool = LogServicePool(lambda *_: pytest.fail("no log service is asked"))
     api: Any = cluster
-    _, executor = observer_and_executor(api, pool, settings=settings, clock=SystemClock())
-    asyncio.run(executor.carry_out(resource(), EnsureProjectService(project)))
+    _, applier = observer_and_applier(api, pool, settings=settings, clock=SystemClock())
+    asyncio.run(applier.carry_out(resource(), EnsureProjectService(project)))
     pool.close()
 
 
@@ -130,7 +130,7 @@ def observe(
         server.client("demo").create_logstore("access", shards=1)
     pool, api = LogServicePool(lambda _, project, __: server.client(project)), cluster
     given: Any = api
-    observer, _ = observer_and_executor(given, pool, settings=SETTINGS, clock=SystemClock())
+    observer, _ = observer_and_applier(given, pool, settings=SETTINGS, clock=SystemClock())
     try:
         return asyncio.run(observer.observe(resource(spec)))
     finally:

@@ -12,7 +12,7 @@ from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.model.actions import RestartWorker
 from loghub_operator.settings import Settings
 from tests.loghub_operator.support.examples import resource
-from tests.loghub_operator.support.wiring import observer_and_executor
+from tests.loghub_operator.support.wiring import observer_and_applier
 
 
 class Pods:
@@ -48,7 +48,7 @@ def test_only_the_pod_that_was_asked_to_drain_is_deleted(
     pods = Pods(annotations)
     kube: Any = pods
     pool = LogServicePool(lambda *_: pytest.fail("no log service is asked"))
-    _, executor = observer_and_executor(kube, pool, settings=Settings(), clock=SystemClock())
-    asyncio.run(executor.carry_out(resource(), RestartWorker("access-0")))
+    _, applier = observer_and_applier(kube, pool, settings=Settings(), clock=SystemClock())
+    asyncio.run(applier.carry_out(resource(), RestartWorker("access-0")))
     pool.close()
     assert pods.deleted == deleted

@@ -15,7 +15,7 @@ from loghub_operator.resources.worker_config import worker_config
 from loghub_operator.settings import Settings
 from tests.loghub_operator.apply.test_fields_left_to_others import Cluster
 from tests.loghub_operator.support.examples import resource
-from tests.loghub_operator.support.wiring import observer_and_executor
+from tests.loghub_operator.support.wiring import observer_and_applier
 
 IN_PODS = Placement(
     endpoint="http://loghub.svc", sink_root="/sink", needs_project_address=False, has_pods=True
@@ -60,8 +60,8 @@ def test_workers_stop_although_their_new_settings_are_refused(
         existing = {**existing, "metadata": {"name": "access", "namespace": "default"}}
     cluster: Any = Refusing(refused, existing)
     pool = LogServicePool(lambda *_: pytest.fail("no log service is asked"))
-    _, executor = observer_and_executor(cluster, pool, settings=Settings(), clock=SystemClock())
+    _, applier = observer_and_applier(cluster, pool, settings=Settings(), clock=SystemClock())
     with pytest.raises((KubeError, ActionRefused)):
-        asyncio.run(executor.carry_out(group, ApplyWorkers(replicas=replicas, spec=spec)))
+        asyncio.run(applier.carry_out(group, ApplyWorkers(replicas=replicas, spec=spec)))
     pool.close()
     assert cluster.worker_set["spec"]["replicas"] == (left if is_ours else 2)

@@ -17,6 +17,7 @@ from loghub_operator.leader import namespace_claims
 from loghub_operator.leader.namespace_claims import ManagedElsewhere
 from loghub_operator.metrics.store import UnknownValueError
 from loghub_operator.model.actions import Action, EmitEvent
+from loghub_operator.model.memory import FieldPath
 from loghub_operator.model.observed import ObservedState
 from loghub_operator.settings import STATUS_INTERVAL_S, Settings
 from tests.loghub_operator.metrics.test_collector import samples
@@ -50,6 +51,9 @@ class Shared:
             raise ManagedElsewhere(self.other, self.stored)
         return self.stored
 
+    async def drift(self, *_: object) -> tuple[FieldPath, ...]:
+        return ()
+
     async def observe(self, _: LogHubConsumerGroup) -> ObservedState:
         self.done.append("observe")
         return self.step.observed
@@ -72,7 +76,7 @@ def test_it_does_nothing_but_name_the_other_one_until_that_is_gone() -> None:
     reconciler = Reconciler(
         kube=parts,
         observer=parts,
-        executor=parts,
+        applier=parts,
         clock=parts,
         intervals=Intervals(resync_s=30.0, numbers_every_s=STATUS_INTERVAL_S),
         listener=exporters,

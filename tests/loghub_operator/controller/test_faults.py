@@ -58,8 +58,8 @@ def test_a_fault_is_a_condition_and_an_event_of_its_object(
         raise fault
 
     replaced = {
-        "plan": "loghub_operator.plan.planner.plan",
-        "build": "loghub_operator.plan.desired.worker_config",
+        "plan": "loghub_operator.controller.reconciler.plan",
+        "build": "loghub_operator.plan.subject.worker_config",
     }
     if at in replaced:
         monkeypatch.setattr(replaced[at], faulty)

@@ -17,7 +17,7 @@ from loghub_operator.settings import STATUS_INTERVAL_S, Settings
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.examples import Document, document, merge
 from tests.loghub_operator.support.observing import one_by_one
-from tests.loghub_operator.support.wiring import observer_and_executor
+from tests.loghub_operator.support.wiring import observer_and_applier
 
 KEY = Key("default", "access")
 # The object; all that is observed; its origin; the key to create its group; a read and a write
@@ -111,11 +111,11 @@ def begin() -> tuple[Turns, list[Document]]:
     clients: Any = Clients(lambda: objects.append(copy.deepcopy(kube.objects[CONSUMER_GROUP, "access"])))
     settings, clock = Settings(embedded_endpoint="http://127.0.0.1:1"), SystemClock()
     api: Any = kube
-    observer, executor = observer_and_executor(api, clients, settings=settings, clock=clock)
+    observer, applier = observer_and_applier(api, clients, settings=settings, clock=clock)
     reconciler = Reconciler(
         kube=api,
         observer=observer,
-        executor=executor,
+        applier=applier,
         clock=clock,
         intervals=Intervals(resync_s=3600.0, numbers_every_s=STATUS_INTERVAL_S),
     )

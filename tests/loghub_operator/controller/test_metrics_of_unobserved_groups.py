@@ -12,6 +12,7 @@ from loghub_operator.controller.exporters import Exporters
 from loghub_operator.controller.reconciler import FORBIDDEN_AFTER, Intervals, Reconciler
 from loghub_operator.controller.workqueue import Key
 from loghub_operator.model.actions import Action
+from loghub_operator.model.memory import FieldPath
 from loghub_operator.model.observed import ObservedState
 from loghub_operator.settings import STATUS_INTERVAL_S, Settings
 from tests.loghub_operator.metrics.test_collector import samples
@@ -44,6 +45,9 @@ class Stage:
         self.gets += 1
         return self.stored
 
+    async def drift(self, *_: object) -> tuple[FieldPath, ...]:
+        return ()
+
     async def observe(self, _: LogHubConsumerGroup) -> ObservedState:
         return self._observe()
 
@@ -60,7 +64,7 @@ class Stage:
         reconciler = Reconciler(
             kube=parts,
             observer=parts,
-            executor=parts,
+            applier=parts,
             clock=parts,
             intervals=Intervals(resync_s=0.01, numbers_every_s=STATUS_INTERVAL_S),
             listener=self.exporters,

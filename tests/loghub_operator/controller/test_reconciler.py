@@ -1,6 +1,6 @@
 """The cluster's loop carries out the actions of `plan` in order, and writes its status.
 
-The same series are fed to the executor of `loghub up` (tests/loghub_cli/up).
+The same series are fed to the loop of `loghub up` (tests/loghub_cli/up).
 """
 
 import asyncio
@@ -32,10 +32,11 @@ from loghub_operator.model.actions import (
     ReshardRefused,
     SplitShard,
 )
-from loghub_operator.model.memory import NO_DRIFT_HISTORY, NOTHING
+from loghub_operator.model.memory import NO_DRIFT_HISTORY, NOTHING, FieldPath
 from loghub_operator.model.observed import ObservedState
 from loghub_operator.plan.planner import plan
 from loghub_operator.plan.status.builder import with_failure, worth_writing
+from loghub_operator.plan.subject import Subject
 from loghub_operator.settings import STATUS_INTERVAL_S
 from tests.loghub_operator.support.golden import Step, all_steps, of_each_step, recorded, reported
 
@@ -44,7 +45,7 @@ GUARD_S = 120.0
 
 
 class Stage:
-    """One step as apiserver, observer, executor and clock; the object is deleted after one reconcile."""
+    """One step as apiserver, observer, applier and clock; the object is deleted after one reconcile."""
 
     def __init__(
         self, step: Step, *, refuse: type[Action] | None = None, error: Exception | None = None
@@ -70,6 +71,9 @@ class Stage:
     async def observe(self, _: LogHubConsumerGroup) -> ObservedState:
         return self.step.observed
 
+    async def drift(self, *_: object) -> tuple[FieldPath, ...]:
+        return self.step.drift
+
     async def carry_out(self, _: LogHubConsumerGroup, action: Action, *, group_record: object) -> None:
         if self.refuse is not None and isinstance(action, self.refuse):
             raise self.error
@@ -92,7 +96,7 @@ class Stage:
         reconciler = Reconciler(
             kube=parts,
             observer=parts,
-            executor=parts,
+            applier=parts,
             clock=parts,
             intervals=Intervals(resync_s=0.01, numbers_every_s=STATUS_INTERVAL_S),
             listener=listener,
@@ -291,15 +295,15 @@ def test_only_a_correction_that_was_carried_out_is_remembered(
     step = next(step for step in all_steps() if step.story == "drift-contested")
     stage, given = Stage(step, refuse=refuse), []
 
-    def remembering(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
-        given.append(observed.memory.drift)
-        return plan(resource, observed, now)
+    def remembering(subject: Subject, now: float) -> Plan:
+        given.append(subject.observed.memory.drift)
+        return plan(subject, now)
 
     async def get(*_: object) -> dict[str, Any] | None:
         stage.gets = len(given)
         return None if len(given) == 2 else stage.stored
 
-    monkeypatch.setattr("loghub_operator.plan.planner.plan", remembering)
+    monkeypatch.setattr("loghub_operator.controller.reconciler.plan", remembering)
     monkeypatch.setattr(stage, "get", get)
     asyncio.run(stage.play())
     first, second = given
@@ -311,15 +315,15 @@ def test_what_one_reconcile_remembers_reaches_the_next(monkeypatch: pytest.Monke
     step = next(step for step in all_steps() if step.story == "auto-follows-the-load")
     stage, given = Stage(step), []
 
-    def remembering(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
-        given.append(observed.memory.scaling)
-        return plan(resource, observed, now)
+    def remembering(subject: Subject, now: float) -> Plan:
+        given.append(subject.observed.memory.scaling)
+        return plan(subject, now)
 
     async def get(*_: object) -> dict[str, Any] | None:
         stage.gets += len(given) == 2
         return None if len(given) == 2 else stage.stored
 
-    monkeypatch.setattr("loghub_operator.plan.planner.plan", remembering)
+    monkeypatch.setattr("loghub_operator.controller.reconciler.plan", remembering)
     monkeypatch.setattr(stage, "get", get)
     stage.gets = 1
     asyncio.run(stage.play())
@@ -374,16 +378,16 @@ def test_a_rejected_split_is_remembered_and_does_not_fail_the_reconcile(
     stage, given = Stage(step, refuse=SplitShard, error=ReshardRefused(split, "no more")), []
     written = EmitEvent(type="Normal", reason="ShardSplit", message="")
 
-    def splitting(resource: LogHubConsumerGroup, observed: ObservedState, now: float) -> Plan:
-        given.append(observed.memory)
-        planned = plan(resource, observed, now)
+    def splitting(subject: Subject, now: float) -> Plan:
+        given.append(subject.observed.memory)
+        planned = plan(subject, now)
         return replace(planned, actions=(*planned.actions, split, written))
 
     async def get(*_: object) -> dict[str, Any] | None:
         stage.gets += len(given) == 2
         return None if len(given) == 2 else stage.stored
 
-    monkeypatch.setattr("loghub_operator.plan.planner.plan", splitting)
+    monkeypatch.setattr("loghub_operator.controller.reconciler.plan", splitting)
     monkeypatch.setattr(stage, "get", get)
     stage.gets = 1
     asyncio.run(stage.play())

@@ -13,11 +13,11 @@ from loghub_operator.api import LogHubConsumerGroup, parse_stored
 from loghub_operator.api.adoption import GroupRecord, read_record
 from loghub_operator.clients.kube import CONSUMER_GROUP, Kind
 from loghub_operator.model.actions import Action, ActionRefused, DeleteGroup
-from loghub_operator.plan.planner import plan
 from loghub_operator.settings import Settings
 from tests.loghub_operator.controller.test_first_reconcile import Clients, Turns
 from tests.loghub_operator.support.examples import Document, merge
-from tests.loghub_operator.support.wiring import observer_and_executor
+from tests.loghub_operator.support.rounds import plan
+from tests.loghub_operator.support.wiring import observer_and_applier
 
 THEIRS = GroupInfo(name="access", timeout_s=77, order=False)
 NOT_DONE = (
@@ -58,8 +58,8 @@ class Life:
         self.cluster = Cluster(spec)
         self.clients: Any = Clients(self._on_create)
         settings, api = Settings(embedded_endpoint="http://127.0.0.1:1"), self.cluster
-        wired: Callable[..., Any] = observer_and_executor
-        self.observer, self.executor = wired(api, self.clients, settings=settings, clock=SystemClock())
+        wired: Callable[..., Any] = observer_and_applier
+        self.observer, self.applier = wired(api, self.clients, settings=settings, clock=SystemClock())
 
     def _on_create(self) -> None:
         if self.refusal is not None:
@@ -76,7 +76,7 @@ class Life:
         planned = plan(found, observed, observed.at_unix_s)
         try:
             for action in planned.actions:
-                carried = self.executor.carry_out(found, action, group_record=observed.group_record)
+                carried = self.applier.carry_out(found, action, group_record=observed.group_record)
                 asyncio.run(carried)
         except (LogHubException, ActionRefused):
             if self.refusal is None:

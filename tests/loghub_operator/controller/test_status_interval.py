@@ -32,7 +32,7 @@ def test_the_administrator_chooses_how_often_numbers_alone_are_written() -> None
         reconciler = Reconciler(
             kube=parts,
             observer=parts,
-            executor=parts,
+            applier=parts,
             clock=parts,
             intervals=Intervals(resync_s=1.0, numbers_every_s=every_s),
         )

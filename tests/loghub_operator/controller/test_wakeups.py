@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from loghub_operator.api import LogHubConsumerGroup
-from loghub_operator.apply.executor import Executor
+from loghub_operator.apply.applier import Applier
 from loghub_operator.controller.reconciler import Intervals, Reconciler
 from loghub_operator.controller.workqueue import RESYNCS_AT_ONCE, UNANSWERED_AFTER, UNANSWERED_AT_ONCE, Key
 from loghub_operator.model.actions import EmitEvent
+from loghub_operator.model.memory import FieldPath
 from loghub_operator.model.observed import ObservedState, Unavailable
 from loghub_operator.settings import STATUS_INTERVAL_S
 from tests.loghub_operator.support.examples import Document, merge
@@ -42,11 +43,11 @@ class Echo:
         self.before_write: Callable[[], None] = lambda: None  # what another client does just before our write
         self.rounds = self.writes = 0
         me: Any = self
-        executor = Executor(kube=me, log_service=me, wrote=me, events=me, settings=me, clock=me)
+        applier = Applier(kube=me, log_service=me, wrote=me, events=me, settings=me, clock=me)
         self.reconciler = Reconciler(
             kube=me,
             observer=me,
-            executor=executor,
+            applier=applier,
             clock=me,
             intervals=Intervals(resync_s=RESYNC_S, numbers_every_s=STATUS_INTERVAL_S),
         )
@@ -60,6 +61,9 @@ class Echo:
     async def get(self, *_: object) -> Document:
         self.rounds += 1
         return copy.deepcopy(self.stored)
+
+    async def drift(self, *_: object) -> tuple[FieldPath, ...]:
+        return ()
 
     async def observe(self, _: LogHubConsumerGroup) -> ObservedState:
         return self.observed
@@ -170,7 +174,7 @@ class Neighbours:
         self.reconciler = Reconciler(
             kube=me,
             observer=me,
-            executor=me,
+            applier=me,
             clock=me,
             intervals=Intervals(resync_s=0.01, numbers_every_s=STATUS_INTERVAL_S),
         )
@@ -186,6 +190,9 @@ class Neighbours:
         stored: Document = {**step.resource.to_dict(), "status": copy.deepcopy(step.status)}
         stored["metadata"]["namespace"] = namespace
         return stored
+
+    async def drift(self, *_: object) -> tuple[FieldPath, ...]:
+        return ()
 
     async def observe(self, resource: LogHubConsumerGroup) -> ObservedState:
         namespace = resource.metadata.namespace

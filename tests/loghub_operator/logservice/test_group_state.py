@@ -23,12 +23,12 @@ from loghub_operator.model.observed import (
     ServiceErrorReason,
     Unavailable,
 )
-from loghub_operator.plan.planner import plan
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.plan.group_of_sixteen import observed as running
 from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.golden import EPOCH
 from tests.loghub_operator.support.observing import service_observed
+from tests.loghub_operator.support.rounds import plan
 from tests.support import HandClock
 
 KEY = ConsumerGroupKey(logstore="access", group="access")

@@ -12,7 +12,6 @@ from loghub_operator.logservice.group_state import HIGHEST_SHARD, MAX_SHARDS, MA
 from loghub_operator.model.actions import RemoveFinalizer
 from loghub_operator.model.observed import ServiceErrorReason
 from loghub_operator.plan.deletion import plan_deletion
-from loghub_operator.plan.planner import plan
 from loghub_operator.plan.subject import subject_of
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.logservice.test_group_state import WithoutExtensions
@@ -20,6 +19,7 @@ from tests.loghub_operator.support.availability import available, unavailable
 from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.golden import EPOCH, FOLDER, steps
 from tests.loghub_operator.support.observing import service_observed
+from tests.loghub_operator.support.rounds import plan
 from tests.support import HandClock
 
 DELETED = "2026-01-01T00:00:00Z"

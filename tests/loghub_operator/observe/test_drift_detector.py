@@ -5,7 +5,7 @@ import copy
 from typing import Any
 
 from loghub_operator.clients.kube import Kind
-from loghub_operator.model.observed import Placement
+from loghub_operator.model.observed import ObservedStatefulSet, Placement
 from loghub_operator.model.revision import UNKNOWN, WorkerSpec
 from loghub_operator.observe.drift_detector import DriftDetector
 from loghub_operator.resources.worker_config import worker_config
@@ -50,7 +50,8 @@ class Cluster:
         desired = WorkerSpec(
             revision=UNKNOWN, config=CONFIG, stateful_set=wanted, dependencies=(copy.deepcopy(SERVICE),)
         )
-        return tuple(map(str, asyncio.run(self.drifting.drift(desired, existing))))
+        stored = ObservedStatefulSet(replicas=1, revision=UNKNOWN, document=existing)
+        return tuple(map(str, asyncio.run(self.drifting.drift(desired, stored))))
 
 
 DRIFTED = ("Service access spec.clusterIP",)

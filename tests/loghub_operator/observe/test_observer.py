@@ -17,14 +17,14 @@ from loghub_operator.api.status import Phase
 from loghub_operator.clients.kube import CONFIG_MAP, SECRET, SERVICE, STATEFUL_SET, Kind, KubeError
 from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.model.observed import ObservedState, ServiceErrorReason, UnaddressedProject
-from loghub_operator.plan.planner import plan
 from loghub_operator.resources import project_service
 from loghub_operator.resources.metadata import metadata
 from loghub_operator.settings import Settings
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.availability import available, unavailable
 from tests.loghub_operator.support.examples import resource
-from tests.loghub_operator.support.wiring import observer_and_executor
+from tests.loghub_operator.support.rounds import plan
+from tests.loghub_operator.support.wiring import observer_and_applier
 
 Document = dict[str, Any]
 KEYS = {"accessKeyId": "id", "accessKeySecret": "secret\n"}
@@ -79,7 +79,7 @@ def observe(
         pool = LogServicePool(connect)
         kube: Any = Objects(*objects, refused=refused)
         settings = Settings(embedded_endpoint=endpoint)
-        observer, _ = observer_and_executor(kube, pool, settings=settings, clock=SystemClock())
+        observer, _ = observer_and_applier(kube, pool, settings=settings, clock=SystemClock())
         try:
             return await observer.observe(given or resource())
         finally:

@@ -10,8 +10,8 @@ from loghub_operator.clients.kube import KubeError
 from loghub_operator.model.observed import WorkerObserved, WorkerPhase
 from loghub_operator.model.revision import UNKNOWN
 from loghub_operator.observe.observer import explained, refusal_of
-from loghub_operator.plan.planner import plan
 from tests.loghub_operator.support.golden import FOLDER, steps
+from tests.loghub_operator.support.rounds import plan
 
 Document = dict[str, Any]
 QUOTA = 'create Pod access-1 failed: pods "access-1" is forbidden: exceeded quota: small, requested: pods=1'
@@ -82,7 +82,7 @@ def test_without_the_right_to_ask_nothing_is_said(status: int, raises: bool) -> 
 def test_refused_pods_are_degraded_at_once() -> None:
     step = next(one for one in steps(FOLDER / "drift.yaml") if one.observed.worker_set)
     assert step.observed.worker_set is not None
-    refused = replace(step.observed.worker_set, drift=(), refusal=QUOTA)
+    refused = replace(step.observed.worker_set, refusal=QUOTA)
     observed = replace(step.observed, worker_set=refused, workers=())
     planned = plan(step.resource, observed, step.now)
     conditions = {one.type: one for one in planned.status.conditions}

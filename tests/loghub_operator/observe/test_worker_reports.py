@@ -29,7 +29,7 @@ from tests.loghub_operator.observe.test_observer import KEYS, Objects, secret
 from tests.loghub_operator.support.availability import available
 from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.status_server import Handler, returning, served, shard, worker_status
-from tests.loghub_operator.support.wiring import observer_and_executor
+from tests.loghub_operator.support.wiring import observer_and_applier
 
 Document = dict[str, Any]
 TIMEOUT_S = 30.0
@@ -140,7 +140,7 @@ def observed(handler: Handler, *, extensions: bool, replicas: int = 1, ready: bo
             kube: Any = Cluster(
                 [pod(address, ready=ready)], secret(**KEYS), (STATEFUL_SET, "default", "access", workers)
             )
-            observer, _ = observer_and_executor(kube, pool, settings=settings, clock=SystemClock())
+            observer, _ = observer_and_applier(kube, pool, settings=settings, clock=SystemClock())
             try:
                 result = await observer.observe(group)
             finally:
@@ -207,7 +207,7 @@ def test_a_ready_worker_that_does_not_answer_is_named(ready: bool) -> None:
         return web.Response(status=500)
 
     failures = observed(broken, extensions=True, ready=ready).failures
-    assert failures == ShardFailures(unread=("access-0",) if ready else ())
+    assert failures == ShardFailures(unreported=("access-0",) if ready else ())
 
 
 def test_a_worker_whose_pod_is_being_replaced_may_hold_what_no_other_reports() -> None:

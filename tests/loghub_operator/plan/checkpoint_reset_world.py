@@ -26,7 +26,6 @@ from loghub_operator.model.observed import (
     backup_name,
     needs_observation,
 )
-from loghub_operator.plan.planner import plan
 from loghub_operator.resources.worker_config import worker_config
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.logservice.test_group_state import WithoutExtensions
@@ -34,6 +33,7 @@ from tests.loghub_operator.support.availability import available
 from tests.loghub_operator.support.examples import Document, resource
 from tests.loghub_operator.support.golden import SameTemplate
 from tests.loghub_operator.support.observing import service_observed
+from tests.loghub_operator.support.rounds import plan
 
 PLACEMENT = Placement(endpoint="http://127.0.0.1:1", sink_root="/sink", needs_project_address=False)
 LOGSTORE = "access"

@@ -12,7 +12,7 @@ from loghub_operator.model.observed import (
     WorkerObserved,
     WorkerPhase,
 )
-from loghub_operator.plan.desired import desired_workers
+from loghub_operator.plan.subject import desired_workers
 from tests.loghub_operator.support.golden import EPOCH, FOLDER, SameWorkers, steps
 
 

@@ -4,7 +4,7 @@ Two log services have one group of the same name each. Each cluster has its own 
 at times, which ends at any effect, learns late of other objects, and whose actions fail before or after they
 take effect. Users create, edit, suspend, delete and recreate objects, request resets and edit endpoints;
 other consumers come and go; a StatefulSet is scaled by hand; pods do not become ready. Observation and
-effects are models, everything between them is production code: `plan_round`, `finish`, `GroupIndex`.
+effects are models, everything between them is production code: `plan`, `finish`, `GroupIndex`.
 
 What must hold: a group is not deleted while another object or consumer uses it, nor taken from a live one; a
 checkpoint moves only in phase Committing of a reset, at the log service where it was requested, and never
@@ -39,8 +39,9 @@ from loghub_operator.model.observed import (
     backup_name,
     needs_observation,
 )
-from loghub_operator.plan.planner import finish, plan_round
+from loghub_operator.plan.planner import finish, plan
 from loghub_operator.plan.status.builder import worth_writing
+from loghub_operator.plan.subject import subject_of
 from tests.loghub_operator.plan.shared_groups import ENDPOINTS, SHARDS, Cluster, Group, Stored, World
 from tests.loghub_operator.support.golden import EPOCH, SameTemplate
 
@@ -128,16 +129,17 @@ class Lives(World):
         group = stored.parsed()
         observed = self.observe(cluster, stored, group)
         now = self.now + cluster.skew_s
-        this, error = plan_round(group, observed, stored.memory, now), None
+        subject, error = subject_of(group, observed, stored.memory), None
+        planned = plan(subject, now)
         try:
-            for action in this.plan.actions:
+            for action in planned.actions:
                 self.carry_out(cluster, stored, group, action, observed.group_record)
         except (actions.ActionRefused, LogHubException) as raised:
             error = raised
-        outcome = finish(this, error, now)
+        outcome = finish(subject, planned, error, now)
         stored.memory = outcome.memory
         news = worth_writing(group.status, outcome.status, since_last_s=60.0)
-        quiet = not this.plan.actions and not news
+        quiet = not planned.actions and not news
         stored.rested = stored.rested + 1 if quiet else 0
         if cluster.objects.get(stored.name) is not stored or not news or self.chance(0.05):
             return

@@ -24,11 +24,11 @@ from loghub_operator.model.observed import (
     ObservedStatefulSet,
     ShardObserved,
 )
-from loghub_operator.plan.desired import desired_workers
 from loghub_operator.plan.ownership import RECENT_S
-from loghub_operator.plan.planner import plan
+from loghub_operator.plan.subject import desired_workers
 from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.golden import EPOCH, FOLDER, steps
+from tests.loghub_operator.support.rounds import plan
 
 SETTINGS = GroupSettings(timeout_s=30, order=False)
 FOREIGN = ("billing-0", "java-7f")

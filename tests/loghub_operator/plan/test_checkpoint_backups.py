@@ -18,7 +18,7 @@ from loghub_operator.plan.checkpoint_reset import MAX_BACKUPS, superseded
 from loghub_operator.resources import checkpoint_backup
 from loghub_operator.settings import Settings
 from tests.loghub_operator.support.examples import resource
-from tests.loghub_operator.support.wiring import observer_and_executor
+from tests.loghub_operator.support.wiring import observer_and_applier
 
 NAMES = st.sampled_from([f"access-checkpoints-{n}" for n in range(12)])
 TIMES = st.integers(0, 59).map(lambda second: f"2026-01-01T00:00:{second:02}Z")
@@ -64,9 +64,9 @@ class Cluster:
 def back_up(cluster: Cluster, name: str, made: CheckpointBackup) -> None:
     pool = LogServicePool(lambda *_: pytest.fail("no log service is asked"))
     api: Any = cluster
-    _, executor = observer_and_executor(api, pool, settings=Settings(), clock=SystemClock())
+    _, applier = observer_and_applier(api, pool, settings=Settings(), clock=SystemClock())
     action = BackUpCheckpoints(name=name, backup=made)
-    asyncio.run(executor.carry_out(resource(RESET, uid="uid-1"), action))
+    asyncio.run(applier.carry_out(resource(RESET, uid="uid-1"), action))
     pool.close()
 
 

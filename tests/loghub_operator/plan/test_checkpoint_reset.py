@@ -23,10 +23,12 @@ from loghub_operator.model.observed import (
     Unavailable,
 )
 from loghub_operator.model.revision import UNKNOWN
-from loghub_operator.plan.planner import finish, plan, plan_round
+from loghub_operator.plan import planner
 from loghub_operator.plan.status.builder import unchecked_status
+from loghub_operator.plan.subject import subject_of
 from tests.loghub_operator.plan.checkpoint_reset_world import LOGSTORE, World
 from tests.loghub_operator.support.examples import Document
+from tests.loghub_operator.support.rounds import plan
 
 
 @pytest.mark.parametrize("killed_at", range(1, 17))
@@ -196,13 +198,14 @@ class RejectedObjects(World):
 
     def round(self) -> None:
         group, error = self.resource(), None
-        planned = plan_round(group, self.observe(group), self.memory, self.now)
+        subject = subject_of(group, self.observe(group), self.memory)
+        planned = planner.plan(subject, self.now)
         try:
-            for action in planned.plan.actions:
+            for action in planned.actions:
                 self.carry_out(group, action)
         except ActionRefused as raised:
             error = raised
-        outcome = finish(planned, error, self.now)
+        outcome = planner.finish(subject, planned, error, self.now)
         self.memory, self.status = outcome.memory, outcome.status.to_dict()
         self.now += 1
 

@@ -6,9 +6,9 @@ import pytest
 
 from loghub_operator.model.actions import ApplyWorkers, DrainWorker, EmitEvent, Plan, RemoveWorkers
 from loghub_operator.model.observed import ObservedState, WorkerObserved, WorkerPhase
-from loghub_operator.plan.planner import plan
 from loghub_operator.plan.subject import drain_bound_s
 from tests.loghub_operator.support.golden import FOLDER, Step, steps
+from tests.loghub_operator.support.rounds import plan
 
 # Its drain, as others see it; and where it works on nothing, whether it said so or cannot any more.
 WORKS = [WorkerPhase.RUNNING, WorkerPhase.STARTING]

@@ -18,8 +18,8 @@ from loghub_operator.model.observed import (
     Unavailable,
 )
 from loghub_operator.plan.ownership import REFUSED_FOR_S
-from loghub_operator.plan.planner import plan
 from tests.loghub_operator.support.golden import EPOCH, FOLDER, Step, steps
+from tests.loghub_operator.support.rounds import plan
 
 EARLIER, LATER = "2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"
 REFUSED = Unavailable(reason=ServiceErrorReason.AUTHENTICATION_FAILED, message="the access key was rejected")

@@ -7,11 +7,12 @@ import pytest
 from loghub_operator.api.status import Status
 from loghub_operator.model.memory import NO_MEMORY, Memory
 from loghub_operator.model.observed import ServiceErrorReason, Unavailable
+from loghub_operator.plan import planner
 from loghub_operator.plan.deletion import plan_deletion
 from loghub_operator.plan.patience import PATIENCE
-from loghub_operator.plan.planner import finish, plan, plan_round
 from loghub_operator.plan.subject import subject_of
 from tests.loghub_operator.support.golden import FOLDER, Step, steps
+from tests.loghub_operator.support.rounds import plan
 
 BUSY = Unavailable(reason=ServiceErrorReason.THROTTLED, message="ServerBusy")
 
@@ -77,8 +78,9 @@ def test_a_conflict_is_no_failure_until_it_lasts(passes: bool, reported_after: i
     available = next(iter(steps(FOLDER / "unreachable-while-running.yaml"))).observed.service
     for number in range(1, PATIENCE + 1):
         observed = replace(step.observed, service=available)
-        done = plan_round(step.resource, observed, memory, step.now)
-        outcome = finish(done, RuntimeError("409 Conflict"), step.now, passes=passes)
+        subject = subject_of(step.resource, observed, memory)
+        planned = planner.plan(subject, step.now)
+        outcome = planner.finish(subject, planned, RuntimeError("409 Conflict"), step.now, passes=passes)
         memory = outcome.memory
         reported = said(outcome.status)["Ready"][1]
         assert (reported == "ReconcileError") == (number >= reported_after)

@@ -15,27 +15,29 @@ from loghub_operator.model.actions import (
 )
 from loghub_operator.model.observed import Available, GroupSettings
 from loghub_operator.model.revision import Revision
-from loghub_operator.plan.planner import plan
 from tests.loghub_operator.support.availability import available
 from tests.loghub_operator.support.golden import FOLDER, Step, of_each_step, recorded, reported, steps
+from tests.loghub_operator.support.rounds import plan
 
 
 @of_each_step
 def test_each_recorded_step_gives_the_recorded_plan(step: Step) -> None:
-    planned = plan(step.resource, step.observed, step.now)
+    planned = plan(step.resource, step.observed, step.now, drift=step.drift)
     assert [recorded(action) for action in planned.actions] == list(step.actions)
     assert reported(planned.status) == step.status
 
 
 @of_each_step
 def test_every_condition_is_always_reported(step: Step) -> None:
-    conditions = plan(step.resource, step.observed, step.now).status.conditions
+    conditions = plan(step.resource, step.observed, step.now, drift=step.drift).status.conditions
     assert sorted(one.type for one in conditions) == sorted(ConditionType)
 
 
 @of_each_step
 def test_the_same_observation_gives_the_same_plan(step: Step) -> None:
-    assert plan(step.resource, step.observed, step.now) == plan(step.resource, step.observed, step.now)
+    assert plan(step.resource, step.observed, step.now, drift=step.drift) == plan(
+        step.resource, step.observed, step.now, drift=step.drift
+    )
 
 
 @of_each_step
@@ -43,7 +45,7 @@ def test_an_unavailable_log_service_leaves_the_workers_as_they_are(step: Step) -
     ordered_away = step.resource.metadata.deletion_timestamp or step.resource.spec.suspend
     if isinstance(step.observed.service, Available) or ordered_away:
         return
-    actions = plan(step.resource, step.observed, step.now).actions
+    actions = plan(step.resource, step.observed, step.now, drift=step.drift).actions
     touching = (ApplyWorkers, DrainWorker, RemoveWorkers, DeleteGroup, RemoveFinalizer)
     assert not [action for action in actions if isinstance(action, touching)]
 
@@ -51,7 +53,9 @@ def test_an_unavailable_log_service_leaves_the_workers_as_they_are(step: Step) -
 @of_each_step
 def test_never_more_workers_than_assignable_shards_are_added(step: Step) -> None:
     applied = [
-        one for one in plan(step.resource, step.observed, step.now).actions if isinstance(one, ApplyWorkers)
+        one
+        for one in plan(step.resource, step.observed, step.now, drift=step.drift).actions
+        if isinstance(one, ApplyWorkers)
     ]
     service = step.observed.service
     shards = service.shards if isinstance(service, Available) else ()
@@ -62,7 +66,7 @@ def test_never_more_workers_than_assignable_shards_are_added(step: Step) -> None
 
 @of_each_step
 def test_a_condition_keeps_its_time_while_its_status_is_the_same(step: Step) -> None:
-    first = plan(step.resource, step.observed, step.now).status
+    first = plan(step.resource, step.observed, step.now, drift=step.drift).status
     resource = step.resource.model_copy(update={"status": first})
     later = dataclasses.replace(step.observed, at_unix_s=step.now + 100)
     second = plan(resource, later, step.now + 100).status

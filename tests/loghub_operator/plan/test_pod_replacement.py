@@ -11,9 +11,9 @@ import pytest
 from loghub_operator.model.actions import ApplyWorkers, DrainWorker, Plan, RemoveWorkers
 from loghub_operator.model.memory import Memory
 from loghub_operator.plan.deletion import plan_deletion
-from loghub_operator.plan.planner import plan
 from loghub_operator.plan.subject import drain_bound_s, subject_of
 from tests.loghub_operator.support.golden import EPOCH, FOLDER, Step, steps
+from tests.loghub_operator.support.rounds import plan
 
 TO_GO = ["delete-with-group", "suspend-and-resume", "scale-down-drains"]
 

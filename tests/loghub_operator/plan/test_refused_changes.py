@@ -27,10 +27,10 @@ from loghub_operator.model.observed import (
     UnaddressedProject,
 )
 from loghub_operator.model.revision import Revision
-from loghub_operator.plan.planner import plan
 from tests.loghub_operator.plan.group_of_sixteen import observed
 from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.golden import EPOCH
+from tests.loghub_operator.support.rounds import plan
 
 Document = dict[str, Any]
 Change = Callable[[ObservedState], ObservedState]

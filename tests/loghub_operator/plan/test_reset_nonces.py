@@ -17,7 +17,7 @@ def test_no_nonce_is_executed_twice_although_its_backup_is_gone() -> None:
     world.spec["suspend"] = False
     world.spec["resetCheckpoints"] = {"to": "End", "nonce": "n0"}
     group = world.resource()
-    assert suspension_of(subject_of(group, world.observe(group)), None, None) is None
+    assert suspension_of(subject_of(group, world.observe(group)), "", None) is None
     world.spec["suspend"] = True
     assert world.until_over()["phase"] == "Failed"
     assert world.checkpoints() == world.cursors("begin")

@@ -14,9 +14,9 @@ from loghub_operator.model.actions import (
     Plan,
 )
 from loghub_operator.model.observed import ObservedStatefulSet, WorkerObserved, WorkerPhase
-from loghub_operator.plan.desired import desired_workers
-from loghub_operator.plan.planner import plan
+from loghub_operator.plan.subject import desired_workers
 from tests.loghub_operator.plan.checkpoint_reset_world import World
+from tests.loghub_operator.support.rounds import plan
 
 MOVES = (CommitCheckpoints, BackUpCheckpoints)
 

@@ -7,8 +7,8 @@ import pytest
 from loghub_operator.model.actions import ActionRefused, ApplyWorkers, EmitEvent
 from loghub_operator.model.memory import NO_MEMORY, Memory
 from loghub_operator.model.revision import UNKNOWN, Revision
-from loghub_operator.plan.desired import desired_workers
-from loghub_operator.plan.planner import finish, plan_round
+from loghub_operator.plan.planner import finish, plan
+from loghub_operator.plan.subject import desired_workers, subject_of
 from tests.loghub_operator.support.golden import FOLDER, Step, steps
 
 
@@ -19,18 +19,18 @@ def _settled() -> Step:
 
 def test_the_error_of_a_reconcile_is_known_only_to_the_next_one() -> None:
     step = _settled()
-    first = plan_round(step.resource, step.observed, NO_MEMORY, step.now)
-    failed = finish(first, ActionRefused("the quota is used up"), step.now)
+    first = subject_of(step.resource, step.observed, NO_MEMORY)
+    failed = finish(first, plan(first, step.now), ActionRefused("the quota is used up"), step.now)
     assert failed.memory.last_error == "the quota is used up"
-    second = plan_round(step.resource, step.observed, failed.memory, step.now + 1)
+    second = subject_of(step.resource, step.observed, failed.memory)
     assert second.observed.memory.last_error == "the quota is used up"
-    assert finish(second, None, step.now + 1).memory.last_error == ""
+    assert finish(second, plan(second, step.now + 1), None, step.now + 1).memory.last_error == ""
 
 
 def test_the_first_reconcile_keeps_what_was_observed() -> None:
     step = _settled()
     observed = dataclasses.replace(step.observed, memory=Memory(last_error="earlier"))
-    assert plan_round(step.resource, observed, None, step.now).observed.memory.last_error == "earlier"
+    assert subject_of(step.resource, observed, None).observed.memory.last_error == "earlier"
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_another_revision_is_applied_and_only_another_pod_template_restarts_work
     applied = dataclasses.replace(step.observed.worker_set.revision, **change)  # type: ignore[arg-type]
     worker_set = dataclasses.replace(step.observed.worker_set, revision=applied)
     observed = dataclasses.replace(step.observed, worker_set=worker_set)
-    actions = plan_round(step.resource, observed, NO_MEMORY, step.now).plan.actions
+    actions = plan(subject_of(step.resource, observed, NO_MEMORY), step.now).actions
     assert [action.spec for action in actions if isinstance(action, ApplyWorkers)] == [
         desired_workers(step.resource, observed)
     ]
@@ -61,7 +61,7 @@ def test_a_change_of_the_spec_that_concerns_no_worker_is_not_applied() -> None:
     applied = dataclasses.replace(step.observed.worker_set.revision, generation=99)
     worker_set = dataclasses.replace(step.observed.worker_set, revision=applied)
     observed = dataclasses.replace(step.observed, worker_set=worker_set)
-    assert plan_round(step.resource, observed, NO_MEMORY, step.now).plan.actions == ()
+    assert plan(subject_of(step.resource, observed, NO_MEMORY), step.now).actions == ()
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from loghub_operator.model.actions import EmitEvent, Plan
-from loghub_operator.plan.planner import plan
 from tests.loghub_operator.support.examples import Document, resource
 from tests.loghub_operator.support.golden import EPOCH, observed_at
+from tests.loghub_operator.support.rounds import plan
 
 WRONG_PLURAL = re.compile(r"(?<!of )\b1 (workers|shards)\b")
 MODES = ("Fixed", "External", "Recommend", "Auto")

@@ -17,7 +17,7 @@ from loghub.contract.processor import ProcessorPipeline, RetryLogstore
 from loghub.contract.worker import WorkerConfig
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.api.labels import ANNOTATION_REVISION
-from loghub_operator.apply.executor import Executor
+from loghub_operator.apply.applier import Applier
 from loghub_operator.clients.kube import POD, Kind, Kube
 from loghub_operator.model.actions import ApplyWorkers, RemoveWorkers
 from loghub_operator.model.observed import Placement
@@ -134,7 +134,7 @@ def test_only_settings_are_deleted_among_config_maps_with_the_workers_labels() -
             deleted.append(name)
 
     others = {name: cast(Any, None) for name in ("log_service", "wrote", "events")}
-    result = Executor(kube=cast(Kube, Objects()), settings=Settings(), clock=SystemClock(), **others)
+    result = Applier(kube=cast(Kube, Objects()), settings=Settings(), clock=SystemClock(), **others)
     asyncio.run(result.carry_out(group, RemoveWorkers()))
     assert deleted == [settings["metadata"]["name"]]
 
@@ -165,7 +165,7 @@ def test_settings_that_a_pod_mounts_are_kept_whatever_its_annotations_say(
         async def delete(self, _kind: Kind, _namespace: str, name: str) -> None:
             gone.append(name)
 
-    made = Executor(
+    made = Applier(
         kube=cast(Kube, Objects()),
         log_service=cast(Any, None),
         wrote=lambda *_: None,

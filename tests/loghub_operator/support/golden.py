@@ -1,7 +1,7 @@
-"""The recorded series of (resource, observed) -> (actions, status), for every executor.
+"""The recorded series of (resource, observed) -> (actions, status), for both backends.
 
-`plan` is tested on them, and each executor's loop is fed with them and must carry out the same actions and
-report the same status.
+`plan` is tested on them, and the loop of each backend is fed with them and must carry out the same actions
+and report the same status.
 
 ``python -m tests.loghub_operator.support.golden`` rewrites the expected half from `plan`; commit a changed
 expectation only if you can explain it.
@@ -29,12 +29,12 @@ import yaml
 from loghub.contract.worker import WorkerConfig
 from loghub_operator.api import LogHubConsumerGroup, Status, parse_resource
 from loghub_operator.model.actions import Action
-from loghub_operator.model.memory import NO_MEMORY
+from loghub_operator.model.memory import NO_MEMORY, FieldPath, ObjectName
 from loghub_operator.model.observed import Available, ObservedState, Placement, Unavailable
 from loghub_operator.model.revision import Revision, WorkerSpec
-from loghub_operator.plan.planner import plan
 from loghub_operator.resources.worker_config import config_hash
 from tests.loghub_operator.support.examples import Document, document, merge
+from tests.loghub_operator.support.rounds import plan
 
 FOLDER = Path(__file__).parent / "golden"
 # Ten times as fast where libyaml is there.
@@ -52,6 +52,7 @@ class Step:
     name: str
     resource: LogHubConsumerGroup
     observed: ObservedState
+    drift: tuple[FieldPath, ...]
     now: float
     actions: tuple[Document, ...]
     status: Document
@@ -116,7 +117,8 @@ def _played(name: str, story: Document) -> Iterator[Step]:
         if resource.metadata.deletion_timestamp and memory.deletion_seen_unix_s is None:  # as soon as it was
             memory = replace(memory, deletion_seen_unix_s=resource.metadata.deleted_at_unix_s())
         step_observed = replace(observed_at(resource, observed, now), memory=memory)
-        memory = plan(resource, step_observed, now).memory
+        drift = tuple(map(_field, (observed.get("worker_set") or {}).get("drift", ())))
+        memory = plan(resource, step_observed, now, drift=drift).memory
         record = folded(base["status"])
         merge(record, step.get("status", {}))
         status = unfolded(record)
@@ -126,6 +128,7 @@ def _played(name: str, story: Document) -> Iterator[Step]:
             name=step["name"],
             resource=resource,
             observed=step_observed,
+            drift=drift,
             now=now,
             actions=tuple(step.get("actions", ())),
             status=status,
@@ -150,7 +153,7 @@ def observed_at(resource: LogHubConsumerGroup, given: Document, now: float) -> O
             shard["checkpoint_unix_s"] += EPOCH
     if worker_set := fields.get("worker_set"):
         worker_set["revision"] = {**_revision(worker_set), "generation": resource.metadata.generation}
-        worker_set["drift"] = [_field(text) for text in worker_set.get("drift", ())]
+        worker_set.pop("drift", None)  # it is no part of an observation
     shards = [shard["shard"] for shard in service.get("shards", [])]
     last = max(shards, default=0)
     if origin := fields.pop("group_origin", None):
@@ -195,10 +198,10 @@ def _revision(fields: Document) -> Document:
     return {"settings": fields.pop("settings"), "pod_template": fields.pop("pod_template", TEMPLATE)}
 
 
-def _field(text: str) -> Document:
+def _field(text: str) -> FieldPath:
     """A field as messages name it, such as "Service x spec.ports"."""
     kind, name, path = text.split(" ")
-    return {"object": {"kind": kind, "name": name}, "path": path}
+    return FieldPath(object=ObjectName(kind=kind, name=name), path=path)
 
 
 def _observed(story: Document) -> Document:
@@ -276,7 +279,7 @@ def rewrite(path: Path) -> None:
     for number in range(len(story["steps"])):
         # Steps build on the status before them, so they are written one after the other.
         step = list(steps(path))[number]
-        planned = plan(step.resource, step.observed, step.now)
+        planned = plan(step.resource, step.observed, step.now, drift=step.drift)
         status = reported(planned.status)
         story["steps"][number]["actions"] = [recorded(action) for action in planned.actions]
         story["steps"][number]["status"] = difference(folded(before), folded(status))

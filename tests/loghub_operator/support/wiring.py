@@ -1,10 +1,10 @@
-"""An observer and an executor over any Kubernetes and log-service clients, connected as the program does."""
+"""An observer and an applier over any Kubernetes and log-service clients, connected as the program does."""
 
 from typing import Any
 
 from loghub.clock import Clock
+from loghub_operator.apply.applier import Applier
 from loghub_operator.apply.event_recorder import EventRecorder
-from loghub_operator.apply.executor import Executor
 from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.logservice.access import LogServiceAccess
 from loghub_operator.logservice.secret_credentials import SecretCredentials
@@ -14,9 +14,9 @@ from loghub_operator.observe.observer import Observer
 from loghub_operator.settings import Settings
 
 
-def observer_and_executor(
+def observer_and_applier(
     kube: Any, pool: LogServicePool, *, settings: Settings, clock: Clock
-) -> tuple[Observer, Executor]:
+) -> tuple[Observer, Applier]:
     drift = DriftDetector(kube=kube, clock=clock, every_s=3600.0)
     log_service = LogServiceAccess(
         pool=pool,
@@ -32,7 +32,7 @@ def observer_and_executor(
         settings=settings,
         clock=clock,
     )
-    executor = Executor(
+    applier = Applier(
         kube=kube,
         log_service=log_service,
         wrote=drift.wrote,
@@ -40,4 +40,4 @@ def observer_and_executor(
         settings=settings,
         clock=clock,
     )
-    return observer, executor
+    return observer, applier

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from loghub.wire import loggroup
 from loghub.wire.compression import Compression, compress
 from loghub_service.kafka.producers import BatchOrigin
+from loghub_service.pulsar.origin import Chunk, PulsarOrigin
 from loghub_service.storage import record, stored_group
 from loghub_service.storage.record import SegmentHeader
 from loghub_service.storage.segment import LogDamaged, NewGroup
@@ -143,3 +144,42 @@ def test_a_truncated_origin_is_damage() -> None:
         stored_group.unpacked(stored)
     with pytest.raises(LogDamaged, match="truncated"):
         stored_group.origin_of(stored[:-1])
+
+
+CHUNK = Chunk(uuid="u", number=2, count=3, total_size=9, compression=4, uncompressed_size=8)
+PULSAR = PulsarOrigin(
+    partition=70_000,
+    producer="日志",
+    sequence=(1 << 63) - 1,
+    highest=(1 << 63) - 1,
+    publish_ms=1 << 50,
+    is_batch=True,
+    is_named=True,
+    flags=b"\1\2\3",
+    schema_version=bytes(8),
+    deliver_at_ms=-1,
+    chunk=CHUNK,
+)
+
+
+@pytest.mark.parametrize("group", [b"\n short", TEXT])
+def test_the_origin_of_a_send_of_pulsar_is_stored_before_its_group_and_not_pulled(group: bytes) -> None:
+    plain = stored_group.packed(group)
+    stored = stored_group.with_pulsar_origin(plain, PULSAR)
+    assert (stored_group.pulsar_origin_of(stored), stored_group.pulsar_origin_of(plain)) == (PULSAR, None)
+    assert stored_group.origin_of(stored) is None
+    assert stored_group.raw_size(stored) == len(group)
+    assert stored_group.unpacked(stored) == group
+    assert stored_group.lz4_list([plain, stored]) == stored_group.lz4_list([plain, plain])
+
+
+def test_a_damaged_origin_of_a_send_is_damage() -> None:
+    stored = stored_group.with_pulsar_origin(b"\n short", PULSAR)
+    group_begin = len(stored) - len(b"\n short")
+    for size in range(2, group_begin + 1):
+        with pytest.raises(LogDamaged):
+            stored_group.unpacked(stored[:size])
+    for size in range(8, group_begin):
+        shorter = stored[:4] + (size - 8).to_bytes(4, "little") + stored[8:]
+        with pytest.raises(LogDamaged, match="the origin of a stored log group is damaged"):
+            stored_group.pulsar_origin_of(shorter)

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from loghub.domain import coordinator
-from loghub.domain.fsm import EDGES
+from loghub.domain.fsm import SHARD_STATES
 from loghub.domain.group import Event, GroupState, RefusalCode, ServicePaused, Step
 from tests.properties.domain.group_system import GroupModel, Setup
 from tests.properties.domain.numbered_group import NumberedGroup
@@ -63,7 +63,7 @@ def test_the_searches_use_every_row_of_the_table_every_guard_and_every_refusal()
         print(f"{found}, {len(model.group)} states of the group")
         assert found.systems >= SYSTEMS
         coverage.add(model.group.coverage)
-    assert coverage.missed(edges=EDGES, events=Event.__args__, refusals=RefusalCode) == set()
+    assert coverage.missed(edges=SHARD_STATES.edges, events=Event.__args__, refusals=RefusalCode) == set()
     print(guards.table())
     assert guards.missed() == set(UNREACHABLE)
 

@@ -10,7 +10,7 @@ import pytest
 
 from loghub_service.kafka.coordinator.group import GroupErrorCode
 from loghub_service.kafka.coordinator.requests import Event
-from loghub_service.kafka.coordinator.states import EDGES
+from loghub_service.kafka.coordinator.states import KAFKA_GROUP_STATES
 from tests.properties.kafka.group_system import KafkaGroupModel
 from tests.properties.kafka.system import Setup
 from tests.properties.numbered_states import Coverage
@@ -65,5 +65,5 @@ def test_the_searches_and_random_lives_use_every_row_of_the_table_every_event_an
         for seed in range(WALKS):
             walk(model, seed=seed, steps=STEPS)
         coverage.add(model.group.coverage)
-    missed = coverage.missed(edges=EDGES, events=Event.__args__, refusals=GroupErrorCode)
+    missed = coverage.missed(edges=KAFKA_GROUP_STATES.edges, events=Event.__args__, refusals=GroupErrorCode)
     assert missed == {f"refusal {error.name}" for error in UNREACHABLE}

@@ -107,8 +107,8 @@ class FailureReport:
         """The same with what became of logs that have waited in the retry logstore. Both name the shards of
         the logstore that the group consumes."""
         totals = {shard: replace(one) for shard, one in self.totals.items()}
-        for shard, one in other.totals.items():
-            totals[shard] = totals.get(shard, ShardTotals()).plus(one)
+        for shard, counts in other.totals.items():
+            totals[shard] = totals.get(shard, ShardTotals()).plus(counts)
         skips = {one.shard: one for one in self.skips}
         for skipped in other.skips:
             before = skips.get(skipped.shard, RecentSkips(shard=skipped.shard, log_groups=0, last_cursor=0))

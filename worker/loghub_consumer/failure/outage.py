@@ -53,8 +53,8 @@ def decisive(error: BaseException) -> BaseException:
     """Of a group of exceptions the one that counts, and that users read of; else the error itself."""
     if not isinstance(error, BaseExceptionGroup):
         return error
-    found = [decisive(one) for one in error.exceptions]
-    return next(filter(_is_outage, found), found[0])
+    decisive_errors = [decisive(one) for one in error.exceptions]
+    return next(filter(_is_outage, decisive_errors), decisive_errors[0])
 
 
 def description(error: BaseException) -> str:
@@ -80,7 +80,7 @@ def _is_outage(error: BaseException) -> bool:
 
 def _http_status(error: BaseException) -> int | None:
     """Of an answer that a library raises, as urllib, requests and httpx do; None without one."""
-    found = getattr(getattr(error, "response", None), "status_code", None)
-    if found is None and isinstance(error, OSError):
-        found = getattr(error, "code", None)
-    return found if isinstance(found, int) else None
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status is None and isinstance(error, OSError):
+        status = getattr(error, "code", None)
+    return status if isinstance(status, int) else None

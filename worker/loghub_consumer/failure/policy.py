@@ -121,13 +121,13 @@ class FailureSettings:
     restart_s: float = 60.0
 
 
-def failure_settings(given: OnFailure, *, batch_timeout_s: float) -> FailureSettings:
+def failure_settings(on_failure: OnFailure, *, batch_timeout_s: float) -> FailureSettings:
     """The settings of the policy."""
     return FailureSettings(
-        policy=Policy(given.policy),
-        max_attempts=given.max_attempts,
-        max_consecutive=given.max_consecutive,
-        max_per_hour=given.max_per_hour,
+        policy=Policy(on_failure.policy),
+        max_attempts=on_failure.max_attempts,
+        max_consecutive=on_failure.max_consecutive,
+        max_per_hour=on_failure.max_per_hour,
         batch_timeout_s=batch_timeout_s,
     )
 
@@ -213,9 +213,9 @@ class SkipLimits:
 
     def restore(self, past: Iterable[PastSkips], *, now: float) -> None:
         """What an earlier process knew."""
-        for one in past:
-            times_s = deque(now - age_s for age_s in one.ages_s)
-            self._skips[one.shard] = _Skips(one.consecutive, times_s, one.last_cursor)
+        for skips in past:
+            times_s = deque(now - age_s for age_s in skips.ages_s)
+            self._skips[skips.shard] = _Skips(skips.consecutive, times_s, skips.last_cursor)
 
     def recent_skips(self, now: float) -> tuple[RecentSkips, ...]:
         """The shards of which a log group was skipped or dead-lettered in the last hour."""

@@ -101,7 +101,7 @@ class GroupWatch:
             self._follow_timings()
             if not self._polls or not self._client.has_polls():
                 return ABSENT_S if self._timings is None else TIMINGS_S
-            found = self._client.await_group(
+            answer = self._client.await_group(
                 self._identity.logstore,
                 self._identity.group,
                 consumer=self._identity.consumer,
@@ -113,9 +113,9 @@ class GroupWatch:
             if self._failures == 1:
                 log.info("group not watched, heartbeats go on", reason=to_reported_error(error).reason)
             return self._retries.pause_s(self._failures)
-        self._failures, self._revision = 0, found.revision
+        self._failures, self._revision = 0, answer.revision
         with self._shared_state.use() as (membership, now):
-            membership.assignment_seen(found.assigned, now=now)
+            membership.assignment_seen(answer.assigned, now=now)
         return MIN_PAUSE_S
 
     def _follow_timings(self) -> None:

@@ -386,8 +386,8 @@ class ShardManager:
 
     def _save_together(self, shards: Sequence[HeldShard]) -> None:
         """As `_save_newest`, with one request."""
-        found = [self._find(shard.shard, shard.epoch) for shard in shards]
-        held = [s for s in found if s is not None and s.saved != s.position and self._is_current(s)]
+        present = [self._find(shard.shard, shard.epoch) for shard in shards]
+        held = [s for s in present if s is not None and s.saved != s.position and self._is_current(s)]
         cursors = {s.shard: encode_cursor(s.position) for s in held if s.position is not None}
         try:
             rejected = self._client.save_checkpoints(

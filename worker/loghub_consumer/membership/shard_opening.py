@@ -118,14 +118,14 @@ class ShardOpening:
             # Its logs follow those of shards that were read, so the start position would leave some out. If
             # these began there themselves, it begins where the start position was then.
             starts = [self._starts_after.get(incarnations[one], {}) for one in read_before]
-            known = [start[incarnations[shard]] for start in starts if incarnations.get(shard) in start]
-            is_known = len(known) == len(read_before)
-            return min(known, key=decode_cursor) if is_known else self._cursor(shard, "begin")
+            starts_then = [start[incarnations[shard]] for start in starts if incarnations.get(shard) in start]
+            is_known = len(starts_then) == len(read_before)
+            return min(starts_then, key=decode_cursor) if is_known else self._cursor(shard, "begin")
         if shard in incarnations and incarnations[shard] not in self._starts_after:
             self._starts_after[incarnations[shard]] = {
-                incarnations[one]: self._cursor(one, position)
-                for one in incarnations
-                if shard in _ancestors(one, parents)
+                incarnations[other]: self._cursor(other, position)
+                for other in incarnations
+                if shard in _ancestors(other, parents)
             }
         return self._cursor(shard, position)
 
@@ -156,9 +156,9 @@ def _ancestors(shard: int, parents: Mapping[int, Collection[int]]) -> set[int]:
     ancestors: set[int] = set()
     todo = [shard]
     while todo:
-        found = set(parents.get(todo.pop(), ())) - ancestors
-        ancestors |= found
-        todo.extend(found)
+        further = set(parents.get(todo.pop(), ())) - ancestors
+        ancestors |= further
+        todo.extend(further)
     return ancestors
 
 

@@ -335,9 +335,9 @@ class ChildProcess:
             self._changed.notify_all()
         if not self._closing:
             log.warning("a process of processors ended", process=self.number, message=message)
-        for number, one in pending.items():
-            one.error = self._error(number, guilty, message, is_only=len(pending) == 1)
-            one.answered.set()
+        for number, call in pending.items():
+            call.error = self._error(number, guilty, message, is_only=len(pending) == 1)
+            call.answered.set()
         if was_loaded and not self._closing:
             self._trackers.process_ended(tuple(self.shards.copy()), message)
         return was_loaded

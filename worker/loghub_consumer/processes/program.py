@@ -91,8 +91,8 @@ class ProgramProcesses:
     @property
     def failure(self) -> RuntimeError | None:
         """Why the program cannot go on."""
-        found = self._pool.failure
-        return None if found is None else RuntimeError(found.message)
+        pool_failure = self._pool.failure
+        return None if pool_failure is None else RuntimeError(pool_failure.message)
 
     def close(self) -> None:
         self._pool.close()

@@ -224,8 +224,8 @@ class RemoteProcessor(TrackedProcessor):
         session = self._session
         packed = [one.packed for one in logs.slices]
         bodies = [
-            BodyMessage(one.body.first + one.begin, one.groups, one.only, content.size, content.how)
-            for one, content in zip(logs.slices, packed, strict=True)
+            BodyMessage(part.body.first + part.begin, part.groups, part.only, content.size, content.how)
+            for part, content in zip(logs.slices, packed, strict=True)
         ]
         # Other shards are processed in the process, too, so a hang counts only if nothing else runs there.
         alone = self._is_suspected or (not self._is_of_retries and self._has_hung(self._shard))

@@ -10,8 +10,8 @@ class ShortReadError(Exception):
     """The service returned fewer log groups than its own end cursor promised, or others than it says."""
 
 
-def require_count(promised: int, found: int) -> None:
+def require_count(promised: int, actual: int) -> None:
     """Raises `ShortReadError` if an answer has another number of log groups than it says: they are numbered
     by that number, and some may be missing."""
-    if found != promised:
-        raise ShortReadError(f"an answer has {found} log groups and says that it has {promised}")
+    if actual != promised:
+        raise ShortReadError(f"an answer has {actual} log groups and says that it has {promised}")

@@ -87,12 +87,12 @@ class EndPoll:
             self._fail()
             return False
 
-    def watch(self, known: Mapping[int, int | None]) -> None:
+    def watch(self, known_ends: Mapping[int, int | None]) -> None:
         """Watch these shards too, whose ends are known to be these; None: not known."""
         with self._lock:
-            if not known or (known.items() <= self._watched.items()):
+            if not known_ends or (known_ends.items() <= self._watched.items()):
                 return
-            self._watched |= known
+            self._watched |= known_ends
             self._newest += 1
             if self._threads >= MAX_THREADS:
                 self._is_unsent = True
@@ -132,12 +132,12 @@ class EndPoll:
 
     def _send_all(self, number: int) -> None:
         empty = 0
-        while (known := self._next(number)) is not None:
-            number, ends = known
+        while (known_ends := self._next(number)) is not None:
+            number, ends = known_ends
             since_s = self._clock.monotonic_s()
             try:
-                found = self._client.await_ends(self._logstore, _texts(ends), poll=self._poll())
-                has_news = self._note(ends, found)
+                answer = self._client.await_ends(self._logstore, _texts(ends), poll=self._poll())
+                has_news = self._note(ends, answer)
             except LogHubException:
                 self._fail()
                 continue
@@ -159,14 +159,14 @@ class EndPoll:
             self._threads -= 1
             return None
 
-    def _note(self, known: Mapping[int, int | None], found: Collection[ShardEnds]) -> bool:
-        ends = {one.shard: decode_cursor(one.end) for one in found}
+    def _note(self, known_ends: Mapping[int, int | None], answer: Collection[ShardEnds]) -> bool:
+        ends = {one.shard: decode_cursor(one.end) for one in answer}
         with self._lock:
             self.answers += 1
             self._failures = 0
             changed = [
                 shard
-                for shard, end in known.items()
+                for shard, end in known_ends.items()
                 if ends.get(shard) != end or shard not in ends
                 if shard in self._watched and self._watched[shard] == end
             ]

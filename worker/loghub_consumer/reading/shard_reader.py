@@ -320,13 +320,13 @@ def read_ranges(
     counts = {one: RangeCounts() for one in ranges}
     pulls = [pull_range(client, logstore, one, counts[one]) for one in ranges]
     with PullAhead(pulls, size=_bytes_of, max_bytes=AHEAD_BYTES) as ahead:
-        for number, one in enumerate(ranges):
+        for number, shard_range in enumerate(ranges):
             times = None if latest_s is None else TimesInBounds(latest_s)
             for answers in _joined(ahead.answers(number)):
-                rows = _rows(one, answers, counts[one], selection)
+                rows = _rows(shard_range, answers, counts[shard_range], selection)
                 yield rows if times is None else times.bounded(rows)
-            counts[one].ahead = 0 if times is None else times.ahead
-            counted(one, counts[one].count())
+            counts[shard_range].ahead = 0 if times is None else times.ahead
+            counted(shard_range, counts[shard_range].count())
 
 
 def _bytes_of(answer: tuple[int, Pulled]) -> int:
@@ -350,8 +350,8 @@ def _rows(
 ) -> pa.RecordBatch:
     bodies = [Body(first_cursor, pulled.body) for first_cursor, pulled in answers]
     decoded = decode(bodies, shard=shard_range.shard, selection=selection)
-    for (_, pulled), found in zip(answers, decoded.groups, strict=True):
-        require_count(pulled.count, found)
+    for (_, pulled), count in zip(answers, decoded.groups, strict=True):
+        require_count(pulled.count, count)
     # Only the last answer may have log groups after the range.
     last_cursor, last = answers[-1]
     beyond = max(0, min(last.count, last_cursor + last.count - shard_range.end))

@@ -97,9 +97,9 @@ def install(jars: Sequence[Jar], folder: Path, environment: Mapping[str, str]) -
 def _check(jar: Jar, file: Path | None) -> None:
     if file is None:
         raise JarsError(f"{jar.file} was not fetched")
-    found = hashlib.sha256(file.read_bytes()).hexdigest()
-    if found != jar.sha256:
-        raise JarsError(f"{jar.file} has the SHA-256 {found}, and the lock file says {jar.sha256}")
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    if digest != jar.sha256:
+        raise JarsError(f"{jar.file} has the SHA-256 {digest}, and the lock file says {jar.sha256}")
 
 
 def _fetch(jars: Sequence[Jar], scratch: Path, environment: Mapping[str, str]) -> dict[str, Path]:
@@ -120,8 +120,8 @@ def _fetch(jars: Sequence[Jar], scratch: Path, environment: Mapping[str, str]) -
         if report.hasError():
             raise JarsError("; ".join(str(problem) for problem in report.getAllProblemMessages()))
         return {
-            str(one.getArtifact().getModuleRevisionId().getName()): Path(str(one.getLocalFile()))
-            for one in report.getAllArtifactsReports()
+            str(artifact.getArtifact().getModuleRevisionId().getName()): Path(str(artifact.getLocalFile()))
+            for artifact in report.getAllArtifactsReports()
         }
 
 
@@ -172,10 +172,10 @@ def _trust(gateway: Any, certificates: Path, store: Path) -> None:
     keys = jvm.java.security.KeyStore.getInstance("PKCS12")
     keys.load(None, None)
     factory = jvm.java.security.cert.CertificateFactory.getInstance("X.509")
-    for number, one in enumerate(
+    for number, certificate in enumerate(
         factory.generateCertificates(jvm.java.io.FileInputStream(str(certificates)))
     ):
-        keys.setCertificateEntry(str(number), one)
+        keys.setCertificateEntry(str(number), certificate)
     output = jvm.java.io.FileOutputStream(str(store))
     password = gateway.new_array(jvm.char, len(PASSWORD))
     for number, letter in enumerate(PASSWORD):

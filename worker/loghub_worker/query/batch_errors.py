@@ -107,7 +107,7 @@ def is_unreadable_state(error: Exception) -> bool:
         for name, text in causes
     )
     return is_damaged and not any(
-        _is_disk_error(*one) or one[0] in _NO_DAMAGE or _INTERRUPTED in one[0] for one in causes
+        _is_disk_error(*cause) or cause[0] in _NO_DAMAGE or _INTERRUPTED in cause[0] for cause in causes
     )
 
 

@@ -87,16 +87,16 @@ def _class_path(environment: Mapping[str, str], spark: Path) -> str:
     JVM that made it."""
     jars = spark / "jars"
     first = (spark / "conf", *sorted(jars.glob("slf4j-api-*.jar")), jars / "*")
-    given = environment.get("SPARK_CLASSPATH")
-    return os.pathsep.join([*map(str, first), *([given] if given else [])])
+    class_path = environment.get("SPARK_CLASSPATH")
+    return os.pathsep.join([*map(str, first), *([class_path] if class_path else [])])
 
 
 def become_executor(environment: Mapping[str, str]) -> NoReturn:
     """Replace this process with the executor. Raises `NotAnExecutorError`."""
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise NotAnExecutorError("pyspark is not installed")
-    line = command(environment, Path(found.origin).parent)
+    line = command(environment, Path(spec.origin).parent)
     if shutil.which(line[0]) is None:
         raise NotAnExecutorError(f"there is no {line[0]}: Spark needs Java 17 or newer")
     os.execvp(line[0], line)  # noqa: S606 - Spark's own program, without a shell
@@ -245,21 +245,21 @@ def why_not_running(pods: list[Document]) -> str:
 
 
 def _of_containers(status: Document) -> str:
-    for one in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
-        state = one.get("state") or {}
-        given = state.get("waiting") or state.get("terminated") or {}
-        if given.get("exitCode", 1):
-            code = f"exit status {given['exitCode']}" if "exitCode" in given else ""
-            text = ": ".join(filter(None, (given.get("reason"), code, given.get("message"))))
+    for container in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
+        state = container.get("state") or {}
+        reason = state.get("waiting") or state.get("terminated") or {}
+        if reason.get("exitCode", 1):
+            code = f"exit status {reason['exitCode']}" if "exitCode" in reason else ""
+            text = ": ".join(filter(None, (reason.get("reason"), code, reason.get("message"))))
             if text:
                 return text
     return ""
 
 
 def _of_scheduler(status: Document) -> str:
-    for one in status.get("conditions") or ():
-        if one.get("type") == "PodScheduled" and one.get("status") == "False":
-            return f"{one.get('reason')}: {one.get('message')}"
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return f"{condition.get('reason')}: {condition.get('message')}"
     return ""
 
 

@@ -75,8 +75,8 @@ def driver_address(config: WorkerConfig) -> str:
     if not is_remote(config):
         return LOOPBACK
     refusals = []
-    for one in _addresses(config):
-        parsed = _HOST_PORT.fullmatch(one)
+    for candidate in _addresses(config):
+        parsed = _HOST_PORT.fullmatch(candidate)
         if parsed is None:
             raise ClusterError(
                 UNAVAILABLE, f"{config.spark_master} is no address of a master, spark://host:port"
@@ -86,7 +86,7 @@ def driver_address(config: WorkerConfig) -> str:
                 address = str(connection.getsockname()[0])
                 return f"[{address}]" if ":" in address else address
         except (OSError, OverflowError) as error:
-            refusals.append(f"{one}: {error}")
+            refusals.append(f"{candidate}: {error}")
     raise ClusterError(
         UNAVAILABLE,
         f"no Spark master answers at spec.spark.master ({'; '.join(refusals)}): check the address, and that"

@@ -95,8 +95,8 @@ def _is_bounded(expression: Any, defined: dict[int, Any], times: set[int]) -> bo
     if kind not in OF_ALL | OF_ANY:
         return kind in PRESENT
     operands = [one for one in items(expression.children()) if not one.foldable() or _kind(one) in PRESENT]
-    found = [_is_bounded(one, defined, times) for one in operands]
-    return any(found) if kind in OF_ANY else bool(found) and all(found)
+    bounded = [_is_bounded(one, defined, times) for one in operands]
+    return any(bounded) if kind in OF_ANY else bool(bounded) and all(bounded)
 
 
 def _kind(expression: Any) -> str:

@@ -54,12 +54,12 @@ SHOWN = 5  # differences: a message is read by people
 MAX_TYPE_CHARS = 200  # of a struct of many fields
 
 
-def difference(checked: Columns, found: Columns) -> str | None:
+def difference(checked: Columns, actual: Columns) -> str | None:
     """What differs in names, types or order, in words; None if nothing does."""
-    if list(checked) == list(found):
+    if list(checked) == list(actual):
         return None
-    differences = list(_differences(dict(checked), dict(found))) or [
-        f"they are {_names(found)} instead of {_names(checked)}"  # in order, or in number
+    differences = list(_differences(dict(checked), dict(actual))) or [
+        f"they are {_names(actual)} instead of {_names(checked)}"  # in order, or in number
     ]
     more = len(differences) - SHOWN
     return "; ".join(differences[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
@@ -308,8 +308,8 @@ def _expressions(value: Any) -> Iterator[Expression]:
         for first in nodes:
             yield _tree(first, nodes)
     else:
-        for one in value:
-            yield from _expressions(one)
+        for item in value:
+            yield from _expressions(item)
 
 
 def _tree(node: dict[str, Any], rest: Iterator[dict[str, Any]]) -> Expression:
@@ -362,10 +362,11 @@ class _Checked:
         return rows
 
     def require(self, rows: DataFrame) -> DataFrame:
-        found = None if self._columns is None else difference(self._columns, rows.dtypes)
-        if found is not None:
+        problem = None if self._columns is None else difference(self._columns, rows.dtypes)
+        if problem is not None:
             raise PipelineError(
-                f"{self._name} returned other columns than with no logs, with which it was checked: {found}."
+                f"{self._name} returned other columns than with no logs, with which it was checked:"
+                f" {problem}."
                 " Name the columns and their types, so that they do not depend on the logs, or on a table"
                 " that changes; for another set of columns, restart the workers"
             )

@@ -58,8 +58,8 @@ class JavaError:
 
 def blame(errors: Iterable[JavaError]) -> Blame:
     """What an exception and its causes are due to."""
-    found = {_blame(error) for error in errors}
-    return next((one for one in (Blame.TARGET, Blame.ROWS) if one in found), Blame.UNKNOWN)
+    blames = {_blame(error) for error in errors}
+    return next((one for one in (Blame.TARGET, Blame.ROWS) if one in blames), Blame.UNKNOWN)
 
 
 def _blame(error: JavaError) -> Blame:

@@ -232,13 +232,13 @@ def ask_for_topic(spark: SparkSession, settings: dict[str, str], topic: str | No
             "this Spark has no connector to Kafka: the worker's image has it; without a cluster, run make"
             " jars (docs/sinks.md)"
         ) from None
-    given = jvm.java.util.HashMap()
+    options = jvm.java.util.HashMap()
     for name, value in settings.items():
-        given.put(name, value)
+        options.put(name, value)
     servers = settings["bootstrap.servers"]
     admin = None
     try:
-        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(given)
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(options)
         operations = _operations(jvm, admin, topic)
     except Py4JJavaError as error:
         # Without the cause: its text may quote a setting.

@@ -68,10 +68,10 @@ def _remove(spark: SparkSession, path: str, number: str) -> None:
     if not storage.exists(own):
         return
     written_ms = storage.getFileStatus(own).getModificationTime()
-    for found in storage.listStatus(folder):
-        is_old = found.getModificationTime() < written_ms - ABANDONED_MS
-        if is_old or found.getPath().getName() == number:
-            storage.delete(found.getPath(), True)
+    for file in storage.listStatus(folder):
+        is_old = file.getModificationTime() < written_ms - ABANDONED_MS
+        if is_old or file.getPath().getName() == number:
+            storage.delete(file.getPath(), True)
 
 
 # Spark shows the options of a write in plans, also in those of its log. They may be credentials, whatever

@@ -125,8 +125,8 @@ class DurableFolder:
         self._flush()
 
     def _flush(self) -> None:
-        found = frozenset((path, path.stat().st_ino) for path in self._folder.rglob("*"))
-        new = {path for path, _ in found - self._flushed}
+        files = frozenset((path, path.stat().st_ino) for path in self._folder.rglob("*"))
+        new = {path for path, _ in files - self._flushed}
         folders = {path.parent for path in new}
         sync_all([*new, *(folders - new)])
-        self._flushed = found
+        self._flushed = files

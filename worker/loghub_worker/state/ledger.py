@@ -92,19 +92,19 @@ class StateLedger:
         self._discarded: Why | None = None
         self._measured: tuple[int, StateFigures] | None = None  # of the batch that is delivered next
         self._files = DurableFolder(self.checkpoint)
-        found = _read(self._file)
-        why = _misfit(found, identity, self.checkpoint)
+        ledger = _read(self._file)
+        why = _misfit(ledger, identity, self.checkpoint)
         folder.mkdir(parents=True, exist_ok=True)
         stored = msgspec.structs.replace(identity, former="")
-        if found is not None and why is Why.COMPLETE:
-            self._ledger = msgspec.structs.replace(found, identity=stored)
-            if found.identity != stored:
+        if ledger is not None and why is Why.COMPLETE:
+            self._ledger = msgspec.structs.replace(ledger, identity=stored)
+            if ledger.identity != stored:
                 self._write(self._ledger)
             return
         if why is not Why.ELSEWHERE:
             log.warning("the state does not fit and is removed", why=why)
         shutil.rmtree(self.checkpoint, ignore_errors=True)
-        late = StateFigures() if found is None else _of_late_rows(found.figures)
+        late = StateFigures() if ledger is None else _of_late_rows(ledger.figures)
         self._ledger = _Ledger(identity=stored, why=why, figures=late)
         self._write(self._ledger)
 
@@ -255,16 +255,16 @@ def _known(why: str) -> Why:
     return Why(why) if why in list(Why) else Why.UNUSABLE
 
 
-def _misfit(found: _Ledger | None, identity: StateIdentity, checkpoint: Path) -> Why:
+def _misfit(ledger: _Ledger | None, identity: StateIdentity, checkpoint: Path) -> Why:
     """Why the state in the folder cannot be continued; `COMPLETE` if it can, perhaps without what was cut off
     its last batches."""
-    if found is None:
+    if ledger is None:
         return Why.UNUSABLE if checkpoint.exists() else Why.ELSEWHERE
-    if found.identity.pipeline not in (identity.pipeline, identity.former):
+    if ledger.identity.pipeline not in (identity.pipeline, identity.former):
         return Why.CHANGED
-    if found.identity.reset != identity.reset:
+    if ledger.identity.reset != identity.reset:
         return Why.RESET
-    if not forget_cut_off(checkpoint, delivered=found.batch, publishing=found.publishing):
+    if not forget_cut_off(checkpoint, delivered=ledger.batch, publishing=ledger.publishing):
         return Why.UNUSABLE
     committed = last_commit(checkpoint)
-    return Why.COMPLETE if found.batch in (committed, committed + 1) else Why.UNUSABLE
+    return Why.COMPLETE if ledger.batch in (committed, committed + 1) else Why.UNUSABLE

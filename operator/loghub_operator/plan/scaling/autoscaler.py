@@ -16,13 +16,13 @@ many as it needed all that time; they are removed when fewer have sufficed for t
 number that sufficed all that time.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from loghub_operator.api.adoption import stored_ownership
 from loghub_operator.api.conditions import ActiveReason
-from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.api.status import ScalingStatus
 from loghub_operator.model.memory import Peak, ScalingState, Window
-from loghub_operator.model.observed import ObservedState, WorkerPhase
+from loghub_operator.model.observed import WorkerObserved, WorkerPhase
 from loghub_operator.plan.listing import counted, worker_count
 from loghub_operator.plan.scaling.load import (
     Bound,
@@ -30,6 +30,7 @@ from loghub_operator.plan.scaling.load import (
     Measurements,
     ReplicaBounds,
     ReplicaRange,
+    ScaledGroup,
     ScalingGate,
     collect,
     judge_trial,
@@ -138,6 +139,7 @@ class Recommendation:
 class ScalingDecision:
     """The decision of one reconcile, with everything that it is based on."""
 
+    group: ScaledGroup
     desired: DesiredReplicas
     recommendation: Recommendation
     replica_range: ReplicaRange | None
@@ -158,8 +160,7 @@ class ScalingDecision:
 class _Case:
     """What the steps of the decision share."""
 
-    resource: LogHubConsumerGroup
-    observed: ObservedState
+    group: ScaledGroup
     measured: Measurements
     current: int
     bounds: ReplicaBounds
@@ -167,27 +168,28 @@ class _Case:
 
     @property
     def now(self) -> float:
-        return self.observed.at_unix_s
+        return self.group.at_unix_s
 
 
-def decide(resource: LogHubConsumerGroup, observed: ObservedState, *, suspended: bool) -> ScalingDecision:
-    """Pure; the time is that of the observation. ``suspended``: no worker should run."""
-    measured = collect(resource, observed)
-    case = _case(resource, observed, measured)
+def decide(group: ScaledGroup, *, suspended: bool) -> ScalingDecision:
+    """Pure; the time is the time of the observation. ``suspended``: no worker should run."""
+    measured = collect(group)
+    case = _case(group, measured)
     state, recommendation, replica_range = _recommend(case, suspended=suspended)
     desired = _desired_replicas(case, recommendation)
-    failing = any(worker.phase is WorkerPhase.FAILED for worker in observed.workers)
-    unmoved = transfer(observed.service) is None and measured.lag_groups is not None
+    failing = any(worker.phase is WorkerPhase.FAILED for worker in group.workers)
+    unmoved = transfer(group.service) is None and measured.lag_groups is not None
     settled = not suspended and not failing and unmoved
     hot = find_hot_shards(
-        resource.spec.scaling,
-        observed.service,
+        group.scaling,
+        group.service,
         replace(measured, state=state),
         settled=settled,
-        bounds=_shard_bounds(case, desired, replica_range),
-        now=observed.at_unix_s,
+        bounds=_shard_bounds(group, desired, replica_range),
+        now=group.at_unix_s,
     )
     return ScalingDecision(
+        group=group,
         desired=desired,
         recommendation=recommendation,
         replica_range=replica_range,
@@ -197,24 +199,23 @@ def decide(resource: LogHubConsumerGroup, observed: ObservedState, *, suspended:
     )
 
 
-def effective(observed: ObservedState, *, minimum: int) -> int:
-    """Workers that run: the drain of the highest, with which a step down begins, counts as done. Where it
-    would be a step below the ``least`` number, or others were asked too, it is no step: a suspension or a
-    checkpoint reset has ended before they left, or a user asked, and they stay.
+def effective(workers: Iterable[WorkerObserved], replicas: int, *, minimum: int) -> int:
+    """How many of the requested ``replicas`` run: the drain of the highest, with which a step down begins,
+    counts as done. Where it would be a step below the ``minimum``, or others were asked too, it is no step: a
+    suspension or a checkpoint reset has ended before they left, or a user asked, and they stay.
     """
-    highest = observed.replicas - 1
-    draining = {one.ordinal for one in observed.workers if one.drain_requested and one.ordinal <= highest}
-    return highest if draining == {highest} and highest >= minimum else observed.replicas
+    highest = replicas - 1
+    asked = (worker.ordinal for worker in workers if worker.drain_requested)
+    draining = {ordinal for ordinal in asked if ordinal <= highest}
+    return highest if draining == {highest} and highest >= minimum else replicas
 
 
-def _case(resource: LogHubConsumerGroup, observed: ObservedState, measured: Measurements) -> _Case:
-    scaling = resource.spec.scaling
-    minimum = _lower_bound(resource, measured, observed.at_unix_s)
+def _case(group: ScaledGroup, measured: Measurements) -> _Case:
+    scaling, minimum = group.scaling, _lower_bound(group, measured)
     return _Case(
-        resource=resource,
-        observed=observed,
+        group=group,
         measured=measured,
-        current=effective(observed, minimum=minimum),
+        current=effective(group.workers, group.replicas, minimum=minimum),
         bounds=ReplicaBounds(
             minimum=minimum,
             maximum=scaling.max_replicas,
@@ -228,51 +229,52 @@ def _case(resource: LogHubConsumerGroup, observed: ObservedState, measured: Meas
     )
 
 
-def _lower_bound(resource: LogHubConsumerGroup, measured: Measurements, now: float) -> int:
+def _lower_bound(group: ScaledGroup, measured: Measurements) -> int:
     """The lower bound. If the load decides, it is at least one worker, unless scaling to zero is enabled and
     the group has been idle long enough. Others decide with the recommendation: one worker for what waits to
     be retried.
     """
-    scaling = resource.spec.scaling
+    scaling = group.scaling
     if scaling.mode not in ("Auto", "Recommend"):
         return max(1 if measured.inputs.retry_groups else 0, scaling.min_replicas)
     if scaling.scale_to_zero is None:
         return max(1, scaling.min_replicas)
-    quiet_s = now - (measured.state.busy_unix_s or now)
+    quiet_s = group.at_unix_s - (measured.state.busy_unix_s or group.at_unix_s)
     return 0 if quiet_s >= scaling.scale_to_zero.idle_seconds else 1
 
 
 def _desired_replicas(case: _Case, recommendation: Recommendation) -> DesiredReplicas:
     """Auto runs the recommended number if there is one; the other modes run the requested number."""
-    if case.resource.spec.scaling.mode == "Auto":
-        begins = case.observed.worker_set is None and not case.observed.workers
-        begin = case.resource.spec.replicas if begins else case.current
+    group = case.group
+    if group.scaling.mode == "Auto":
+        begins = not group.was_applied and not group.workers
+        begin = group.requested if begins else case.current
         requested = begin if recommendation.workers is None else recommendation.workers
         return DesiredReplicas(
             requested=requested, workers=requested, bound=recommendation.bound, why=recommendation.message
         )
-    requested = case.resource.spec.replicas
-    minimum = case.resource.spec.scaling.min_replicas  # the lower bound of Auto does not apply
+    requested = group.requested
+    minimum = group.scaling.min_replicas  # the lower bound of Auto does not apply
     workers, bound = replace(case.bounds, minimum=minimum).cut(requested)
     return DesiredReplicas(
         requested=requested, workers=workers, bound=bound, why=f"spec.replicas is {requested}"
     )
 
 
-def _shard_bounds(case: _Case, desired: DesiredReplicas, replica_range: ReplicaRange | None) -> ShardBounds:
+def _shard_bounds(
+    group: ScaledGroup, desired: DesiredReplicas, replica_range: ReplicaRange | None
+) -> ShardBounds:
     """The writable shards to keep: one for each worker that should run, or would if there were enough shards,
     or may run soon, and as many as the spec says or as were found: producers need them. At most those of the
     spec, or twice as many as were found.
     """
-    scaling = case.resource.spec.scaling
+    scaling, found = group.scaling, group.first_shards
     wanted = (
         max(desired.workers, replica_range.target if replica_range else 0)
         if scaling.mode == "Auto"
         else desired.requested
     )
     within = max(scaling.min_replicas, min(scaling.max_replicas, wanted))
-    stored = stored_ownership(case.resource)
-    found = stored.writable_shards if stored else None
     maximum = scaling.shards.max_shards or (2 * found if found else None)
     kept = scaling.shards.min_shards or found
     return ShardBounds(minimum=None if kept is None else max(kept, within), maximum=maximum)
@@ -302,7 +304,7 @@ def _recommend(case: _Case, *, suspended: bool) -> tuple[ScalingState, Recommend
 
 def _during_scale_down(case: _Case, recommendation: Recommendation) -> Recommendation:
     """If the decision keeps the current number, a scale-down that has begun continues."""
-    draining = case.observed.replicas > case.current
+    draining = case.group.replicas > case.current
     if not draining or recommendation.workers != case.current:
         return recommendation
     message = "a worker leaves the group before it is stopped"
@@ -315,8 +317,8 @@ def _without_windows(state: ScalingState) -> ScalingState:
 
 
 def _gate(case: _Case, state: ScalingState) -> ScalingGate | None:
-    return transfer(case.observed.service) or warming_up(
-        case.observed.workers, state, current=case.current, now=case.now
+    return transfer(case.group.service) or warming_up(
+        case.group.workers, state, current=case.current, now=case.now
     )
 
 
@@ -359,11 +361,11 @@ def _from_zero(case: _Case) -> Recommendation:
     After a scale to zero it starts again as soon as there is lag, or logs wait to be retried, or that is
     unknown.
     """
-    scaling, inputs = case.resource.spec.scaling, case.measured.inputs
-    before = _before_suspension(case.resource)
-    to_zero = scaling.scale_to_zero is not None and case.observed.worker_set is not None
+    group, inputs = case.group, case.measured.inputs
+    before = _before_suspension(group.reported)
+    to_zero = group.scaling.scale_to_zero is not None and group.was_applied
     if not to_zero or (before and inputs.lag_groups != 0):
-        workers, bound = case.bounds.cut(before or max(case.resource.spec.replicas, 1))
+        workers, bound = case.bounds.cut(before or max(group.requested, 1))
         if workers == 0:
             return _recommendation(0, ActiveReason.OUTSIDE_BOUNDS, "the bounds allow no workers", bound)
         source = "as many as before they were stopped" if before else "from spec.replicas"
@@ -376,12 +378,11 @@ def _from_zero(case: _Case) -> Recommendation:
     return _recommendation(workers, ActiveReason.SCALING_UP, message, bound)
 
 
-def _before_suspension(resource: LogHubConsumerGroup) -> int:
+def _before_suspension(reported: ScalingStatus | None) -> int:
     """How many workers ran until a suspension or a checkpoint reset stopped all; 0: nothing of that kind was
     the last step. The status has it, so a restart of the operator forgets nothing.
     """
-    reported = resource.status.scaling
-    steps = [one for one in reported.history if one.target == "Workers"] if reported else []
+    steps = [step for step in reported.history if step.target == "Workers"] if reported else []
     stopped = bool(steps) and steps[0].to == 0 and steps[0].reason == ActiveReason.SUSPENDED
     return steps[0].from_ if stopped else 0
 
@@ -442,7 +443,7 @@ def _scale_up(
             f"more workers than {case.current} are needed, but not yet for the whole stabilization window"
         )
         return state, _blocked(case, ScalingGate(reason=ActiveReason.SCALE_UP_STABILIZED, message=message))
-    step = 1 if state.unhelpful else case.resource.spec.scaling.scale_up.max_pods_per_step
+    step = 1 if state.unhelpful else case.group.scaling.scale_up.max_pods_per_step
     maximum = case.current + step
     if workers > maximum:
         workers, bound = maximum, "Step"

@@ -27,7 +27,8 @@ from loghub.wire import cursor as wire_cursor
 from loghub.wire.errors import MalformedInput
 from loghub_operator.api.conditions import ActiveReason
 from loghub_operator.api.fields import MAX_REPLICAS
-from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.api.scaling import Scaling
+from loghub_operator.api.status import ScalingStatus
 from loghub_operator.model.memory import (
     NOTHING,
     Sample,
@@ -43,7 +44,6 @@ from loghub_operator.model.memory import (
 from loghub_operator.model.observed import (
     Available,
     LogServiceObserved,
-    ObservedState,
     ShardObserved,
     WorkerObserved,
 )
@@ -57,6 +57,7 @@ from loghub_operator.plan.scaling.rates import (
     smoothed,
     worker_paces,
 )
+from loghub_operator.plan.subject import Subject
 
 OVER = 1.1
 SPARE = 0.9
@@ -325,32 +326,97 @@ def assignable(service: Available) -> int:
     return sum(shard.state not in NOT_ASSIGNABLE for shard in service.shards)
 
 
-def pace_of(resource: LogHubConsumerGroup) -> SampleWindow:
-    """A worker that keeps up saves one checkpoint in each cycle."""
-    spec = resource.spec
-    return SampleWindow(cycle_s=spec.pipeline.longest_wait_s + spec.checkpoint.interval_seconds)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaledGroup:
+    """The group as its scaling sees it, at one moment.
+
+    ``stream`` is what it reads, and ``remembered`` what the previous reconcile knew of it or of the stream
+    that was read before. ``scaling`` and ``requested`` (``spec.replicas``) are what the user asks for,
+    ``reported`` is the last decision in the status, perhaps by an earlier process of the operator, and
+    ``first_shards`` the number of writable shards that the object found first, None if it is unknown. Of the
+    workers, ``replicas`` were requested at the last reconcile; ``was_applied``: the backend knows their
+    number, which may be 0.
+    """
+
+    stream: Stream
+    pace: SampleWindow
+    scaling: Scaling
+    requested: int
+    reported: ScalingStatus | None
+    first_shards: int | None
+    service: LogServiceObserved
+    workers: tuple[WorkerObserved, ...]
+    replicas: int
+    was_applied: bool
+    remembered: ScalingState
+    at_unix_s: float
+
+    @property
+    def available(self) -> Available | None:
+        """What the log service answered; None if it did not."""
+        return self.service if isinstance(self.service, Available) else None
+
+    @property
+    def has_moved(self) -> bool:
+        """What is remembered is about another stream, so it says nothing about this one."""
+        return self.remembered.of not in (None, self.stream)
 
 
-def collect(resource: LogHubConsumerGroup, observed: ObservedState) -> Measurements:
+def scaled_group(subject: Subject) -> ScaledGroup:
+    """Pure; the time is the time of the observation."""
+    resource, observed = subject.resource, subject.observed
+    spec, stored = resource.spec, subject.ownership
+    stream = Stream(
+        uid=resource.metadata.uid,
+        endpoint=observed.placement.endpoint,
+        project=spec.project,
+        logstore=spec.logstore,
+        group=resource.group,
+    )
+    # A worker that keeps up saves one checkpoint in each cycle.
+    pace = SampleWindow(cycle_s=spec.pipeline.longest_wait_s + spec.checkpoint.interval_seconds)
+    return ScaledGroup(
+        stream=stream,
+        pace=pace,
+        scaling=spec.scaling,
+        requested=spec.replicas,
+        reported=resource.status.scaling,
+        first_shards=None if stored is None else stored.writable_shards,
+        service=observed.service,
+        workers=observed.workers,
+        replicas=observed.replicas,
+        was_applied=observed.worker_set is not None,
+        remembered=observed.memory.scaling,
+        at_unix_s=observed.at_unix_s,
+    )
+
+
+def collect(group: ScaledGroup) -> Measurements:
     """Remembers this observation and computes the rates."""
-    pace, now = pace_of(resource), observed.at_unix_s
-    state = _of_this_time(_of_this_stream(resource, observed), now)
+    pace, now, service = group.pace, group.at_unix_s, group.available
+    # 1. What is remembered of another stream, or of a time ahead of the clock, says nothing.
+    state = group.remembered if group.remembered.of == group.stream else replace(NOTHING, of=group.stream)
+    state = _of_this_time(state, now)
     if not state.samples and state.rate is None:
-        state = replace(state, rate=_measured_before(resource, observed, state))
-    service = observed.service if isinstance(observed.service, Available) else None
+        state = replace(state, rate=_measured_before(group))
+    # 2. The observation is added, and the rate of one worker follows from it.
     if service is not None:
-        sample = Sample(at_unix_s=now, marks=tuple(mark_of(one) for one in service.shards))
+        sample = Sample(at_unix_s=now, marks=tuple(mark_of(shard) for shard in service.shards))
         state = replace(state, samples=with_sample(state.samples, sample, pace))
-    state = _with_workers(state, observed)
-    state = replace(state, rate=_rate(observed, state, pace))
+    state = _with_workers(state, group)
+    if service is not None:
+        ready_since = {worker.name: worker.at_unix_s for worker in state.ready}
+        paces = worker_paces(state.samples, ready_since, pace)
+        state = replace(state, rate=smoothed(state.rate, paces, at_unix_s=now))
+    # 3. What the decision uses follows from both.
     shards = (
         {shard: _rates(series) for shard, series in series_by_shard(state.samples).items()} if service else {}
     )
-    inputs = _inputs(resource, observed, state, shards)
+    inputs = _inputs(group, state, shards)
     if not inputs.is_idle or state.busy_unix_s is None:
         state = replace(state, busy_unix_s=now)
     if service is not None:
-        state = with_trial(state, workers=observed.replicas, inputs=inputs, now=now)
+        state = with_trial(state, workers=group.replicas, inputs=inputs, now=now)
     consumed = [rates.consumed_per_s for rates in shards.values()]
     return Measurements(
         state=state,
@@ -360,7 +426,7 @@ def collect(resource: LogHubConsumerGroup, observed: ObservedState) -> Measureme
         lag_groups=_total(service.shards) if service else None,
         pace=pace,
         available=service is not None,
-        moved=_moved(observed, state),
+        moved=group.has_moved,
     )
 
 
@@ -377,24 +443,6 @@ def mark_of(shard: ShardObserved) -> ShardMark:
     )
 
 
-def _of_this_stream(resource: LogHubConsumerGroup, observed: ObservedState) -> ScalingState:
-    """What is remembered of another stream says nothing about this one."""
-    spec = resource.spec
-    stream = Stream(
-        uid=resource.metadata.uid,
-        endpoint=observed.placement.endpoint,
-        project=spec.project,
-        logstore=spec.logstore,
-        group=resource.group,
-    )
-    scaling = observed.memory.scaling
-    return scaling if scaling.of == stream else replace(NOTHING, of=stream)
-
-
-def _moved(observed: ObservedState, state: ScalingState) -> bool:
-    return observed.memory.scaling.of not in (None, state.of)
-
-
 def _of_this_time(state: ScalingState, now: float) -> ScalingState:
     """If the clock was set back, every remembered time is wrong."""
     if state.samples and state.samples[-1].at_unix_s > now:
@@ -402,54 +450,38 @@ def _of_this_time(state: ScalingState, now: float) -> ScalingState:
     return state
 
 
-def _with_workers(state: ScalingState, observed: ObservedState) -> ScalingState:
-    now = observed.at_unix_s
-    replicas = observed.replicas
-    ready = [one.name for one in observed.workers if one.ready]
-    unready = sum(one.ready for one in observed.workers if one.ordinal < replicas) < replicas
+def _with_workers(state: ScalingState, group: ScaledGroup) -> ScalingState:
+    now, replicas = group.at_unix_s, group.replicas
+    ready = [worker.name for worker in group.workers if worker.ready]
+    unready = sum(worker.ready for worker in group.workers if worker.ordinal < replicas) < replicas
     since = (state.unready_unix_s or now) if unready else None
     return replace(state, ready=track_since(state.ready, ready, now), unready_unix_s=since)
 
 
-def _measured_before(
-    resource: LogHubConsumerGroup, observed: ObservedState, state: ScalingState
-) -> WorkerRate | None:
+def _measured_before(group: ScaledGroup) -> WorkerRate | None:
     """The measurement of a previous operator process, from the status. A configured capacity is not a
     measurement.
     """
-    reported = resource.status.scaling.inputs.worker_per_second if resource.status.scaling else None
-    if not reported or resource.spec.scaling.capacity_per_s is not None or _moved(observed, state):
+    reported = group.reported.inputs.worker_per_second if group.reported else None
+    if not reported or group.scaling.capacity_per_s is not None or group.has_moved:
         return None
     return WorkerRate(per_s=reported, at_unix_s=0.0)  # the first measurement replaces it
-
-
-def _rate(observed: ObservedState, state: ScalingState, pace: SampleWindow) -> WorkerRate | None:
-    if not isinstance(observed.service, Available):
-        return state.rate
-    ready = {one.name: one.at_unix_s for one in state.ready}
-    return smoothed(state.rate, worker_paces(state.samples, ready, pace), at_unix_s=observed.at_unix_s)
 
 
 def _rates(series: ShardSeries) -> ShardRates:
     return ShardRates(arrival_per_s=arrival_per_s(series), consumed_per_s=consumed_per_s(series))
 
 
-def _inputs(
-    resource: LogHubConsumerGroup,
-    observed: ObservedState,
-    state: ScalingState,
-    shards: dict[int, ShardRates],
-) -> LoadInputs:
-    scaling = resource.spec.scaling
-    service = observed.service if isinstance(observed.service, Available) else None
+def _inputs(group: ScaledGroup, state: ScalingState, shards: dict[int, ShardRates]) -> LoadInputs:
+    scaling, service = group.scaling, group.available
     measured = None if state.rate is None else state.rate.per_s
     return LoadInputs(
-        arrival_per_s=_sum([one.arrival_per_s for one in shards.values()]) if service else None,
+        arrival_per_s=_sum([rates.arrival_per_s for rates in shards.values()]) if service else None,
         lag_groups=_to_do(service) if service else None,
         worker_per_s=measured if scaling.capacity_per_s is None else scaling.capacity_per_s,
         catch_up_s=scaling.catch_up_seconds,
         assignable=assignable(service) if service else None,
-        ready=observed.ready_workers,
+        ready=sum(worker.ready for worker in group.workers),
         retry_groups=service.retry_groups if service else None,
     )
 

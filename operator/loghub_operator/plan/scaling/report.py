@@ -6,10 +6,17 @@ report of an idle group is the same at each reconcile and is not written.
 """
 
 from loghub_operator.api.conditions import ActiveReason, ConditionType, ConditionUpdate, rfc3339
-from loghub_operator.api.status import MAX_SHARDS, ScalingInputs, ScalingLimit, ScalingStatus, ScalingStep
-from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
+from loghub_operator.api.status import (
+    MAX_SHARDS,
+    ScalingInputs,
+    ScalingLimit,
+    ScalingStatus,
+    ScalingStep,
+    Status,
+)
+from loghub_operator.api.v1alpha1 import Metadata
 from loghub_operator.model.group_metrics import GroupMetrics, ShardMetrics
-from loghub_operator.model.observed import Available, ObservedState, ShardObserved
+from loghub_operator.model.observed import ShardObserved
 from loghub_operator.plan.listing import worker_count
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision
 from loghub_operator.plan.scaling.load import LoadInputs, ShardRates, formula, rounded
@@ -25,11 +32,9 @@ _NOT_BY_LOAD = {
 }
 
 
-def scaling_status(
-    resource: LogHubConsumerGroup, decision: ScalingDecision, *, run: int, now: float
-) -> ScalingStatus:
-    """The decision of this reconcile; ``run`` workers run now."""
-    before, mode = resource.status.scaling, resource.spec.scaling.mode
+def scaling_status(reported: Status, decision: ScalingDecision, *, run: int, now: float) -> ScalingStatus:
+    """The decision of this reconcile; ``run`` workers run now. ``reported`` is the status until now."""
+    before, mode, reason = reported.scaling, decision.group.scaling.mode, reason_of(decision)
     recommendation, auto = decision.recommendation, mode == "Auto"
     status = ScalingStatus(
         mode=mode,
@@ -37,26 +42,26 @@ def scaling_status(
         recommended_replicas=recommendation.workers if mode in ("Auto", "Recommend") else None,
         desired_replicas=run,
         blocked=recommendation.blocked and auto,
-        reason=reason_of(resource, decision),
+        reason=reason,
         limited_by=decision.desired.bound and ScalingLimit(decision.desired.bound),
         formula=formula(decision.inputs, decision.replica_range),
         inputs=_inputs(decision.inputs),
-        history=_history(resource, decision, run=run, now=now, reason=reason_of(resource, decision)),
+        history=_history(reported, decision, run=run, now=now, reason=reason),
     )
     same = before is not None and _decided(before) == _decided(status)
     time = before.last_decision_time if before is not None and same else rfc3339(now)
     return status.model_copy(update={"last_decision_time": time})
 
 
-def reason_of(resource: LogHubConsumerGroup, decision: ScalingDecision) -> str:
+def reason_of(decision: ScalingDecision) -> str:
     """The reason, or, if the load does not decide, what decides instead."""
-    instead = _NOT_BY_LOAD.get(resource.spec.scaling.mode)
+    instead = _NOT_BY_LOAD.get(decision.group.scaling.mode)
     return str(decision.recommendation.reason if instead is None or decision.suspended else instead[0])
 
 
-def active_condition(resource: LogHubConsumerGroup, decision: ScalingDecision) -> ConditionUpdate:
+def active_condition(decision: ScalingDecision) -> ConditionUpdate:
     """Whether the number of workers follows the load."""
-    kind, mode = ConditionType.SCALING_ACTIVE, resource.spec.scaling.mode
+    kind, mode = ConditionType.SCALING_ACTIVE, decision.group.scaling.mode
     recommendation = decision.recommendation
     if mode in _NOT_BY_LOAD and not decision.suspended:
         reason, message = _NOT_BY_LOAD[mode]
@@ -75,23 +80,23 @@ def active_condition(resource: LogHubConsumerGroup, decision: ScalingDecision) -
     )
 
 
-def group_metrics(
-    resource: LogHubConsumerGroup, observed: ObservedState, decision: ScalingDecision, *, run: int
-) -> GroupMetrics:
+def group_metrics(metadata: Metadata, decision: ScalingDecision, *, run: int) -> GroupMetrics:
     """For metrics and for other autoscalers."""
-    inputs, known = decision.inputs, isinstance(observed.service, Available)
-    shards = observed.service.shards if isinstance(observed.service, Available) else ()
+    inputs, service = decision.inputs, decision.group.available
+    shards = () if service is None else service.shards
+    dead_letter = None if service is None else service.dead_letter
     logs = [shard.lag_logs for shard in shards]
     ages = [shard.lag_s for shard in shards]
+    unknown = service is None
     return GroupMetrics(
-        namespace=resource.metadata.namespace,
-        name=resource.metadata.name,
-        mode=resource.spec.scaling.mode,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        mode=decision.group.scaling.mode,
         lag_groups=decision.measured.lag_groups,
-        lag_logs=None if None in logs or not known else sum(one or 0 for one in logs),
+        lag_logs=None if None in logs or unknown else sum(number or 0 for number in logs),
         retry_groups=inputs.retry_groups,
-        dead_letter_groups=_dead_letter_groups(observed),
-        lag_seconds=None if None in ages or not known else max((one or 0.0 for one in ages), default=0.0),
+        dead_letter_groups=None if dead_letter is None else dead_letter.log_groups,
+        lag_seconds=None if None in ages or unknown else max((age or 0.0 for age in ages), default=0.0),
         arrival_per_s=inputs.arrival_per_s,
         consumed_per_s=decision.measured.consumed_per_s,
         worker_per_s=inputs.worker_per_s,
@@ -101,14 +106,9 @@ def group_metrics(
         ready=inputs.ready,
         assignable=inputs.assignable,
         paused=decision.suspended,
-        shards=tuple(_shard(one, decision) for one in shards),
-        at_unix_s=observed.at_unix_s,
+        shards=tuple(_shard(shard, decision) for shard in shards),
+        at_unix_s=decision.group.at_unix_s,
     )
-
-
-def _dead_letter_groups(observed: ObservedState) -> int | None:
-    held = observed.service.dead_letter if isinstance(observed.service, Available) else None
-    return None if held is None else held.log_groups
 
 
 def _shard(shard: ShardObserved, decision: ScalingDecision) -> ShardMetrics:
@@ -150,11 +150,11 @@ def _decided(status: ScalingStatus) -> tuple[object, ...]:
 
 
 def _history(
-    resource: LogHubConsumerGroup, decision: ScalingDecision, *, run: int, now: float, reason: str
+    reported: Status, decision: ScalingDecision, *, run: int, now: float, reason: str
 ) -> tuple[ScalingStep, ...]:
     """Compares with the status that was reported last, so that a crash in between loses no step."""
-    before, steps = resource.status.scaling, []
-    resharded = _resharded(resource, decision, now)
+    before, steps = reported.scaling, []
+    resharded = _resharded(reported, decision, now)
     if resharded is not None:
         steps.append(resharded)
     if before is not None and before.desired_replicas != run:
@@ -162,15 +162,15 @@ def _history(
     return (*steps, *(before.history if before is not None else ()))[:MAX_STEPS]
 
 
-def _resharded(resource: LogHubConsumerGroup, decision: ScalingDecision, now: float) -> ScalingStep | None:
+def _resharded(reported: Status, decision: ScalingDecision, now: float) -> ScalingStep | None:
     """Other shards are writable than were reported last: an observed change, not merely a requested one,
     regardless of who made it.
     """
     marks = decision.state.samples[-1].marks if decision.state.samples else ()
-    old = {one.id for one in resource.status.shards if not one.read_only}
-    new = {one.shard for one in marks if not one.read_only}
-    listed = resource.status.shard_summary
-    if listed is None or listed.total - listed.completed > MAX_SHARDS:
+    old = {shard.id for shard in reported.shards if not shard.read_only}
+    new = {mark.shard for mark in marks if not mark.read_only}
+    summary = reported.shard_summary
+    if summary is None or summary.total - summary.completed > MAX_SHARDS:
         return None  # the status does not list every writable shard
     if not decision.measured.available or decision.measured.moved or not old or old == new:
         return None

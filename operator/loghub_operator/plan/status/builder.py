@@ -165,7 +165,7 @@ def build_status(decisions: Decisions, now: float) -> Status:
         workers,
         rebalancing,
         lag_condition(observed.service),
-        active_condition(resource, scaling),
+        active_condition(scaling),
         _scaling_limited(decisions.replicas),
         scaling.hot_shards.condition,
         shard_failing_condition(observed.failures),
@@ -180,7 +180,7 @@ def build_status(decisions: Decisions, now: float) -> Status:
         update={
             "phase": phase_of(decisions, rebalancing=rebalancing, degraded=degraded),
             "last_progress_time": since,
-            "scaling": scaling_status(resource, scaling, run=run, now=now),
+            "scaling": scaling_status(resource.status, scaling, run=run, now=now),
             "conditions": _dated(resource, conditions, now),
         }
     )

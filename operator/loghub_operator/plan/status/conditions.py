@@ -44,9 +44,9 @@ from loghub_operator.api.conditions import (
 )
 from loghub_operator.api.fields import unix_s
 from loghub_operator.api.status import CheckpointResetPhase, CheckpointResetStatus, Phase, Status
-from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import (
     Available,
+    LogServiceObserved,
     ObservedState,
     ShardFailures,
     ShardObserved,
@@ -58,7 +58,6 @@ from loghub_operator.model.observed import (
 from loghub_operator.plan.decisions import Decisions, message_of
 from loghub_operator.plan.desired import Desired, Suspension
 from loghub_operator.plan.listing import listed
-from loghub_operator.plan.ownership import named
 
 MAX_WORKERS = 5  # in a message
 END_OF_TIME_S = 253_402_300_800  # the year 10000, which Python cannot represent
@@ -68,16 +67,16 @@ def dropped_as_late_condition(reports: StateReports, *, stateful: bool) -> Condi
     """Whether a worker dropped rows that lay behind the watermark, within the last hour."""
     if not stateful:
         return _late_update("False", LateReason.NOTHING_LATE, "the pipeline keeps no state")
-    unread = f"no report from {listed(reports.unread, MAX_WORKERS)}" if reports.unread else ""
+    unreported = f"no report from {listed(reports.unreported, MAX_WORKERS)}" if reports.unreported else ""
     if reports.late:
         is_ahead = any(state.is_ahead for _, state in reports.late)
         reason = LateReason.WATERMARK_AHEAD if is_ahead else LateReason.DROPPED_AS_LATE
         dropped = listed((_dropped(name, state) for name, state in reports.late), MAX_WORKERS)
         more = len(reports.late) - MAX_WORKERS
         dropped += f" and {more} more workers" if more > 0 else ""
-        return _late_update("True", reason, "; ".join(filter(None, (dropped, unread))))
-    if unread:
-        return _late_update("Unknown", LateReason.LATE_NOT_REPORTED, unread)
+        return _late_update("True", reason, "; ".join(filter(None, (dropped, unreported))))
+    if unreported:
+        return _late_update("Unknown", LateReason.LATE_NOT_REPORTED, unreported)
     return _late_update("False", LateReason.NOTHING_LATE, "no row was dropped as late within the last hour")
 
 
@@ -97,10 +96,12 @@ def _late_update(status: ConditionStatus, reason: LateReason, message: str) -> C
 
 
 def group_condition(
-    resource: LogHubConsumerGroup, observed: ObservedState, desired: Desired, *, delayed: bool
+    name: str, service: LogServiceObserved, desired: Desired, *, delayed: bool
 ) -> ConditionUpdate:
-    """Whether the group at the log service matches the spec; ``delayed``: its correction has to wait."""
-    reason, message = _group_state(resource, observed, desired, delayed=delayed)
+    """Whether the group of this ``name`` at the log service matches the spec; ``delayed``: its correction has
+    to wait.
+    """
+    reason, message = _group_state(name, service, desired, delayed=delayed)
     return ConditionUpdate(
         type=ConditionType.GROUP_SYNCED,
         status="True" if reason in (GroupReason.UP_TO_DATE, GroupReason.FOREIGN_CONSUMERS) else "False",
@@ -110,19 +111,15 @@ def group_condition(
 
 
 def _group_state(
-    resource: LogHubConsumerGroup, observed: ObservedState, desired: Desired, *, delayed: bool
+    name: str, service: LogServiceObserved, desired: Desired, *, delayed: bool
 ) -> tuple[str, str]:
-    service = observed.service
     if desired.owner is not None:
-        message = (
-            f"{named(desired.owner, resource)} owns consumer group {resource.group}, because it proved access"
-            " to it first"
-        )
+        message = f"{desired.owner_name} owns consumer group {name}, because it proved access to it first"
         return GroupReason.OWNERSHIP_CONFLICT, message
     if isinstance(service, Unavailable):
         return service.reason, service.message
     if service.group is None:
-        return GroupReason.CREATING, f"creating consumer group {resource.group}"
+        return GroupReason.CREATING, f"creating consumer group {name}"
     if desired.refusal is not None:
         return GroupReason.ADOPTION_REFUSED, desired.refusal
     if service.group != desired.group_now:
@@ -134,8 +131,8 @@ def _group_state(
         return GroupReason.UPDATING, "the shorter timeout is set once every worker runs with it"
     if desired.foreign:
         message = f"shares its shards with consumers of others: {listed(desired.foreign)}"
-        return GroupReason.FOREIGN_CONSUMERS, f"consumer group {resource.group} is up to date and {message}"
-    return GroupReason.UP_TO_DATE, f"consumer group {resource.group} is up to date"
+        return GroupReason.FOREIGN_CONSUMERS, f"consumer group {name} is up to date and {message}"
+    return GroupReason.UP_TO_DATE, f"consumer group {name} is up to date"
 
 
 MAX_SHARDS = 5  # in a message
@@ -143,7 +140,7 @@ MAX_SHARDS = 5  # in a message
 
 def group_was_lost_condition(reports: StateReports) -> ConditionUpdate:
     """Whether the group had no checkpoint of a held shard that the sink has logs of."""
-    unread = f"no report from {listed(reports.unread, MAX_SHARDS)}" if reports.unread else ""
+    unreported = f"no report from {listed(reports.unreported, MAX_SHARDS)}" if reports.unreported else ""
     if reports.continued:
         shards = listed((f"shard {shard} at {cursor}" for shard, cursor in reports.continued), MAX_SHARDS)
         rest = len(reports.continued) - MAX_SHARDS
@@ -152,10 +149,10 @@ def group_was_lost_condition(reports: StateReports) -> ConditionUpdate:
             f"the group had no checkpoint, and the sink has logs: {shards}{more} continued after them, so"
             " none comes twice; to have them again, set spec.resetCheckpoints"
         )
-        message = "; ".join(filter(None, (message, unread)))
+        message = "; ".join(filter(None, (message, unreported)))
         return _lost_update("True", GroupWasLostReason.CONTINUED_FROM_SINK, message)
-    if unread:
-        return _lost_update("Unknown", GroupWasLostReason.LOSS_NOT_REPORTED, unread)
+    if unreported:
+        return _lost_update("Unknown", GroupWasLostReason.LOSS_NOT_REPORTED, unreported)
     none = "each shard began at its checkpoint, or is new to the sink"
     return _lost_update("False", GroupWasLostReason.HAS_CHECKPOINTS, none)
 
@@ -230,7 +227,7 @@ def waits(failures: ShardFailures) -> bool:
 def _status(failures: ShardFailures) -> ConditionStatus:
     if failures.failing or failures.skipped:
         return "True"
-    return "Unknown" if failures.unread else "False"
+    return "Unknown" if failures.unreported else "False"
 
 
 def _failing_reason(failures: ShardFailures) -> ShardFailingReason:
@@ -241,7 +238,7 @@ def _failing_reason(failures: ShardFailures) -> ShardFailingReason:
     if failures.skipped:
         kept = all(one.dead_lettered for one in failures.skipped)
         return ShardFailingReason.DATA_DEAD_LETTERED if kept else ShardFailingReason.DATA_SKIPPED
-    return ShardFailingReason.NOT_REPORTED if failures.unread else ShardFailingReason.NO_SHARD_FAILING
+    return ShardFailingReason.NOT_REPORTED if failures.unreported else ShardFailingReason.NO_SHARD_FAILING
 
 
 def _sentences(failures: ShardFailures) -> Iterator[str]:
@@ -249,8 +246,8 @@ def _sentences(failures: ShardFailures) -> Iterator[str]:
         yield f"waiting: {_listed(map(_waiting, failures.failing), len(failures.failing))}"
     if failures.skipped:
         yield f"in the last hour: {_listed(map(_skipped, failures.skipped), len(failures.skipped))}"
-    if failures.unread:
-        yield f"no report from {listed(failures.unread, MAX_SHARDS)}"
+    if failures.unreported:
+        yield f"no report from {listed(failures.unreported, MAX_SHARDS)}"
 
 
 def _listed(texts: Iterable[str], count: int) -> str:
@@ -281,13 +278,13 @@ def state_incomplete_condition(reports: StateReports, *, stateful: bool) -> Cond
     """Whether the state of a held shard lacks logs that were read before."""
     if not stateful:
         return _incomplete_update("False", StateIncompleteReason.NO_STATE, "the pipeline keeps no state")
-    unread = f"no report from {listed(reports.unread, MAX_SHARDS)}" if reports.unread else ""
+    unreported = f"no report from {listed(reports.unreported, MAX_SHARDS)}" if reports.unreported else ""
     if reports.incomplete:
         message = f"the state has the logs of {_shards(reports.incomplete)} only"
         reason = _incomplete_reason(reports.incomplete)
-        return _incomplete_update("True", reason, "; ".join(filter(None, (message, unread))))
-    if unread:
-        return _incomplete_update("Unknown", StateIncompleteReason.STATE_NOT_REPORTED, unread)
+        return _incomplete_update("True", reason, "; ".join(filter(None, (message, unreported))))
+    if unreported:
+        return _incomplete_update("Unknown", StateIncompleteReason.STATE_NOT_REPORTED, unreported)
     complete = StateIncompleteReason.STATE_COMPLETE
     return _incomplete_update("False", complete, "the state has the logs of each shard")
 

@@ -1,8 +1,8 @@
 """CreateTopics, DeleteTopics, CreatePartitions and DescribeConfigs: logstores as topics.
 
-What takes the right ``admin`` over HTTP takes it here, with the same limits. A topic is created and deleted
-by its logstore's name, without a suffix. Replicas and their assignment mean nothing to one service, so a
-replication factor is accepted and an assignment is not.
+The requests that change something require the ``admin`` right, like the HTTP API, and enforce the same
+limits. A topic is created and deleted by its logstore's name, without a suffix. Replicas and their assignment
+mean nothing to one service, so a replication factor is accepted and an assignment is not.
 """
 
 from collections.abc import Mapping, Sequence
@@ -93,7 +93,8 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     form = _form(configs[FORM_CONFIG]) if FORM_CONFIG in configs else None
     retention_ms = _retention_ms(configs[RETENTION_CONFIG]) if RETENTION_CONFIG in configs else None
     if _policies(configs.get(POLICY_CONFIG)) == {"compact"}:
-        retention_ms = _FOR_EVER  # nothing is compacted, so the last record of each key is among those kept
+        # Nothing is compacted, so the last record of each key is among the stored records.
+        retention_ms = _FOR_EVER
     return NewTopic(
         name=topic.name,
         partitions=None if topic.num_partitions == _BY_DEFAULT else topic.num_partitions,
@@ -103,7 +104,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
 
 
 def _policies(value: str | None) -> set[str]:
-    """Of ``cleanup.policy``, as Kafka reads it."""
+    """The policies of ``cleanup.policy``, as Kafka reads it."""
     policies = {one.strip() for one in (value or "delete").split(",")}
     if not policies <= {"delete", "compact"}:
         raise StoreError(ErrorCode.INVALID_CONFIG, f"{POLICY_CONFIG} is delete, compact or both")
@@ -111,8 +112,8 @@ def _policies(value: str | None) -> set[str]:
 
 
 def _reject_different(configs: Mapping[str, str | None]) -> None:
-    """Settings of Kafka that mean nothing here are accepted, since tools set them without being asked; one
-    that would give other records than requested is not."""
+    """Refuse settings that would give other records than requested. Settings of Kafka that mean nothing here
+    are accepted, since tools set them by themselves."""
     if configs.get(TIME_CONFIG) not in (None, "CreateTime"):
         raise StoreError(
             ErrorCode.INVALID_CONFIG, f"{TIME_CONFIG} is CreateTime: a record keeps the time of its producer"
@@ -123,8 +124,8 @@ def _form(value: str | None) -> RecordForm:
     try:
         return RecordForm(value or "")
     except ValueError:
-        known = ", ".join(form.value for form in RecordForm)
-        raise StoreError(ErrorCode.INVALID_CONFIG, f"{FORM_CONFIG} is one of {known}") from None
+        forms = ", ".join(form.value for form in RecordForm)
+        raise StoreError(ErrorCode.INVALID_CONFIG, f"{FORM_CONFIG} is one of {forms}") from None
 
 
 def _retention_ms(value: str | None) -> int:
@@ -206,7 +207,7 @@ def _configs(call: KafkaCall, kind: int, name: str) -> list[DescribeConfigsResou
 
 
 def _topic_configs(settings: TopicSettings, call: KafkaCall) -> list[DescribeConfigsResourceResult]:
-    # Kafka's own tools refuse a topic that they need compacted and that says "delete".
+    # Kafka's own tools refuse a topic that says "delete" if they need a compacted one.
     policy = "compact" if settings.retention_ms == _FOR_EVER else "delete"
     return [
         _config(POLICY_CONFIG, policy, TOPIC_CONFIG if policy == "compact" else DEFAULT_CONFIG),

@@ -1,11 +1,5 @@
-"""What a request leads to: an answer, or the end of the connection.
-
-What the broker counts, for metrics. Names that clients choose are no part of it.
-
-Bounds on what Kafka clients may occupy: sizes in bytes, durations in seconds.
-
-Bounds on requests that name many things, each of which costs work.
-"""
+"""The result of a request, which is an answer or the end of the connection; the counts of a broker for
+metrics, without names that clients choose; and the bounds on what clients may occupy."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence, Sized
@@ -35,29 +29,29 @@ class BrokerCounts:
 class BrokerLimits(FrameLimits):
     """The defaults are for the embedded service; tests choose smaller ones."""
 
-    group_bytes: int = 10 * MIB  # of a produced batch after decompression, and of the log group it becomes
-    fetch_bytes: int = 16 * MIB  # of one answer, whatever the client allows; the first batch may exceed it
-    fetch_wait_s: float = 60  # of a long poll, whatever the client asks for
-    session_partitions: int = 100_000  # that all fetch sessions remember; 40 MB
+    group_bytes: int = 10 * MIB  # a produced batch after decompression, and the log group that it becomes
+    fetch_bytes: int = 16 * MIB  # one answer, whatever the client allows; its first batch may exceed this
+    fetch_wait_s: float = 60  # a long poll, whatever the client requests
+    session_partitions: int = 100_000  # partitions that all fetch sessions remember; 40 MB
     topics: int = 1000  # in one request
     partitions: int = 10_000  # in one request
 
 
 def nothing() -> None:
-    """Nothing is held for the answer."""
+    """Nothing is held for the answer, so nothing is given back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The parts of a frame, its length included; none if the request has no answer. ``sent`` is called once
-    the client has read it, or is gone: it gives back what the answer occupied."""
+    the client has read the answer, or has disconnected: it gives back the memory of the answer."""
 
     parts: Sequence[Buffer] = ()
     sent: Callable[[], None] = nothing
 
 
 NO_ANSWER = Answer()
-# Completes a request that was begun. It is called at most once: not if the connection ends before.
+# Completes a request that has begun. It is called at most once: not if the connection ends before.
 Complete = Callable[[], Awaitable[Answer]]
 
 
@@ -72,12 +66,14 @@ class Disconnect(Exception):  # noqa: N818 - says what follows
         self.answer = answer
 
 
-# Things that a request names, each worth some 100 us of the event loop, until others have their turn.
+# After this many things that a request names, each of which takes some 100 us of the event loop, other
+# requests run.
 PAUSE_EVERY = 50
 
 
 def check_bounded(limits: BrokerLimits, *, topics: int, partitions: int) -> None:
-    """Raises Disconnect for a request of which no answer is worth its work."""
+    """Raises Disconnect for a request that names so many topics or partitions that no answer is worth its
+    work."""
     if topics > limits.topics:
         raise Disconnect(f"a request with {topics} topics; at most {limits.topics} are accepted")
     if partitions > limits.partitions:
@@ -85,10 +81,10 @@ def check_bounded(limits: BrokerLimits, *, topics: int, partitions: int) -> None
 
 
 def check_names(limits: BrokerLimits, names: Sized) -> None:
-    """The same for names of topics, groups or settings."""
+    """Raises Disconnect for a request with too many names of topics, groups or settings."""
     check_bounded(limits, topics=len(names), partitions=0)
 
 
 def once(names: Iterable[str]) -> list[str]:
-    """The names in their order, each once: no client asks twice, and an answer may be large for each."""
+    """The names in their order, each once: no client repeats a name, and an answer may be large for each."""
     return list(dict.fromkeys(names))

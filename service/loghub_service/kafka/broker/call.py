@@ -141,8 +141,8 @@ def find_topic(login: BrokerLogin, name: str) -> NamedTopic:
     try:
         form = RecordForm(suffix)
     except ValueError:
-        known = ", ".join(form.value for form in RecordForm)
-        raise _unknown(f"topic {name[:100]!r} has none of the suffixes {known}") from None
+        forms = ", ".join(form.value for form in RecordForm)
+        raise _unknown(f"topic {name[:100]!r} has none of the suffixes {forms}") from None
     return NamedTopic(name=name, topic=topic, form=form, suffix=form)
 
 

@@ -1,13 +1,12 @@
-"""Fetch: record batches from an offset on, and a long poll while there are none.
+"""Fetch: record batches from an offset on, and a long poll while there are none. ListOffsets: the first
+offset, the end, or the offset for a time.
 
-One log group becomes one record batch. The first partition that has anything gets a whole batch, however
-small the client's limits are, since it could not go on otherwise; of the others comes only what fits. Which
-partitions are looked at is in `fetch_session`.
+One log group becomes one record batch. The first partition with records gets a whole batch, however small the
+client's limits are, since the client could not go on otherwise; the other partitions get the batches that
+fit. `fetch_session` chooses the partitions to read.
 
-ListOffsets: the first offset, the end, or the offset for a time.
-
-A time is compared with when a log group was received, as for a cursor of SLS, since only that is in the order
-of the offsets; the time of a log is the producer's own.
+The time of ListOffsets is compared with the receive times of log groups, as for a cursor of SLS, since only
+these are in the order of the offsets; the time of a log is the producer's own.
 """
 
 import asyncio
@@ -47,11 +46,11 @@ async def list_offsets(call: KafkaCall, body: ListOffsetsRequest) -> Answer:
     )
     pauses, topics = Pauses(PAUSE_EVERY), []
     for topic in body.topics:
-        found = []
-        for one in topic.partitions:
-            found.append(await _find(call, topic.name, one))
+        answers = []
+        for partition in topic.partitions:
+            answers.append(await _find(call, topic.name, partition))
             await pauses.step()
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(found)))
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(answers)))
     return call.answer(ListOffsetsResponse(topics=tuple(topics)))
 
 
@@ -73,20 +72,22 @@ async def _found(call: KafkaCall, name: str, asked: ListOffsetsPartition) -> Lis
         bounds = await partition.bounds()
         offset = bounds.end if asked.timestamp == LATEST_TIMESTAMP else bounds.start
         return ListOffsetsPartitionResponse(partition_index=number, offset=offset)
-    if asked.timestamp < 0:  # newer clients have more of them, and ask in a newer version
+    if asked.timestamp < 0:  # newer clients know more of them, and use them in a newer version
         raise StoreError(ErrorCode.INVALID_REQUEST, f"the time {asked.timestamp} is not known")
-    found = await partition.offset_at(asked.timestamp)
-    if found is None:
+    place = await partition.offset_at(asked.timestamp)
+    if place is None:
         return ListOffsetsPartitionResponse(partition_index=number)
-    return ListOffsetsPartitionResponse(partition_index=number, offset=found.offset, timestamp=found.unix_ms)
+    return ListOffsetsPartitionResponse(partition_index=number, offset=place.offset, timestamp=place.unix_ms)
 
 
+# Memory is freed as clients read their answers, within milliseconds.
 _NO_ROOM_WAIT_S = 0.05  # until memory for answers is free
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """One partition of the request; ``partition`` is None if ``refusal`` is the answer."""
+    """One partition of the request; invariant: ``partition`` is None if and only if ``refusal`` is an
+    error."""
 
     asked: FetchPartition
     partition: Partition | None
@@ -96,12 +97,12 @@ class _Wanted:
 
 @dataclass(slots=True)
 class _Round:
-    """What one look at all partitions has found."""
+    """One pass over the partitions, with the room that is left."""
 
-    room: int  # bytes that may still be added, as far as memory for answers goes
-    wanted: int  # the same, as far as the client goes
+    room: int  # bytes that may still be added by the memory for answers
+    wanted: int  # bytes that may still be added by the client's limit
     size: int = 0
-    is_full: bool = False  # the answer has no room for what else there is
+    is_full: bool = False  # the answer has no room for the other records
     is_final: bool = False  # an error is answered at once
 
 
@@ -127,19 +128,19 @@ async def _fetch(call: KafkaCall, body: FetchRequest, begun: Begun) -> Answer:
     loop, session, arrived = asyncio.get_running_loop(), begun.session, begun.session.watch
     check_bounded(call.broker.limits, topics=0, partitions=len(session.asked))
     end_s = loop.time() + min(max(body.max_wait_ms, 0) / 1000, call.broker.limits.fetch_wait_s)
-    found: dict[Key, PartitionData] = {}
+    partitions: dict[Key, PartitionData] = {}
     while True:
         before, due = arrived.bytes, session.take_due()
         look = _Round(room=_room(call, session, due), wanted=body.max_bytes)
-        found |= await _look(call, session, due, look)
+        partitions |= await _look(call, session, due, look)
         left_s = end_s - loop.time()
         if look.size >= body.min_bytes or look.is_full or look.is_final or left_s <= 0:
-            return _answer(call, begun, found, look.size)
+            return _answer(call, begun, partitions, look.size)
         if look.size == 0 and look.room <= 0:
             call.broker.stalled.end_oldest()
             left_s = min(left_s, _NO_ROOM_WAIT_S)
-        # Each look reads and encodes everything again, so there is none before half of what is missing has
-        # come: a log group is about as large as its records, and the next looks are closer.
+        # Each pass reads and encodes everything again, so the next pass waits until half of the missing bytes
+        # have arrived: a log group is about as large as its records, and later passes are closer together.
         arrived.expect(before + max((body.min_bytes - look.size) // 2, 1))
         await _wait(call, arrived, left_s)
 
@@ -153,12 +154,13 @@ def _wanted(call: KafkaCall, key: Key, session: FetchSession) -> _Wanted:
     partition = named.topic.partition(asked.partition)
     if partition is None:
         return _Wanted(asked=asked, partition=None, refusal=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    session.watch.add(partition.key, key)  # before it is read: what comes meanwhile is noticed
+    # Before the partition is read, so that no append in between is missed.
+    session.watch.add(partition.key, key)
     return _Wanted(asked=asked, partition=partition, form=named.form)
 
 
 def _room(call: KafkaCall, session: FetchSession, due: list[Key]) -> int:
-    """How much the answer may have by our limits, and by what is left for all answers."""
+    """How many bytes the answer may have by our limits, and by the memory that is left for all answers."""
     asked = sum(max(session.asked[key].partition_max_bytes, 1) for key in due)
     budget = call.broker.answer_budget
     return min(call.broker.limits.fetch_bytes, max(asked, 1), budget.limit - budget.used)
@@ -167,19 +169,20 @@ def _room(call: KafkaCall, session: FetchSession, due: list[Key]) -> int:
 async def _look(
     call: KafkaCall, session: FetchSession, due: list[Key], look: _Round
 ) -> dict[Key, PartitionData]:
-    """Read what the partitions have. The whole room is reserved meanwhile: others read at the same time."""
+    """Read the records of the partitions. The whole room is reserved meanwhile, because other requests read
+    at the same time."""
     pauses = Pauses(PAUSE_EVERY)
     budget, reserved = call.broker.answer_budget, max(look.room, 0)
     budget.used += reserved
-    found: dict[Key, PartitionData] = {}
+    partitions: dict[Key, PartitionData] = {}
     try:
         for key in due:
-            found[key] = await _read(call, _wanted(call, key, session), look)
+            partitions[key] = await _read(call, _wanted(call, key, session), look)
             await pauses.step()
     finally:
         budget.used -= reserved
-    session.looked(found.items())
-    return found
+    session.looked(partitions.items())
+    return partitions
 
 
 async def _wait(call: KafkaCall, arrived: Watch, seconds: float) -> None:
@@ -191,9 +194,9 @@ async def _wait(call: KafkaCall, arrived: Watch, seconds: float) -> None:
             return
 
 
-def _answer(call: KafkaCall, begun: Begun, found: dict[Key, PartitionData], size: int) -> Answer:
+def _answer(call: KafkaCall, begun: Begun, partitions: dict[Key, PartitionData], size: int) -> Answer:
     session = begun.session
-    news = {key: found[key] for key in session.asked} if begun.whole else session.changed(found)
+    news = {key: partitions[key] for key in session.asked} if begun.whole else session.changed(partitions)
     session.answered(news)
     topics: dict[str, list[PartitionData]] = {}
     for (topic, _), data in news.items():
@@ -215,46 +218,46 @@ def _answer(call: KafkaCall, begun: Begun, found: dict[Key, PartitionData], size
     return call.answer(response, sent)
 
 
-async def _read(call: KafkaCall, one: _Wanted, look: _Round) -> PartitionData:
-    if one.partition is None:
+async def _read(call: KafkaCall, requested: _Wanted, look: _Round) -> PartitionData:
+    if requested.partition is None:
         look.is_final = True
-        return _refused(call, one)
-    bounds = await one.partition.bounds()
-    offset = one.asked.fetch_offset
-    # Up to the begin of the next group: a position between two groups may come from a native cursor.
+        return _refused(call, requested)
+    bounds = await requested.partition.bounds()
+    offset = requested.asked.fetch_offset
+    # Up to the begin of the next group, because a position between two groups may come from a native cursor.
     if not bounds.start <= offset <= bounds.next:
         look.is_final = True
-        return _refused(call, one, bounds, ErrorCode.OFFSET_OUT_OF_RANGE)
+        return _refused(call, requested, bounds, ErrorCode.OFFSET_OUT_OF_RANGE)
     first = look.size == 0
-    maximum = min(one.asked.partition_max_bytes, look.wanted, look.room)
+    maximum = min(requested.asked.partition_max_bytes, look.wanted, look.room)
     if offset >= bounds.end:
-        return _data(one, bounds)
+        return _data(requested, bounds)
     if look.room <= 0 or (maximum <= 0 and not first):
         look.is_full = not first
-        return _data(one, bounds)
+        return _data(requested, bounds)
     try:
-        batches = await one.partition.read(
-            offset, max_bytes=max(maximum, 0), encode=partial(encode_group, one.form)
+        batches = await requested.partition.read(
+            offset, max_bytes=max(maximum, 0), encode=partial(encode_group, requested.form)
         )
     except StoreError as error:
         look.is_final = True
-        return _refused(call, one, bounds, error.code)
+        return _refused(call, requested, bounds, error.code)
     size = sum(map(len, batches.data))
     if not first and size > maximum:
         look.is_full = True
-        return _data(one, bounds)
+        return _data(requested, bounds)
     # A partition that is full by its own limit leaves room for others.
-    look.is_full |= batches.is_full and maximum < one.asked.partition_max_bytes
+    look.is_full |= batches.is_full and maximum < requested.asked.partition_max_bytes
     look.size += size
     look.room -= size
     look.wanted -= size
     call.broker.counts.fetched_logs += batches.records
-    return _data(one, bounds, batches.data)
+    return _data(requested, bounds, batches.data)
 
 
-def _data(one: _Wanted, bounds: Bounds, batches: tuple[bytes, ...] = ()) -> PartitionData:
+def _data(requested: _Wanted, bounds: Bounds, batches: tuple[bytes, ...] = ()) -> PartitionData:
     return PartitionData(
-        partition_index=one.asked.partition,
+        partition_index=requested.asked.partition,
         high_watermark=bounds.end,
         last_stable_offset=bounds.end,
         log_start_offset=bounds.start,
@@ -263,11 +266,11 @@ def _data(one: _Wanted, bounds: Bounds, batches: tuple[bytes, ...] = ()) -> Part
 
 
 def _refused(
-    call: KafkaCall, one: _Wanted, bounds: Bounds | None = None, error: ErrorCode | None = None
+    call: KafkaCall, requested: _Wanted, bounds: Bounds | None = None, error: ErrorCode | None = None
 ) -> PartitionData:
     return PartitionData(
-        partition_index=one.asked.partition,
-        error_code=call.counted(one.refusal if error is None else error),
+        partition_index=requested.asked.partition,
+        error_code=call.counted(requested.refusal if error is None else error),
         high_watermark=-1 if bounds is None else bounds.end,
         log_start_offset=-1 if bounds is None else bounds.start,
     )

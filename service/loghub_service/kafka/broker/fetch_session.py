@@ -1,8 +1,8 @@
-"""Fetch sessions (KIP-227): a consumer names what changes, and the broker remembers the rest.
+"""Fetch sessions (KIP-227): a consumer names only changes, and the broker remembers the other partitions.
 
-A session knows which partitions may have something to tell: those that the client has named, those that it
-has not read up to their end, and those in which something has arrived. Only they are looked at, so an idle
-partition costs nothing. A request without a session has one for its own time.
+A session knows which partitions may have records to return: the partitions that the client has just named,
+the ones that it has not read up to their end, and the ones with an append since. Only these are read, so an
+idle partition costs nothing. A request without a session has one for its own time.
 
 A session lives with its connection. All sessions together remember a bounded number of partitions; a client
 that finds no room is answered without a session, and names every partition as before.
@@ -28,7 +28,7 @@ class SessionEntries:
 
 
 class FetchSession:
-    """The partitions of one client. ``due`` are those to look at next, in their order."""
+    """The partitions of one client. ``due`` has the partitions to read next, in their order."""
 
     def __init__(self, watch: Watch) -> None:
         self.id = _NO_SESSION
@@ -40,9 +40,9 @@ class FetchSession:
 
     def update(self, body: FetchRequest) -> None:
         for topic in body.topics:
-            for one in topic.partitions:
-                self.asked[topic.topic, one.partition] = one
-                self._due[topic.topic, one.partition] = None
+            for partition in topic.partitions:
+                self.asked[topic.topic, partition.partition] = partition
+                self._due[topic.topic, partition.partition] = None
         for gone in body.forgotten_topics_data:
             for number in gone.partitions:
                 key = (gone.topic, number)
@@ -52,25 +52,26 @@ class FetchSession:
                 self._shown.pop(key, None)
 
     def take_due(self) -> list[Key]:
-        """Forget what is due: `looked` says what still is."""
+        """Empty the list of due partitions, and return it: `looked` puts back the ones that are still due."""
         self._due.update((key, None) for key in self.watch.take_marked() if key in self.asked)
         due, self._due = list(self._due), {}
         return due
 
-    def looked(self, found: Iterable[tuple[Key, PartitionData]]) -> None:
-        """What has more, or an error, is due again; what had its turn comes last."""
+    def looked(self, partitions: Iterable[tuple[Key, PartitionData]]) -> None:
+        """Note that partitions were read: one with more records, or with an error, is due again, after the
+        others."""
         behind = [
             (bool(data.records), key)
-            for key, data in found
+            for key, data in partitions
             if data.error_code or self.asked[key].fetch_offset < data.high_watermark
         ]
-        self._due = dict.fromkeys(key for _, key in sorted(behind, key=lambda one: one[0])) | self._due
+        self._due = dict.fromkeys(key for _, key in sorted(behind, key=lambda pair: pair[0])) | self._due
 
-    def changed(self, found: dict[Key, PartitionData]) -> dict[Key, PartitionData]:
-        """What the client does not know yet."""
+    def changed(self, partitions: dict[Key, PartitionData]) -> dict[Key, PartitionData]:
+        """The partitions with records, errors or bounds that the client does not know yet."""
         return {
             key: data
-            for key, data in found.items()
+            for key, data in partitions.items()
             if data.records or data.error_code or self._shown.get(key) != _bounds(data)
         }
 
@@ -84,8 +85,8 @@ def _bounds(data: PartitionData) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """What a request continues or begins. ``whole``: the answer names every partition; ``kept``: the session
-    goes on after it."""
+    """The session that a request continues or begins. ``whole``: the answer names every partition; ``kept``:
+    the session continues after the request."""
 
     session: FetchSession
     whole: bool
@@ -108,19 +109,19 @@ class FetchSessions:
             session.update(body)
             kept = body.session_epoch == _FIRST and self._keep(session)
             return Begun(session=session, whole=True, kept=kept)
-        found = self._session
-        if found is None or found.id != body.session_id:
+        current = self._session
+        if current is None or current.id != body.session_id:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        if found.epoch != body.session_epoch:
+        if current.epoch != body.session_epoch:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
-        found.epoch = 1 if found.epoch == _LAST_EPOCH else found.epoch + 1
-        before = len(found.asked)
-        found.update(body)
-        self._entries.used += len(found.asked) - before
+        current.epoch = 1 if current.epoch == _LAST_EPOCH else current.epoch + 1
+        before = len(current.asked)
+        current.update(body)
+        self._entries.used += len(current.asked) - before
         if self._entries.used > self._entries.limit:
             self.close()
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        return Begun(session=found, whole=False, kept=True)
+        return Begun(session=current, whole=False, kept=True)
 
     def _keep(self, session: FetchSession) -> bool:
         if self._entries.used + len(session.asked) > self._entries.limit:

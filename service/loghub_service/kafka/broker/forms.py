@@ -35,7 +35,7 @@ class BatchSource:
 
 
 def decode_batch(source: BatchSource, records: Buffer | None, *, limits: BrokerLimits) -> NewBatch:
-    """Raises BadBatch, also for a batch that becomes too large a log group."""
+    """The batch as a log group. Raises BadBatch, also if the log group would be too large."""
     produced = read_produced(records, api_version=source.api_version, max_bytes=limits.group_bytes)
     group = bytearray()
     for log in logs_of(produced.records, source.form, now_ms=source.now_ms):

@@ -1,8 +1,8 @@
 """The requests of consumer groups, which `loghub_service.kafka.groups` decides.
 
-A group belongs to a project, and what a consumer does takes the right to read, as over HTTP. Committed
-offsets are kept by the logstore's id and the shard. A topic and the same one with a suffix therefore share
-them, and a logstore that was deleted and created again begins without any.
+A group belongs to a project, and the requests of a consumer require the right to read, as over HTTP.
+Committed offsets are kept by the logstore's id and the shard. A topic and the same topic with a suffix
+therefore share them, and a logstore that was deleted and created again begins without any.
 """
 
 from collections.abc import Iterable, Mapping
@@ -63,11 +63,11 @@ async def join_group(call: KafkaCall, body: groups.JoinGroupRequest) -> Answer:
             member_id=answer.member_id,
             members=tuple(
                 groups.JoinGroupResponseMember(
-                    member_id=one.member_id,
-                    group_instance_id=one.group_instance_id,
-                    metadata=one.metadata,
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    metadata=member.metadata,
                 )
-                for one in answer.members
+                for member in answer.members
             ),
         )
     )
@@ -117,9 +117,9 @@ async def leave_group(call: KafkaCall, body: groups.LeaveGroupRequest) -> Answer
             error_code=call.counted(error_code),
             members=tuple(
                 groups.MemberResponse(
-                    member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=error
+                    member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error
                 )
-                for one, error in zip(members, answer.members, strict=False)
+                for member, error in zip(members, answer.members, strict=False)
             ),
         )
     )
@@ -138,7 +138,7 @@ class _Place:
 
 async def _resolve(call: KafkaCall, places: Iterable[_Place]) -> dict[_Place, TopicPartition]:
     """The partitions that exist."""
-    found, pauses = {}, Pauses(PAUSE_EVERY)
+    resolved, pauses = {}, Pauses(PAUSE_EVERY)
     for place in places:
         await pauses.step()
         try:
@@ -146,23 +146,25 @@ async def _resolve(call: KafkaCall, places: Iterable[_Place]) -> dict[_Place, To
         except StoreError:
             continue
         if 0 <= place.partition < topic.partitions:
-            found[place] = TopicPartition(topic.id, place.partition)
-    return found
+            resolved[place] = TopicPartition(topic.id, place.partition)
+    return resolved
 
 
 async def offset_commit(call: KafkaCall, body: offsets.OffsetCommitRequest) -> Answer:
     named = [(topic.name, topic.partitions) for topic in body.topics]
     check_bounded(call.broker.limits, topics=len(named), partitions=sum(len(ones) for _, ones in named))
     error = _refusal(call)
-    known = await _resolve(call, [_Place(name, one.partition_index) for name, ones in named for one in ones])
+    resolved = await _resolve(
+        call, [_Place(name, one.partition_index) for name, ones in named for one in ones]
+    )
     errors: Mapping[TopicPartition, int] = {}
     if not error:
         event = requests.OffsetCommit(
             offsets=tuple(
-                (known[place], one.committed_offset, one.committed_metadata or "")
+                (resolved[place], partition.committed_offset, partition.committed_metadata or "")
                 for name, ones in named
-                for one in ones
-                if (place := _Place(name, one.partition_index)) in known
+                for partition in ones
+                if (place := _Place(name, partition.partition_index)) in resolved
             ),
             unix_ms=call.broker.service.now_ms(),
             member_id=body.member_id,
@@ -176,9 +178,9 @@ async def offset_commit(call: KafkaCall, body: offsets.OffsetCommitRequest) -> A
     def outcome(place: _Place) -> int:
         if error:
             return error
-        if place not in known:
+        if place not in resolved:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return errors.get(known[place], ErrorCode.NONE)
+        return errors.get(resolved[place], ErrorCode.NONE)
 
     return call.answer(
         offsets.OffsetCommitResponse(
@@ -187,10 +189,10 @@ async def offset_commit(call: KafkaCall, body: offsets.OffsetCommitRequest) -> A
                     name=name,
                     partitions=tuple(
                         offsets.OffsetCommitResponsePartition(
-                            partition_index=one.partition_index,
-                            error_code=call.counted(outcome(_Place(name, one.partition_index))),
+                            partition_index=partition.partition_index,
+                            error_code=call.counted(outcome(_Place(name, partition.partition_index))),
                         )
-                        for one in ones
+                        for partition in ones
                     ),
                 )
                 for name, ones in named
@@ -207,8 +209,8 @@ async def offset_fetch(call: KafkaCall, body: offsets.OffsetFetchRequest) -> Ans
         return await _fetch_all(call, key)
     named = [(topic.name, topic.partition_indexes) for topic in body.topics]
     check_bounded(call.broker.limits, topics=len(named), partitions=sum(len(ones) for _, ones in named))
-    known = await _resolve(call, [_Place(name, number) for name, numbers in named for number in numbers])
-    answer = await call.broker.groups.fetch(key, tuple(known.values()))
+    resolved = await _resolve(call, [_Place(name, number) for name, numbers in named for number in numbers])
+    answer = await call.broker.groups.fetch(key, tuple(resolved.values()))
     error_code = call.counted(answer.error)
     committed = dict(answer.offsets)
 
@@ -217,7 +219,7 @@ async def offset_fetch(call: KafkaCall, body: offsets.OffsetFetchRequest) -> Ans
             return offsets.OffsetFetchResponsePartition(
                 partition_index=place.partition, error_code=error_code
             )
-        offset = committed.get(known[place]) if place in known else None
+        offset = committed.get(resolved[place]) if place in resolved else None
         return _committed(place.partition, offset)
 
     return call.answer(
@@ -265,15 +267,17 @@ async def offset_delete(call: KafkaCall, body: offsets.OffsetDeleteRequest) -> A
     check_bounded(call.broker.limits, topics=len(named), partitions=sum(len(ones) for _, ones in named))
     if error := _refusal(call, Access.ADMIN):
         return call.answer(offsets.OffsetDeleteResponse(error_code=error))
-    known = await _resolve(call, [_Place(name, one.partition_index) for name, ones in named for one in ones])
-    event = requests.OffsetDelete(partitions=tuple((place.topic, one) for place, one in known.items()))
+    resolved = await _resolve(
+        call, [_Place(name, one.partition_index) for name, ones in named for one in ones]
+    )
+    event = requests.OffsetDelete(partitions=tuple((place.topic, one) for place, one in resolved.items()))
     answer = await call.broker.groups.delete_offsets(_key(call, body.group_id), event)
     errors = dict(answer.partitions)
 
     def outcome(place: _Place) -> int:
-        if place not in known:
+        if place not in resolved:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return errors.get(known[place], ErrorCode.NONE)
+        return errors.get(resolved[place], ErrorCode.NONE)
 
     return call.answer(
         offsets.OffsetDeleteResponse(
@@ -283,10 +287,10 @@ async def offset_delete(call: KafkaCall, body: offsets.OffsetDeleteRequest) -> A
                     name=name,
                     partitions=tuple(
                         offsets.OffsetDeleteResponsePartition(
-                            partition_index=one.partition_index,
-                            error_code=outcome(_Place(name, one.partition_index)),
+                            partition_index=partition.partition_index,
+                            error_code=outcome(_Place(name, partition.partition_index)),
                         )
-                        for one in ones
+                        for partition in ones
                     ),
                 )
                 for name, ones in named
@@ -307,23 +311,23 @@ async def describe_groups(call: KafkaCall, body: group_admin.DescribeGroupsReque
 async def _describe(call: KafkaCall, group_id: str) -> group_admin.DescribedGroup:
     if error := _refusal(call):
         return group_admin.DescribedGroup(error_code=error, group_id=group_id)
-    found = await call.broker.groups.describe(_key(call, group_id))
+    description = await call.broker.groups.describe(_key(call, group_id))
     return group_admin.DescribedGroup(
-        error_code=call.counted(found.error),
+        error_code=call.counted(description.error),
         group_id=group_id,
-        group_state=found.state,
-        protocol_type=found.protocol_type,
-        protocol_data=found.protocol,
+        group_state=description.state,
+        protocol_type=description.protocol_type,
+        protocol_data=description.protocol,
         members=tuple(
             group_admin.DescribedGroupMember(
-                member_id=one.member_id,
-                group_instance_id=one.group_instance_id,
-                client_id=one.client_id,
-                client_host=f"/{one.client_host}",  # as Kafka writes it
-                member_metadata=one.metadata,
-                member_assignment=one.assignment,
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=f"/{member.client_host}",  # as Kafka writes it
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
             )
-            for one in found.members
+            for member in description.members
         ),
     )
 
@@ -331,13 +335,13 @@ async def _describe(call: KafkaCall, group_id: str) -> group_admin.DescribedGrou
 async def list_groups(call: KafkaCall, _: group_admin.ListGroupsRequest) -> Answer:
     if error := _refusal(call):
         return call.answer(group_admin.ListGroupsResponse(error_code=error))
-    found = await call.broker.groups.list(call.login.project)
+    listing = await call.broker.groups.list(call.login.project)
     return call.answer(
         group_admin.ListGroupsResponse(
-            error_code=call.counted(found.error),
+            error_code=call.counted(listing.error),
             groups=tuple(
-                group_admin.ListedGroup(group_id=one.group_id, protocol_type=one.protocol_type)
-                for one in found.groups
+                group_admin.ListedGroup(group_id=group.group_id, protocol_type=group.protocol_type)
+                for group in listing.groups
             ),
         )
     )

@@ -17,7 +17,7 @@ _CLUSTER_PREFIX = "loghub-"
 
 
 async def metadata(call: KafkaCall, body: MetadataRequest) -> Answer:
-    """A topic is not created because a client asks for it."""
+    """Describe topics. A topic is not created because a client requests its metadata."""
     check_names(call.broker.limits, body.topics or ())
     wants_all = body.topics is None or (call.version == 0 and not body.topics)
     if wants_all:
@@ -44,8 +44,9 @@ def _asked(call: KafkaCall, name: str) -> MetadataResponseTopic:
 
 
 def _described(named: NamedTopic) -> MetadataResponseTopic:
-    """Every id up to the highest one that was ever given, so that the ids have no holes: some clients count
-    partitions instead of reading their ids. Those whose shard is gone are empty (docs/kafka.md 2)."""
+    """A topic with every id up to the highest one that was ever given, so that the ids have no holes: some
+    clients count partitions instead of reading their ids. The partition of a deleted shard is empty
+    (docs/kafka.md 2)."""
     replicas = (NODE_ID,)
     return MetadataResponseTopic(
         name=named.name,

@@ -1,8 +1,8 @@
 """Produce and InitProducerId: record batches become log groups.
 
-Every acknowledgement means durable, so ``acks`` 1 and -1 are the same, and 0 only leaves the answer out. The
-order of batches is settled while a request begins; what follows is waiting for the disk. A batch for a shard
-that accepts no writes goes to one that does.
+Every acknowledgement means durable, so ``acks`` 1 and -1 are the same, and 0 only omits the answer. The order
+of batches is settled while a request begins; the rest is waiting for the disk. A batch for a shard that
+accepts no writes goes to another shard.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ from loghub_service.kafka.wire.logs import (
 
 _log = structlog.get_logger("loghub_service.kafka")
 _ALL_ACKS, _ONE_ACK, _NO_ACKS = -1, 1, 0
-_MANY_BATCHES = 500  # in one request, for which it waits for others that have as many
+_MANY_BATCHES = 500  # in one request: such a request waits for its turn among requests as large
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ordered:
-    """A batch of the request: where it is stored once that is durable, or why it is not."""
+    """A batch of the request: its place once that is durable, or the error."""
 
     index: int
     stored: "asyncio.Future[int] | None" = None
@@ -65,8 +65,8 @@ async def order(call: KafkaCall, body: ProduceRequest) -> Complete:
         async with call.broker.in_turn(large=large):
             for name, batches in ordered:
                 outcomes = []
-                for one in batches:
-                    outcomes.append(await _outcome(call, one))
+                for batch in batches:
+                    outcomes.append(await _outcome(call, batch))
                     await pauses.step()
                 topics.append(TopicProduceResponse(name=name, partition_responses=tuple(outcomes)))
         return call.answer(None if body.acks == _NO_ACKS else ProduceResponse(responses=tuple(topics)))
@@ -110,7 +110,7 @@ async def _outcome(call: KafkaCall, ordered: _Ordered) -> PartitionProduceRespon
 
 
 async def _store(call: KafkaCall, named: NamedTopic, data: PartitionProduceData) -> "asyncio.Future[int]":
-    """Append the batch, or find it among those that were sent before."""
+    """Append the batch, or find it among the batches that were sent before."""
     batch = await _decode(call, named, data)
     give_back = partial(call.broker.decoding.release, len(batch.group))
     try:
@@ -134,9 +134,9 @@ async def _append(
     if batch.sequence is not None:
         addressed = named.addressed(data.index)
         key = ProducerKey(batch.producer_id, named.topic.id, addressed)
-        known = call.broker.producers.repeated(key, batch.sequence)
-        if known is not None:
-            return known, None
+        repeated = call.broker.producers.repeated(key, batch.sequence)
+        if repeated is not None:
+            return repeated, None
         call.broker.producers.sent(key, batch.sequence, stored)
         origin = BatchOrigin(batch.producer_id, batch.sequence.epoch, addressed, batch.sequence.first)
     try:
@@ -158,7 +158,8 @@ def _settle(stored: "asyncio.Future[int]", appended: "asyncio.Future[int]") -> N
 
 
 def _not_appended() -> StoreError:
-    """Clients send the batch again. Each failure is an error of its own, since one keeps what raised it."""
+    """The error for an append that was cancelled: clients send the batch again. Each failure gets an error of
+    its own, because an error keeps a reference to the frames that raised it."""
     return StoreError(ErrorCode.KAFKA_STORAGE_ERROR, "the connection ended before the batch was ordered")
 
 
@@ -166,7 +167,7 @@ def _fail(stored: "asyncio.Future[int]", error: BaseException) -> None:
     """Another connection that has sent the same batch again may wait for it, and must be answered: a future
     that is cancelled would end its task."""
     stored.set_exception(error)
-    stored.exception()  # nobody has to ask for it
+    stored.exception()  # marks the error as seen, because perhaps no connection waits for it
 
 
 async def _decode(call: KafkaCall, named: NamedTopic, data: PartitionProduceData) -> NewBatch:

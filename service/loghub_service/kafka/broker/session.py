@@ -1,10 +1,9 @@
-"""What one connection has agreed on: first a login by SASL/PLAIN, then requests of that login.
+"""The state of one connection: first a login by SASL/PLAIN, then requests of that login, each passed to the
+function that answers its API.
 
-Before the login only ApiVersions, SaslHandshake and SaslAuthenticate are answered; anything else ends the
+Before the login only ApiVersions, SaslHandshake and SaslAuthenticate are answered; any other request ends the
 connection, as in Kafka. The user is the project, and the password ``accessKeyId#accessKeySecret``, as for
-SLS. A login ends with its access key: each request looks whether the key is still the same.
-
-Which function answers which API after the login.
+SLS. A login ends with its access key: each request checks that the key is still the same.
 """
 
 import asyncio
@@ -41,7 +40,7 @@ from loghub_service.kafka.wire.topics import (
     decode_plain,
 )
 
-# Each takes the class of its request, which the API determines.
+# Each function takes the class of its request, which the API determines.
 Handler = Callable[[KafkaCall, Any], Awaitable[Answer]]
 
 HANDLERS: Mapping[ApiKey, Handler] = {
@@ -69,24 +68,24 @@ HANDLERS: Mapping[ApiKey, Handler] = {
 
 _log = structlog.get_logger("loghub_service.kafka")
 MECHANISM = "PLAIN"
-# Those that may have a thousand members with their metadata, ten thousand offsets, or all partitions.
+# Answers that may have a thousand members with their metadata, ten thousand offsets, or all partitions.
 _LARGE_ANSWERS = {ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH, ApiKey.METADATA, ApiKey.LIST_GROUPS}
-# Requests that name many things, of which each piece of work is for all of them: as large as a thousand.
+# Requests that name many things, whose work is done in one piece: they count as large as a thousand.
 _IN_PIECES = {ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE, ApiKey.METADATA}
 _LARGE_FRAME_BYTES = 4 << 10
-_LARGE_PRODUCE_BYTES = 256 << 10  # most of it is batches, which cost nothing here
+_LARGE_PRODUCE_BYTES = 256 << 10  # most of a Produce request is batches, which cost nothing here
 _NO_ROOM_WAIT_S = 0.05
 _PRODUCE_PREFIX = int(ApiKey.PRODUCE).to_bytes(2, "big")
 
 
 def _session_id() -> int:
-    """Of a fetch session; only its connection may use it, so it need not be secret."""
+    """The id of a fetch session. It need not be secret, because only its connection may use it."""
     return secrets.randbelow(0x7FFF_FFFE) + 1
 
 
 class ClientSession:
-    """The session of one connection. ``admit`` is called with the key's id at the login, and says whether
-    the key may have another connection; ``memory`` is of the connection's requests."""
+    """The session of one connection. ``admit`` is called with the key's id at the login, and says whether the
+    key may have another connection; ``memory`` has the bytes of the connection's requests."""
 
     def __init__(
         self,
@@ -166,7 +165,8 @@ class ClientSession:
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        """The service does nothing for the connection meanwhile, so it may be closed for another one."""
+        """Mark a time in which the service does nothing for the connection, so that it may be closed for
+        another."""
         self._admitted.waiting = True
         try:
             with self._memory.waiting():
@@ -188,7 +188,8 @@ class ClientSession:
         return answer
 
     async def _room_for_answers(self) -> None:
-        """Wait until others have read theirs: this one is built in one piece, whatever its size."""
+        """Wait until clients have read enough of other answers: this answer is built in one piece, whatever
+        its size."""
         budget = self._broker.answer_budget
         while budget.used >= budget.limit:
             self._broker.stalled.end_oldest()
@@ -228,21 +229,21 @@ class ClientSession:
         return self._broker.answer(header, SaslAuthenticateResponse())
 
     async def _log_in_bare(self, token: bytes) -> Answer:
-        """The same for clients before Kafka 1.0, whose tokens have no header."""
+        """Log in a client from before Kafka 1.0, whose tokens have no header."""
         if self._log_in(token):
             await asyncio.sleep(self._broker.limits.refusal_delay_s)
             raise Disconnect("login refused")
         return Answer((bytes(4),))
 
     def _log_in(self, token: bytes) -> str:
-        """Log in, or return why not."""
+        """Log in, or return the reason for the refusal."""
         try:
-            found = decode_plain(token)
+            credentials = decode_plain(token)
         except MalformedFrame as error:
             return str(error)
-        login = self._broker.service.login(found.user, found.password)
-        if login is None or found.authorization_id not in ("", found.user):
-            self._note_refusal(found.user)
+        login = self._broker.service.login(credentials.user, credentials.password)
+        if login is None or credentials.authorization_id not in ("", credentials.user):
+            self._note_refusal(credentials.user)
             return (
                 "the login is refused: the user must be the project, and the password "
                 "accessKeyId#accessKeySecret of a key with a right in it"

@@ -1,14 +1,13 @@
 """What the broker needs of the log service: logstores as topics, shards as partitions, access keys as logins.
 
-The service implements these protocols over its own storage, so nothing here knows how a log is kept, and a
-test can pass its own.
+The service implements these protocols over its own storage, so the broker does not know how a log is kept,
+and a test can pass its own storage.
 
-Offsets of records, from the place of a log group in its shard (docs/kafka.md 2).
-
-The ordinal of a log group counts the groups of its shard from 0. An offset is the ordinal times 2^17 plus
-the index of the record in the group, so that a cursor becomes an offset and back without a table. Between the
-last record of a group and the first one of the next, offsets are unused. The end of a partition is one after
-its last record, never the begin of the next group: consumers wait at the end, and compute their lag with it.
+The offset of a record follows from the place of its log group in the shard (docs/kafka.md 2). The ordinal of
+a log group counts the groups of its shard from 0. An offset is the ordinal times 2^17 plus the index of the
+record in the group, so that a cursor becomes an offset and back without a table. Between the last record of a
+group and the first one of the next, offsets are unused. The end of a partition is one after its last record,
+never the begin of the next group: consumers wait at the end, and compute their lag with it.
 """
 
 import asyncio
@@ -37,12 +36,12 @@ def position(offset: int) -> tuple[int, int]:
 
 
 def is_past(offset: int, *, ordinal: int, logs: int) -> bool:
-    """Whether a group with so many logs lies completely before an offset."""
+    """Whether a group with this many logs lies completely before an offset."""
     return offset_of(ordinal, logs) <= offset
 
 
 class StoreError(Exception):
-    """The log service refuses; ``code`` is the answer to the client, and the message is for people."""
+    """The log service refuses; ``code`` is the answer to the client, and the message is for the log."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -58,14 +57,14 @@ class Bounds:
     next: int
 
 
-# Makes a record batch of a log group and the offset of its first record.
+# Makes a record batch from a log group and the offset of its first record.
 Encode = Callable[[bytes, int], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBatches:
-    """Whole record batches of one partition, in order, and the number of their records. ``is_full``: the next
-    one is there, and has no room."""
+    """Whole record batches of one partition, in order, and the number of their records. ``is_full``: there is
+    a further batch, for which there is no room."""
 
     data: tuple[bytes, ...] = ()
     records: int = 0
@@ -85,25 +84,25 @@ class Partition(Protocol):
 
     @property
     def key(self) -> object:
-        """Equal for the same shard, also of another snapshot."""
+        """A key that is equal for the same shard, also in another snapshot."""
 
     async def bounds(self) -> Bounds: ...
 
     async def read(self, offset: int, *, max_bytes: int, encode: Encode) -> RecordBatches:
-        """The log groups from an offset on; of one inside a gap, from the next group on.
+        """The log groups from an offset on; for an offset inside a gap, from the next group on.
 
-        Reading stops before the batch that exceeds ``max_bytes``, but the first one is always returned.
+        Reading stops before the batch that exceeds ``max_bytes``, but the first batch is always returned.
         ``encode`` is called in a thread.
         """
 
     async def offset_at(self, unix_ms: int) -> TimedOffset | None:
-        """The first log group that was received at or after a time; None if there is none. Raises
-        StoreError, as `read` does."""
+        """The first log group that was received at or after a time; None if there is none. Raises StoreError,
+        as `read` does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """What DescribeConfigs tells about a topic."""
+    """The settings of a topic that DescribeConfigs reports."""
 
     retention_ms: int  # -1 for unlimited
     form: RecordForm
@@ -114,20 +113,20 @@ class Topic(Protocol):
 
     @property
     def id(self) -> int:
-        """Never used again, also not for a logstore of the same name."""
+        """The id, which is never reused, not even for a logstore of the same name."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def partitions(self) -> int:
-        """Their ids are from 0 up to, not including, this number."""
+        """The number of ids, which begin with 0."""
 
     @property
     def settings(self) -> TopicSettings: ...
 
     def partition(self, number: int) -> Partition | None:
-        """None if the topic has no such id."""
+        """The partition with an id; None if the topic has no such id."""
 
     async def append(
         self, number: int, group: bytes, *, logs: int, origin: BatchOrigin | None = None
@@ -142,7 +141,7 @@ class Topic(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """What CreateTopics asks for; None where it leaves the choice."""
+    """A CreateTopics request; None means that the broker chooses."""
 
     name: str
     partitions: int | None
@@ -151,7 +150,7 @@ class NewTopic:
 
 
 class BrokerLogin(Protocol):
-    """An authenticated access key in one project. The topics are those of that project."""
+    """An authenticated access key in one project, with the topics of that project."""
 
     @property
     def project(self) -> str: ...
@@ -165,7 +164,7 @@ class BrokerLogin(Protocol):
     def may(self, access: Access) -> bool: ...
 
     def topics(self) -> tuple[Topic, ...]:
-        """Ascending by name."""
+        """All topics, ascending by name."""
 
     def topic(self, name: str) -> Topic | None: ...
 
@@ -187,10 +186,11 @@ class LogService(Protocol):
         right in the project."""
 
     def watch(self) -> Watch:
-        """Close it."""
+        """A watch without partitions. The caller closes it."""
 
     def now_ms(self) -> int:
-        """The time by which offsets expire, in unix milliseconds, which a wrong clock changes late."""
+        """The time by which offsets expire, in unix milliseconds. A wrong wall clock changes it only after a
+        while."""
 
     def new_producer_id(self) -> int:
-        """Not negative, and not given before, also not by an earlier process."""
+        """A non-negative id that was never given before, not even by an earlier process."""

@@ -67,8 +67,8 @@ class KafkaDraft:
 
     def put(self, member: GroupMember) -> GroupMember:
         """Add a member, or replace the one with its id."""
-        known = self.members.get(member.member_id)
-        if known is None or known.info is not member.info or known.is_new is not member.is_new:
+        before = self.members.get(member.member_id)
+        if before is None or before.info is not member.info or before.is_new is not member.is_new:
             self._changed_members[member.member_id] = None
         self.members[member.member_id] = member
         return member
@@ -94,8 +94,8 @@ class KafkaDraft:
         """The member with this instance id."""
         if group_instance_id is None:
             return None
-        found = (m for m in self.members.values() if m.info.group_instance_id == group_instance_id)
-        return next(found, None)
+        members = (m for m in self.members.values() if m.info.group_instance_id == group_instance_id)
+        return next(members, None)
 
     def add_pending(self, member_id: str, *, session_timeout_ms: int) -> None:
         self.pending = {**self.pending, member_id: self.now + session_timeout_ms / 1000}
@@ -105,7 +105,7 @@ class KafkaDraft:
 
     @property
     def rebalance_timeout_s(self) -> float:
-        """The longest of the members'."""
+        """The longest rebalance timeout of all members."""
         return max((m.info.rebalance_timeout_ms for m in self.members.values()), default=0) / 1000
 
     # Waiting requests

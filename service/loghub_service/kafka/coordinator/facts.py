@@ -1,8 +1,8 @@
-"""What of a group survives a restart of the service, as facts, and the group that they restore.
+"""The parts of a group that survive a restart of the service, as facts, and the group that they restore.
 
 A fact replaces an earlier one of the same subject. `changes` derives the facts of a step from the states
-before and after it, so nothing durable can be forgotten by a rule. `restore` makes a group of the facts that
-are left; what it cannot know begins again (docs/kafka-groups.md 4):
+before and after it, so nothing durable can be forgotten by a rule. `restore` makes a group from the latest
+facts; state that it cannot know begins again (docs/kafka-groups.md 4):
 
 - Waiting requests and member ids that have not joined yet are gone: their clients ask again.
 - A member that no generation includes yet is not durable. It joins again.
@@ -69,8 +69,8 @@ Fact = KafkaGroupSaved | GroupForgotten | MemberSaved | MemberForgotten | Offset
 
 
 def durable(group: Group) -> KafkaGroupSaved | None:
-    """The group's own fact; None if nothing of it would be missed: it has no generation and no offsets, as
-    one that does not exist."""
+    """The group's own fact; None if it has no generation and no offsets, because then nothing would be
+    missed, as for a group that does not exist."""
     if group.generation == 0 and not group.offsets:
         return None
     members = [m.member_id for m in group.members.values() if not m.is_new]
@@ -111,7 +111,8 @@ def changes(old: Group, new: Group, changed_members: Collection[str]) -> tuple[F
 
 
 def _changed_offsets(old: Offsets, new: Offsets) -> list[Fact]:
-    """A commit moves few of many offsets and adds some at the end: they are found without hashing a key."""
+    """The changed offsets. A commit moves few of many offsets and adds some at the end: they are found
+    without hashing a key."""
     if all(map(is_, old, new)) and len(old) <= len(new):
         same = chain(map(is_, old.values(), new.values()), repeat(False))
         changed = compress(new.items(), map(not_, same))
@@ -137,8 +138,8 @@ def _durable_info(group: Group, member_id: str) -> MemberInfo | None:
 
 
 def restore(group_id: str, facts: Iterable[Fact], *, now: float) -> Group:
-    """The group after a restart. ``facts`` are those of its life in order, or the newest of each subject with
-    the group's own first."""
+    """The group after a restart. ``facts`` are all facts of its life in order, or the newest fact of each
+    subject with the group's own fact first."""
     saved: KafkaGroupSaved | None = None
     members: dict[str, MemberInfo] = {}
     offsets: dict[TopicPartition, CommittedOffset] = {}

@@ -1,8 +1,8 @@
-"""The values of one Kafka consumer group: its members, offsets and deadlines, and the limits that hold.
+"""The values of one Kafka consumer group: its members, offsets and deadlines, and its limits.
 
 All are immutable. Times named ``_s`` are monotonic seconds as passed to `step`, unless they are timeouts;
-times named ``unix_ms`` are milliseconds of the wall clock, stored as they are. Metadata and assignments are
-the clients' own bytes, which the coordinator passes on without a change.
+times named ``unix_ms`` are milliseconds of the wall clock, stored unchanged. Metadata and assignments are the
+clients' own bytes, which the coordinator passes on unchanged.
 """
 
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from typing import Annotated
 from loghub_service.kafka.coordinator.states import KafkaGroupState, KafkaTrigger
 from loghub_service.limit_flags import flag
 
-NO_GENERATION = -1  # of a commit by a client that is no member
+NO_GENERATION = -1  # in a commit by a client that is no member
 
 
 class GroupErrorCode(IntEnum):
-    """The error codes of Kafka's protocol that the coordinator answers with, by their numbers there
+    """The error codes of Kafka's protocol with which the coordinator answers, by their numbers there
     (https://kafka.apache.org/protocol.html#protocol_error_codes)."""
 
     NONE = 0
@@ -43,13 +43,13 @@ class GroupErrorCode(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaGroupLimits:
-    """What a group may grow to, and the timers that Kafka's brokers have as settings.
+    """The limits of a group, and the timers that Kafka's brokers have as settings.
 
-    The names of those settings are given where they differ. A rebalance timeout beyond its bounds is taken as
+    The names of those settings are given where they differ. A rebalance timeout beyond its bounds counts as
     the bound: some clients send the largest number there is.
     """
 
-    # With the member ids that have not joined yet.
+    # Member ids that have not joined yet count, too.
     max_members: Annotated[
         int,
         flag(
@@ -59,9 +59,9 @@ class KafkaGroupLimits:
             "members of a consumer group of Kafka clients; Kafka's group.max.size",
         ),
     ] = 1000
-    max_protocols: int = 32  # of one member
-    max_metadata_bytes: int = 1 << 18  # of one member, all protocols together
-    max_assignment_bytes: int = 8 << 20  # of one generation
+    max_protocols: int = 32  # protocols of one member
+    max_metadata_bytes: int = 1 << 18  # metadata of one member, for all protocols together
+    max_assignment_bytes: int = 8 << 20  # assignments of one generation
     max_name_bytes: int = 255  # of a group, member, instance, client, host or protocol
     max_offsets: int = 10_000  # committed partitions of a group
     max_offset_metadata_bytes: int = 4096  # offset.metadata.max.bytes
@@ -104,8 +104,8 @@ class KafkaGroupLimits:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
-    """A shard of a logstore, by the logstore's internal id: one that is deleted and created again under its
-    name is another topic."""
+    """A shard of a logstore, by the logstore's internal id: a logstore that is created again under the name
+    of a deleted one is another topic."""
 
     logstore: int
     shard: int
@@ -132,8 +132,8 @@ class MemberProtocol:
 class MemberInfo:
     """The part of a member that survives a restart of the service.
 
-    ``protocols`` are in the member's order of preference. ``assignment`` is that of the present generation,
-    and empty until the leader has sent it.
+    ``protocols`` are in the member's order of preference. ``assignment`` belongs to the present generation,
+    and is empty until the leader has sent it.
     """
 
     member_id: str
@@ -154,8 +154,8 @@ class GroupMember:
     """A member of a group.
 
     ``is_new``: it has joined, and no generation includes it yet. ``join_request`` and ``sync_request`` are
-    the numbers of its waiting requests. ``expires_s`` is the end of its session, which does not count while a
-    request of it waits: its client does not send heartbeats then.
+    the numbers of its waiting requests. ``expires_s`` is the end of its session, which does not count while
+    one of its requests waits, because its client does not send heartbeats then.
     """
 
     info: MemberInfo
@@ -174,7 +174,7 @@ class GroupMember:
 
     @property
     def session_end_s(self) -> float | None:
-        """None while a request of the member waits."""
+        """The end of the session; None while a request of the member waits."""
         return self.expires_s if self.join_request is None and self.sync_request is None else None
 
 
@@ -183,10 +183,11 @@ class Group:
     """A whole group at one moment.
 
     ``pending`` has the member ids that were given out and have not joined, with the time at which each
-    expires. ``rebalance_end_s`` is set in PreparingRebalance only. ``initial_end_s`` is set with it during
-    the initial delay: until then the delay may be extended, which it is if ``joined_in_delay``. ``unsynced``
-    has the members that were answered their join and have not sent SyncGroup, until ``sync_end_s``.
-    ``empty_since_unix_ms`` is when `Cleanup` first found the group empty.
+    expires. Invariants: ``rebalance_end_s`` is set if and only if the state is PreparingRebalance.
+    ``initial_end_s`` is set with it during the initial delay: until then the delay may be extended, which
+    happens if ``joined_in_delay``. ``unsynced`` has the members whose join was answered and that have not
+    sent SyncGroup, until ``sync_end_s``. ``empty_since_unix_ms`` is the time at which `Cleanup` first found
+    the group empty.
     """
 
     group_id: str

@@ -41,7 +41,7 @@ def member_error(draft: KafkaDraft, member_id: str, group_instance_id: str | Non
 
 
 def generation_error(draft: KafkaDraft, event: SyncGroup | MemberHeartbeat) -> GroupErrorCode:
-    """As `member_error`, or ILLEGAL_GENERATION if the request is of another generation."""
+    """The error of `member_error`, or ILLEGAL_GENERATION if the request names another generation."""
     error = member_error(draft, event.member_id, event.group_instance_id)
     if error is GroupErrorCode.NONE and event.generation != draft.generation:
         return GroupErrorCode.ILLEGAL_GENERATION
@@ -75,7 +75,7 @@ def _refuse_join(draft: KafkaDraft, event: JoinGroup) -> GroupErrorCode:
         error = member_error(draft, event.member_id, event.group_instance_id)
         if error is not GroupErrorCode.NONE:
             return error
-    # Member ids that were given out count, or nothing would bound them.
+    # Member ids that were given out count, because otherwise nothing would bound their number.
     size = len(draft.members) + len(draft.pending)
     is_new = not event.member_id and draft.static_member(event.group_instance_id) is None
     if is_new and size >= limits.max_members:
@@ -117,9 +117,9 @@ def _join_without_id(draft: KafkaDraft, event: JoinGroup, request: int) -> None:
         draft.go(KafkaTrigger.CREATED)
     member_id = event.new_member_id
     assert member_id not in draft.members
-    known = draft.static_member(event.group_instance_id)
-    if known is not None:
-        _replace_static(draft, known, event, request)
+    member = draft.static_member(event.group_instance_id)
+    if member is not None:
+        _replace_static(draft, member, event, request)
     elif event.requires_member_id and event.group_instance_id is None:
         draft.add_pending(member_id, session_timeout_ms=event.session_timeout_ms)
         draft.answer(request, JoinAnswer(error=GroupErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
@@ -193,7 +193,7 @@ def _rejoin(draft: KafkaDraft, event: JoinGroup, request: int) -> None:
 
 
 def _wait_for_others(draft: KafkaDraft, member: GroupMember, event: JoinGroup, request: int) -> None:
-    # The client has given up on an earlier request; 27 does no harm should it still read the answer.
+    # The client has given up on an earlier request; error 27 does no harm if it still reads that answer.
     draft.answer_join_error(member, GroupErrorCode.REBALANCE_IN_PROGRESS)
     info = replace(
         _info(draft, event, event.member_id),
@@ -228,7 +228,8 @@ def sync(draft: KafkaDraft, event: SyncGroup, request: int) -> None:
 
 
 def _assign(draft: KafkaDraft, assignments: dict[str, bytes]) -> None:
-    """Hand out the leader's bytes. A member that it does not name gets none, and others are ignored."""
+    """Distribute the leader's bytes. A member without an entry gets none, and entries of other members are
+    ignored."""
     draft.go(KafkaTrigger.LEADER_ASSIGNED)
     for member in list(draft.members.values()):
         info = replace(member.info, assignment=assignments.get(member.member_id, b""))

@@ -42,7 +42,7 @@ def _refuse_commit(draft: KafkaDraft, event: OffsetCommit) -> GroupErrorCode:
     if is_outside:
         return GroupErrorCode.NONE
     if draft.state is KafkaGroupState.DEAD:
-        return GroupErrorCode.ILLEGAL_GENERATION  # of a group that was deleted or has expired
+        return GroupErrorCode.ILLEGAL_GENERATION  # the group was deleted or has expired
     error = member_error(draft, event.member_id, event.group_instance_id)
     if error is not GroupErrorCode.NONE:
         return error
@@ -67,7 +67,7 @@ def delete_offsets(draft: KafkaDraft, event: OffsetDelete, request: int) -> None
     if draft.state is KafkaGroupState.DEAD:
         error = GroupErrorCode.GROUP_ID_NOT_FOUND
     elif draft.members and draft.protocol_type != CONSUMER:
-        error = GroupErrorCode.NON_EMPTY_GROUP  # whose topics are not known
+        error = GroupErrorCode.NON_EMPTY_GROUP  # the topics of its members are not known
     if error is not GroupErrorCode.NONE:
         every = tuple((partition, error) for _, partition in event.partitions)
         draft.answer(request, PartitionsAnswer(error=error, partitions=every))
@@ -85,7 +85,8 @@ def delete_offsets(draft: KafkaDraft, event: OffsetDelete, request: int) -> None
 
 
 def _is_subscribed(draft: KafkaDraft, topic: str) -> bool:
-    """Whether a member subscribes to the topic, under any of its names; what cannot be read may name it."""
+    """Whether a member subscribes to the topic, under any of its names. Metadata that cannot be read counts
+    as a subscription."""
     for member in draft.members.values():
         for protocol in member.info.protocols:
             topics = subscribed_topics(protocol.metadata)
@@ -112,7 +113,7 @@ def _forget(draft: KafkaDraft, trigger: KafkaTrigger) -> None:
 
 
 def cleanup(draft: KafkaDraft, event: Cleanup) -> None:
-    """Let the offsets of an empty group expire once neither a commit nor the group's being in use is younger
+    """Let the offsets of an empty group expire once both the commit and the last use of the group are older
     than the retention."""
     if draft.state is not KafkaGroupState.EMPTY:
         return

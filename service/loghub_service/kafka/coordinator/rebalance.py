@@ -1,11 +1,11 @@
 """How a rebalance begins and ends, and what happens when time passes.
 
-A rebalance has two phases. In PreparingRebalance the members rejoin; `complete` closes it with a new
-generation and answers all that waited. In CompletingRebalance the leader assigns (`membership.sync`). Each
-phase lasts at most the longest rebalance timeout of the members, counted from its begin, so that every
-waiting request is answered. There is one exception: if none but static members are left, and none of them
-has rejoined, the group waits for the end of their sessions, since their place is kept for them. No request
-waits meanwhile.
+A rebalance has two phases. In PreparingRebalance the members rejoin; `complete` closes the phase with a new
+generation and answers all waiting requests. In CompletingRebalance the leader assigns (`membership.sync`).
+Each phase lasts at most the longest rebalance timeout of the members, counted from its begin, so that every
+waiting request is answered. There is one exception: if only static members are left, and none of them has
+rejoined, the group waits for the end of their sessions, since their place is kept for them. No request waits
+meanwhile.
 """
 
 from collections import Counter
@@ -40,10 +40,10 @@ def _delay(draft: KafkaDraft, end_s: float) -> None:
 
 
 def settle(draft: KafkaDraft) -> None:
-    """End the joining as soon as nobody is missing, or nobody is left."""
+    """End the joining as soon as no member is missing, or no member is left."""
     if draft.state is not KafkaGroupState.PREPARING_REBALANCE:
         return
-    # Who got a member id is about to join; during the initial delay, more may.
+    # A client with a new member id is about to join; during the initial delay, more clients may.
     is_early = bool(draft.pending) or draft.initial_end_s is not None
     has_all = all(member.join_request is not None for member in draft.members.values())
     if not draft.members or (has_all and not is_early):
@@ -110,15 +110,15 @@ def joined_answer(draft: KafkaDraft, member_id: str) -> JoinAnswer:
 
 
 def common_protocols(members: Iterable[GroupMember]) -> list[str]:
-    """The protocols that every member supports, as the first member prefers them."""
+    """The protocols that every member supports, in the order of the first member."""
     names = [[protocol.name for protocol in member.info.protocols] for member in members]
     return [name for name in names[0] if all(name in others for others in names)] if names else []
 
 
 def selected_protocol(members: Collection[GroupMember]) -> str:
-    """Each member votes for the first of its protocols that all support; most votes win.
+    """Each member votes for its first protocol that all members support; the most votes win.
 
-    Among equals, the first member decides. `membership` lets nobody join with whom nothing is in common.
+    Among equals, the first member decides. `membership` admits no member that has no protocol in common.
     """
     common = common_protocols(members)
     votes = Counter(
@@ -132,7 +132,7 @@ def selected_protocol(members: Collection[GroupMember]) -> str:
 
 
 def tick(draft: KafkaDraft) -> None:
-    """Let expire what has reached its end: member ids, sessions, and the two phases of a rebalance."""
+    """Expire everything that has reached its end: member ids, sessions, and the two phases of a rebalance."""
     for member_id, end_s in draft.pending.items():
         if end_s <= draft.now:
             draft.remove_pending(member_id)
@@ -156,7 +156,8 @@ def _joining_is_over(draft: KafkaDraft) -> None:
 
 
 def remove_members(draft: KafkaDraft, member_ids: Iterable[str], trigger: KafkaTrigger) -> None:
-    """Remove members. Unless the rest is rejoining already, their partitions make it rejoin."""
+    """Remove members. Unless the other members are rejoining already, the free partitions make them
+    rejoin."""
     removed = list(member_ids)
     for member_id in removed:
         draft.remove(member_id)

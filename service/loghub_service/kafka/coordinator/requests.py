@@ -1,9 +1,8 @@
-"""What can happen to a group: the requests of clients, and what the service itself reports.
+"""The events of a group: requests of clients, and reports of the service itself; and the answers to requests,
+and the result of a step.
 
-The fields are those of Kafka's requests (https://kafka.apache.org/protocol.html#protocol_messages). Whatever
-is random or read from a connection is handed in: new member ids, the client's host, the wall clock.
-
-The answers to requests, and the result of a step.
+The fields are the fields of Kafka's requests (https://kafka.apache.org/protocol.html#protocol_messages).
+Random values and values of a connection are arguments: new member ids, the client's host, the wall clock.
 """
 
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from loghub_service.kafka.coordinator.group import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedMember:
-    """A member as its leader sees it; ``metadata`` is that of the group's protocol."""
+    """A member as its leader sees it; ``metadata`` belongs to the group's protocol."""
 
     member_id: str
     group_instance_id: str | None
@@ -31,7 +30,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinAnswer:
-    """``members`` are for the leader; everybody else gets ()."""
+    """``members`` are for the leader; all other members get ()."""
 
     error: GroupErrorCode
     member_id: str
@@ -63,8 +62,8 @@ class LeaveAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsAnswer:
-    """To OffsetCommit and OffsetDelete. ``error`` is that of the group; if it is not NONE, every partition
-    has it."""
+    """The answer to OffsetCommit and OffsetDelete. ``error`` is the error of the group; if it is not NONE,
+    every partition has it."""
 
     error: GroupErrorCode
     partitions: tuple[tuple[TopicPartition, GroupErrorCode], ...] = ()
@@ -100,7 +99,7 @@ class DescribedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeAnswer:
-    """``state`` is a name of GroupState; a group that does not exist is Dead."""
+    """``state`` is a name of KafkaGroupState; a group that does not exist is Dead."""
 
     error: GroupErrorCode
     group_id: str
@@ -163,7 +162,7 @@ class JoinGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroup:
-    """A member asks for its assignment; the leader sends everyone's, as (member id, bytes)."""
+    """A member requests its assignment; the leader sends all assignments, as (member id, bytes)."""
 
     member_id: str
     generation: int
@@ -224,15 +223,15 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseDetected:
-    """The service did not run for so long (a frozen machine, a throttled CPU) and received nothing meanwhile,
-    so this time counts for no timeout. Apply it before the `TimePassed` that follows."""
+    """The service did not run for this time (a frozen machine, a throttled CPU) and received nothing
+    meanwhile, so the time counts for no timeout. Apply it before the `TimePassed` that follows."""
 
     pause_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleanup:
-    """Let offsets expire by the wall clock, and forget a group that has nothing left. Apply it every few
+    """Let offsets expire by the wall clock, and forget a group that has no offsets left. Apply it every few
     minutes."""
 
     unix_ms: int

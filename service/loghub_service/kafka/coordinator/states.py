@@ -128,6 +128,4 @@ KAFKA_GROUP_STATES = TransitionTable(
     start=_DEAD,
 )
 
-EDGES = KAFKA_GROUP_STATES.edges
 transition = KAFKA_GROUP_STATES.transition
-mermaid = KAFKA_GROUP_STATES.mermaid

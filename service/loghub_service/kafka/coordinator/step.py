@@ -1,18 +1,18 @@
 """The coordinator of Kafka consumer groups: every decision about a group, as one pure function.
 
-`step` takes a group, one event and the time, and returns the next group with everything that follows from
-it: answers, facts, transitions and the next deadline. A request whose answer must wait (JoinGroup until the
+`step` takes a group, one event and the time, and returns the next group with everything that follows from it:
+answers, facts, transitions and the next deadline. A request whose answer must wait (JoinGroup until the
 others have joined, SyncGroup until the leader has assigned) is remembered by its number, and answered by a
 later step, exactly once.
 
 How to use it: apply events one at a time. Persist ``facts`` before any of ``answers`` is sent. After each
-step, set one timer for ``next_deadline_s``, and apply a `TimePassed` when it fires. A late tick is harmless
+step, set one timer for ``next_deadline_s``, and apply a `TimePassed` when it fires. A late timer is harmless
 if `PauseDetected` reports how late it is. A group that does not exist is a `Group` in the state Dead; forget
-one that is Dead after a step.
+a group that is Dead after a step.
 
     done = step(Group(group_id="g"), JoinGroup(...), request=1, now=0.0)
-    done = step(done.group, Tick(), now=done.next_deadline_s)
-    done.answers  # ((1, JoinAnswer(error=ErrorCode.NONE, generation=1, ...)),)
+    done = step(done.group, TimePassed(), now=done.next_deadline_s)
+    done.answers  # ((1, JoinAnswer(error=GroupErrorCode.NONE, generation=1, ...)),)
 """
 
 from loghub_service.kafka.coordinator import membership, offsets, rebalance
@@ -59,8 +59,8 @@ def step(
     request: int = NO_REQUEST,
     limits: KafkaGroupLimits = DEFAULT_LIMITS,
 ) -> Outcome:
-    """Apply one event. ``request`` numbers the request that the event is, and is not that of any other that
-    waits. A bad request results in an answer with an error, never in an exception."""
+    """Apply one event. ``request`` is the number of the event's request, which no other waiting request has.
+    A bad request results in an answer with an error, never in an exception."""
     draft = KafkaDraft(group, now=now, limits=limits)
     match event:
         case TimePassed():
@@ -101,7 +101,7 @@ def _request(draft: KafkaDraft, event: Request, request: int) -> None:
 
 
 def fetch_offsets(group: Group, partitions: tuple[TopicPartition, ...] | None) -> FetchAnswer:
-    """OffsetFetch: the committed offsets of these partitions, or all that there are."""
+    """OffsetFetch: the committed offsets of these partitions, or all committed offsets."""
     named = tuple(group.offsets) if partitions is None else partitions
     return FetchAnswer(error=GroupErrorCode.NONE, offsets=tuple((p, group.offsets.get(p)) for p in named))
 

@@ -7,13 +7,14 @@ not read (https://kafka.apache.org/41/design/protocol/, "ConsumerProtocolSubscri
 
 import struct
 
-CONSUMER = "consumer"  # the protocol type of consumers; others use the coordinator for other things
+# The protocol type of consumers; the groups of Kafka Connect and others have another one.
+CONSUMER = "consumer"
 _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 
 
 def logstore_of(topic: str) -> str:
-    """Topics of one logstore share their offsets. Its name has no dot; what follows one in a topic is a form
-    (docs/kafka.md 3)."""
+    """The logstore of a topic. Topics of one logstore share their offsets. A logstore's name has no dot; the
+    part of a topic's name after a dot is a form (docs/kafka.md 3)."""
     return topic.partition(".")[0]
 
 

@@ -31,11 +31,14 @@ CONTENT_FIELD = "content"
 KEY_FIELD, VALUE_FIELD = "key", "value"
 # In RAW; a field of the second kind has an empty value and stands for a header that is null.
 HEADER_PREFIX, NULL_HEADER_PREFIX = "header.", "null_header."
+# In RAW, of messages from Pulsar that have one; a record of Kafka has no place for it.
+ORDERING_KEY_FIELD = "ordering_key"
 # Logs that SLS imported from Kafka have all of these, and their key and value are those of the record.
 IMPORTED_FIELDS = frozenset(("kafka_topic", "kafka_partition", "kafka_offset", KEY_FIELD, VALUE_FIELD))
 
 
-_MAX_SHAPES = 256
+_PLAIN_FIELDS = {field.encode() for field in (KEY_FIELD, VALUE_FIELD, ORDERING_KEY_FIELD)}
+MAX_SHAPES = 256
 # What a JSON string may contain as it is: everything but quotes, backslashes and control characters.
 _UNESCAPED = bytes(set(range(0x20, 0x100)) - set(b'"\\'))
 _NULL, _NO_HEADERS = b"\1", b"\0"
@@ -85,10 +88,13 @@ class JsonShape:
         return parts, size + len(length) + 2
 
     def _escaped(self, values: Sequence[bytes]) -> tuple[Parts, int]:
-        """Bytes that are not UTF-8 become U+FFFD, which JSON cannot do without."""
-        texts = (str(value, "utf-8", "replace") for value in values)
-        sized = _sized(msgspec.json.encode(dict(zip(self._texts, texts, strict=True))))
+        sized = _sized(self.json_of(values))
         return [_NULL, sized, _NO_HEADERS], len(sized) + 2
+
+    def json_of(self, values: Sequence[bytes]) -> bytes:
+        """The object alone. Bytes that are not UTF-8 become U+FFFD, which JSON cannot do without."""
+        texts = (str(value, "utf-8", "replace") for value in values)
+        return msgspec.json.encode(dict(zip(self._texts, texts, strict=True)))
 
 
 def _needs_escape(values: Sequence[bytes]) -> bool:
@@ -143,25 +149,30 @@ class KeyValueShape:
 
 def _header_names(names: tuple[bytes, ...]) -> list[tuple[int, tuple[bytes, bool]]]:
     """For each field that is a header its index, the name with its length, and whether it is null."""
-    found = []
+    header_names = []
     for index, name in enumerate(names):
         for prefix, null in ((HEADER_PREFIX.encode(), False), (NULL_HEADER_PREFIX.encode(), True)):
             if name.startswith(prefix):
-                found.append((index, (_sized(name[len(prefix) :]), null)))
-    return found
+                header_names.append((index, (_sized(name[len(prefix) :]), null)))
+    return header_names
 
 
-@lru_cache(maxsize=_MAX_SHAPES)
+@lru_cache(maxsize=MAX_SHAPES)
 def shape_of(names: tuple[bytes, ...], *, raw: bool) -> LogShape:
     """The shape of logs with these fields. Shapes are shared, so that their logs are recognized next time."""
-    if raw and _is_raw(names):
+    if raw and is_raw(names):
         return KeyValueShape(names, headers=True)
-    if {str(name, "utf-8", "replace") for name in names} >= IMPORTED_FIELDS:
+    if is_imported(names):
         return KeyValueShape(names, headers=False)
     return SingleFieldShape(names) if len(names) == 1 else JsonShape(names)
 
 
-def _is_raw(names: tuple[bytes, ...]) -> bool:
-    """Whether a log was produced in the form raw: at most one key and one value, and headers."""
-    plain = [name for name in names if name in (KEY_FIELD.encode(), VALUE_FIELD.encode())]
+def is_imported(names: tuple[bytes, ...]) -> bool:
+    """Whether SLS imported a log from Kafka."""
+    return {str(name, "utf-8", "replace") for name in names} >= IMPORTED_FIELDS
+
+
+def is_raw(names: tuple[bytes, ...]) -> bool:
+    """Whether a log was produced in the form raw: at most one key, value and ordering key, and headers."""
+    plain = [name for name in names if name in _PLAIN_FIELDS]
     return len(set(plain)) == len(plain) and len(plain) + len(_header_names(names)) == len(names)

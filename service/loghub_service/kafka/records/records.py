@@ -97,10 +97,10 @@ def batch_of(group: bytes, *, raw: bool, base_offset: int = 0) -> bytes:
     Logs after the first MAX_RECORDS are left out, since no offset could number them. A group without logs is
     no batch: the result is empty. Raises MalformedLogGroup.
     """
-    found = native.records_of(group, raw, MAX_RECORDS)
-    if found is None:
+    native_records = native.records_of(group, raw, MAX_RECORDS)
+    if native_records is None:
         return batch_in_python(group, raw=raw, base_offset=base_offset)
-    records, count, first_ms, youngest_ms = found
+    records, count, first_ms, youngest_ms = native_records
     if not count:
         return b""
     return finish_batch([b"", records], base_offset=base_offset, times=(first_ms, youngest_ms), count=count)

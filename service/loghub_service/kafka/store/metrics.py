@@ -98,24 +98,24 @@ class GroupLag:
         measured: dict[KafkaGroupKey, _OfGroup] = {}
         for project in tuple(self._engine.catalog.projects):
             for key, group in tuple(groups.of(project)):
-                known = self._known.get(key)
-                if known is None or not known.is_current(group, self._engine.logs):
-                    known = await self._measure(group, known, pauses)
-                measured[key] = known
+                lags_of_group = self._known.get(key)
+                if lags_of_group is None or not lags_of_group.is_current(group, self._engine.logs):
+                    lags_of_group = await self._measure(group, lags_of_group, pauses)
+                measured[key] = lags_of_group
                 await pauses.step()
         stores = self._engine.catalog.logstores_by_id
         lags = [
             LogstoreLag(project=key.project, group=key.group_id, logstore=stores[store].saved.name, logs=logs)
-            for key, one in measured.items()
-            for store, logs in one.sums.items()
+            for key, lags_of_group in measured.items()
+            for store, logs in lags_of_group.sums.items()
             if store in stores
         ]
         self._known, self.total = measured, sum(lag.logs for lag in lags)
         self.largest = largest_of_each_project(lags)
         self.left_out = len(lags) - len(self.largest)
 
-    async def _measure(self, group: Group, known: _OfGroup | None, pauses: Pauses) -> _OfGroup:
-        before = {} if known is None else known.places
+    async def _measure(self, group: Group, earlier: _OfGroup | None, pauses: Pauses) -> _OfGroup:
+        before = {} if earlier is None else earlier.places
         places: dict[TopicPartition, _Measured] = {}
         moved: list[tuple[TopicPartition, _Seen, int]] = []
         logs: dict[tuple[int, int], _Seen] = {}
@@ -146,11 +146,11 @@ def _lags_of(moved: Sequence[tuple[TopicPartition, _Seen, int]], now_us: int) ->
 def _sums(places: Mapping[TopicPartition, _Measured]) -> dict[int, int]:
     sums: Counter[int] = Counter()
     unknown = set()
-    for place, one in places.items():
-        if one.logs is None:
+    for place, measured in places.items():
+        if measured.logs is None:
             unknown.add(place.logstore)
         else:
-            sums[place.logstore] += one.logs
+            sums[place.logstore] += measured.logs
     return {logstore: logs for logstore, logs in sums.items() if logstore not in unknown}
 
 
@@ -164,7 +164,7 @@ def largest_of_each_project(
     for lag in sorted(lags, key=lambda lag: (-lag.logs, lag.project, lag.group, lag.logstore)):
         ranked.append((ranks[lag.project], lag))
         ranks[lag.project] += 1
-    ranked.sort(key=lambda one: one[0])  # keeps the order of equal ranks
+    ranked.sort(key=lambda ranked_lag: ranked_lag[0])  # keeps the order of equal ranks
     return tuple(lag for _, lag in ranked[:maximum])
 
 
@@ -235,8 +235,8 @@ def _lag_metrics(lag: GroupLag, total: int) -> Iterable[Metric]:
         "Logs after the committed offsets of a group at a logstore; the largest of each project.",
         labels=("project", "group", "logstore"),
     )
-    for one in lag.largest:
-        by_group.add_metric((one.project, one.group, one.logstore), one.logs)
+    for group_lag in lag.largest:
+        by_group.add_metric((group_lag.project, group_lag.group, group_lag.logstore), group_lag.logs)
     yield by_group
     yield GaugeMetricFamily(
         _PREFIX + "group_lags_left_out",

@@ -245,8 +245,8 @@ def _coder(hint: Any, version: int) -> Coder | None:
     """The coder of an annotated field, or None if the version lacks the field."""
     notes: tuple[Any, ...] = ()
     if get_origin(hint) is Annotated:
-        hint, *found = get_args(hint)
-        notes = tuple(found)
+        hint, *annotations = get_args(hint)
+        notes = tuple(annotations)
     if not all(note.first <= version <= note.last for note in notes if isinstance(note, Versions)):
         return None
     options = set(get_args(hint)) if get_origin(hint) in (Union, UnionType) else {hint}
@@ -334,8 +334,8 @@ def _array(element: Coder, *, nullable: bool) -> Coder:
         if number:
             out.append(struct.pack(f">{len(value)}{number}", *value))
             return
-        for one in value:
-            encode_element(one, out)
+        for item in value:
+            encode_element(item, out)
 
     def decode(reader: Reader) -> tuple[Any, ...] | None:
         (count,) = _INT32.unpack_from(reader.view, reader.take(4))

@@ -32,7 +32,7 @@ from loghub_service.kafka.wire.codec import (
     Reader,
     coder_of,
 )
-from loghub_service.kafka.wire.errors import ErrorCode, MalformedFrame, UnencodableValue, UnsupportedRequest
+from loghub_service.kafka.wire.errors import ErrorCode, UnencodableValue, UnsupportedRequest
 from loghub_service.kafka.wire.topics import ApiVersionsRequest
 
 
@@ -124,11 +124,6 @@ def api_versions_response(requested_version: int) -> metadata.ApiVersionsRespons
     )
 
 
-LENGTH_BYTES = 4
-# Kafka's defaults: `socket.request.max.bytes`, and `sasl.server.max.receive.size` before the login.
-MAX_FRAME_BYTES = 100 * 1024 * 1024
-MAX_LOGIN_FRAME_BYTES = 512 * 1024
-
 _LENGTH, _CORRELATION = struct.Struct(">i"), struct.Struct(">i")
 
 
@@ -139,14 +134,6 @@ class RequestHeader(Struct, frozen=True, kw_only=True):
     api_version: Int16
     correlation_id: Int32
     client_id: NullableString = None
-
-
-def frame_size(prefix: Buffer, *, max_bytes: int = MAX_FRAME_BYTES) -> int:
-    """The size of the frame that follows these four bytes. Raises MalformedFrame if it is out of bounds."""
-    size: int = _LENGTH.unpack(prefix)[0]
-    if not 0 <= size <= max_bytes:
-        raise MalformedFrame(f"a frame of {size} bytes; at most {max_bytes} are accepted")
-    return size
 
 
 def decode_request(frame: Buffer) -> tuple[RequestHeader, Struct]:

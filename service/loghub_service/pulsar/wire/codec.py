@@ -82,18 +82,18 @@ def decode(message: type[M], body: bytes) -> M:
 
 
 class FieldBudget:
-    """How many fields may still come in one frame."""
+    """How many fields may still come in one frame, or in one batch."""
 
-    __slots__ = ("left",)
+    __slots__ = ("left", "maximum")
 
-    def __init__(self) -> None:
-        self.left = MAX_FIELDS
+    def __init__(self, maximum: int = MAX_FIELDS) -> None:
+        self.left = self.maximum = maximum
 
     def spend(self, count: int = 1) -> None:
         """Raises MalformedCommand."""
         self.left -= count
         if self.left < 0:
-            raise MalformedCommand(f"more than {MAX_FIELDS} fields in one frame")
+            raise MalformedCommand(f"more than {self.maximum} fields")
 
 
 def decode_part(message: type[M], body: bytes, at: int, end: int, budget: FieldBudget) -> M:

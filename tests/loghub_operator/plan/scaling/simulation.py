@@ -38,11 +38,11 @@ from loghub_operator.model.observed import (
     WorkerPhase,
 )
 from loghub_operator.model.revision import UNKNOWN, Revision
-from loghub_operator.plan.planner import plan
 from loghub_operator.plan.scaling.resharding import with_rejection
 from loghub_operator.plan.status.builder import worth_writing
 from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.golden import SameTemplate
+from tests.loghub_operator.support.rounds import plan
 
 EPOCH = 1_790_000_000.0
 FIRST = 1_700_000_000_000_000_000

@@ -12,17 +12,18 @@ from loghub_operator.model.group_metrics import GroupMetrics
 from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import ObservedState, ShardObserved
 from loghub_operator.plan.patience import PATIENCE
-from loghub_operator.plan.planner import plan
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision, decide
-from loghub_operator.plan.scaling.load import mark_of
+from loghub_operator.plan.scaling.load import mark_of, scaled_group
 from loghub_operator.plan.scaling.report import group_metrics
 from loghub_operator.plan.status.builder import worth_writing
+from loghub_operator.plan.subject import subject_of
 from tests.loghub_operator.plan.scaling.simulation import EPOCH, World, evenly, world
 from tests.loghub_operator.support.availability import available
+from tests.loghub_operator.support.rounds import plan
 
 
 def decide_running(resource: LogHubConsumerGroup, observed: ObservedState) -> ScalingDecision:
-    return decide(resource, observed, suspended=False)
+    return decide(scaled_group(subject_of(resource, observed)), suspended=False)
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +157,7 @@ def test_the_unknown_lag_of_a_waiting_child_is_ignored_only_by_the_decision(runn
     metrics = observation(running, state="wait", checkpoint="", lag_groups=None, lag_s=None, lag_logs=None)
     decision = decide_running(running.resource, metrics)
     assert decision.inputs.lag_groups == sum(one.lag_groups or 0 for one in available(metrics.service).shards)
-    assert group_metrics(running.resource, metrics, decision, run=3).lag_groups is None
+    assert group_metrics(running.resource.metadata, decision, run=3).lag_groups is None
     nothing = tuple(dataclasses.replace(one, lag_groups=0) for one in available(metrics.service).shards[1:])
     service = dataclasses.replace(
         available(metrics.service), shards=(available(metrics.service).shards[0], *nothing)

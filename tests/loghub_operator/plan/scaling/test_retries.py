@@ -11,10 +11,10 @@ from loghub_operator.metrics.store import UnknownValueError
 from loghub_operator.model.actions import ApplyWorkers, DrainWorker
 from loghub_operator.model.memory import NO_MEMORY
 from loghub_operator.model.observed import Available, ObservedState, OtherLogstore
-from loghub_operator.plan.planner import plan, plan_round
 from tests.loghub_operator.plan.scaling.test_starting_number import observed
 from tests.loghub_operator.support.examples import Document, resource
 from tests.loghub_operator.support.golden import EPOCH
+from tests.loghub_operator.support.rounds import plan
 
 IDLE_S = 60.0
 STEP_S = 10
@@ -44,11 +44,12 @@ def left_at(waiting: dict[float, OtherLogstore]) -> float | None:
     group, memory, what = resource(TO_ZERO), NO_MEMORY, OtherLogstore(log_groups=0)
     for second in range(0, 1000, STEP_S):
         what = waiting.get(second, what)
-        done = plan_round(group, idle(what, pods=1, at=EPOCH + second), memory, EPOCH + second)
-        if any(isinstance(one, DrainWorker) for one in done.plan.actions):
+        seen = idle(what, pods=1, at=EPOCH + second)
+        planned = plan(group, replace(seen, memory=memory), EPOCH + second)
+        if any(isinstance(action, DrainWorker) for action in planned.actions):
             return float(second)
-        memory = done.plan.memory
-        group = group.model_copy(update={"status": done.plan.status})
+        memory = planned.memory
+        group = group.model_copy(update={"status": planned.status})
     return None
 
 
@@ -97,9 +98,10 @@ def test_another_autoscaler_keeps_a_worker_for_what_waits(
     """Its zero is KEDA's, or that of an HPA; what is unknown is an error, with which both keep the number."""
     group, memory = resource({**RETRIES, "scaling": {"mode": "External"}}), NO_MEMORY
     for second in range(0, 1000, STEP_S):
-        done = plan_round(group, idle(retries, pods=1, at=EPOCH + second), memory, EPOCH + second)
-        memory = done.plan.memory
-    readings: Any = done.plan.metrics
+        seen = idle(retries, pods=1, at=EPOCH + second)
+        planned = plan(group, replace(seen, memory=memory), EPOCH + second)
+        memory = planned.memory
+    readings: Any = planned.metrics
 
     def known(value: Any) -> Any:
         try:

@@ -7,10 +7,10 @@ import pytest
 
 from loghub_operator.api.status import ScalingStatus, ScalingStep, Status
 from loghub_operator.model.actions import Action, ApplyWorkers, DrainWorker, RestartWorker
-from loghub_operator.plan.planner import plan
 from tests.loghub_operator.plan.group_of_sixteen import observed
 from tests.loghub_operator.support.examples import resource
 from tests.loghub_operator.support.golden import EPOCH
+from tests.loghub_operator.support.rounds import plan
 
 AUTO = {"scaling": {"mode": "Auto"}, "replicas": 1}
 

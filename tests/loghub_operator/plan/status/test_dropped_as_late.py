@@ -6,9 +6,9 @@ import pytest
 
 from loghub.contract.worker import KeptState
 from loghub_operator.model.observed import StateReports, state_reports
-from loghub_operator.plan.planner import plan
 from loghub_operator.plan.status.conditions import dropped_as_late_condition
 from tests.loghub_operator.support.golden import FOLDER, steps
+from tests.loghub_operator.support.rounds import plan
 from tests.loghub_operator.support.status_server import worker_status
 
 
@@ -51,7 +51,7 @@ def test_the_message_names_worker_rows_and_watermark(watermark_s: float | None, 
 
 def test_a_watermark_after_the_receipt_has_a_reason_of_its_own_and_the_message_stays_short() -> None:
     late = (*((f"access-{n}", kept()) for n in range(99)), ("access-99", kept(is_ahead=True)))
-    found = dropped_as_late_condition(StateReports(late=late, unread=("access-100",)), stateful=True)
+    found = dropped_as_late_condition(StateReports(late=late, unreported=("access-100",)), stateful=True)
     assert (found.status, found.reason) == ("True", "WatermarkAhead")
     assert "and 95 more workers" in found.message
     assert found.message.endswith("no report from access-100")
@@ -60,11 +60,11 @@ def test_a_watermark_after_the_receipt_has_a_reason_of_its_own_and_the_message_s
 
 def test_without_the_report_of_a_ready_worker_it_is_unknown_and_without_state_nothing_is_late() -> None:
     statuses = {"access-0": None, "access-1": worker_status(consumer="access-1")}
-    unread = state_reports(statuses, ready=("access-0", "access-1"))
-    assert unread == StateReports(unread=("access-0",))
-    found = dropped_as_late_condition(unread, stateful=True)
+    unreported = state_reports(statuses, ready=("access-0", "access-1"))
+    assert unreported == StateReports(unreported=("access-0",))
+    found = dropped_as_late_condition(unreported, stateful=True)
     assert (found.status, found.reason) == ("Unknown", "LateNotReported")
-    found = dropped_as_late_condition(unread, stateful=False)
+    found = dropped_as_late_condition(unreported, stateful=False)
     assert (found.status, found.reason) == ("False", "NothingLate")
 
 

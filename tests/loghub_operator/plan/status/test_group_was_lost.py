@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from loghub.contract.worker import ShardProgress
 from loghub_operator.model.observed import MAX_ENTRIES, StateReports, state_reports
-from loghub_operator.plan.planner import plan
 from loghub_operator.plan.status.conditions import group_was_lost_condition
 from tests.loghub_operator.support.golden import FOLDER, steps
+from tests.loghub_operator.support.rounds import plan
 from tests.loghub_operator.support.status_server import worker_status
 
 
@@ -23,7 +23,7 @@ def progress(shard: int, sink_cursor: str | None = "MTA=") -> ShardProgress:
 
 
 def test_the_message_names_shards_and_cursors_and_what_to_do() -> None:
-    found = group_was_lost_condition(StateReports(continued=((3, "MTA="),), unread=("access-0",)))
+    found = group_was_lost_condition(StateReports(continued=((3, "MTA="),), unreported=("access-0",)))
     assert (found.status, found.reason) == ("True", "ContinuedFromSink")
     assert "shard 3 at MTA= continued after them" in found.message
     assert found.message.endswith("set spec.resetCheckpoints; no report from access-0")
@@ -34,8 +34,8 @@ def test_the_message_names_shards_and_cursors_and_what_to_do() -> None:
 
 def test_without_such_a_shard_it_is_false_or_unknown() -> None:
     assert group_was_lost_condition(StateReports()).status == "False"
-    unread = group_was_lost_condition(StateReports(unread=("access-0",)))
-    assert (unread.status, unread.reason) == ("Unknown", "LossNotReported")
+    unreported = group_was_lost_condition(StateReports(unreported=("access-0",)))
+    assert (unreported.status, unreported.reason) == ("Unknown", "LossNotReported")
 
 
 def test_only_what_looks_like_a_report_counts_and_it_degrades_nothing() -> None:

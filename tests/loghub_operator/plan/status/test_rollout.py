@@ -10,11 +10,11 @@ from loghub_operator.api.conditions import ConditionType
 from loghub_operator.api.status import Condition
 from loghub_operator.model.observed import ObservedState, ObservedStatefulSet, WorkerObserved, WorkerPhase
 from loghub_operator.model.revision import Revision
-from loghub_operator.plan.desired import desired_workers
-from loghub_operator.plan.planner import plan
 from loghub_operator.plan.status.builder import worth_writing
+from loghub_operator.plan.subject import desired_workers
 from tests.loghub_operator.support.examples import Document, resource
 from tests.loghub_operator.support.golden import EPOCH, TEMPLATE, observed_at
+from tests.loghub_operator.support.rounds import plan
 
 DEADLINE_S = 60
 GROUP: Document = {

@@ -6,9 +6,9 @@ import pytest
 
 from loghub.contract.worker import FailingShard, SkippedLogGroups
 from loghub_operator.model.observed import MAX_ENTRIES, ShardFailures, shard_failures
-from loghub_operator.plan.planner import plan
 from loghub_operator.plan.status.conditions import shard_failing_condition
 from tests.loghub_operator.support.golden import FOLDER, steps
+from tests.loghub_operator.support.rounds import plan
 from tests.loghub_operator.support.status_server import worker_status
 
 
@@ -78,10 +78,10 @@ def test_skipped_data_is_reported_although_no_shard_waits(
 
 
 def test_without_the_report_of_a_ready_worker_it_is_unknown() -> None:
-    found = shard_failing_condition(ShardFailures(unread=("access-0",)))
+    found = shard_failing_condition(ShardFailures(unreported=("access-0",)))
     assert (found.status, found.reason) == ("Unknown", "NotReported")
     assert found.message == "no report from access-0"
-    other = shard_failing_condition(ShardFailures(failing=(failing(),), unread=("access-0",)))
+    other = shard_failing_condition(ShardFailures(failing=(failing(),), unreported=("access-0",)))
     assert (other.status, other.reason) == ("True", "RetryingLogGroup")
 
 
@@ -90,7 +90,7 @@ def test_without_the_report_of_a_ready_worker_it_is_unknown() -> None:
     [
         (ShardFailures(failing=(failing(state="stopped"),)), "ShardFailing"),
         (ShardFailures(skipped=(skipped(),)), "AsExpected"),
-        (ShardFailures(unread=("access-0",)), "AsExpected"),
+        (ShardFailures(unreported=("access-0",)), "AsExpected"),
     ],
 )
 def test_a_shard_that_waits_degrades_the_group_and_leaves_it_ready(
@@ -112,13 +112,13 @@ def test_reports_of_several_workers_are_joined_by_shard() -> None:
         "access-3": None,
     }
     assert shard_failures(statuses, ready={"access-0", "access-1", "access-2"}) == ShardFailures(
-        failing=(failing(2), failing(7)), skipped=(skipped(9),), unread=("access-2",)
+        failing=(failing(2), failing(7)), skipped=(skipped(9),), unreported=("access-2",)
     )
 
 
 def test_the_answer_of_another_worker_counts_as_no_answer() -> None:
     status = worker_status(consumer="other-0", failing=[failing()])
-    assert shard_failures({"access-0": status}, ready={"access-0"}) == ShardFailures(unread=("access-0",))
+    assert shard_failures({"access-0": status}, ready={"access-0"}) == ShardFailures(unreported=("access-0",))
 
 
 def test_what_does_not_look_like_a_report_is_left_out() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from loghub_operator.api.status import MAX_SHARDS
 from loghub_operator.model.observed import ShardObserved
-from loghub_operator.plan.planner import plan
 from loghub_operator.plan.status.builder import truncate_shards
 from tests.loghub_operator.support.golden import FOLDER, steps
+from tests.loghub_operator.support.rounds import plan
 
 
 def test_all_shards_are_shown_up_to_the_limit() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from loghub.contract.worker import IncompleteState
 from loghub_operator.model.observed import MAX_ENTRIES, StateReports, state_reports
-from loghub_operator.plan.planner import plan
 from loghub_operator.plan.status.conditions import state_incomplete_condition
 from tests.loghub_operator.support.golden import FOLDER, steps
+from tests.loghub_operator.support.rounds import plan
 from tests.loghub_operator.support.status_server import worker_status
 
 
@@ -17,7 +17,7 @@ def lacking(shard: int = 3, why: str = "Elsewhere", cursor: str = "MTA=") -> Inc
 
 
 def test_a_pipeline_without_state_lacks_none() -> None:
-    found = state_incomplete_condition(StateReports(unread=("access-0",)), stateful=False)
+    found = state_incomplete_condition(StateReports(unreported=("access-0",)), stateful=False)
     assert (found.status, found.reason) == ("False", "NoState")
 
 
@@ -45,7 +45,7 @@ def test_the_reason_is_the_one_that_concerns_most(causes: tuple[str, ...], reaso
 def test_the_message_names_shards_and_cursors_and_stays_short() -> None:
     one = state_incomplete_condition(StateReports(incomplete=(lacking(),)), stateful=True)
     assert one.message == "the state has the logs of shard 3 from cursor MTA= only"
-    many = StateReports(incomplete=tuple(lacking(n) for n in range(99)), unread=("access-0",))
+    many = StateReports(incomplete=tuple(lacking(n) for n in range(99)), unreported=("access-0",))
     found = state_incomplete_condition(many, stateful=True)
     assert "and 94 more shards" in found.message
     assert found.message.endswith("no report from access-0")
@@ -53,7 +53,7 @@ def test_the_message_names_shards_and_cursors_and_stays_short() -> None:
 
 
 def test_without_the_report_of_a_ready_worker_it_is_unknown() -> None:
-    found = state_incomplete_condition(StateReports(unread=("access-0",)), stateful=True)
+    found = state_incomplete_condition(StateReports(unreported=("access-0",)), stateful=True)
     assert (found.status, found.reason) == ("Unknown", "StateNotReported")
 
 
@@ -69,7 +69,7 @@ def test_reports_are_joined_by_shard_and_what_is_none_is_left_out() -> None:
     assert len(found.incomplete) == MAX_ENTRIES
     assert [one.shard for one in found.incomplete] == sorted(one.shard for one in found.incomplete)
     assert all(one.cursor == "MTA=" for one in found.incomplete)
-    assert found.unread == ("access-2",)
+    assert found.unreported == ("access-2",)
 
 
 def test_a_state_that_lacks_logs_is_reported_and_degrades_nothing() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from loghub_operator.api.conditions import ConditionType
 from loghub_operator.model.observed import WorkerPhase
-from loghub_operator.plan.planner import plan
 from tests.loghub_operator.support.golden import FOLDER, Step, steps
+from tests.loghub_operator.support.rounds import plan
 
 MESSAGE = "it should have terminated by 10:00; check node n1"
 

@@ -9,7 +9,7 @@ import structlog.testing
 from loghub_service.access_keys import AccessKey
 from loghub_service.kafka.broker.answer import BrokerLimits
 from loghub_service.kafka.wire.errors import ErrorCode
-from loghub_service.kafka.wire.frames import APIS, LENGTH_BYTES, ApiKey
+from loghub_service.kafka.wire.frames import APIS, ApiKey
 from loghub_service.kafka.wire.groups import FindCoordinatorRequest, ListGroupsRequest
 from loghub_service.kafka.wire.logs import InitProducerIdRequest
 from loghub_service.kafka.wire.topics import (
@@ -60,7 +60,7 @@ def test_api_versions_above_ours_is_answered_in_version_0_with_the_ranges(
         client = await place.connect()
         # Header, and what newer versions have behind it, which is not read.
         frame = b"\0\x12" + version.to_bytes(2, "big") + b"\0\0\0\x07\xff\xff\0\x02a\x02b\0"
-        client.writer.write(len(frame).to_bytes(LENGTH_BYTES, "big") + frame)
+        client.writer.write(len(frame).to_bytes(4, "big") + frame)
         answer = await client.frame()
         assert answer[:4] == b"\0\0\0\x07"
         assert int.from_bytes(answer[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION

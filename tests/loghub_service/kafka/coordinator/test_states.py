@@ -7,12 +7,13 @@ import pytest
 from loghub.domain.table import IllegalTransition
 from loghub_service.kafka.coordinator import states
 from loghub_service.kafka.coordinator.states import (
-    EDGES,
+    KAFKA_GROUP_STATES,
     KafkaGroupState,
     KafkaTrigger,
-    mermaid,
     transition,
 )
+
+EDGES = KAFKA_GROUP_STATES.edges
 
 PAGE = (Path(__file__).parents[4] / "docs" / "kafka-groups.md").read_text(encoding="utf-8")
 PAIRS = {(edge.old, edge.trigger): edge.new for edge in EDGES}
@@ -47,4 +48,4 @@ def test_the_numbers_of_edges_belong_to_pairs_of_states() -> None:
 def test_the_page_has_every_edge_with_its_reason() -> None:
     rows = [f"| {e.number} | {e.old} | {e.new} | `{e.trigger}` | {e.why} |" for e in EDGES]
     assert [row for row in rows if row not in PAGE] == []
-    assert mermaid() in PAGE
+    assert KAFKA_GROUP_STATES.mermaid() in PAGE

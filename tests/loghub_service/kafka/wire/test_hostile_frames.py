@@ -11,13 +11,11 @@ from loghub_service.kafka.wire.codec import MAX_ELEMENTS, MAX_REQUEST_ELEMENTS
 from loghub_service.kafka.wire.errors import ErrorCode, MalformedFrame, UnencodableValue, UnsupportedRequest
 from loghub_service.kafka.wire.frames import (
     APIS,
-    MAX_LOGIN_FRAME_BYTES,
     Api,
     ApiKey,
     RequestHeader,
     api_versions_response,
     decode_request,
-    frame_size,
 )
 from loghub_service.kafka.wire.groups import (
     HeartbeatRequest,
@@ -145,13 +143,6 @@ def test_a_newer_api_versions_is_answered_in_version_0(version: int) -> None:
     }
     assert ranges == {(api.key, api.min_version, api.max_version) for api in APIS.values()}
     assert api_versions_response(2).error_code == ErrorCode.NONE
-
-
-@pytest.mark.parametrize("size", [-1, MAX_LOGIN_FRAME_BYTES + 1, 2**31 - 1])
-def test_the_size_of_a_frame_is_bounded_before_it_is_read(size: int) -> None:
-    with pytest.raises(MalformedFrame):
-        frame_size(struct.pack(">i", size), max_bytes=MAX_LOGIN_FRAME_BYTES)
-    assert frame_size(struct.pack(">i", 77)) == 77
 
 
 def test_an_answer_to_another_request_is_refused() -> None:

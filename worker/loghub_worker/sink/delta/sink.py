@@ -322,10 +322,10 @@ class DeltaTableSink:
         would remove them."""
         if self._table.exists():
             return
-        found = self._files.any_file()
-        if found is not None and not self._table.exists():  # another worker may have created it just now
+        any_file = self._files.any_file()
+        if any_file is not None and not self._table.exists():  # another worker may have created it just now
             raise InvalidSinkError(
-                f"{self._table.url} has files, such as {found}, and is no Delta table, whose VACUUM would"
+                f"{self._table.url} has files, such as {any_file}, and is no Delta table, whose VACUUM would"
                 " remove them: give the table a place of its own, or convert them to a Delta table"
             )
 
@@ -366,11 +366,11 @@ class DeltaTableSink:
     ) -> int:
         # The position is the one that was found before the checkpoint was requested: a worker that has
         # delivered something since then has changed it, and moving the shard back then fails.
-        found = self._positions[shard]
+        position = self._positions[shard]
         confirm()
-        resumed = resumption(found, checkpoint, origin)
+        resumed = resumption(position, checkpoint, origin)
         if resumed.after is not None:
-            move = Move(shard=shard, before=found, after=resumed.after)
+            move = Move(shard=shard, before=position, after=resumed.after)
             try:
                 self._table.commit(f"moved-{secrets.token_hex(8)}", [move], may_commit=lambda: True)
             except RangeTakenError as error:
@@ -396,13 +396,13 @@ class DeltaTableSink:
             rows, stats = file_statistics(path)
             total += rows
             if rows:
-                found = path.stat()
+                status = path.stat()
                 staged.append(
                     StagedFile(
                         path=path,
                         name=f"part-{len(staged):05}-{token_of(batch)}.parquet",
-                        size=found.st_size,
-                        modified_ms=int(found.st_mtime * 1000),
+                        size=status.st_size,
+                        modified_ms=int(status.st_mtime * 1000),
                         partition_values=_partition_values(path.relative_to(stage).parts[:-1]),
                         stats=stats,
                     )

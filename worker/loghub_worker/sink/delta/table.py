@@ -93,16 +93,16 @@ class Resumption:
     after: TablePosition | None = None
 
 
-def resumption(found: TablePosition, checkpoint: int, origin: CheckpointOrigin) -> Resumption:
+def resumption(position: TablePosition, checkpoint: int, origin: CheckpointOrigin) -> Resumption:
     """Where a shard continues whose position in the table is `found`.
 
     A checkpoint that was moved back must be in the table before it is saved under a worker's name: from then
     on nothing else tells the next worker.
     """
-    cursor = continues_at(found.end, checkpoint, origin)
-    if found.end is None or found.end <= cursor:
+    cursor = continues_at(position.end, checkpoint, origin)
+    if position.end is None or position.end <= cursor:
         return Resumption(cursor=cursor)
-    return Resumption(cursor=cursor, after=TablePosition(end=cursor, turns=found.turns + 1))
+    return Resumption(cursor=cursor, after=TablePosition(end=cursor, turns=position.turns + 1))
 
 
 def delivered(before: TablePosition, *, begin: int, end: int) -> TablePosition | None:
@@ -195,8 +195,8 @@ def missing_columns(
     by_name = {str(field["name"]): field for field in fields}
     for column in table.fields:
         name = str(column["name"])
-        given = by_name.pop(name, None)
-        if given is None:
+        returned = by_name.pop(name, None)
+        if returned is None:
             if not column["nullable"]:
                 problems.append(
                     f"the table's column {name!r} must not be null, and the query does not return it"
@@ -204,8 +204,8 @@ def missing_columns(
             elif name in table.partition_columns:
                 problems.append(f"the query does not return the partition column {name!r}")
             continue
-        if given["type"] != _nullable(column["type"]):
-            types = f"{_text(given['type'])} in the query and {_text(column['type'])} in the table"
+        if returned["type"] != _nullable(column["type"]):
+            types = f"{_text(returned['type'])} in the query and {_text(column['type'])} in the table"
             problems.append(f"column {name!r} is {types}")
         if not column["nullable"] and nullable.get(name, True):
             problems.append(f"column {name!r} must not be null in the table, and may be in the query")
@@ -480,10 +480,10 @@ class DeltaGroupTable:
 
     def _require(self, table: DeltaTable, moves: Iterable[Move]) -> None:
         for move in moves:
-            found = self._position(table, move.shard)
-            if found != move.before:
+            position = self._position(table, move.shard)
+            if position != move.before:
                 raise RangeTakenError(
-                    f"the table has shard {move.shard.shard} up to cursor {found.end}, and not up to"
+                    f"the table has shard {move.shard.shard} up to cursor {position.end}, and not up to"
                     f" {move.before.end}: another worker has delivered it"
                 )
 

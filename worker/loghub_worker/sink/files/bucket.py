@@ -167,11 +167,11 @@ class Bucket:
         seconds, of the storage's clock)."""
 
         def ask(store: S3Store) -> dict[str, float]:
-            found: dict[str, float] = {}
+            times: dict[str, float] = {}
             for page in obstore.list(store, folder):
-                for one in page:
-                    found[one["path"].removeprefix(f"{folder}/")] = one["last_modified"].timestamp()
-            return found
+                for item in page:
+                    times[item["path"].removeprefix(f"{folder}/")] = item["last_modified"].timestamp()
+            return times
 
         return self._ask(ask, folder)
 
@@ -231,8 +231,8 @@ def read_keys(credentials: CredentialFiles) -> Mapping[str, str]:
     the machine's identity is then used. Raises `OSError`."""
     if not credentials.given:
         return {}
-    found = {name: credentials.get(name) for name in (ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN)}
-    keys = {name: value for name, value in found.items() if value}
+    values = {name: credentials.get(name) for name in (ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN)}
+    keys = {name: value for name, value in values.items() if value}
     for name in (ACCESS_KEY_ID, SECRET_ACCESS_KEY):
         if name not in keys:
             raise ObjectStorageError(f"the Secret of the sink lacks {name}")
@@ -362,8 +362,8 @@ class BucketStorage:
 
     def read(self, names: Collection[str]) -> Mapping[str, bytes]:
         contents = self._all(lambda name: self._bucket.read(self._key(name)), names)
-        found = zip(names, contents, strict=True)
-        return {name: content for name, content in found if content is not None}
+        pairs = zip(names, contents, strict=True)
+        return {name: content for name, content in pairs if content is not None}
 
     @contextmanager
     def creating(
@@ -389,8 +389,8 @@ class BucketStorage:
         each request is answered."""
         requests = [self._pool.submit(request, name) for name in names]
         try:
-            for one in requests:
-                yield one.result()
+            for future in requests:
+                yield future.result()
         finally:
             wait(requests)
 
@@ -413,8 +413,8 @@ class BucketStorage:
         """An object is durable once its PUT is answered."""
 
     def existing(self, names: Collection[str]) -> frozenset[str]:
-        found = self._all(lambda name: self._bucket.exists(self._key(name)), names)
-        return frozenset(name for name, exists in zip(names, found, strict=True) if exists)
+        answers = self._all(lambda name: self._bucket.exists(self._key(name)), names)
+        return frozenset(name for name, exists in zip(names, answers, strict=True) if exists)
 
     def names(self, folder: str) -> list[str]:
         return list(self._bucket.times(self._key(folder)))

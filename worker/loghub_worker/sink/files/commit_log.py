@@ -122,12 +122,12 @@ class BatchDecisions:
         """Those of the decisions that were made."""
         names = {_name(batch): batch for batch in batches}
         contents = self._storage.read(names.keys())
-        found = {
+        decisions = {
             names[name]: decode_json(self._storage, name, content, BatchDecision)
             for name, content in contents.items()
         }
-        self._remember(found)
-        return found
+        self._remember(decisions)
+        return decisions
 
     def known(self, batches: Iterable[str]) -> dict[str, BatchDecision]:
         """The same, of which those are remembered that this process has made or read."""
@@ -255,11 +255,11 @@ class CommitLog:
 
     def obstacle(self, batch: str) -> str | None:
         """Why a staged file of `batch` could never become part of the sink; None if all could."""
-        found = (
+        obstacles = (
             self._storage.obstacle(batch, name, _target(batch, name))
             for name in self._storage.staged_files(batch)
         )
-        return next((one for one in found if one is not None), None)
+        return next((one for one in obstacles if one is not None), None)
 
     def publish(
         self,
@@ -474,8 +474,8 @@ class CommitLog:
 
     def _settle(self, batches: Collection[str]) -> frozenset[str]:
         """Complete the committed batches and abort the undecided ones. Returns the committed ones."""
-        found = self._decisions.read(batches)
-        decisions = {batch: found.get(batch) or self._decisions.make(batch, ABORTED) for batch in batches}
+        decided = self._decisions.read(batches)
+        decisions = {batch: decided.get(batch) or self._decisions.make(batch, ABORTED) for batch in batches}
         staged = self._storage.staged()  # after the decisions: a writer may have made its own just now
         for batch, decision in decisions.items():
             if not decision.committed:

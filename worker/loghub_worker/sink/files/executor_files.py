@@ -280,15 +280,15 @@ class TaskFiles:
         name = f"part-{self._token}-{len(self._written):04}.{suffix}"
         if self._folder and not self._options.for_delta:
             name = f"{self._folder}/{name}"
-        found = self._path.stat()
+        status = self._path.stat()
         self._upload(f"{self._options.prefix}/{name}", self._path)
         self._written.append(
             WrittenFile(
                 name=name,
                 folder=self._folder,
                 rows=file.rows,
-                bytes=found.st_size,
-                modified_ms=found.st_mtime_ns // 1_000_000,
+                bytes=status.st_size,
+                modified_ms=status.st_mtime_ns // 1_000_000,
                 statistics=self._statistics(file.without_bounds),
             )
         )
@@ -362,7 +362,9 @@ class FilesWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Called where the driver is."""
         said = [
-            msgspec.json.decode(one.manifest, type=Manifest) for one in messages if isinstance(one, Wrote)
+            msgspec.json.decode(message.manifest, type=Manifest)
+            for message in messages
+            if isinstance(message, Wrote)
         ]
         manifest = Manifest(
             files=[file for one in said for file in one.files],
@@ -467,8 +469,8 @@ class ExecutorFiles:
     def _require_found(self, prefix: str, files: Sequence[WrittenFile]) -> None:
         """Raises `OSError` if executors have reached another storage than this worker: a name or the
         identity of a machine may mean another one there. Rows would count as delivered that are not there."""
-        found = self.bucket.times(prefix) if files else {}
-        missing = [file.name for file in files if file.name not in found]
+        times = self.bucket.times(prefix) if files else {}
+        missing = [file.name for file in files if file.name not in times]
         if missing:
             raise ObjectStorageError(
                 f"executors have uploaded {len(missing)} files that this worker does not find, such as"

@@ -58,13 +58,15 @@ def _rows_and_statistics(file: Path, without_bounds: Collection[str]) -> tuple[i
     minimum: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     for name, column in _columns(metadata):
-        found = [
+        statistics_of_groups = [
             metadata.row_group(number).column(column).statistics for number in range(metadata.num_row_groups)
         ]
-        if any(one is None or not one.has_null_count for one in found):
+        if any(one is None or not one.has_null_count for one in statistics_of_groups):
             continue
-        nulls[name] = sum(one.null_count for one in found)
-        with_values = [one for one in found if one.null_count < one.num_values + one.null_count]
+        nulls[name] = sum(one.null_count for one in statistics_of_groups)
+        with_values = [
+            one for one in statistics_of_groups if one.null_count < one.num_values + one.null_count
+        ]
         if name in without_bounds or not with_values or not all(one.has_min_max for one in with_values):
             continue
         try:
@@ -159,13 +161,13 @@ PARQUET_TYPES = frozenset(
 
 def codec(setting: str) -> str:
     """The compression as pyarrow calls it. Raises `InvalidSinkError`."""
-    found = _CODECS.get(setting.lower())
-    if found is None:
+    name = _CODECS.get(setting.lower())
+    if name is None:
         raise InvalidSinkError(
             f"executors write no Parquet files for a bucket with {CODEC} {setting!r}: use one of"
             f" {', '.join(_CODECS)}"
         )
-    return found
+    return name
 
 
 def timestamps(schema: Mapping[str, Any], setting: str) -> str:
@@ -259,10 +261,10 @@ def _escaped(text: str) -> str:
 def obstacle(text: str, partition_by: Sequence[str]) -> str | None:
     """Why no folder can have the values of partition columns that this message of Spark's is about; None if
     it is about something else."""
-    found = _NO_FOLDER.match(text)
-    if found is None or not partition_by:
+    match = _NO_FOLDER.match(text)
+    if match is None or not partition_by:
         return None
-    names = found[1].split("/")
+    names = match[1].split("/")
     for column in partition_by:
         for name in names:
             if not name.startswith(f"{_escaped(column)}="):
@@ -275,7 +277,7 @@ def obstacle(text: str, partition_by: Sequence[str]) -> str | None:
                     f" have {MAX_NAME_BYTES} bytes with the column's name, and a special character counts"
                     " as three; shorten it in the query, or choose another column for partitionBy"
                 )
-    if len(found[1].encode(errors="replace")) > MAX_PATH_BYTES:
+    if len(match[1].encode(errors="replace")) > MAX_PATH_BYTES:
         return (
             f"a path of more than {MAX_PATH_BYTES} bytes: the values of the columns in partitionBy are"
             " too long"

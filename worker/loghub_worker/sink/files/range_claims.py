@@ -57,17 +57,17 @@ class RangeClaims:
         """The claims in effect by begin, read from the storage now."""
         claim = re.compile(rf"{_prefix(incarnation)}\d+-\d+")  # others may have put other files here
         names = [name for name in self._storage.names(FOLDER) if claim.fullmatch(name)]
-        found: dict[int, dict[int, Attempt]] = {}
+        by_begin: dict[int, dict[int, Attempt]] = {}
         contents = self._storage.read([_path(name) for name in names])
         for name in names:
             content = contents.get(_path(name))
             if content is not None:  # it may have been acknowledged just now
                 decoded = decode_json(self._storage, _path(name), content, ClaimFile)
                 attempt = self._attempt(incarnation, name, decoded)
-                found.setdefault(attempt.begin, {})[attempt.number] = attempt
+                by_begin.setdefault(attempt.begin, {})[attempt.number] = attempt
         with self._lock:
-            self._known[incarnation] = found
-        return {begin: attempts[max(attempts)] for begin, attempts in found.items()}
+            self._known[incarnation] = by_begin
+        return {begin: attempts[max(attempts)] for begin, attempts in by_begin.items()}
 
     def last(self, incarnation: ShardIncarnation, begin: int) -> Attempt | None:
         """The last attempt at a cursor that this process knows of."""
@@ -82,8 +82,8 @@ class RangeClaims:
         if incarnation not in self._known:
             self.read(incarnation)
         with self._lock:
-            known = self._known[incarnation]
-            return sorted(attempt for begin in known if begin < cursor for attempt in known[begin].values())
+            claims = self._known[incarnation]
+            return sorted(attempt for begin in claims if begin < cursor for attempt in claims[begin].values())
 
     def claim(
         self, create_as: CreateRecords, places: Iterable[tuple[ShardIncarnation, int, int]]
@@ -112,11 +112,11 @@ class RangeClaims:
 
     def _forget(self, incarnation: ShardIncarnation, attempts: Iterable[Attempt]) -> None:
         with self._lock:
-            known = self._known[incarnation]
+            claims = self._known[incarnation]
             for attempt in attempts:
-                known.get(attempt.begin, {}).pop(attempt.number, None)
-                if not known.get(attempt.begin):
-                    known.pop(attempt.begin, None)
+                claims.get(attempt.begin, {}).pop(attempt.number, None)
+                if not claims.get(attempt.begin):
+                    claims.pop(attempt.begin, None)
 
     def existing(self, names: Collection[str]) -> frozenset[str]:
         """Those of these claims that are not yet removed."""

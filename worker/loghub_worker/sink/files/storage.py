@@ -55,8 +55,8 @@ def writing_to(folder: Path | None, partition_by: Sequence[str] = ()) -> Iterato
         if folder is not None:
             with unlinked_file(folder, bytes(TRIAL_BYTES)):
                 pass
-        found = (obstacle(text, partition_by) for _, text in java_causes(error))
-        if (said := next(filter(None, found), None)) is not None:
+        obstacles = (obstacle(text, partition_by) for _, text in java_causes(error))
+        if (said := next(filter(None, obstacles), None)) is not None:
             raise RowsRejectedError(f"the rows have {said}") from None
         raise
 
@@ -189,14 +189,14 @@ def damaged(storage: LogStorage, name: str, why: str) -> DamagedRecordError:
 def data_files(stage: Path) -> list[Path]:
     """The files in a folder and in those below it that a reader of the folder reads: neither Spark's own
     files, nor empty ones."""
-    found: list[Path] = []
+    files: list[Path] = []
     for path in stage.glob("*"):
         if path.is_dir():
             # The folder of a partition, whatever its column's name begins with.
-            found += data_files(path) if "=" in path.name else []
+            files += data_files(path) if "=" in path.name else []
         elif not path.name.startswith((".", "_")) and path.stat().st_size:
-            found.append(path)
-    return sorted(found)
+            files.append(path)
+    return sorted(files)
 
 
 PLACE_ATTEMPTS = 5  # to move a file into the folder of a partition, which others may remove while it is empty

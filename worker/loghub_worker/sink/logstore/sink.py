@@ -304,15 +304,15 @@ def _time_columns(types: dict[str, DataType]) -> list[Column]:
     if TIME not in types:
         return []
     kind, time = types[TIME], column_named(TIME)
-    given = [column_named(TIME_NS).cast("int")] if TIME_NS in types else []
+    nanoseconds = [column_named(TIME_NS).cast("int")] if TIME_NS in types else []
     if isinstance(kind, NumericType):
-        return [time.cast("bigint").alias(TIME), *(column.alias(TIME_NS) for column in given)]
+        return [time.cast("bigint").alias(TIME), *(column.alias(TIME_NS) for column in nanoseconds)]
     if isinstance(kind, TimestampType | DateType):
         micros = F.unix_micros(time.cast("timestamp"))
         # A timestamp of whole seconds has no nanoseconds, like most logs.
         below = F.nullif(F.pmod(micros, F.lit(1_000_000)) * 1000, F.lit(0)).cast("int")
         seconds = F.floor(micros / 1_000_000).cast("bigint")
-        return [seconds.alias(TIME), F.coalesce(*given, below).alias(TIME_NS)]
+        return [seconds.alias(TIME), F.coalesce(*nanoseconds, below).alias(TIME_NS)]
     raise ValueError(
         f"the column {TIME} must be a timestamp, a date or unix seconds, not {kind.simpleString()}"
     )

@@ -105,20 +105,20 @@ class DeliveredRanges:
             ),
             (*self._group, shard.shard, shard.created, token),
         )
-        found = connection.execute(
+        row = connection.execute(
             self._sql(
                 "SELECT begins, ends FROM {ranges} WHERE ({group}, shard, created) = (%s, %s, %s, %s, %s)"
             ),
             (*self._group, shard.shard, shard.created),
         )
-        return [(begins, ends) for begins, ends in found]
+        return [(begins, ends) for begins, ends in row]
 
     def lock(self, connection: Connection, tokens: Mapping[ShardIncarnation, str]) -> None:
         """Keep these shards from being opened until the transaction ends. Raises `RangeTakenError` if one of
         them has another token."""
-        shards = sorted(tokens, key=lambda one: (one.shard, one.created))
+        shards = sorted(tokens, key=lambda shard: (shard.shard, shard.created))
         # Everyone locks in the same order. A row is read as it is once it is locked.
-        found = connection.execute(
+        rows = connection.execute(
             self._sql(
                 "SELECT shard, created, token FROM {shards} WHERE ({group}) = (%s, %s, %s)"
                 " AND (shard, created) IN (SELECT * FROM unnest(%s::integer[], %s::bigint[]))"
@@ -126,10 +126,10 @@ class DeliveredRanges:
             ),
             (*self._group, [one.shard for one in shards], [one.created for one in shards]),
         )
-        in_effect = {ShardIncarnation(shard=shard, created=created): token for shard, created, token in found}
-        for one in shards:
-            if in_effect.get(one) != tokens[one]:
-                raise RangeTakenError(f"shard {one.shard} was opened by another worker")
+        in_effect = {ShardIncarnation(shard=shard, created=created): token for shard, created, token in rows}
+        for shard in shards:
+            if in_effect.get(shard) != tokens[shard]:
+                raise RangeTakenError(f"shard {shard.shard} was opened by another worker")
 
     def add(
         self, connection: Connection, batch: str, ranges: Sequence[tuple[ShardIncarnation, Range]]
@@ -178,14 +178,14 @@ class DeliveredRanges:
 
     def has(self, connection: Connection, batch: str, shard: ShardIncarnation, begin: int) -> bool:
         """Whether this batch has delivered the shard from this cursor on."""
-        found = connection.execute(
+        row = connection.execute(
             self._sql(
                 "SELECT FROM {ranges} WHERE ({group}, shard, created, begins, batch)"
                 " = (%s, %s, %s, %s, %s, %s, %s)"
             ),
             (*self._group, shard.shard, shard.created, begin, batch),
         )
-        return found.fetchone() is not None
+        return row.fetchone() is not None
 
     def _sql(self, text: str) -> sql.Composed:
         return sql.SQL(text).format(**self._names)
@@ -202,21 +202,21 @@ def lock_creation(connection: Connection) -> None:
 
 def table_identifier(connection: Connection, schema: str, name: str) -> int | None:
     """The identifier of a table in the catalog; None if it does not exist."""
-    found = connection.execute(
+    row = connection.execute(
         "SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
         " WHERE (n.nspname, c.relname) = (%s, %s)",
         (schema, name),
     ).fetchone()
-    return None if found is None else int(found[0])
+    return None if row is None else int(row[0])
 
 
 def missing_rights(connection: Connection, table: int | None, rights: Sequence[str]) -> list[str]:
     """Which of these rights the user lacks on a table."""
-    found = connection.execute(
+    row = connection.execute(
         "SELECT one FROM unnest(%s::text[]) AS one WHERE NOT has_table_privilege(%s::oid, one)",
         (list(rights), table),
     )
-    return [right for (right,) in found]
+    return [right for (right,) in row]
 
 
 USERNAME, PASSWORD = "username", "password"
@@ -357,8 +357,8 @@ def close(connection: Connection) -> None:
 
 def _system_certificates() -> str:
     """The certificate authorities of the system. The wheel's own OpenSSL looks for them in another folder."""
-    found = ssl.get_default_verify_paths().cafile or _SYSTEM_CERTIFICATES
-    return found if Path(found).exists() else "system"
+    path = ssl.get_default_verify_paths().cafile or _SYSTEM_CERTIFICATES
+    return path if Path(path).exists() else "system"
 
 
 def _one_line(text: str) -> str:

@@ -147,12 +147,12 @@ class Transactions:
     def open_shard(self, shard: ShardIncarnation) -> None:
         token = secrets.token_hex(16)
         with self._opening, self._database.transaction() as connection:
-            found = self._ranges.open(connection, shard, token)
+            position = self._ranges.open(connection, shard, token)
             self._at_step("opening")
         self._at_step("opened")
         self._created[shard.shard] = shard.created
         self._tokens[shard] = token
-        self._found[shard] = dict(found)
+        self._found[shard] = dict(position)
 
     def resume(
         self,
@@ -201,8 +201,8 @@ class Transactions:
         try:
             with contextlib.closing(batches), self._begin(batch).cursor() as cursor:
                 with cursor.copy(statement) as copy:
-                    for one in batches:
-                        copy.write(csv_of(one))
+                    for arrow_batch in batches:
+                        copy.write(csv_of(arrow_batch))
                 check(cursor.connection)
                 self._at_step("copied")
                 return max(cursor.rowcount, 0)

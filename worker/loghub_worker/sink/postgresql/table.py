@@ -88,50 +88,50 @@ class TableColumn:
 def problems(schema: StructType, table: Sequence[TableColumn]) -> list[str]:
     """Why the columns of a query do not fit a table, one sentence part for each column; empty if they do."""
     columns = {column.name: column for column in table}
-    found = problems_of_names(schema)
+    messages = problems_of_names(schema)
     for field in schema.fields:
         column = columns.get(field.name)
         if column is None:
-            found.append(f"the table has no column {field.name!r}")
+            messages.append(f"the table has no column {field.name!r}")
         elif column.generated:
-            found.append(f"the table computes its column {field.name!r} itself")
+            messages.append(f"the table computes its column {field.name!r} itself")
         elif not _fits(field.dataType, column):
-            found.append(
+            messages.append(
                 f"the column {field.name!r} is {field.dataType.simpleString()} in the query and"
                 f" {_spelled(column)} in the table"
             )
-    given = set(schema.fieldNames())
-    found += [
+    returned = set(schema.fieldNames())
+    messages += [
         f"the query has no column {column.name!r}, which the table requires"
         for column in table
-        if column.required and column.name not in given
+        if column.required and column.name not in returned
     ]
-    return found
+    return messages
 
 
 def problems_of_names(schema: StructType) -> list[str]:
     """The same, of names and types alone."""
     names = schema.fieldNames()
     repeated = sorted({name for name in names if names.count(name) > 1})
-    found = [f"the query has two columns {name!r}" for name in repeated]
-    found += [
+    messages = [f"the query has two columns {name!r}" for name in repeated]
+    messages += [
         f"the name of the column {name!r} is one that no table can have"
         for name in names
         if not name or name in _SYSTEM_COLUMNS
     ]
-    found += [
+    messages += [
         f"the name of the column {name!r} is longer than {MAX_NAME_BYTES} bytes"
         for name in names
         if len(name.encode()) > MAX_NAME_BYTES
     ]
-    found += [
+    messages += [
         f"the column {field.name!r} is {field.dataType.simpleString()}, for which PostgreSQL has no type"
         for field in schema.fields
         if type(field.dataType) not in _TYPES
     ]
     if not 0 < len(names) <= MAX_COLUMNS:
-        found.append(f"the query has {len(names)} columns; a table has 1 to {MAX_COLUMNS}")
-    return found
+        messages.append(f"the query has {len(names)} columns; a table has 1 to {MAX_COLUMNS}")
+    return messages
 
 
 def new_column(field: StructField) -> tuple[str, str]:
@@ -204,8 +204,8 @@ class SinkTable:
         """Create it with the columns of a query, unless it exists. Raises `InvalidSinkError`."""
         if table_identifier(connection, self._schema, self._name) is not None:
             return
-        if found := problems_of_names(schema):
-            raise InvalidSinkError(f"the table {self} cannot be created: {'; '.join(found)}")
+        if messages := problems_of_names(schema):
+            raise InvalidSinkError(f"the table {self} cannot be created: {'; '.join(messages)}")
         new = (
             sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind))
             for name, kind in map(new_column, schema.fields)
@@ -249,12 +249,12 @@ class SinkTable:
             raise InvalidSinkError(f"the user may not INSERT into {self}")
 
     def _check_partitions(self, connection: Connection, identifier: int) -> None:
-        found = connection.execute(
+        rows = connection.execute(
             "SELECT c.oid::regclass::text, c.relkind::text, c.relpersistence::text"
             " FROM pg_partition_tree(%s::oid) JOIN pg_class c ON c.oid = relid WHERE relid <> %s::oid",
             (identifier, identifier),
         )
-        for name, kind, persistence in found:
+        for name, kind, persistence in rows:
             if kind not in (_ORDINARY, _PARTITIONED):
                 raise InvalidSinkError(
                     f"the partition {name} of {self} is a foreign table, whose server commits by itself, so"
@@ -268,9 +268,9 @@ class SinkTable:
 
     def check_columns(self, connection: Connection, schema: StructType) -> None:
         """Raises `InvalidSinkError` with every column of a query that does not fit."""
-        found = problems(schema, self._columns(connection))
-        if found:
-            raise InvalidSinkError(f"the query does not fit the table {self}: {'; '.join(found)}")
+        messages = problems(schema, self._columns(connection))
+        if messages:
+            raise InvalidSinkError(f"the query does not fit the table {self}: {'; '.join(messages)}")
 
     def check_again(self, connection: Connection, schema: StructType) -> None:
         """The same as both, if the table is not as it was. After a COPY in the same transaction, whose lock
@@ -298,7 +298,7 @@ class SinkTable:
         # A domain counts as the type that it is made of, through any number of others; its checks concern
         # single rows.
         identifier = table_identifier(connection, self._schema, self._name)
-        found = connection.execute(
+        rows = connection.execute(
             "WITH RECURSIVE made_of AS ("
             "  SELECT attnum, atttypid AS type, atttypmod AS modifier, attnotnull AS required"
             "  FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
@@ -323,5 +323,5 @@ class SinkTable:
                 required=required,
                 generated=generated,
             )
-            for name, kind, precision, scale, required, generated in found
+            for name, kind, precision, scale, required, generated in rows
         ]

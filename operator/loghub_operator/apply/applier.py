@@ -1,6 +1,6 @@
 """Carries out a plan's actions in the cluster.
 
-The executor has one function for each action of `loghub_operator.model.actions`, and is the only writer of a
+The applier has one function for each action of `loghub_operator.model.actions`, and is the only writer of a
 group's objects. Every action is idempotent, so the next reconcile completes what a crash between two actions
 left undone.
 """
@@ -69,7 +69,7 @@ MAX_REFUSALS = 10  # of one status: the API server does not name all at once wha
 log = structlog.get_logger()
 
 
-class Executor:
+class Applier:
     """Carries out actions. ``wrote`` is called with each applied object and the API server's response."""
 
     def __init__(

@@ -1,0 +1,191 @@
+"""What a SEND carries as one log group: a message is a log, a batch as many, and a chunk is a log as well.
+
+The group has the form of its topic, as Kafka's records have it (`loghub_service.kafka.records`), so that
+every reader finds the same logs. A message that cannot be stored is refused with NOT_ALLOWED_ERROR, which
+ends the producer of most clients: what is wrong with it stays wrong when it is sent again.
+"""
+
+import binascii
+from base64 import b64decode
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from loghub.domain.shards import MAX_GROUP_LOGS
+from loghub.wire.loggroup import append_log
+from loghub_service.kafka.records.record_forms import ORDERING_KEY_FIELD, RecordForm
+from loghub_service.kafka.records.records import logs_of
+from loghub_service.kafka.wire.errors import BadBatch
+from loghub_service.kafka.wire.record_batch import MAX_FIELDS, Record
+from loghub_service.pulsar.origin import BASE64_KEY, EVENT_TIME, Chunk, PulsarOrigin
+from loghub_service.pulsar.records.payloads import decompressed
+from loghub_service.pulsar.wire.codec import Buffer, FieldBudget, decode_part
+from loghub_service.pulsar.wire.errors import MalformedCommand, RefusedMessage, ServerError
+from loghub_service.pulsar.wire.frames import decode_entry
+from loghub_service.pulsar.wire.producers import CommandSend, MessageMetadata, SingleMessageMetadata
+
+_SIZE_BYTES = 4
+# Of the messages of a batch: eight for each, if it has as many messages as a log group can number.
+_MAX_BATCH_FIELDS = 8 * MAX_GROUP_LOGS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendSource:
+    """Who sends, and where to: the partition that the producer addresses (`PulsarOrigin.partition`), the form
+    of the topic, and the most bytes that the log group may have."""
+
+    producer: str
+    is_named: bool
+    partition: int
+    form: RecordForm
+    max_bytes: int
+
+
+class SentGroup(NamedTuple):
+    """A SEND as a log group."""
+
+    group: bytes
+    logs: int
+    origin: PulsarOrigin
+
+
+class _Message(NamedTuple):
+    record: Record
+    ordering_key: bytes | None
+    flags: int
+
+
+def read_send(command: CommandSend, entry: Buffer, source: SendSource) -> SentGroup:
+    """The log group of a SEND. Raises RefusedMessage."""
+    try:
+        metadata, payload = decode_entry(entry)
+        _check(command, metadata)
+        chunk = _chunk_of(command, metadata)
+        if chunk is not None:
+            messages: Iterator[_Message] = iter((_message(metadata, payload, metadata.publish_time),))
+        else:
+            raw = decompressed(
+                payload,
+                metadata.compression or 0,
+                size=metadata.uncompressed_size or 0,
+                max_bytes=source.max_bytes,
+            )
+            messages = _messages(metadata, raw)
+        group, flags = _grouped(messages, source)
+    except MalformedCommand as error:
+        raise _refused(f"the metadata of the message is wrong: {error}") from error
+    except BadBatch as error:
+        raise _refused(str(error)) from error
+    origin = PulsarOrigin(
+        partition=source.partition,
+        producer=source.producer,
+        sequence=command.sequence_id,
+        highest=max(command.highest_sequence_id, command.sequence_id),
+        publish_ms=metadata.publish_time,
+        is_batch=metadata.num_messages_in_batch is not None,
+        is_named=source.is_named,
+        flags=flags[:1] if len(set(flags)) == 1 else flags,
+        schema_version=metadata.schema_version or b"",
+        deliver_at_ms=metadata.deliver_at_time,
+        chunk=chunk,
+    )
+    return SentGroup(group, len(flags), origin)
+
+
+def _grouped(messages: Iterator[_Message], source: SendSource) -> tuple[bytes, bytes]:
+    """The log group of the messages, and the flags of each."""
+    group, flags = bytearray(), bytearray()
+    for message in messages:
+        flags.append(message.flags)
+        (log,) = logs_of((message.record,), source.form, now_ms=0)
+        if message.ordering_key is not None and source.form is RecordForm.RAW:
+            log = replace(log, contents=(*log.contents, (ORDERING_KEY_FIELD, message.ordering_key)))
+        append_log(group, log)
+        if len(group) > source.max_bytes:
+            raise _refused(f"the messages become a log group of more than {source.max_bytes} bytes")
+    return bytes(group), bytes(flags)
+
+
+def _check(command: CommandSend, metadata: MessageMetadata) -> None:
+    if metadata.encryption_keys or metadata.encryption_algo:
+        raise _refused(
+            "an encrypted message, of which the service could make no log; send it without encryption"
+        )
+    has_transaction = metadata.txnid_least_bits is not None or metadata.txnid_most_bits is not None
+    if has_transaction or command.txnid_least_bits or command.txnid_most_bits:
+        raise _refused("a message of a transaction; transactions are not offered")
+    if command.marker or metadata.marker_type is not None:
+        raise _refused("a marker, which only brokers write")
+    # An origin keeps it in 63 bits or less, as all clients do.
+    if max(command.sequence_id, command.highest_sequence_id) >= 1 << 63:
+        raise _refused(f"the sequence id {command.sequence_id} is not below 2^63")
+
+
+def _chunk_of(command: CommandSend, metadata: MessageMetadata) -> Chunk | None:
+    count = metadata.num_chunks_from_msg or 1
+    if not command.is_chunk and count <= 1:
+        return None
+    number = metadata.chunk_id
+    if not metadata.uuid or number is None or not 0 <= number < count or metadata.num_messages_in_batch:
+        raise _refused(f"chunk {number} of {count} without what all chunks have")
+    return Chunk(
+        uuid=metadata.uuid,
+        number=number,
+        count=count,
+        total_size=metadata.total_chunk_msg_size or 0,
+        compression=metadata.compression or 0,
+        uncompressed_size=metadata.uncompressed_size or 0,
+    )
+
+
+def _messages(metadata: MessageMetadata, raw: bytes) -> Iterator[_Message]:
+    count = metadata.num_messages_in_batch
+    if count is None:
+        yield _message(metadata, raw, metadata.publish_time)
+        return
+    if not 1 <= count <= MAX_GROUP_LOGS:
+        raise _refused(f"a batch of {count} messages; at most {MAX_GROUP_LOGS} are accepted")
+    at, budget = 0, FieldBudget(_MAX_BATCH_FIELDS)
+    for number in range(count):
+        start = at + _SIZE_BYTES
+        end = start + int.from_bytes(raw[at:start], "big")
+        if end > len(raw):
+            raise _refused(f"message {number} of {count} passes the end of the batch")
+        single = decode_part(SingleMessageMetadata, raw, start, end, budget)
+        at = end + single.payload_size
+        if not end <= at <= len(raw):
+            raise _refused(f"message {number} of {count} passes the end of the batch")
+        yield _message(single, raw[end:at], metadata.publish_time)
+    if at != len(raw):
+        raise _refused(f"{len(raw) - at} bytes follow the last message of the batch")
+
+
+def _message(metadata: MessageMetadata | SingleMessageMetadata, payload: bytes, publish_ms: int) -> _Message:
+    """A message by its own metadata. Raises RefusedMessage."""
+    if len(metadata.properties) > MAX_FIELDS:
+        raise _refused(
+            f"a message has {len(metadata.properties)} properties; at most {MAX_FIELDS} are accepted"
+        )
+    flags = 0
+    if metadata.event_time:
+        flags |= EVENT_TIME
+    key: bytes | None = None
+    if metadata.partition_key is not None and not metadata.null_partition_key:
+        key = metadata.partition_key.encode()
+        if metadata.partition_key_b64_encoded:
+            flags |= BASE64_KEY
+            try:
+                key = b64decode(key, validate=True)
+            except binascii.Error as error:
+                raise _refused(f"the key is not base64: {error}") from error
+    record = Record(
+        key,
+        None if metadata.null_value else payload,
+        [(each.key, each.value.encode()) for each in metadata.properties],
+        metadata.event_time or publish_ms,
+    )
+    return _Message(record, metadata.ordering_key, flags)
+
+
+def _refused(message: str) -> RefusedMessage:
+    return RefusedMessage(ServerError.NOT_ALLOWED_ERROR, message)
