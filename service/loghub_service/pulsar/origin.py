@@ -12,7 +12,7 @@ import msgspec
 EVENT_TIME, BASE64_KEY = 1, 2
 
 
-class Chunk(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class MessageChunk(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A piece of a message that is larger than a frame. The message was compressed before it was cut, so the
     piece is stored as it was sent: ``compression`` and ``uncompressed_size`` are those of the whole."""
 
@@ -39,7 +39,7 @@ class PulsarOrigin(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     flags: bytes = b"\0"
     schema_version: bytes = b""
     deliver_at_ms: int | None = None
-    chunk: Chunk | None = None
+    chunk: MessageChunk | None = None
 
     def flags_of(self, index: int) -> int:
         """The flags of one message."""

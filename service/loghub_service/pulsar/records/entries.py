@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from loghub.domain.shards import MAX_GROUP_LOGS
 from loghub.wire.loggroup import RawLog, raw_logs
 from loghub.wire.protobuf import BYTES, VARINT, delimited, tag, varint
-from loghub_service.pulsar.origin import BASE64_KEY, EVENT_TIME, Chunk, PulsarOrigin
+from loghub_service.pulsar.origin import BASE64_KEY, EVENT_TIME, MessageChunk, PulsarOrigin
 from loghub_service.pulsar.records.messages import Message, message_of
 from loghub_service.pulsar.wire.codec import encode
 from loghub_service.pulsar.wire.frames import FRAME_MARGIN_BYTES, encode_entry
@@ -220,7 +220,7 @@ class _EntryEncoder:
         return EntryToSend(self._group.ordinal, first, count, batch_size, data)
 
 
-def _with_chunk(metadata: MessageMetadata, chunk: Chunk) -> MessageMetadata:
+def _with_chunk(metadata: MessageMetadata, chunk: MessageChunk) -> MessageMetadata:
     return replace(
         metadata,
         uuid=chunk.uuid,

@@ -17,7 +17,7 @@ from loghub_service.kafka.records.record_forms import ORDERING_KEY_FIELD, Record
 from loghub_service.kafka.records.records import logs_of
 from loghub_service.kafka.wire.errors import BadBatch
 from loghub_service.kafka.wire.record_batch import MAX_FIELDS, Record
-from loghub_service.pulsar.origin import BASE64_KEY, EVENT_TIME, Chunk, PulsarOrigin
+from loghub_service.pulsar.origin import BASE64_KEY, EVENT_TIME, MessageChunk, PulsarOrigin
 from loghub_service.pulsar.records.payloads import decompressed
 from loghub_service.pulsar.wire.codec import Buffer, FieldBudget, decode_part
 from loghub_service.pulsar.wire.errors import MalformedCommand, RefusedMessage, ServerError
@@ -121,14 +121,14 @@ def _check(command: CommandSend, metadata: MessageMetadata) -> None:
         raise _refused(f"the sequence id {command.sequence_id} is not below 2^63")
 
 
-def _chunk_of(command: CommandSend, metadata: MessageMetadata) -> Chunk | None:
+def _chunk_of(command: CommandSend, metadata: MessageMetadata) -> MessageChunk | None:
     count = metadata.num_chunks_from_msg or 1
     if not command.is_chunk and count <= 1:
         return None
     number = metadata.chunk_id
     if not metadata.uuid or number is None or not 0 <= number < count or metadata.num_messages_in_batch:
         raise _refused(f"chunk {number} of {count} without what all chunks have")
-    return Chunk(
+    return MessageChunk(
         uuid=metadata.uuid,
         number=number,
         count=count,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from loghub.wire import loggroup
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.wire.record_batch import MAX_FIELDS
-from loghub_service.pulsar.origin import BASE64_KEY, EVENT_TIME, Chunk
+from loghub_service.pulsar.origin import BASE64_KEY, EVENT_TIME, MessageChunk
 from loghub_service.pulsar.wire.codec import encode
 from loghub_service.pulsar.wire.errors import RefusedMessage, ServerError
 from loghub_service.pulsar.wire.frames import encode_entry
@@ -136,7 +136,7 @@ def test_a_chunk_is_one_log_as_it_was_sent() -> None:
     )
     group, logs, origin = sent(encode_entry(encode(chunked), whole[3:7]), is_chunk=True)
     assert logs_of(group) == [(PUBLISHED_MS, [("key", b"k"), ("value", whole[3:7])])]
-    chunk = Chunk(uuid="u", number=1, count=3, total_size=9, compression=3, uncompressed_size=5000)
+    chunk = MessageChunk(uuid="u", number=1, count=3, total_size=9, compression=3, uncompressed_size=5000)
     assert (logs, origin.chunk, origin.is_batch) == (1, chunk, False)
 
 
