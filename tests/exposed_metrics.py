@@ -18,7 +18,8 @@ from loghub_operator.metrics.collector import OperatorExposition
 from loghub_operator.metrics.operator_metrics import OperatorMetrics
 from loghub_service.connections.listener import HttpConnections
 from loghub_service.http.metrics import ProcessFacts, ServiceExposition, Serving
-from loghub_service.kafka.store.endpoint import KafkaEndpoint, Shared, endpoint_of
+from loghub_service.http.server import Shared
+from loghub_service.kafka.store.endpoint import KafkaEndpoint, endpoint_of
 from loghub_service.kafka.store.metrics import LogstoreLag
 from loghub_service.log_setup import LogLines
 from loghub_service.ports import usage_of
@@ -110,7 +111,8 @@ async def _service(folder: Path, *, is_busy: bool) -> bytes:
         )
         exposition = ServiceExposition(service.metrics, process)
         exposition.serving = Serving(engine=service.engine, budgets=service.app.budgets)
-        endpoint = exposition.kafka = _kafka_endpoint(service)
+        endpoint = _kafka_endpoint(service)
+        exposition.endpoints.append(endpoint)
         await endpoint.lag.refresh()
         if is_busy:
             endpoint.broker.counts.errors["FETCH", "NONE"] += 1

@@ -7,14 +7,25 @@ service has the same state as a running one.
 
 from dataclasses import dataclass
 
+import msgspec
+
 from loghub.domain.group import Fact as GroupFact
 from loghub.domain.shards import Shard
 from loghub_service.kafka.coordinator.facts import Fact as KafkaGroupFact
 from loghub_service.kafka.producers import ProducerKey, SavedProducer
+from loghub_service.kafka.records.record_forms import RecordForm
 
 # In the options of a logstore: the form of its records for Kafka clients. It never changes; SLS has no such
 # option.
 FORM_OPTION = "kafkaForm"
+
+
+def form_of(options: str) -> RecordForm:
+    """The form of the records of a logstore with these options, for clients of Kafka and of Pulsar."""
+    try:
+        return RecordForm(msgspec.json.decode(options).get(FORM_OPTION, RecordForm.PLAIN))
+    except ValueError:  # written by another release
+        return RecordForm.PLAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,8 +34,8 @@ from loghub_service.http import routes
 from loghub_service.http.app import Application
 from loghub_service.http.gate import AdminApplication, StartGate
 from loghub_service.http.metrics import ProcessFacts, RequestMetrics, ServiceExposition, Serving
-from loghub_service.http.server import HttpServer, ServerTls
-from loghub_service.kafka.store.endpoint import Shared, endpoint_of
+from loghub_service.http.server import HttpServer, ServerTls, Shared
+from loghub_service.kafka.store.endpoint import endpoint_of
 from loghub_service.log_setup import LogLines
 from loghub_service.ports import Disk, File, Platform
 from loghub_service.retention import Retention
@@ -249,7 +249,7 @@ async def _run(
                 endpoint = endpoint_of(engine, settings.kafka, listeners.kafka, shared)
                 stack.push_async_callback(endpoint.close)
                 endpoint.start()
-                ports.exposition.kafka = endpoint
+                ports.exposition.endpoints.append(endpoint)
                 _announce_kafka(settings.kafka, listeners.kafka)
             _log.info("serving", shards=progress.shards)
             upkeep = [*_upkeep(engine, files), _every(_REFRESH_S, check_folder)]

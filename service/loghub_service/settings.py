@@ -3,7 +3,7 @@
 `__main__` builds them from the command line. Strict and relaxed limits are two values of `Limits`, not two
 code paths. A limit that the command line can change carries its bounds and its help
 (`loghub_service.limit_flags`); those of Kafka clients are in `KafkaLimits` and in the coordinator's
-`KafkaGroupLimits`.
+`KafkaGroupLimits`, those of Pulsar clients in `PulsarLimits`.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from loghub_service.limit_flags import flag
 
 MIB = 1 << 20
 KEEP_FOREVER_DAYS = 3650
-AROUND_A_BATCH = 64 << 10  # in a Produce request of Kafka, besides the log group that it becomes
+AROUND_A_BATCH = 64 << 10  # in a request of a Kafka or Pulsar producer, besides the log group that it becomes
 
 LogGroupBytes = Annotated[
     int,
@@ -42,7 +42,7 @@ class Limits:
             10,
             1_000_000,
             "connections open at the same time; beyond it, connections without an authenticated request are "
-            "closed first; at most half of the open files that the system allows, or a quarter with --kafka",
+            "closed first; at most half of the open files that the system allows, which endpoints share",
         ),
     ] = 5000
     body_bytes: LogGroupBytes = 10 * MIB  # of a body of PutLogs on the wire, before decompression
@@ -119,13 +119,25 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaSettings:
-    """The Kafka endpoint's listening address; ``advertised`` None is the address that a client used."""
+class EndpointSettings:
+    """An endpoint's listening address; ``advertised`` None is the address that a client used."""
 
     host: str
     port: int
     port_file: str | None = None
     advertised: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSettings(EndpointSettings):
+    """The Kafka endpoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulsarSettings(EndpointSettings):
+    """The Pulsar endpoint; with ``auto_create`` a topic that a client names is created, if its key may."""
+
+    auto_create: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +151,7 @@ class KafkaLimits:
             10,
             1_000_000,
             "connections of Kafka clients open at the same time; beyond it, idle ones are closed first; at "
-            "most a quarter of the open files that the system allows",
+            "most a quarter of the open files that the system allows, or a sixth with --pulsar",
         ),
     ] = 5000
     idle_s: Annotated[
@@ -210,6 +222,53 @@ class KafkaLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PulsarLimits:
+    """Bounds on Pulsar clients, besides those that hold for HTTP too (docs/pulsar.md 6)."""
+
+    connections: Annotated[
+        int,
+        flag(
+            "--max-pulsar-connections",
+            10,
+            1_000_000,
+            "connections of Pulsar clients open at the same time; beyond it, idle ones are closed first; at "
+            "most a quarter of the open files that the system allows, or a sixth with --kafka",
+        ),
+    ] = 5000
+    message_bytes: Annotated[
+        int,
+        flag(
+            "--max-pulsar-message-mib",
+            1,
+            30,
+            "size of one message in MiB, by which clients cut larger ones into chunks if they may; Pulsar's "
+            "maxMessageSize",
+            unit=MIB,
+        ),
+    ] = 5 * MIB
+    request_bytes: Annotated[
+        int,
+        flag(
+            "--max-pulsar-memory-mib",
+            2,
+            65_536,
+            "total of the messages of Pulsar producers that are not stored yet, in MiB",
+            unit=MIB,
+        ),
+    ] = 64 * MIB
+    answer_bytes: Annotated[
+        int,
+        flag(
+            "--max-pulsar-answer-memory-mib",
+            2,
+            65_536,
+            "total of the messages to Pulsar consumers that are not sent yet, in MiB",
+            unit=MIB,
+        ),
+    ] = 64 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
     """The data directory, the listening address, and the intervals of background tasks."""
 
@@ -219,6 +278,7 @@ class ServiceSettings:
     port_file: str | None = None
     admin: tuple[str, int] | None = None  # host and port
     kafka: KafkaSettings | None = None
+    pulsar: PulsarSettings | None = None
     base_names: tuple[str, ...] = ()
     credentials_dir: str | None = None
     tls_certificate: str | None = None  # both files, or none
@@ -233,6 +293,7 @@ class ServiceSettings:
     limits: Limits = field(default_factory=Limits)
     kafka_limits: KafkaLimits = field(default_factory=KafkaLimits)
     kafka_groups: KafkaGroupLimits = field(default_factory=KafkaGroupLimits)
+    pulsar_limits: PulsarLimits = field(default_factory=PulsarLimits)
 
 
 def contradiction(settings: ServiceSettings) -> str | None:
@@ -252,13 +313,29 @@ def contradiction(settings: ServiceSettings) -> str | None:
         return "--max-shards-at-creation must not exceed --max-shards"
     if groups.min_session_timeout_ms > groups.max_session_timeout_ms:
         return "--min-kafka-session-s must not exceed --max-kafka-session-s"
-    if settings.kafka is None:
-        return None
+    of_kafka = None if settings.kafka is None else _kafka_contradiction(limits, kafka)
+    of_pulsar = None if settings.pulsar is None else _pulsar_contradiction(limits, settings.pulsar_limits)
+    return of_kafka or of_pulsar
+
+
+def _kafka_contradiction(limits: Limits, kafka: KafkaLimits) -> str | None:
     if kafka.request_bytes < limits.body_bytes + AROUND_A_BATCH:
         return "--max-kafka-memory-mib must be more than --max-log-group-mib: it has whole requests"
     if kafka.answer_bytes < kafka.fetch_bytes + limits.raw_bytes:
         return (
             "--max-kafka-answer-memory-mib must be at least --max-kafka-fetch-mib and "
             "--max-log-group-mib together: the first batch of an answer may exceed its size"
+        )
+    return None
+
+
+def _pulsar_contradiction(limits: Limits, pulsar: PulsarLimits) -> str | None:
+    if pulsar.message_bytes + AROUND_A_BATCH > limits.raw_bytes:
+        return "--max-pulsar-message-mib must be less than --max-log-group-mib: a message becomes a log group"
+    if pulsar.request_bytes < pulsar.message_bytes + AROUND_A_BATCH:
+        return "--max-pulsar-memory-mib must be more than --max-pulsar-message-mib: it has whole messages"
+    if pulsar.answer_bytes < pulsar.message_bytes + AROUND_A_BATCH:
+        return (
+            "--max-pulsar-answer-memory-mib must be more than --max-pulsar-message-mib: it has whole messages"
         )
     return None

@@ -364,7 +364,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         return None if self._unanswered else _Step.SEND_REQUEST
 
     def expect_again(self) -> None:
-        """Give the client for its next request the whole time anew."""
+        """Give the client for its next request the whole time again."""
         self._end_deadline()
         self._set_deadline()
 

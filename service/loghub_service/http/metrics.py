@@ -112,7 +112,7 @@ class ServiceExposition(Collector):
 
     def __init__(self, requests: RequestMetrics, process: ProcessFacts) -> None:
         self.serving: Serving | None = None
-        self.kafka: Source | None = None
+        self.endpoints: list[Source] = []  # of other protocols
         self._registry = requests.registry
         self._process = process
         self._usage: Usage | None = None
@@ -150,10 +150,11 @@ class ServiceExposition(Collector):
             yield from _disk(self._usage)
         if self.serving is not None:
             yield from _commits(self.serving.engine.commits)
-            yield from _budgets(self.serving.budgets + (self.kafka.budgets if self.kafka else ()))
+            of_endpoints = (budget for endpoint in self.endpoints for budget in endpoint.budgets)
+            yield from _budgets((*self.serving.budgets, *of_endpoints))
             yield from _objects(self.serving.engine)
-        if self.kafka is not None:
-            yield from self.kafka.collect()
+        for endpoint in self.endpoints:
+            yield from endpoint.collect()
 
 
 def _recovery(progress: RecoveryProgress, *, complete: bool) -> Iterable[Metric]:

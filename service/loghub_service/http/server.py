@@ -11,15 +11,24 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
 
-from loghub_service.access_keys import file_stamps
+from loghub_service.access_keys import FindKey, file_stamps
 from loghub_service.connections.listener import HttpConnection, HttpConnections, SocketListener
 from loghub_service.errors import ServiceFault
 from loghub_service.http.protocol import BoundedProtocol
 from loghub_service.settings import Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What the endpoints of other protocols share with the HTTP API."""
+
+    find_key: FindKey
+    tls: ssl.SSLContext | None
 
 
 class BadCertificate(ServiceFault):

@@ -2,21 +2,19 @@
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 
 import structlog
 from prometheus_client.core import Metric
 
-from loghub_service.access_keys import FindKey
 from loghub_service.connections.frames import FrameResources
 from loghub_service.connections.listener import HttpConnection
 from loghub_service.connections.port import BrokerAddress, BrokerPort, Port
 from loghub_service.connections.stalled import StalledClients
 from loghub_service.connections.turns import in_turn
 from loghub_service.engine import Engine
+from loghub_service.http.server import Shared
 from loghub_service.kafka.broker.answer import BrokerCounts, BrokerLimits
 from loghub_service.kafka.broker.call import Broker, Decoding, budget_bytes
 from loghub_service.kafka.broker.connection import KafkaConnection
@@ -91,14 +89,6 @@ class KafkaEndpoint:
             admit=lambda key_id: self.connections.authenticated(admitted, key_id),
             memory=connection.memory,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
-    """What the endpoint shares with the HTTP API."""
-
-    find_key: FindKey
-    tls: ssl.SSLContext | None
 
 
 def broker_limits(limits: Limits, kafka: KafkaLimits) -> BrokerLimits:

@@ -20,7 +20,7 @@ from loghub_service.api.shards import carry_out
 from loghub_service.catalog import Logstore
 from loghub_service.engine import Engine
 from loghub_service.errors import InvalidInput, refusal
-from loghub_service.facts import FORM_OPTION
+from loghub_service.facts import FORM_OPTION, form_of
 from loghub_service.kafka.broker.store import NewTopic, Partition, StoreError, TopicSettings, offset_of
 from loghub_service.kafka.producers import BatchOrigin
 from loghub_service.kafka.records.record_forms import RecordForm
@@ -98,7 +98,7 @@ class LogstoreTopic:
         saved = self._store.saved
         for_ever = saved.ttl_days >= KEEP_FOREVER_DAYS
         return TopicSettings(
-            retention_ms=_FOR_EVER if for_ever else saved.ttl_days * _DAY_MS, form=_form(saved.options)
+            retention_ms=_FOR_EVER if for_ever else saved.ttl_days * _DAY_MS, form=form_of(saved.options)
         )
 
     def partition(self, number: int) -> Partition | None:
@@ -143,13 +143,6 @@ class LogstoreTopic:
         if store is None:
             raise StoreError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"logstore {self.name} was deleted")
         return store
-
-
-def _form(options: str) -> RecordForm:
-    try:
-        return RecordForm(msgspec.json.decode(options).get(FORM_OPTION, RecordForm.PLAIN))
-    except ValueError:  # written by another release
-        return RecordForm.PLAIN
 
 
 def _route(shards: ShardMap, number: int) -> int:

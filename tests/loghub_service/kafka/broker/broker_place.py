@@ -21,9 +21,10 @@ from loghub_service.access_keys import AccessKey, Right
 from loghub_service.api.logstores import NewLogstore, create
 from loghub_service.engine import Engine
 from loghub_service.facts import ProjectSaved
+from loghub_service.http.server import Shared
 from loghub_service.kafka.broker.answer import BrokerLimits
 from loghub_service.kafka.coordinator.group import KafkaGroupLimits as GroupLimits
-from loghub_service.kafka.store.endpoint import KafkaEndpoint, Shared, endpoint_of
+from loghub_service.kafka.store.endpoint import KafkaEndpoint, endpoint_of
 from loghub_service.kafka.wire.frames import APIS, ApiKey, RequestHeader
 from loghub_service.kafka.wire.logs import (
     FetchPartition,

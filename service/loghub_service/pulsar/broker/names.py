@@ -1,0 +1,132 @@
+"""Names that clients use: topics, namespaces and subscriptions.
+
+A topic is ``persistent://public/<namespace>/<logstore>``, where the namespace is ``default`` or the project
+of the login. A partition has the name of its topic and ``-partition-<shard>``, which the clients append. A
+suffix such as ``.raw`` chooses the form of the records, as for Kafka clients. Names of logstores have no
+capitals, but the names that clients make of others do (``<topic>-<subscription>-RETRY``), so what is no name
+of a logstore is taken in small letters.
+
+https://pulsar.apache.org/docs/4.0.x/concepts-messaging/#topics
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from loghub.wire import names
+from loghub_service.kafka.records.record_forms import RecordForm
+from loghub_service.pulsar.broker.refusals import RefusedCommand
+from loghub_service.pulsar.wire.errors import ServerError
+
+T = TypeVar("T")
+PERSISTENT = "persistent"
+TENANT = "public"
+DEFAULT_NAMESPACE = "default"
+_FORMS = {form.value: form for form in RecordForm}
+_MAX_NAME = 512  # characters of a topic or namespace; the longest logstore has 80
+_PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,6})", re.ASCII | re.DOTALL)
+_SUBSCRIPTION = re.compile(r"[A-Za-z0-9_.-]{1,128}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicName:
+    """A topic as a client names it."""
+
+    namespace: str
+    local: str  # what is in the namespace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTopic(Generic[T]):
+    """What a local name stands for. ``partition`` None is the topic itself, ``form`` the one that a suffix
+    chooses."""
+
+    topic: T
+    partition: int | None
+    form: RecordForm | None
+
+
+def parse_topic(text: str) -> TopicName:
+    """Raises RefusedCommand INVALID_TOPIC_NAME."""
+    domain, separator, rest = text[: _MAX_NAME + 1].partition("://")
+    if not separator:
+        domain, rest = PERSISTENT, domain
+    parts = rest.split("/")
+    if len(parts) == 1:
+        parts = [TENANT, DEFAULT_NAMESPACE, *parts]
+    if len(text) > _MAX_NAME or len(parts) != 3 or not all(parts):
+        raise _invalid(text, "a topic is persistent://public/default/LOGSTORE")
+    if domain != PERSISTENT:
+        raise _invalid(text, "only persistent topics are offered")
+    if parts[0] != TENANT:
+        raise _invalid(text, f"the tenant is always {TENANT!r}")
+    return TopicName(namespace=parts[1], local=parts[2])
+
+
+def parse_namespace(text: str) -> str:
+    """The namespace of ``public/<namespace>``. Raises RefusedCommand INVALID_TOPIC_NAME."""
+    tenant, separator, namespace = text[: _MAX_NAME + 1].partition("/")
+    if not separator or tenant != TENANT or not namespace or "/" in namespace:
+        raise _invalid(text, "a namespace is public/default or public/PROJECT")
+    return namespace
+
+
+def check_namespace(namespace: str, project: str) -> None:
+    """Raises RefusedCommand AUTHORIZATION_ERROR unless the namespace is that project."""
+    if namespace not in (DEFAULT_NAMESPACE, project):
+        raise RefusedCommand(
+            ServerError.AUTHORIZATION_ERROR,
+            f"the login is for project {project!r}, so the namespace must be {DEFAULT_NAMESPACE!r} or "
+            f"{project!r}, not {namespace[:100]!r}",
+        )
+
+
+def find_local(local: str, topic: Callable[[str], T | None]) -> FoundTopic[T] | None:
+    """What a local name stands for. A logstore whose own name ends as that of a partition goes first."""
+    for name in dict.fromkeys((local, local.lower())):
+        whole = topic(name)
+        if whole is not None:
+            return FoundTopic(topic=whole, partition=None, form=None)
+        match = _PARTITION.fullmatch(name)
+        partition = None if match is None else int(match[2])
+        found = _with_suffix(match[1] if match else name, partition, topic)
+        if found is not None:
+            return found
+    return None
+
+
+def _with_suffix(name: str, partition: int | None, topic: Callable[[str], T | None]) -> FoundTopic[T] | None:
+    logstore, dot, suffix = name.partition(".")
+    if dot and suffix not in _FORMS:
+        return None
+    found = topic(logstore)
+    return None if found is None else FoundTopic(topic=found, partition=partition, form=_FORMS.get(suffix))
+
+
+def logstore_to_create(local: str) -> str:
+    """The name of the logstore that a topic gets which is not there. Raises RefusedCommand
+    INVALID_TOPIC_NAME."""
+    match = _PARTITION.fullmatch(local)
+    name = (match[1] if match else local).lower()
+    if not names.LOGSTORE.allows(name):
+        raise _invalid(local, f"a new topic is a logstore: {names.LOGSTORE.description}")
+    return name
+
+
+def partition_name(namespace: str, local: str, partition: int) -> str:
+    """The whole name of a partition."""
+    return f"{PERSISTENT}://{TENANT}/{namespace}/{local}-partition-{partition}"
+
+
+def check_subscription(name: str) -> None:
+    """Raises RefusedCommand NOT_ALLOWED_ERROR."""
+    if not _SUBSCRIPTION.fullmatch(name):
+        raise RefusedCommand(
+            ServerError.NOT_ALLOWED_ERROR,
+            f"subscription {name[:100]!r}: a name has 1 to 128 letters, digits, and _ . -",
+        )
+
+
+def _invalid(text: str, rule: str) -> RefusedCommand:
+    return RefusedCommand(ServerError.INVALID_TOPIC_NAME, f"{text[:100]!r}: {rule}")

@@ -1,0 +1,53 @@
+"""The log service behind the Pulsar endpoint: the same access keys, rights and logstores as over HTTP."""
+
+from loghub_service.access_keys import AccessKey, FindKey, KeyLogin, key_of_password
+from loghub_service.catalog import Logstore
+from loghub_service.engine import Engine
+from loghub_service.polls import LogWatch
+from loghub_service.pulsar.broker.store import Subscriptions
+from loghub_service.pulsar.store import topics
+from loghub_service.pulsar.store.topics import LogstoreWithShards
+
+
+class EnginePulsarService:
+    """A `loghub_service.pulsar.broker.store.PulsarLogService` over one engine."""
+
+    def __init__(self, engine: Engine, find_key: FindKey, subscriptions: Subscriptions) -> None:
+        self.subscriptions = subscriptions
+        self._engine = engine
+        self._find_key = find_key
+
+    def login(self, project: str, password: str) -> "PulsarProjectLogin | None":
+        project = project.lower()  # as over HTTP, where a host name has no case
+        key = key_of_password(self._find_key, project, password, unix_s=self._engine.clock.unix_s())
+        return None if key is None else PulsarProjectLogin(self._engine, self._find_key, project, key)
+
+    def watch(self) -> LogWatch:
+        return self._engine.log_changes.watch()
+
+    def now_ms(self) -> int:
+        return self._engine.now_us() // 1000
+
+
+class PulsarProjectLogin(KeyLogin):
+    """An access key in one project, whose logstores are topics."""
+
+    def __init__(self, engine: Engine, find_key: FindKey, project: str, key: AccessKey) -> None:
+        super().__init__(find_key, project, key, engine.clock)
+        self._engine = engine
+
+    def topics(self) -> tuple[LogstoreWithShards, ...]:
+        return tuple(
+            LogstoreWithShards(self._engine, store) for _, store in sorted(self._logstores().items())
+        )
+
+    def topic(self, name: str) -> LogstoreWithShards | None:
+        store = self._logstores().get(name)
+        return None if store is None else LogstoreWithShards(self._engine, store)
+
+    def _logstores(self) -> dict[str, Logstore]:
+        project = self._engine.catalog.projects.get(self.project)
+        return {} if project is None else project.logstores
+
+    async def create_topic(self, name: str) -> None:
+        await topics.create_topic(self._engine, self.project, name)

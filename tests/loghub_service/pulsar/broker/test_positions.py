@@ -1,0 +1,267 @@
+"""Where a consumer is: SEEK in its shapes, the last message, readers, and the end of a subscription."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.loghub_service.pulsar.broker.pulsar_place import (
+    EARLIEST,
+    KEY,
+    LATEST,
+    PARTITION,
+    READER,
+    Client,
+    PulsarPlace,
+    run,
+    subscription,
+)
+from tests.loghub_service.pulsar.broker.test_consumers import acked, at, payloads
+
+pytestmark = pytest.mark.tools
+FIRST = {"ledgerId": EARLIEST, "entryId": EARLIEST}
+LAST = {"ledgerId": LATEST, "entryId": LATEST}
+NOTHING = (1 << 64) - 1
+
+
+async def sought(client: Client, **target: Any) -> None:
+    """SEEK, and check the order of its answers: the consumer is closed before SUCCESS (trap 11)."""
+    request = client.send("seek", consumer_id=0, **target)
+    assert (await client.expect("close_consumer")).consumer_id == 0
+    assert (await client.answer_to(request))[0] == "success"
+
+
+@pytest.mark.parametrize(
+    ("target", "left"),
+    [
+        ({"ledgerId": 1, "entryId": 0}, [b"c", b"d", b"e"]),  # Python: the entry
+        ({"ledgerId": 1, "entryId": 0, "batch_index": 1, "batch_size": 2}, [b"d", b"e"]),  # Go
+        ({"ledgerId": 1, "entryId": 0, "ack_set": [0b10]}, [b"d", b"e"]),  # Java
+        (FIRST, [b"a", b"b", b"c", b"d", b"e"]),
+        ({"ledgerId": 9, "entryId": 0}, []),
+        (LAST, []),
+    ],
+)
+def test_a_consumer_goes_on_at_the_message_that_it_seeks(
+    tmp_path: Path, target: dict[str, Any], left: list[bytes]
+) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        for values in ((b"a", b"b"), (b"c", b"d"), (b"e",)):
+            await place.put(*values)
+        await client.subscribe(kind="Shared")
+        found = await client.receive(5)
+        assert await acked(client, *map(at, found)) == ""
+        await sought(client, message_id=target)
+        await client.subscribe(kind="Shared", permits=100)
+        await place.put(b"new")
+        assert payloads(await client.receive(len(left) + 1)) == [*left, b"new"]
+
+    run(scenario, tmp_path / "d")
+
+
+def test_a_consumer_seeks_a_time(tmp_path: Path) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await place.put(b"a")
+        place.clock.ahead_s += 20  # within what a clock may jump
+        since_ms = place.engine.now_us() // 1000
+        await place.put(b"b")
+        await client.subscribe()
+        assert payloads(await client.receive(2)) == [b"a", b"b"]
+        await sought(client, message_publish_time=since_ms)
+        await client.subscribe()
+        assert payloads(await client.receive(1)) == [b"b"]
+
+    run(scenario, tmp_path / "d")
+
+
+def test_a_seek_closes_all_consumers_of_the_shard(tmp_path: Path) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        one, other = await place.client(), await place.client()
+        await place.put(b"a")
+        await one.subscribe(kind="Shared")
+        await other.subscribe(kind="Shared", permits=0)
+        await sought(one, message_id=FIRST)
+        await other.expect("close_consumer")
+        assert await one.refused("getLastMessageId", consumer_id=0) == "ConsumerNotFound"
+        await one.subscribe(kind="Exclusive")  # nobody is connected
+        assert payloads(await one.receive(1)) == [b"a"]
+
+    run(scenario, tmp_path / "d")
+
+
+@pytest.mark.parametrize(
+    "target", [{"message_id": {"ledgerId": 1 << 63, "entryId": 0}}, {}], ids=["no such id", "nothing"]
+)
+def test_a_seek_to_nowhere_is_refused_and_changes_nothing(tmp_path: Path, target: dict[str, Any]) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await client.subscribe()
+        assert await client.refused("seek", consumer_id=0, **target) == "NotAllowedError"
+        await place.put(b"a")
+        assert payloads(await client.receive(1)) == [b"a"]
+
+    run(scenario, tmp_path / "d")
+
+
+@pytest.mark.parametrize(
+    ("kind", "last", "mark"),
+    [
+        ("Exclusive", (1, 0, 2, 3), (0, 0)),
+        ("Shared", (1, 2, -1, 0), (0, 1)),
+    ],
+)
+def test_the_last_message_and_the_mark_have_the_form_of_the_consumer(
+    tmp_path: Path, kind: str, last: tuple[int, ...], mark: tuple[int, int]
+) -> None:
+    """Trap 9: with a mark of another form, a reader from the latest message, inclusive, reads nothing."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await place.put(b"a", b"b")
+        await place.put(b"c", b"d", b"e")
+        await client.subscribe(kind=kind)
+        found = await client.receive(2 if kind == "Exclusive" else 5)
+        await acked(client, *map(at, found[: 1 if kind == "Exclusive" else 2]))
+        answer = await client.call("getLastMessageId", "getLastMessageIdResponse", consumer_id=0)
+        one, until = answer.last_message_id, answer.consumer_mark_delete_position
+        assert (one.ledgerId, one.entryId, one.batch_index, one.batch_size) == last
+        assert (until.ledgerId, until.entryId) == mark
+
+    run(scenario, tmp_path / "d")
+
+
+def test_an_empty_partition_has_no_last_message(tmp_path: Path) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await client.subscribe()
+        answer = await client.call("getLastMessageId", "getLastMessageIdResponse", consumer_id=0)
+        assert (answer.last_message_id.ledgerId, answer.last_message_id.entryId) == (NOTHING, NOTHING)
+
+    run(scenario, tmp_path / "d")
+
+
+@pytest.mark.parametrize(
+    ("start", "found"),
+    [
+        (FIRST, [b"a", b"b", b"c"]),
+        ({"ledgerId": 1, "entryId": 0}, [b"b", b"c"]),
+        ({"ledgerId": 1, "entryId": 0, "batch_index": 0}, [b"b", b"c"]),
+        (LAST, []),
+    ],
+)
+def test_a_reader_begins_at_its_message_and_leaves_no_subscription(
+    tmp_path: Path, start: dict[str, Any], found: list[bytes]
+) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client(READER)
+        for value in (b"a", b"b", b"c"):
+            await place.put(value)
+        await client.subscribe(name="reader-1", durable=False, start_message_id=start)
+        await client.drained()
+        await place.put(b"new")
+        assert payloads(await client.receive(len(found) + 1)) == [*found, b"new"]
+        await client.call("close_consumer", "success", consumer_id=0)
+        assert "reader-1" not in place.endpoint.broker.service.subscriptions.of(place.store.saved.id)
+
+    run(scenario, tmp_path / "d")
+
+
+def test_a_reader_that_seeks_goes_on_where_it_sought(tmp_path: Path) -> None:
+    """Its subscription stays until the reader is back, whatever place it names then."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        for value in (b"a", b"b", b"c"):
+            await place.put(value)
+        reader: dict[str, Any] = {"name": "r", "durable": False, "start_message_id": FIRST}
+        await client.subscribe(**reader)
+        await client.receive(3)
+        await sought(client, message_id={"ledgerId": 1, "entryId": 0})
+        await client.subscribe(**reader)
+        assert payloads(await client.receive(2)) == [b"b", b"c"]
+
+    run(scenario, tmp_path / "d")
+
+
+def test_a_reader_of_several_partitions_begins_in_each_where_it_says(tmp_path: Path) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        for shard in (0, 1):
+            await place.put(b"old", shard=shard)
+        for shard, start in ((0, FIRST), (1, LAST)):
+            topic = PARTITION.replace("-0", f"-{shard}")
+            await client.subscribe(shard, topic=topic, name="r", durable=False, start_message_id=start)
+        assert payloads(await client.receive(1)) == [b"old"]
+        await client.drained()
+        await place.put(b"new", shard=1)
+        assert payloads(await client.receive(1)) == [b"new"]
+
+    run(scenario, tmp_path / "d", shards=2)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_reader_and_a_subscription_do_not_share_a_name(tmp_path: Path, durable: bool) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await client.subscribe(kind="Shared", durable=durable)
+        wanted = subscription(1, PARTITION, "s", "Shared")
+        assert await client.refused("subscribe", durable=not durable, **wanted) == "NotAllowedError"
+
+    run(scenario, tmp_path / "d")
+
+
+def test_unsubscribing_deletes_the_subscription_unless_others_use_it(tmp_path: Path) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        one, other = await place.client(), await place.client(READER)
+        await place.put(b"a")
+        await one.subscribe(kind="Shared")
+        await other.subscribe(kind="Shared", permits=0)
+        await acked(one, at((await one.receive(1))[0]))
+        assert await other.refused("unsubscribe", consumer_id=0) == "MetadataError"
+        assert await other.refused("unsubscribe", consumer_id=0, force=True) == "AuthorizationError"
+        await one.call("unsubscribe", "success", consumer_id=0, force=True)
+        await other.expect("close_consumer")
+        await one.subscribe(kind="Shared")  # a new one, from the beginning
+        assert payloads(await one.receive(1)) == [b"a"]
+
+    run(scenario, tmp_path / "d")
+
+
+def test_a_subscription_goes_when_all_its_partitions_are_left(tmp_path: Path) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        for shard in (0, 1):
+            await client.subscribe(shard, topic=PARTITION.replace("-0", f"-{shard}"))
+        kept = place.endpoint.broker.service.subscriptions
+        await client.call("unsubscribe", "success", consumer_id=0)
+        assert "s" in kept.of(place.store.saved.id)
+        await client.call("unsubscribe", "success", consumer_id=1)
+        assert "s" not in kept.of(place.store.saved.id)
+
+    run(scenario, tmp_path / "d", shards=2)
+
+
+def test_a_subscription_begins_at_the_time_that_it_names(tmp_path: Path) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await place.put(b"a")
+        place.clock.ahead_s += 30
+        await place.put(b"b")
+        await client.subscribe(start_message_rollback_duration_sec=15)
+        assert payloads(await client.receive(1)) == [b"b"]
+
+    run(scenario, tmp_path / "d")
+
+
+def test_a_removed_key_is_not_asked_for_its_positions(tmp_path: Path) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await client.subscribe()
+        del place.keys[KEY.key_id]
+        client.send("getLastMessageId", consumer_id=0)
+        assert (await client.next())[0] == "error"
+        assert await client.is_closed()
+
+    run(scenario, tmp_path / "d")

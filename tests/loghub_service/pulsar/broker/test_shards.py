@@ -1,0 +1,105 @@
+"""Shards that come and go under consumers: splits, placeholders, deleted logstores, delayed messages."""
+
+from pathlib import Path
+
+import pytest
+
+from loghub.domain import shards as rules
+from loghub_service.api import logstores, shards
+from tests.loghub_service.pulsar.broker.pulsar_place import (
+    LOGSTORE,
+    PARTITION,
+    PROJECT,
+    TOPIC,
+    PulsarPlace,
+    run,
+)
+from tests.loghub_service.pulsar.broker.test_consumers import acked, at, payloads
+
+pytestmark = pytest.mark.tools
+
+
+async def split(place: PulsarPlace, shard: int) -> None:
+    store = place.store
+    async with place.engine.admin:
+        reshard = rules.split(store.shard_map(), shard=shard, parts=2)
+        await shards.carry_out(place.engine, place.engine.catalog.projects[PROJECT], store, reshard)
+
+
+def partition(shard: int) -> str:
+    return f"{TOPIC}-partition-{shard}"
+
+
+@pytest.mark.parametrize("kind", ["Exclusive", "Shared"])
+def test_a_child_begins_at_its_first_log_also_for_a_subscription_from_the_latest_message(
+    tmp_path: Path, kind: str
+) -> None:
+    """Trap 3: a client looks for new partitions once in a minute, and names its initial position then."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await client.subscribe(kind=kind, earliest=False)
+        await split(place, 0)
+        await place.put(b"before the client knows", shard=1)
+        await client.subscribe(1, topic=partition(1), kind=kind, earliest=False)
+        assert payloads(await client.receive(1)) == [b"before the client knows"]
+
+    run(scenario, tmp_path / "d")
+
+
+def test_children_wait_for_their_parents_in_an_ordered_subscription(tmp_path: Path) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await place.put(b"parent")
+        await client.subscribe(permits=0)
+        await split(place, 0)
+        await place.put(b"child", shard=1)
+        await client.subscribe(1, topic=partition(1))
+        await client.drained()
+        assert client.messages == []
+        client.send("flow", consumer_id=0, messagePermits=1)
+        (parent,) = await client.receive(1)
+        assert parent.payloads == (b"parent",)
+        await client.drained()
+        assert client.messages == []
+        assert await acked(client, at(parent)) == ""
+        assert payloads(await client.receive(1)) == [b"child"]
+
+    run(scenario, tmp_path / "d")
+
+
+def test_a_partition_whose_shard_is_gone_is_subscribed_and_silent(tmp_path: Path) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await split(place, 0)
+        async with place.engine.admin:
+            saved = place.store.shards[0]
+            await place.engine.persist_deletion(
+                shards.ShardDeleted(logstore=saved.logstore, shard=0, final_offset=0)
+            )
+            await place.engine.remove_log(logstore=saved.logstore, shard=0)
+        answer = await client.call("partitionMetadata", "partitionMetadataResponse", topic=TOPIC)
+        assert answer.partitions == 3
+        await client.subscribe()
+        await client.subscribe(1, topic=partition(1))
+        found = await client.call("getLastMessageId", "getLastMessageIdResponse", consumer_id=0)
+        assert found.last_message_id.ledgerId == (1 << 64) - 1
+        await place.put(b"live", shard=1)
+        assert payloads(await client.receive(1)) == [b"live"]
+        assert await acked(client, {"ledgerId": 0, "entryId": 0}) == ""
+        await client.call("close_consumer", "success", consumer_id=0)
+
+    run(scenario, tmp_path / "d")
+
+
+def test_consumers_of_a_logstore_that_is_deleted_are_closed(tmp_path: Path) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await client.subscribe()
+        await logstores.delete(place.engine, PROJECT, LOGSTORE)
+        assert (await client.expect("close_consumer")).consumer_id == 0
+        assert await client.refused(
+            "subscribe", topic=PARTITION, subscription="s", subType=0, consumer_id=1
+        ) == ("TopicNotFound")
+
+    run(scenario, tmp_path / "d")
