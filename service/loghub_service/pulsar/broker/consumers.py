@@ -229,12 +229,16 @@ async def acknowledge(session: PulsarSession, command: wire.CommandAck) -> Compl
 async def _acknowledge(consumer: PulsarConsumer, messages: tuple[MessageIdData, ...]) -> None:
     dispatch, shard = consumer.dispatch, consumer.partition
     runs: list[Run] = []
-    for message in messages:
-        try:
-            logs = await _logs_of(consumer, message)
-            runs += ids.acknowledged(message, logs=logs)
-        except BadId as error:
-            raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, str(error)) from error
+    is_ordered = dispatch.is_ordered
+    try:
+        for message in messages:
+            if is_ordered or message.ack_set:
+                runs += ids.acknowledged(message, logs=await _logs_of(consumer, message))
+            else:
+                first = ids.entry_position(message)
+                runs.append((first, first + 1))
+    except BadId as error:
+        raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, str(error)) from error
     rejected = dispatch.apply(Ack(shard=shard, runs=dispatch.runs_of(runs))).rejected
     if rejected:
         raise RefusedCommand(
