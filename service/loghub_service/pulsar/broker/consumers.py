@@ -9,7 +9,7 @@ SEEK.
 from dataclasses import replace
 from functools import partial
 
-from loghub.domain.log_position import index_of, ordinal_of, position_of
+from loghub.domain.log_position import group_end, index_of, ordinal_of, position_of
 from loghub_service.connections.service_ports import Access
 from loghub_service.pulsar.broker import ids
 from loghub_service.pulsar.broker.connection import Complete
@@ -239,7 +239,8 @@ async def _acknowledge(consumer: PulsarConsumer, messages: tuple[MessageIdData, 
                 runs.append((first, first + 1))
     except BadId as error:
         raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, str(error)) from error
-    rejected = dispatch.apply(Ack(shard=shard, runs=dispatch.runs_of(runs))).rejected
+    runs = dispatch.runs_of(run for run in runs if run[0] < run[1])  # nothing of what has expired
+    rejected = dispatch.apply(Ack(shard=shard, runs=runs)).rejected
     if rejected:
         raise RefusedCommand(
             ServerError.NOT_ALLOWED_ERROR,
@@ -268,10 +269,11 @@ async def _acknowledge_up_to(consumer: PulsarConsumer, command: wire.CommandAck)
 async def _logs_of(consumer: PulsarConsumer, message: MessageIdData) -> int:
     """How many logs the entry of an id has. A set of an id is of the ordered form, which the subscription
     may have had before."""
+    first = ids.entry_position(message)
     if message.ack_set and not consumer.dispatch.is_ordered:
-        # Beyond its highest bit, the batch may be at its end: what is not known to be in it comes again.
-        return message.batch_size or max(0, 64 * len(message.ack_set))
-    return await consumer.dispatch.logs_at(consumer.partition, ids.entry_position(message))
+        # Bits behind the end of the batch stand for no logs.
+        return min(message.batch_size or 64 * len(message.ack_set), group_end(first) - first)
+    return await consumer.dispatch.logs_at(consumer.partition, first)
 
 
 async def _receipt(consumer: PulsarConsumer, request_id: int) -> None:
