@@ -32,10 +32,10 @@ from loghub_service.groups import GroupRegistry
 from loghub_service.kafka.broker.store import position
 from loghub_service.kafka.coordinator.facts import Fact as KafkaGroupFact
 from loghub_service.kafka.groups import KafkaGroupKey, KafkaGroups
-from loghub_service.kafka.producer_journal import ProducerJournal
 from loghub_service.known_ends import KnownEnds
 from loghub_service.polls import Notifier, Polls
 from loghub_service.ports import BELIEVED_S, Platform, SteadyClock, goes_on_from
+from loghub_service.producer_journal import ProducerJournal
 from loghub_service.removals import Removal, Removals
 from loghub_service.settings import ServiceSettings
 from loghub_service.storage.batches import (
