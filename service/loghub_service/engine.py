@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from loghub.domain.group import LogShard
 from loghub_service.catalog import Catalog, Logstore
+from loghub_service.declarations import Declarations
 from loghub_service.errors import WriteFailed
 from loghub_service.facts import (
     CatalogFact,
@@ -125,6 +126,7 @@ class Engine:
         )
         self.kafka_groups = self._new_kafka_groups()
         self.producers = ProducerJournal(settings.kafka_limits.producers, self.submit, self.logs)
+        self.declarations = Declarations(self.submit, self.catalog.logstores_by_id)
         self._file_batches: Batches[Task] = start_batches(
             name="files", commit=run_tasks, on_failed=self._failed, clock=platform.clock
         )

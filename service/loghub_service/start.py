@@ -402,5 +402,6 @@ class _Start:
         for log, mark in marks.items():
             await engine.on_file_thread(partial(read_later, log, mark.logstore, mark.cursor, later))
             self._progress.check()
+        engine.declarations.restore(self._database.schemas(), self._database.producer_epochs())
         cursors = {log: mark.cursor for log, mark in marks.items()}
         await engine.producers.restore(self._database.sequences(), later, cursors)

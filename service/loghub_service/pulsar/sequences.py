@@ -61,7 +61,7 @@ class _Sent:
 
     stored: MessageNumber | None = None
     pushed: MessageNumber | None = None
-    waiting: "dict[MessageNumber, asyncio.Future[None]]" = field(default_factory=dict)
+    waiting: "dict[MessageNumber, asyncio.Future[int | None]]" = field(default_factory=dict)
     failed: dict[MessageNumber, None] = field(default_factory=dict)  # the oldest first
 
 
@@ -83,9 +83,9 @@ class Sequences:
         known = self._known.get(producer)
         return None if known is None or known.stored is None else known.stored.sequence
 
-    def repeated(self, producer: NamedProducer, number: MessageNumber) -> "asyncio.Future[None] | None":
-        """What is done once the message is durable, if it was sent before; None if it is new, or was not
-        stored."""
+    def repeated(self, producer: NamedProducer, number: MessageNumber) -> "asyncio.Future[int | None] | None":
+        """Done once the message is durable, if it was sent before: with the ordinal of its log group, or with
+        None if that is not known any more. None if the message is new, or was not stored."""
         known = self._known.get(producer)
         if known is None or known.pushed is None or number > known.pushed or number in known.failed:
             return None
@@ -93,11 +93,13 @@ class Sequences:
         later = [sent for sent in known.waiting if sent >= number]
         if later and (known.stored is None or number > known.stored):
             return known.waiting[min(later)]
-        done = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
 
-    def sent(self, producer: NamedProducer, number: MessageNumber, stored: "asyncio.Future[None]") -> None:
+    def sent(
+        self, producer: NamedProducer, number: MessageNumber, stored: "asyncio.Future[int | None]"
+    ) -> None:
         """A message is on its way that `repeated` did not know; if it is not stored, it may come again."""
         known = self._known.setdefault(producer, _Sent())
         known.pushed = number if known.pushed is None else max(known.pushed, number)
@@ -107,7 +109,9 @@ class Sequences:
         self._forget_oldest()
         stored.add_done_callback(lambda done: self._settled(producer, number, done))
 
-    def _settled(self, producer: NamedProducer, number: MessageNumber, done: "asyncio.Future[None]") -> None:
+    def _settled(
+        self, producer: NamedProducer, number: MessageNumber, done: "asyncio.Future[int | None]"
+    ) -> None:
         known = self._known.get(producer)
         if known is None or known.waiting.get(number) is not done:
             return

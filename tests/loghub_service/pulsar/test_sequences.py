@@ -32,10 +32,10 @@ async def send(sequences: Sequences, producer: NamedProducer, *numbers: MessageN
 
 def append(
     sequences: Sequences, producer: NamedProducer, number: MessageNumber | int
-) -> "asyncio.Future[None]":
+) -> "asyncio.Future[int | None]":
     numbered = MessageNumber(number) if isinstance(number, int) else number
     assert sequences.repeated(producer, numbered) is None
-    stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    stored: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
     sequences.sent(producer, numbered, stored)
     return stored
 
