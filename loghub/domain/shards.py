@@ -147,6 +147,15 @@ class ShardMap:
     def _writable(self) -> tuple[Shard, ...]:
         return tuple(sorted((s for s in self.shards.values() if not s.read_only), key=lambda s: s.keys.begin))
 
+    def in_place_of(self, number: int) -> int:
+        """The addressed shard, or a writable one in its place: always the same, so that the order of a
+        producer stays. Some shard accepts writes."""
+        addressed = self.shards.get(number)
+        if addressed is not None and not addressed.read_only:
+            return number
+        writable = sorted(shard.shard for shard in self.writable())
+        return writable[number % len(writable)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reshard:

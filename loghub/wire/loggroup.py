@@ -200,6 +200,8 @@ RawPair = tuple[bytes, bytes]
 _TIME_TAG, _CONTENTS_TAG, _KEY_TAG, _VALUE_TAG = _TIME[0], _CONTENTS[0], _KEY[0], _VALUE[0]
 _MAX_TIME = 0xFFFF_FFFF  # readers of protobuf drop higher bits
 _MIN_CONTENT_BYTES = 6  # tag and length of it, of its key and of its value
+_MIN_LONG_CONTENT_BYTES = 131  # one with a length of two bytes
+_TIME_NS_TAG, _TIME_NS_BYTES = _TIME_NS[0], 4
 
 
 class RawLog(NamedTuple):
@@ -252,23 +254,41 @@ def _read_log(group: bytes, at: int, end: int) -> RawLog:
     time, time_ns = 0, None
     contents: list[RawPair] = []
     while at < end:
-        # The usual content: key, then value, no other field, every length in one byte. No step is made for
-        # each of its fields, which would double the time that a reader in Python takes.
-        if (
-            group[at] == _CONTENTS_TAG
-            and end - at >= _MIN_CONTENT_BYTES
-            and (size := group[at + 1]) < 0x80
-            and (stop := at + 2 + size) <= end
-            and group[at + 2] == _KEY_TAG
-            and (value := at + 4 + group[at + 3]) + 2 <= stop
-            and group[value] == _VALUE_TAG
-            and group[value + 1] == stop - value - 2
-        ):
-            contents.append((group[at + 4 : value], group[value + 2 : stop]))
-            at = stop
-            continue
+        # The usual content: key, then value, no other field, every length in one byte, or in two. No step is
+        # made for each of its fields, which would double the time that a reader in Python takes.
+        if group[at] == _CONTENTS_TAG:
+            if (
+                end - at >= _MIN_CONTENT_BYTES
+                and (size := group[at + 1]) < 0x80
+                and (stop := at + 2 + size) <= end
+                and group[at + 2] == _KEY_TAG
+                and (value := at + 4 + group[at + 3]) + 2 <= stop
+                and group[value] == _VALUE_TAG
+                and group[value + 1] == stop - value - 2
+            ):
+                contents.append((group[at + 4 : value], group[value + 2 : stop]))
+                at = stop
+                continue
+            if (
+                end - at >= _MIN_LONG_CONTENT_BYTES
+                and group[at + 1] >= 0x80 > group[at + 2]
+                and (stop := at + 3 + (group[at + 1] & 0x7F | group[at + 2] << 7)) <= end
+                and group[at + 3] == _KEY_TAG
+                and group[at + 4] < 0x80
+                and (value := at + 5 + group[at + 4]) + 3 <= stop
+                and group[value] == _VALUE_TAG
+                and group[value + 1] >= 0x80 > group[value + 2]
+                and group[value + 1] & 0x7F | group[value + 2] << 7 == stop - value - 3
+            ):
+                contents.append((group[at + 5 : value], group[value + 3 : stop]))
+                at = stop
+                continue
         if group[at] == _TIME_TAG:
             time, at = read_varint(group, at + 1, end)
+            continue
+        if group[at] == _TIME_NS_TAG and end - at > _TIME_NS_BYTES:
+            time_ns = int.from_bytes(group[at + 1 : at + 1 + _TIME_NS_BYTES], "little")
+            at += 1 + _TIME_NS_BYTES
             continue
         number, wire_type, start, at = read_field(group, at, end)
         if number == 2:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from loghub.domain.group import LogShard
 from loghub_service.catalog import Catalog, Logstore
+from loghub_service.declarations import Declarations
 from loghub_service.errors import WriteFailed
 from loghub_service.facts import (
     CatalogFact,
@@ -32,10 +33,10 @@ from loghub_service.groups import GroupRegistry
 from loghub_service.kafka.broker.store import position
 from loghub_service.kafka.coordinator.facts import Fact as KafkaGroupFact
 from loghub_service.kafka.groups import KafkaGroupKey, KafkaGroups
-from loghub_service.kafka.producer_journal import ProducerJournal
 from loghub_service.known_ends import KnownEnds
 from loghub_service.polls import Notifier, Polls
 from loghub_service.ports import BELIEVED_S, Platform, SteadyClock, goes_on_from
+from loghub_service.producer_journal import ProducerJournal
 from loghub_service.removals import Removal, Removals
 from loghub_service.settings import ServiceSettings
 from loghub_service.storage.batches import (
@@ -125,6 +126,7 @@ class Engine:
         )
         self.kafka_groups = self._new_kafka_groups()
         self.producers = ProducerJournal(settings.kafka_limits.producers, self.submit, self.logs)
+        self.declarations = Declarations(self.submit, self.catalog.logstores_by_id)
         self._file_batches: Batches[Task] = start_batches(
             name="files", commit=run_tasks, on_failed=self._failed, clock=platform.clock
         )

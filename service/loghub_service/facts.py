@@ -14,6 +14,7 @@ from loghub.domain.shards import Shard
 from loghub_service.kafka.coordinator.facts import Fact as KafkaGroupFact
 from loghub_service.kafka.producers import ProducerKey, SavedProducer
 from loghub_service.kafka.records.record_forms import RecordForm
+from loghub_service.pulsar.sequences import NamedProducer, SavedSequence
 
 # In the options of a logstore: the form of its records for Kafka clients. It never changes; SLS has no such
 # option.
@@ -126,11 +127,32 @@ class ProducerLogMarked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducersSaved:
-    """The changed state of what idempotent producers have sent. ``marks`` replaces all marks before."""
+    """The changed state of what idempotent producers of Kafka and producers of Pulsar with a name have sent.
+    ``marks`` replaces all marks before."""
 
     saved: tuple[SavedProducer, ...]
     forgotten: tuple[ProducerKey, ...]
     marks: tuple[ProducerLogMarked, ...]
+    sequences: tuple[SavedSequence, ...] = ()
+    forgotten_sequences: tuple[NamedProducer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaSaved:
+    """A schema of a Pulsar topic, as its producer has sent it (`loghub_service.pulsar.wire.values`)."""
+
+    logstore: int
+    version: int
+    schema: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerEpochSaved:
+    """An exclusive producer of Pulsar has taken over a partition: those with a lower epoch are fenced."""
+
+    logstore: int
+    partition: int
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,4 +219,5 @@ class CursorsUsed:
 CatalogFact = ProjectSaved | ProjectDeleted | LogstoreSaved | LogstoreDeleted | ShardSaved | ShardDeleted
 LogFact = FolderRemoved | EndsKnown | FolderStarted | ExpiryReached | CursorsUsed
 KafkaFact = KafkaGroupStepped | ProducerLogMarked | ProducersSaved
-ServiceFact = CatalogFact | LogFact | GroupStepped | GroupDeleted | KafkaFact
+PulsarFact = SchemaSaved | ProducerEpochSaved
+ServiceFact = CatalogFact | LogFact | GroupStepped | GroupDeleted | KafkaFact | PulsarFact

@@ -33,9 +33,10 @@ from loghub_service.errors import ServiceFault
 from loghub_service.facts import FolderRemoved, FolderStarted, LogstoreSaved, ProjectSaved, ShardSaved
 from loghub_service.groups import RegisteredGroup
 from loghub_service.kafka.groups import KafkaGroupKey
-from loghub_service.kafka.producer_journal import read_later
 from loghub_service.kafka.producers import LaterBatches
 from loghub_service.ports import Disk, Platform
+from loghub_service.producer_journal import LaterSent, read_later
+from loghub_service.pulsar.sequences import LaterSequences
 from loghub_service.removals import Removal
 from loghub_service.settings import ServiceSettings
 from loghub_service.storage.batches import Batches, StartBatches, Task, ThreadedBatches, run_together
@@ -396,8 +397,11 @@ class _Start:
         """Restore the saved state of producers, and add the later batches in the logs."""
         engine = self._engine
         marks = {engine.logs[mark.logstore, mark.shard]: mark for mark in self._database.producer_marks()}
-        later = LaterBatches(self._database.producers(), engine.producers.maximum)
+        maximum = engine.producers.maximum
+        later = LaterSent(LaterBatches(self._database.producers(), maximum), LaterSequences(maximum))
         for log, mark in marks.items():
             await engine.on_file_thread(partial(read_later, log, mark.logstore, mark.cursor, later))
             self._progress.check()
-        await engine.producers.restore(later, {log: mark.cursor for log, mark in marks.items()})
+        engine.declarations.restore(self._database.schemas(), self._database.producer_epochs())
+        cursors = {log: mark.cursor for log, mark in marks.items()}
+        await engine.producers.restore(self._database.sequences(), later, cursors)

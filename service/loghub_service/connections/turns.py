@@ -2,11 +2,18 @@
 
 What a client can make long is done in steps of some microseconds, with a pause after a number of them, so
 that others run meanwhile, heartbeats among them. What cannot be cut is done in a thread.
+
+What is decoded may take far more memory than it has bytes. So what it will need at most is taken from a
+budget first, and what the result has of it is given back once that is durable. Work that finds too little
+waits: what others hold depends on the disk only, never on another client.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from loghub_service.connections.stalled import Budget
 
 T = TypeVar("T")
 
@@ -48,3 +55,50 @@ async def in_turn(turns: asyncio.Semaphore, work: Callable[[], T]) -> T:
         else:
             task.cancel()
         raise
+
+
+class InThread(Protocol):
+    """Runs work in a thread once it is its turn; it goes on if the request that waits for it is cancelled."""
+
+    def __call__(self, work: Callable[[], T]) -> Awaitable[T]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What decoding takes at most: bytes of memory; and whether a thread, for its time."""
+
+    memory: int
+    thread: bool
+
+
+class DecodingTurns:
+    """The budget of all connections, and who waits for it in turn."""
+
+    def __init__(self, budget: Budget, in_thread: InThread) -> None:
+        self._budget = budget
+        self._in_thread = in_thread
+        self._turn = asyncio.Lock()
+        self._freed = asyncio.Event()
+
+    async def run(self, need: Need, work: Callable[[], T], size_of: Callable[[T], int]) -> T:
+        """The result of the work. Call `release` with its size once it is stored, or is not going to be.
+        Raises what the work raises."""
+        await self._take(need.memory)
+        held = need.memory
+        try:
+            result = await self._in_thread(work) if need.thread else work()
+            held -= size_of(result)
+        finally:
+            self.release(held)
+        return result
+
+    async def _take(self, size: int) -> None:
+        async with self._turn:
+            while self._budget.used + size > self._budget.limit:
+                self._freed.clear()
+                await self._freed.wait()
+            self._budget.used += size
+
+    def release(self, size: int) -> None:
+        self._budget.used -= size
+        self._freed.set()

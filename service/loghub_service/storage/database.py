@@ -22,18 +22,21 @@ from loghub_service.facts import (
     KafkaGroupStepped,
     KnownEnd,
     LogstoreSaved,
+    ProducerEpochSaved,
     ProducerLogMarked,
     ProjectSaved,
+    SchemaSaved,
     ServiceFact,
 )
 from loghub_service.kafka.producers import SavedProducer
-from loghub_service.storage import kafka_rows
+from loghub_service.pulsar.sequences import SavedSequence
+from loghub_service.storage import kafka_rows, pulsar_rows
 from loghub_service.storage.rows import LOGSTORE_COLUMNS, WHOLE_LOGSTORE, entry_from, shard_from, statements
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 _SCHEMA = """
 CREATE TABLE project (
   name TEXT PRIMARY KEY, description TEXT NOT NULL, created_s INTEGER NOT NULL, modified_s INTEGER NOT NULL
@@ -96,6 +99,7 @@ _SCHEMAS = (
     kafka_rows.GROUP_SCHEMA + _OFFSETS,
     kafka_rows.PRODUCER_SCHEMA,
     _FIRST_ORDINALS,
+    pulsar_rows.PULSAR_SCHEMA,
 )  # each adds to those before it
 
 
@@ -311,6 +315,21 @@ class Database:
     def producer_marks(self) -> list[ProducerLogMarked]:
         """Where the logs have batches of producers besides."""
         return kafka_rows.read_marks(self._connection)
+
+    @_readable
+    def sequences(self) -> list[SavedSequence]:
+        """What producers of Pulsar with a name have stored, the one unused for longest first."""
+        return pulsar_rows.read_sequences(self._connection)
+
+    @_readable
+    def schemas(self) -> list[SchemaSaved]:
+        """The schemas of Pulsar's topics, by logstore and version."""
+        return pulsar_rows.read_schemas(self._connection)
+
+    @_readable
+    def producer_epochs(self) -> list[ProducerEpochSaved]:
+        """The epochs of the last exclusive producers."""
+        return pulsar_rows.read_epochs(self._connection)
 
     def close(self) -> None:
         with suppress(apsw.Error):

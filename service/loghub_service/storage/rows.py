@@ -20,15 +20,18 @@ from loghub_service.facts import (
     KafkaGroupStepped,
     LogstoreDeleted,
     LogstoreSaved,
+    ProducerEpochSaved,
     ProducerLogMarked,
     ProducersSaved,
     ProjectDeleted,
     ProjectSaved,
+    SchemaSaved,
     ServiceFact,
     ShardDeleted,
     ShardSaved,
 )
 from loghub_service.storage.kafka_rows import kafka_statements, producer_statements
+from loghub_service.storage.pulsar_rows import pulsar_statement, sequence_statements
 
 LOGSTORE_COLUMNS = (
     "id", "project", "name", "ttl_days", "next_shard", "options", "created_s", "modified_s",
@@ -50,6 +53,10 @@ def statements(fact: ServiceFact) -> Iterator[Statement]:
             yield from kafka_statements(fact)
         case ProducerLogMarked() | ProducersSaved():
             yield from producer_statements(fact)
+            if isinstance(fact, ProducersSaved):
+                yield from sequence_statements(fact)
+        case SchemaSaved() | ProducerEpochSaved():
+            yield pulsar_statement(fact)
         case LogstoreDeleted():
             yield "DELETE FROM deletion WHERE logstore=?", (fact.id,)  # of its shards
             yield "INSERT INTO deletion VALUES (?,?)", (fact.id, WHOLE_LOGSTORE)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.pulsar.origin import PulsarOrigin
 from loghub_service.pulsar.records.entries import EntryToSend, GroupToSend
-from loghub_service.pulsar.records.sends import SendSource, SentGroup, read_send
+from loghub_service.pulsar.records.sends import SendSource, SentGroup, open_send, read_send
 from loghub_service.pulsar.wire.codec import FieldBudget, decode_part, encode
 from loghub_service.pulsar.wire.frames import decode_entry, encode_entry
 from loghub_service.pulsar.wire.producers import (
@@ -105,7 +105,7 @@ def sent(
         producer_id=1, sequence_id=5, num_messages=messages, highest_sequence_id=4 + messages, **fields
     )
     source = SendSource(producer="producer", is_named=True, partition=3, form=form, max_bytes=max_bytes)
-    return read_send(command, entry, source)
+    return read_send(command, open_send(command, entry), source)
 
 
 def stored(group: bytes, origin: PulsarOrigin | None, *, raw: bool = True) -> GroupToSend:

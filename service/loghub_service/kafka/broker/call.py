@@ -1,11 +1,8 @@
 """A request in progress, and what all requests share.
 
-Decodes record batches within bounds of memory and of threads.
-
-A compressed batch of some KiB may become 10 MiB, and reading records one by one is slow. So what decoding
-will need at most is taken from a budget first, and what the log group has of it is given back once that is
-durable. A batch that finds too little waits: what others hold depends on the disk only, never on another
-client. Large batches are decoded in threads, as many at once as the service checks log groups.
+How much memory decoding a record batch takes. A compressed batch of some KiB may become 10 MiB, and reading
+records one by one is slow: large batches are decoded in threads, as many at once as the service checks log
+groups.
 
 Names of topics: a logstore, and perhaps a suffix that says what its records look like.
 
@@ -14,11 +11,10 @@ one. SLS has the first of these suffixes. The name of a logstore has no dot.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -26,13 +22,14 @@ from loghub.clock import Clock
 from loghub_service.connections.port import BrokerAddress
 from loghub_service.connections.service_ports import Access
 from loghub_service.connections.stalled import Budget, StalledClients
+from loghub_service.connections.turns import DecodingTurns, Need
 from loghub_service.kafka.broker.answer import Answer, BrokerCounts, BrokerLimits, nothing
 from loghub_service.kafka.broker.fetch_session import FetchSessions, SessionEntries
 from loghub_service.kafka.broker.forms import BatchSource, NewBatch, decode_batch
 from loghub_service.kafka.broker.store import BrokerLogin, LogService, StoreError, Topic
 from loghub_service.kafka.groups import KafkaGroups
 from loghub_service.kafka.producers import Producers
-from loghub_service.kafka.records.record_forms import RecordForm
+from loghub_service.kafka.records.record_forms import RecordForm, addressed
 from loghub_service.kafka.wire.batch_compression import decompressed_bytes
 from loghub_service.kafka.wire.codec import Buffer
 from loghub_service.kafka.wire.errors import ErrorCode
@@ -43,20 +40,6 @@ from loghub_service.kafka.wire.record_batch import HEADER_BYTES, MAX_FIELDS, rea
 _ON_LOOP_RECORDS, _ON_LOOP_BYTES = 500, 64 << 10
 _FIELD_BYTES = 700  # of a header or member while its record is read, one record after the other
 _LOG_BYTES = 64  # more than a log has besides the fields of its record: time, lengths, names
-
-
-class InThread(Protocol):
-    """Runs work in a thread once it is its turn; it goes on if the request that waits for it is cancelled."""
-
-    def __call__(self, work: Callable[[], NewBatch]) -> Awaitable[NewBatch]: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """What decoding a batch takes at most: bytes of memory; and whether a thread, for its time."""
-
-    memory: int
-    thread: bool
 
 
 def need_of(records: Buffer | None, *, group_bytes: int) -> Need:
@@ -76,43 +59,15 @@ def budget_bytes(group_bytes: int) -> int:
     return 2 * (3 * group_bytes + _FIELD_BYTES * MAX_FIELDS) + 2 * group_bytes
 
 
-class Decoding:
-    """The budget of all connections, and who waits for it in turn."""
-
-    def __init__(self, budget: Budget, in_thread: InThread) -> None:
-        self._budget = budget
-        self._in_thread = in_thread
-        self._turn = asyncio.Lock()
-        self._freed = asyncio.Event()
+class Decoding(DecodingTurns):
+    """The batches of all connections."""
 
     async def decode(self, source: BatchSource, records: Buffer | None, limits: BrokerLimits) -> NewBatch:
         """Raises BadBatch. Call `release` with the size of the group once it is stored, or is not going to
         be."""
         need = need_of(records, group_bytes=limits.group_bytes)
-        await self._take(need.memory)
         work = partial(decode_batch, source, records, limits=limits)
-        held = need.memory
-        try:
-            batch = await self._in_thread(work) if need.thread else work()
-            held -= len(batch.group)
-        finally:
-            self.release(held)
-        return batch
-
-    async def _take(self, size: int) -> None:
-        async with self._turn:
-            while self._budget.used + size > self._budget.limit:
-                self._freed.clear()
-                await self._freed.wait()
-            self._budget.used += size
-
-    def release(self, size: int) -> None:
-        self._budget.used -= size
-        self._freed.set()
-
-
-_SUFFIXES = (None, RecordForm.PLAIN, RecordForm.JSON, RecordForm.RAW)  # their places are stored
-_PARTITION_BITS = 24
+        return await self.run(need, work, lambda batch: len(batch.group))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +80,8 @@ class NamedTopic:
     suffix: RecordForm | None = None
 
     def addressed(self, partition: int) -> int:
-        """What stands for a partition under this name. A producer takes the names of one logstore for
-        different topics, and begins at sequence 0 in each."""
-        return _SUFFIXES.index(self.suffix) << _PARTITION_BITS | partition
+        """What stands for a partition under this name."""
+        return addressed(self.suffix, partition)
 
 
 def find_topic(login: BrokerLogin, name: str) -> NamedTopic:

@@ -27,6 +27,16 @@ class RecordForm(StrEnum):
     RAW = "raw"
 
 
+_SUFFIXES = (None, RecordForm.PLAIN, RecordForm.JSON, RecordForm.RAW)  # their places are stored
+_PARTITION_BITS = 24
+
+
+def addressed(suffix: RecordForm | None, partition: int) -> int:
+    """What stands for a partition under the name of its topic with this suffix. A producer takes the names of
+    one logstore for different topics, and numbers what it sends in each."""
+    return _SUFFIXES.index(suffix) << _PARTITION_BITS | partition
+
+
 CONTENT_FIELD = "content"
 KEY_FIELD, VALUE_FIELD = "key", "value"
 # In RAW; a field of the second kind has an empty value and stands for a header that is null.

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import msgspec
 
 from loghub.domain import shards as rules
-from loghub.domain.shards import Shard, ShardMap
+from loghub.domain.shards import Shard
 from loghub.wire import names
 from loghub.wire.errors import Code, LogHubError, MalformedName
 from loghub_service.api import logstores, parse
@@ -135,7 +135,7 @@ class LogstoreTopic:
 
     async def _log_to_write(self, number: int) -> ShardLog:
         with as_store_errors():
-            return await log_to_write(self._engine, self._current, lambda shards: _route(shards, number))
+            return await log_to_write(self._engine, self._current, lambda shards: shards.in_place_of(number))
 
     def _current(self) -> Logstore:
         """The same logstore as it is now: its shards may be split while a write waits."""
@@ -143,16 +143,6 @@ class LogstoreTopic:
         if store is None:
             raise StoreError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"logstore {self.name} was deleted")
         return store
-
-
-def _route(shards: ShardMap, number: int) -> int:
-    """The addressed shard, or a writable one in its place: always the same, so that the order of a producer
-    stays."""
-    addressed = shards.shards.get(number)
-    if addressed is not None and not addressed.read_only:
-        return number
-    writable = sorted(shard.shard for shard in shards.writable())
-    return writable[number % len(writable)]
 
 
 async def create_topic(engine: Engine, project: str, new: NewTopic, *, check_only: bool) -> None:

@@ -11,8 +11,10 @@ from msgspec import Struct
 from loghub.clock import Clock
 from loghub_service.connections.frames import MIB, FrameLimits
 from loghub_service.connections.stalled import Budget, StalledClients
+from loghub_service.connections.turns import DecodingTurns
 from loghub_service.pulsar.broker.store import PulsarLogService
 from loghub_service.pulsar.records.entries import EntryToSend
+from loghub_service.pulsar.sequences import Sequences
 from loghub_service.pulsar.wire.frames import COMMANDS, FRAME_MARGIN_BYTES, MAX_MESSAGE_BYTES
 
 
@@ -33,6 +35,8 @@ class PulsarBrokerLimits(FrameLimits):
     load_bytes: int = 1 * MIB  # of the log groups that are read at once, the last of which may exceed it
     cache_bytes: int = 64 * MIB  # of entries that were read and may still be delivered
     answer_bytes: int = 64 << 10  # that are written before a client has to read
+    group_bytes: int = 10 * MIB  # of the log group that a message, a batch or a chunk becomes
+    send_error_delay_s: float = 1.0  # clients send the message again as soon as they have the error
 
 
 class PulsarCounts:
@@ -134,6 +138,8 @@ class PulsarBroker:
     counts: PulsarCounts
     cache: EntryCache
     refused: RefusedLogins
+    sequences: Sequences
+    decoding: DecodingTurns
     auto_create: bool
     is_tls: bool
     watchers: dict[NamesWatcher, None] = field(default_factory=dict)

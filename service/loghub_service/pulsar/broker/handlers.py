@@ -4,10 +4,11 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from loghub_service.pulsar.broker import consumers, lookup
+from loghub_service.pulsar.broker import consumers, lookup, producers, schemas
 from loghub_service.pulsar.broker.session import Handler
 from loghub_service.pulsar.wire import consumers as wire
 from loghub_service.pulsar.wire import topics
+from loghub_service.pulsar.wire.producers import CommandCloseProducer, CommandProducer, CommandSend
 from loghub_service.pulsar.wire.session import CommandTcClientConnectRequest
 
 HANDLERS: Mapping[type[Struct], Handler] = {
@@ -16,6 +17,11 @@ HANDLERS: Mapping[type[Struct], Handler] = {
     topics.CommandGetTopicsOfNamespace: lookup.topics_of_namespace,
     topics.CommandWatchTopicList: lookup.watch_topics,
     topics.CommandWatchTopicListClose: lookup.watch_no_more,
+    topics.CommandGetSchema: schemas.get_schema,
+    topics.CommandGetOrCreateSchema: schemas.get_or_create_schema,
+    CommandProducer: producers.create_producer,
+    CommandSend: producers.send,
+    CommandCloseProducer: producers.close_producer,
     wire.CommandSubscribe: consumers.subscribe,
     wire.CommandFlow: consumers.flow,
     wire.CommandAck: consumers.acknowledge,

@@ -18,6 +18,7 @@ import loghub
 from loghub_service.connections.frames import Admitted
 from loghub_service.connections.port import Ends
 from loghub_service.connections.service_ports import Access
+from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.pulsar.broker.answers import refusal_of
 from loghub_service.pulsar.broker.call import PulsarBroker, command_name
 from loghub_service.pulsar.broker.connection import Complete
@@ -31,6 +32,7 @@ from loghub_service.pulsar.broker.names import (
     logstore_to_create,
     parse_topic,
 )
+from loghub_service.pulsar.broker.producer import PulsarProducer, TopicProducers
 from loghub_service.pulsar.broker.refusals import PulsarDisconnect, RefusedCommand
 from loghub_service.pulsar.broker.store import PulsarLogin, PulsarTopic
 from loghub_service.pulsar.wire.errors import MalformedCommand, ServerError
@@ -74,6 +76,7 @@ class AddressedTopic:
     name: str
     topic: PulsarTopic
     partition: int | None
+    suffix: RecordForm | None
 
     def shard(self) -> int:
         """The partition that is meant. Raises RefusedCommand."""
@@ -107,7 +110,7 @@ Handler = Callable[["PulsarSession", Any], Awaitable[Complete | None]]
 
 
 class Handle(Protocol):
-    """What a connection has open besides its consumers; `close` is called once."""
+    """What a connection has open besides its consumers and producers; `close` is called once."""
 
     def close(self) -> None: ...
 
@@ -123,14 +126,16 @@ class PulsarSession:
         *,
         handlers: Mapping[type[Struct], Handler],
         dispatches: Dispatches,
+        topic_producers: TopicProducers,
     ) -> None:
         self.broker = broker
         self.address = peer.ends.broker
         self.client_host = peer.ends.client_host
         self.dispatches = dispatches
+        self.topic_producers = topic_producers
         self._writer = writer
         self.consumers: dict[int, PulsarConsumer] = {}
-        self.producers: dict[int, Handle] = {}
+        self.producers: dict[int, PulsarProducer] = {}
         self.watchers: dict[int, Handle] = {}
         self._peer = peer
         self._handlers = handlers
@@ -311,7 +316,7 @@ class PulsarSession:
 
 def _named(name: str, found: FoundTopic[PulsarTopic]) -> AddressedTopic:
     topic = found.topic if found.form is None else found.topic.in_form(found.form)
-    return AddressedTopic(name=name, topic=topic, partition=found.partition)
+    return AddressedTopic(name=name, topic=topic, partition=found.partition, suffix=found.form)
 
 
 def _credentials(method: str, data: bytes) -> tuple[str, str]:

@@ -5,11 +5,13 @@ The service implements these protocols over its own storage, so nothing here kno
 test can pass its own. Positions are those of `loghub.domain.log_position`.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from loghub_service.connections.service_ports import Access, Watch
 from loghub_service.kafka.records.record_forms import RecordForm
+from loghub_service.pulsar.origin import PulsarOrigin
 from loghub_service.pulsar.records.entries import GroupToSend
 from loghub_service.subscription.events import DispatchOutcome, Event, ShardStart
 from loghub_service.subscription.state import Subscription, SubscriptionSettings
@@ -65,6 +67,25 @@ class PulsarTopic(Protocol):
 
     async def last(self, shard: int, make: Callable[[GroupToSend], T]) -> T | None:
         """The same of the newest log group; None if the shard is empty. Raises Unreadable."""
+
+    async def append(
+        self, shard: int, group: bytes, *, logs: int, origin: PulsarOrigin
+    ) -> "asyncio.Future[int]":
+        """Append a log group to the addressed shard, or to a live one in its place. Returns once the order is
+        settled; the future is done when the group is durable, with its ordinal. Raises RefusedCommand, as the
+        future does."""
+
+    def schema(self, version: int | None) -> tuple[int, bytes] | None:
+        """A schema and its version, the newest one without a version; None if there is none."""
+
+    async def declare_schema(self, schema: bytes) -> int:
+        """The version of a schema, which is durable on return. Raises RefusedCommand."""
+
+    def producer_epoch(self, partition: int) -> int | None:
+        """The topic epoch of the last producer that was the only one; None if there was none."""
+
+    def save_producer_epoch(self, partition: int, epoch: int) -> "asyncio.Future[object]":
+        """Keep it; done when that is durable."""
 
     async def position_at(self, shard: int, unix_ms: int) -> int:
         """Of the first log group that was received at or after a time; the end if there is none. Raises
@@ -137,6 +158,9 @@ class PulsarLogService(Protocol):
 
     def watch(self) -> Watch:
         """Close it."""
+
+    def new_producer_name(self) -> str:
+        """One that was not given before."""
 
     def now_ms(self) -> int:
         """The time by which logs are received, in unix milliseconds."""

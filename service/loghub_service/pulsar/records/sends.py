@@ -21,7 +21,7 @@ from loghub_service.pulsar.origin import BASE64_KEY, EVENT_TIME, MessageChunk, P
 from loghub_service.pulsar.records.payloads import decompressed
 from loghub_service.pulsar.wire.codec import Buffer, FieldBudget, decode_part
 from loghub_service.pulsar.wire.errors import MalformedCommand, RefusedMessage, ServerError
-from loghub_service.pulsar.wire.frames import decode_entry
+from loghub_service.pulsar.wire.frames import MessageEntry, decode_entry
 from loghub_service.pulsar.wire.producers import CommandSend, MessageMetadata, SingleMessageMetadata
 
 _SIZE_BYTES = 4
@@ -55,12 +55,21 @@ class _Message(NamedTuple):
     flags: int
 
 
-def read_send(command: CommandSend, entry: Buffer, source: SendSource) -> SentGroup:
-    """The log group of a SEND. Raises RefusedMessage."""
+def open_send(command: CommandSend, entry: Buffer) -> MessageEntry:
+    """Metadata and payload of a SEND, which `read_send` reads further. Raises RefusedMessage."""
     try:
-        metadata, payload = decode_entry(entry)
-        _check(command, metadata)
-        chunk = _chunk_of(command, metadata)
+        opened = decode_entry(entry)
+    except MalformedCommand as error:
+        raise _refused(f"the metadata of the message is wrong: {error}") from error
+    _check(command, opened.metadata)
+    return opened
+
+
+def read_send(command: CommandSend, opened: MessageEntry, source: SendSource) -> SentGroup:
+    """The log group of a SEND. Raises RefusedMessage."""
+    metadata, payload = opened
+    chunk = _chunk_of(command, metadata)
+    try:
         if chunk is not None:
             messages: Iterator[_Message] = iter((_message(metadata, payload, metadata.publish_time),))
         else:

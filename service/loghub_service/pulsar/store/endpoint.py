@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Iterable
+from functools import partial
 
 import structlog
 from prometheus_client.core import Metric
@@ -11,6 +12,7 @@ from loghub_service.connections.frames import FrameResources
 from loghub_service.connections.listener import HttpConnection
 from loghub_service.connections.port import BrokerAddress, BrokerPort, Port
 from loghub_service.connections.stalled import StalledClients
+from loghub_service.connections.turns import DecodingTurns, in_turn
 from loghub_service.engine import Engine
 from loghub_service.http.server import Shared
 from loghub_service.messages import MemoryBudget
@@ -24,6 +26,8 @@ from loghub_service.pulsar.broker.call import (
 from loghub_service.pulsar.broker.connection import PulsarConnection
 from loghub_service.pulsar.broker.dispatch import Dispatches
 from loghub_service.pulsar.broker.handlers import HANDLERS
+from loghub_service.pulsar.broker.producer import TopicProducers
+from loghub_service.pulsar.broker.producers import decoding_budget_bytes
 from loghub_service.pulsar.broker.session import PulsarSession, SessionPeer
 from loghub_service.pulsar.broker.store import Subscriptions
 from loghub_service.pulsar.broker.upkeep import INTERVAL_S, Upkeep
@@ -38,10 +42,8 @@ _log = structlog.get_logger("loghub_service.pulsar")
 class PulsarEndpoint:
     """Serves a broker on a port, from `start` until `close`."""
 
-    def __init__(
-        self, broker: PulsarBroker, port: Port, *, budgets: tuple[MemoryBudget, MemoryBudget]
-    ) -> None:
-        """The budgets are of requests and of messages."""
+    def __init__(self, broker: PulsarBroker, port: Port, *, budgets: tuple[MemoryBudget, ...]) -> None:
+        """The budgets are of requests, the first of them, of messages and of what is sent."""
         self.broker = broker
         self.budgets = budgets
         self._resources = FrameResources(
@@ -53,6 +55,7 @@ class PulsarEndpoint:
         self._port = BrokerPort(port, broker.limits, self._connection)
         self.connections = self._port.connections
         self.dispatches = Dispatches(broker)
+        self.producers = TopicProducers()
         self._upkeep: asyncio.Task[None] | None = None
 
     def collect(self) -> Iterable[Metric]:
@@ -95,7 +98,14 @@ class PulsarEndpoint:
             ends=self._port.opened(connection, admitted),
             admit=lambda key_id: self.connections.authenticated(admitted, key_id),
         )
-        return PulsarSession(self.broker, peer, connection, handlers=HANDLERS, dispatches=self.dispatches)
+        return PulsarSession(
+            self.broker,
+            peer,
+            connection,
+            handlers=HANDLERS,
+            dispatches=self.dispatches,
+            topic_producers=self.producers,
+        )
 
 
 def pulsar_broker_limits(limits: Limits, pulsar: PulsarLimits) -> PulsarBrokerLimits:
@@ -104,6 +114,7 @@ def pulsar_broker_limits(limits: Limits, pulsar: PulsarLimits) -> PulsarBrokerLi
         connections=pulsar.connections,
         message_bytes=pulsar.message_bytes,
         frame_bytes=pulsar.message_bytes + FRAME_MARGIN_BYTES,
+        group_bytes=limits.raw_bytes,
         login_s=limits.head_timeout_s,
         frame_s=limits.body_timeout_s,
         answer_s=limits.response_timeout_s,
@@ -125,6 +136,7 @@ def pulsar_endpoint_of(
     # Not those of HTTP or Kafka: a client that uses these up disturbs no other one.
     requests = MemoryBudget("pulsar_requests", limit=pulsar.request_bytes)
     messages = MemoryBudget("pulsar_messages", limit=pulsar.answer_bytes)
+    decoded = MemoryBudget("pulsar_sends", limit=decoding_budget_bytes(limits.group_bytes))
     broker = PulsarBroker(
         service=EnginePulsarService(engine, shared.find_key, subscriptions),
         limits=limits,
@@ -134,9 +146,11 @@ def pulsar_endpoint_of(
         counts=PulsarCounts(),
         cache=EntryCache(limits.cache_bytes),
         refused=RefusedLogins(engine.clock),
+        sequences=engine.producers.sequences,
+        decoding=DecodingTurns(decoded, partial(in_turn, engine.checking)),
         auto_create=settings.auto_create,
         is_tls=shared.tls is not None,
     )
     advertised = None if settings.advertised is None else BrokerAddress(*settings.advertised)
     port = Port(listening=listening, tls=shared.tls, advertised=advertised)
-    return PulsarEndpoint(broker, port, budgets=(requests, messages))
+    return PulsarEndpoint(broker, port, budgets=(requests, messages, decoded))

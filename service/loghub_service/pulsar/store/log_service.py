@@ -8,6 +8,8 @@ from loghub_service.pulsar.broker.store import Subscriptions
 from loghub_service.pulsar.store import topics
 from loghub_service.pulsar.store.topics import LogstoreWithShards
 
+_NAME_DIGITS = 16  # hexadecimal: no two producers ever get the same
+
 
 class EnginePulsarService:
     """A `loghub_service.pulsar.broker.store.PulsarLogService` over one engine."""
@@ -24,6 +26,10 @@ class EnginePulsarService:
 
     def watch(self) -> LogWatch:
         return self._engine.log_changes.watch()
+
+    def new_producer_name(self) -> str:
+        """Random, so that no state has to be kept for it."""
+        return f"loghub-{self._engine.random.hex(_NAME_DIGITS)}"
 
     def now_ms(self) -> int:
         return self._engine.now_us() // 1000

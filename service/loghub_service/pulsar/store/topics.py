@@ -1,5 +1,6 @@
 """Logstores as topics and shards as partitions, for Pulsar clients."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -10,22 +11,25 @@ import msgspec
 from loghub.domain.log_position import ordinal_of, position_of
 from loghub.wire.errors import Code, LogHubError, MalformedLogGroup
 from loghub_service.api import logstores
+from loghub_service.api.logs import log_to_write
 from loghub_service.api.logstores import DEFAULT_SHARDS, DEFAULT_TTL_DAYS, NewLogstore
 from loghub_service.catalog import Logstore
 from loghub_service.connections.turns import in_turn
+from loghub_service.declarations import TooManySchemas
 from loghub_service.engine import Engine
 from loghub_service.errors import InvalidInput, refusal
 from loghub_service.facts import FORM_OPTION, ShardSaved, form_of
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.pulsar.broker.refusals import RefusedCommand
 from loghub_service.pulsar.broker.store import Unreadable
+from loghub_service.pulsar.origin import PulsarOrigin
 from loghub_service.pulsar.records.entries import GroupToSend
 from loghub_service.pulsar.wire.errors import ServerError
 from loghub_service.storage.segment import Entry as SegmentEntry
 from loghub_service.storage.segment import LogDamaged
 from loghub_service.storage.shardlog import ShardLog, cursor_of
 from loghub_service.storage.shardlog import ordinal_of as ordinal_at
-from loghub_service.storage.stored_group import pulsar_origin_of, unpacked
+from loghub_service.storage.stored_group import pulsar_origin_of, unpacked, with_pulsar_origin
 from loghub_service.subscription.events import ShardStart
 
 T = TypeVar("T")
@@ -50,6 +54,13 @@ def as_refusals() -> Iterator[None]:
         found = error if isinstance(error, LogHubError) else refusal(error)
         code = _CODES.get(Code(found.code), ServerError.UNKNOWN_ERROR)
         raise RefusedCommand(code, found.message) from error
+
+
+def _of_append(error: BaseException) -> RefusedCommand:
+    """For an append that failed. Clients send the message again, until there is room."""
+    if isinstance(error, OSError):
+        return RefusedCommand(ServerError.PERSISTENCE_ERROR, f"no disk space for the logs: {error.strerror}")
+    return RefusedCommand(ServerError.UNKNOWN_ERROR, "storage failed, the service stops")
 
 
 @contextmanager
@@ -100,6 +111,56 @@ class LogstoreWithShards:
 
     def key(self, shard: int) -> object | None:
         return self._log(shard)
+
+    async def append(
+        self, shard: int, group: bytes, *, logs: int, origin: PulsarOrigin
+    ) -> "asyncio.Future[int]":
+        log = await self._log_to_write(shard)
+        if origin.is_named:
+            journal = self._engine.producers
+            while not journal.begin(log):
+                await journal.mark(log)
+                log = await self._log_to_write(shard)  # it may have been split meanwhile
+        cursor = self._engine.append(log, with_pulsar_origin(group, origin), logs=logs)
+        ordinal: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def durable(cursor: "asyncio.Future[int]") -> None:
+            if ordinal.done():
+                return
+            error = asyncio.CancelledError() if cursor.cancelled() else cursor.exception()
+            if error is None:
+                ordinal.set_result(ordinal_at(log, cursor.result()))
+            else:
+                ordinal.set_exception(_of_append(error))
+
+        cursor.add_done_callback(durable)
+        return ordinal
+
+    async def _log_to_write(self, number: int) -> ShardLog:
+        with as_refusals():
+            return await log_to_write(self._engine, self._current, lambda shards: shards.in_place_of(number))
+
+    def _current(self) -> Logstore:
+        """The same logstore as it is now: its shards may be split while a write waits."""
+        store = self._engine.catalog.logstores_by_id.get(self.id)
+        if store is None:
+            raise RefusedCommand(ServerError.TOPIC_NOT_FOUND, f"logstore {self.name} was deleted")
+        return store
+
+    def schema(self, version: int | None) -> tuple[int, bytes] | None:
+        return self._engine.declarations.schema(self.id, version)
+
+    async def declare_schema(self, schema: bytes) -> int:
+        try:
+            return await self._engine.declarations.declare(self.id, schema)
+        except TooManySchemas as error:
+            raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, str(error)) from error
+
+    def producer_epoch(self, partition: int) -> int | None:
+        return self._engine.declarations.epoch(self.id, partition)
+
+    def save_producer_epoch(self, partition: int, epoch: int) -> "asyncio.Future[object]":
+        return self._engine.declarations.save_epoch(self.id, partition, epoch)
 
     def _log(self, shard: int) -> ShardLog | None:
         return self._engine.logs.get((self.id, shard))

@@ -4,7 +4,8 @@ A message is a msgspec struct whose annotations are its description: ``Annotated
 the field number 3 (https://protobuf.dev/programming-guides/encoding/, with the messages of
 https://pulsar.apache.org/docs/4.0.x/developing-binary-protocol/). A field without a default is required. A
 field that is None is not written, and every other value is, also if it is the default: Java's clients raise
-an error for an optional field that they read and that is not set.
+an error for an optional field that they read and that is not set. They do not for the few fields that are
+``UNSAID``, whose default is in Pulsar's own description.
 
 Decoding skips fields that the class lacks, and values of an enumeration that it does not know, as protobuf
 does. A message of one class inside another is never of a class around it, so that no input can deepen the
@@ -50,6 +51,13 @@ class FieldKind(Enum):
     BYTES = "bytes"
 
 
+class Unsaid(Enum):
+    """A note of a field whose default is not written."""
+
+    DEFAULT = "default"
+
+
+UNSAID = Unsaid.DEFAULT
 Int32 = Annotated[int, FieldKind.INT32]
 Int64 = Annotated[int, FieldKind.INT64]
 UInt32 = Annotated[int, FieldKind.UINT32]
@@ -65,9 +73,9 @@ M = TypeVar("M", bound=Struct)
 def encode(message: Struct) -> bytes:
     """The message in protobuf's encoding. Raises UnencodableCommand."""
     out: list[bytes] = []
-    for name, write in coder_of(type(message)).writers:
+    for name, write, unsaid in coder_of(type(message)).writers:
         value = getattr(message, name)
-        if value is None:
+        if value is None or value == unsaid:
             continue
         try:
             write(value, out)
@@ -89,11 +97,14 @@ class FieldBudget:
     def __init__(self, maximum: int = MAX_FIELDS) -> None:
         self.left = self.maximum = maximum
 
-    def spend(self, count: int = 1) -> None:
+    def spend(self) -> None:
         """Raises MalformedCommand."""
-        self.left -= count
+        self.left -= 1
         if self.left < 0:
-            raise MalformedCommand(f"more than {self.maximum} fields")
+            raise self.exceeded()
+
+    def exceeded(self) -> MalformedCommand:
+        return MalformedCommand(f"more than {self.maximum} fields")
 
 
 def decode_part(message: type[M], body: bytes, at: int, end: int, budget: FieldBudget) -> M:
@@ -103,8 +114,15 @@ def decode_part(message: type[M], body: bytes, at: int, end: int, budget: FieldB
     values: dict[str, Any] = {}
     try:
         while at < end:
-            budget.spend()
-            key, at = read_varint(body, at, end)
+            budget.left -= 1
+            if budget.left < 0:
+                raise budget.exceeded()
+            # Most keys and many numbers have one byte. No call is made for them, since an ACK has many.
+            key = body[at]
+            if key < 0x80:
+                at += 1
+            else:
+                key, at = read_varint(body, at, end)
             if not 1 <= key >> 3 <= _MAX_NUMBER:
                 raise MalformedCommand(f"field number {key >> 3} before byte {at}")
             if key & 7 == VARINT:
@@ -150,7 +168,7 @@ SetSpan = Callable[[Values, bytes, int, int, FieldBudget], None]
 class MessageCoder(NamedTuple):
     """How the fields of a class are written, by name, and read, by the key that precedes each."""
 
-    writers: list[tuple[str, Write]]
+    writers: list[tuple[str, Write, Any]]  # and the value that is not written
     numbers: dict[int, SetNumber]
     spans: dict[int, SetSpan]
     required: list[str]
@@ -194,7 +212,8 @@ def coder_of(message: type[Struct]) -> MessageCoder:
             key = number << 3 | value.wire_type
             write = _span_writer(tag(number, value.wire_type), value)
             coder.spans[key] = _span_setter(name, value, repeated=repeated)
-        coder.writers.append((name, _for_each(write) if repeated else write))
+        unsaid = field.default if UNSAID in get_args(hints[name]) else None
+        coder.writers.append((name, _for_each(write) if repeated else write, unsaid))
     return coder
 
 

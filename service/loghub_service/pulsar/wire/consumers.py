@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from loghub_service.pulsar.wire.codec import Bool, Double, Int32, Int64, String, UInt32, UInt64
+from loghub_service.pulsar.wire.codec import UNSAID, Bool, Double, Int32, Int64, String, UInt32, UInt64
 from loghub_service.pulsar.wire.errors import ServerError
 from loghub_service.pulsar.wire.values import KeyLongValue, KeyValue, MessageIdData, Schema
 
@@ -95,7 +95,7 @@ class CommandMessage(Struct, frozen=True, kw_only=True):
 
     consumer_id: Annotated[UInt64, 1]
     message_id: Annotated[MessageIdData, 2]
-    redelivery_count: Annotated[UInt32, 3] = 0
+    redelivery_count: Annotated[UInt32, 3, UNSAID] = 0
     ack_set: Annotated[tuple[Int64, ...], 4] = ()
     consumer_epoch: Annotated[UInt64 | None, 5] = None
 

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from msgspec import Struct
 
-from loghub_service.pulsar.wire.codec import Bytes, Int32, Int64, String, UInt64
+from loghub_service.pulsar.wire.codec import UNSAID, Bytes, Int32, Int64, String, UInt64
 
 # Both numbers of an id have this value if it stands for the first message, or for the one that is next.
 EARLIEST: Final = (1 << 64) - 1
@@ -30,8 +30,8 @@ class FirstChunkIdData(Struct, frozen=True, kw_only=True):
 
     ledger_id: Annotated[UInt64, 1]
     entry_id: Annotated[UInt64, 2]
-    partition: Annotated[Int32, 3] = -1
-    batch_index: Annotated[Int32, 4] = -1
+    partition: Annotated[Int32, 3, UNSAID] = -1
+    batch_index: Annotated[Int32, 4, UNSAID] = -1
 
 
 class MessageIdData(Struct, frozen=True, kw_only=True):
@@ -40,8 +40,8 @@ class MessageIdData(Struct, frozen=True, kw_only=True):
 
     ledger_id: Annotated[UInt64, 1]
     entry_id: Annotated[UInt64, 2]
-    partition: Annotated[Int32, 3] = -1
-    batch_index: Annotated[Int32, 4] = -1
+    partition: Annotated[Int32, 3, UNSAID] = -1
+    batch_index: Annotated[Int32, 4, UNSAID] = -1
     ack_set: Annotated[tuple[Int64, ...], 5] = ()
     batch_size: Annotated[Int32 | None, 6] = None
     first_chunk_message_id: Annotated[FirstChunkIdData | None, 7] = None

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from loghub_service.api import shards
-from loghub_service.kafka.producer_journal import ProducerJournal, read_later
 from loghub_service.kafka.producers import LaterBatches
 from loghub_service.kafka.wire.errors import ErrorCode
+from loghub_service.producer_journal import LaterSent, ProducerJournal, read_later
+from loghub_service.pulsar.sequences import LaterSequences
 from tests.loghub_service.kafka.broker.broker_place import TOPIC, Place, run
 from tests.loghub_service.kafka.broker.test_offsets import of_demo
 from tests.loghub_service.kafka.broker.test_produce import numbered
@@ -38,9 +39,9 @@ def test_a_start_reads_from_where_the_last_save_was_and_nothing_of_a_shard_at_re
         assert marks_of(place) == [(0, first + 3)]
         await numbered(client, 3, "d")
         ((_, cursor),) = marks_of(place)
-        later = LaterBatches((), 10)
+        later = LaterSent(LaterBatches((), 10), LaterSequences(10))
         read_later(log, key[0], cursor, later)
-        _, (found,) = later.result()
+        _, (found,) = later.batches.result()
         assert [batch.sequence.first for batch in found.batches] == [3]
         await engine.producers.save()
         await engine.producers.save()

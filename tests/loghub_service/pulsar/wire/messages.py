@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import fields
 
-from loghub_service.pulsar.wire.codec import FieldKind
+from loghub_service.pulsar.wire.codec import UNSAID, FieldKind
 from loghub_service.pulsar.wire.consumers import CommandMessage
 from loghub_service.pulsar.wire.frames import COMMANDS
 from loghub_service.pulsar.wire.producers import CommandSend, MessageMetadata, SingleMessageMetadata
@@ -50,6 +50,13 @@ def fields_of(message: type[Struct]) -> dict[str, tuple[int, bool, Any]]:
         (number,) = (note for note in notes if isinstance(note, int))
         found[name] = number, repeated, next((note for note in notes if isinstance(note, FieldKind)), plain)
     return found
+
+
+@cache
+def unsaid_of(message: type[Struct]) -> dict[str, Any]:
+    """The fields whose default is not written, with that default."""
+    hints = get_type_hints(message, include_extras=True)
+    return {each.name: each.default for each in fields(message) if UNSAID in get_args(hints[each.name])}
 
 
 @cache

@@ -24,6 +24,7 @@ from tests.loghub_service.pulsar.wire.messages import (
     fields_of,
     frame_of,
     messages_of,
+    unsaid_of,
 )
 
 pytestmark = pytest.mark.tools
@@ -124,7 +125,7 @@ def as_theirs(message: Struct) -> Any:
     for name, (number, repeated, kind) in fields_of(type(message)).items():
         value = getattr(message, name)
         field = made.DESCRIPTOR.fields_by_number[number].name
-        if value is None:
+        if value is None or (name, value) in unsaid_of(type(message)).items():
             continue
         if isinstance(kind, type) and issubclass(kind, Struct):
             if repeated:

@@ -86,6 +86,13 @@ def test_an_entry_follows_a_send_and_a_message(metadata: MessageMetadata, payloa
         assert decode_entry(found.entry) == (metadata, payload)
 
 
+@given(messages_of(CommandMessage))
+def test_a_message_is_written_as_any_command(message: CommandMessage) -> None:
+    """Its own way of writing is faster."""
+    body = b"".join(bytes(part) for part in entry_frame(message, ENTRY))[2 * LENGTH_BYTES : -len(ENTRY)]
+    assert body == encode_frame(message)[2 * LENGTH_BYTES :]
+
+
 def test_an_entry_may_have_no_checksum_but_no_wrong_one() -> None:
     without = struct.pack(">I", len(METADATA_OF_ONE)) + METADATA_OF_ONE + b"payload"
     assert decode_entry(without) == decode_entry(ENTRY)
@@ -241,12 +248,12 @@ def test_the_size_of_a_frame_is_bounded_before_it_is_read(size: int) -> None:
 
 def test_the_fields_of_a_frame_are_bounded_also_those_that_are_skipped() -> None:
     message_id = encode(MessageIdData(ledger_id=1, entry_id=2))
-    for unit, fields in ((field(3, message_id), 5), (varint(900 << 3) + b"\0", 1), (b"\x42\x00", 1)):
+    for unit, fields in ((field(3, message_id), 3), (varint(900 << 3) + b"\0", 1), (b"\x42\x00", 1)):
         ack = encode(CommandAck(consumer_id=1, ack_type=AckType.INDIVIDUAL)) + unit * (
             MAX_FIELDS // fields + 1
         )
         body = b"\x08\x0a" + field(10, ack)
-        assert len(body) < MAX_COMMAND_BYTES or fields == 5
+        assert len(body) < MAX_COMMAND_BYTES or fields == 3
         with pytest.raises(MalformedCommand):
             decode_frame(frame_of(body))
     packed = field(5, bytes(MAX_FIELDS + 1))

@@ -1,4 +1,6 @@
-"""Makes the sequences of idempotent producers durable: a batch that is sent again after a crash is known.
+"""Makes durable what producers have sent: a batch or a message that is sent again after a crash is known.
+
+These are the idempotent producers of Kafka and the producers of Pulsar with a name.
 
 Each batch is stored together with its producer and its sequence (`stored_group`), so that one sync
 makes both durable. A start need not read whole logs for them: every few seconds what the producers have sent
@@ -8,17 +10,19 @@ written to since the last time has no such cursor, so its next batch waits until
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 import structlog
 
 from loghub_service.facts import ProducerLogMarked, ProducersSaved
 from loghub_service.kafka.broker.store import offset_of
 from loghub_service.kafka.producers import LaterBatches, ProducerKey, Producers, Sequence, StoredBatch
+from loghub_service.pulsar.sequences import LaterSequences, NamedProducer, SavedSequence, Sequences, number_of
 from loghub_service.storage.segment import LogDamaged
 from loghub_service.storage.shardlog import ShardLog, ordinal_of
-from loghub_service.storage.stored_group import origin_of
+from loghub_service.storage.stored_group import origin_of, pulsar_origin_of
 
 _log = structlog.get_logger("loghub_service")
 Submit = Callable[..., "asyncio.Future[object]"]
@@ -33,6 +37,7 @@ class ProducerJournal:
     def __init__(self, maximum: int, submit: Submit, logs: Mapping[tuple[int, int], ShardLog]) -> None:
         self.maximum = maximum
         self.producers = Producers(maximum)
+        self.sequences = Sequences(maximum)
         self._submit = submit
         self._logs = logs
         self._marks: dict[ShardLog, int] = {}  # where the next start begins to read; durable
@@ -42,10 +47,13 @@ class ProducerJournal:
         self._many = asyncio.Event()  # are not saved
         self._saving = asyncio.Lock()
 
-    async def restore(self, later: LaterBatches, marks: Mapping[ShardLog, int]) -> None:
+    async def restore(
+        self, sequences: Iterable[SavedSequence], later: "LaterSent", marks: Mapping[ShardLog, int]
+    ) -> None:
         """Take over what was saved, and what was read ``later`` from the logs with these marks; they need not
         be read again afterwards."""
-        self.producers.restore(*later.result())
+        self.producers.restore(*later.batches.result())
+        self.sequences.restore(sequences, later.sequences.result())
         self._marks = dict(marks)
         await self.save()
 
@@ -86,7 +94,8 @@ class ProducerJournal:
     async def save(self) -> None:
         """Save what has changed; durable on return. `run` calls it; call it at the end."""
         async with self._saving:
-            if self._written or self._marks or self.producers.has_changed:
+            changed = self.producers.has_changed or self.sequences.has_changed
+            if self._written or self._marks or changed:
                 await self._save()
 
     async def _save(self) -> None:
@@ -97,22 +106,38 @@ class ProducerJournal:
         for log in self._marks.keys() - written:
             del self._marks[log]  # the next batch waits until the log is marked again
         # All batches below these ends are known once those on their way have their offsets.
-        if not await self.producers.settled(_SETTLE_S):
+        settled = await asyncio.gather(self.producers.settled(_SETTLE_S), self.sequences.settled(_SETTLE_S))
+        if not all(settled):
             self._written |= written
             return
         self._marks |= ends
         saved, forgotten = self.producers.changed()
+        sequences, forgotten_sequences = self.sequences.changed()
         names = {log: key for key, log in self._logs.items()}
         marks = tuple(
             ProducerLogMarked(logstore=names[log][0], shard=names[log][1], cursor=cursor)
             for log, cursor in (self._marking | self._marks).items()
             if log in names
         )
-        await self._submit(ProducersSaved(saved=saved, forgotten=forgotten, marks=marks))
+        fact = ProducersSaved(
+            saved=saved,
+            forgotten=forgotten,
+            marks=marks,
+            sequences=sequences,
+            forgotten_sequences=forgotten_sequences,
+        )
+        await self._submit(fact)
 
 
-def read_later(log: ShardLog, logstore: int, cursor: int, later: LaterBatches) -> None:
-    """Add the batches of producers in a log, from a cursor on. Blocks."""
+class LaterSent(NamedTuple):
+    """What the logs have of producers besides what was saved."""
+
+    batches: LaterBatches
+    sequences: LaterSequences
+
+
+def read_later(log: ShardLog, logstore: int, cursor: int, later: LaterSent) -> None:
+    """Add what producers have sent to a log, from a cursor on. Blocks."""
     end = log.extent.end_cursor
     try:
         while cursor < end:
@@ -125,10 +150,14 @@ def read_later(log: ShardLog, logstore: int, cursor: int, later: LaterBatches) -
                     key = ProducerKey(origin.producer_id, logstore, origin.partition)
                     sequence = Sequence(epoch=origin.epoch, first=origin.first, count=entry.logs)
                     stored = StoredBatch(sequence, offset_of(ordinal_of(log, entry.cursor)))
-                    later.add(key, stored, entry.received_us)
+                    later.batches.add(key, stored, entry.received_us)
+                sent = pulsar_origin_of(entry.group)
+                if sent is not None and sent.is_named:
+                    producer = NamedProducer(logstore, sent.partition, sent.producer)
+                    later.sequences.add(producer, number_of(sent), entry.received_us)
             if not read.entries:
                 break
             cursor = read.next_cursor
     except LogDamaged as error:  # who reads the log gets an error; a producer may begin anywhere
         _log.error("batches of producers not read", logstore=logstore, error=str(error))
-        later.forget(logstore)
+        later.batches.forget(logstore)

@@ -1,0 +1,266 @@
+"""The commands of producers: PRODUCER, SEND and CLOSE_PRODUCER.
+
+What a SEND carries becomes a log group, and the receipt is sent once that is durable. The order of messages
+is settled while the commands begin, one after the other; the answers of a producer have the same order, since
+Java's client takes another one for an error. A message that a producer with a name sends again is not stored
+again (`loghub_service.pulsar.sequences`): its receipt has an id that stands for no message.
+
+Most clients answer an error by sending the same message again at once. So errors are delayed, which also
+holds back the receipts behind them.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+import structlog
+
+from loghub_service.connections.service_ports import Access
+from loghub_service.connections.turns import Need
+from loghub_service.kafka.records.record_forms import addressed
+from loghub_service.pulsar.broker.connection import Complete
+from loghub_service.pulsar.broker.names import check_subscription
+from loghub_service.pulsar.broker.producer import PulsarProducer
+from loghub_service.pulsar.broker.refusals import RefusedCommand
+from loghub_service.pulsar.broker.schemas import version_bytes, version_of
+from loghub_service.pulsar.broker.session import AddressedTopic, PulsarSession
+from loghub_service.pulsar.records.sends import SendSource, SentGroup, open_send, read_send
+from loghub_service.pulsar.sequences import NamedProducer, number_of
+from loghub_service.pulsar.wire.errors import RefusedMessage, ServerError
+from loghub_service.pulsar.wire.frames import MessageEntry
+from loghub_service.pulsar.wire.producers import (
+    CommandCloseProducer,
+    CommandProducer,
+    CommandSend,
+    CommandSendReceipt,
+    CompressionType,
+)
+from loghub_service.pulsar.wire.session import CommandSuccess
+from loghub_service.pulsar.wire.values import EARLIEST, MessageIdData
+from loghub_service.subscription.events import SubscriptionType
+from loghub_service.subscription.state import SubscriptionSettings
+
+_log = structlog.get_logger("loghub_service.pulsar")
+_MAX_NAME = 256  # characters of a producer's name
+# The id in the receipt of a message that was stored before: it stands for none.
+_NO_ID = MessageIdData(ledger_id=EARLIEST, entry_id=EARLIEST)
+# What is decoded on the event loop takes some milliseconds: as many messages, and as many bytes of them.
+_ON_LOOP_MESSAGES, _ON_LOOP_BYTES = 300, 64 << 10
+_LOG_BYTES = 64  # more than a log has besides the fields of its message: time, lengths, names
+
+
+async def create_producer(session: PulsarSession, command: CommandProducer) -> Complete | None:
+    session.check_may(Access.WRITE)
+    if command.producer_id in session.producers:
+        raise RefusedCommand(
+            ServerError.SERVICE_NOT_READY, f"the connection has a producer {command.producer_id} already"
+        )
+    _check(command)
+    session.check_room()
+    named = await session.topic_or_new(command.topic)
+    name = command.producer_name or session.broker.service.new_producer_name()
+    topic, shard = named.topic, named.shard()
+    key = NamedProducer(topic.id, addressed(named.suffix, shard), name)
+    producer = PulsarProducer(session, command, topic, shard, key)
+    if command.schema is not None:
+        producer.schema_version = version_bytes(await version_of(producer.topic, command.schema))
+    if command.initial_subscription_name:
+        await _subscribe(session, named, command.initial_subscription_name)
+    return _created(producer, session.topic_producers.join(producer))
+
+
+def _check(command: CommandProducer) -> None:
+    if command.encrypted:
+        raise RefusedCommand(
+            ServerError.NOT_ALLOWED_ERROR, "encrypted messages cannot become logs; send without encryption"
+        )
+    if command.txn_enabled:
+        raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, "transactions are not offered")
+    if len(command.producer_name or "") > _MAX_NAME:
+        raise RefusedCommand(
+            ServerError.NOT_ALLOWED_ERROR, f"the name of a producer has at most {_MAX_NAME} characters"
+        )
+
+
+async def _created(producer: PulsarProducer, epoch_saved: "asyncio.Future[object] | None") -> None:
+    if epoch_saved is not None:
+        await asyncio.shield(epoch_saved)
+    if producer.is_open:
+        producer.session.send(producer.success())
+
+
+async def _subscribe(session: PulsarSession, named: AddressedTopic, name: str) -> None:
+    """Make a subscription before the first message, so that none is missed."""
+    check_subscription(name)
+    subscriptions = session.broker.service.subscriptions
+    saved = subscriptions.of(named.topic.id).get(name)
+    if saved is None:
+        settings = SubscriptionSettings(type=SubscriptionType.EXCLUSIVE, in_order=True, is_durable=True)
+        saved = subscriptions.create(named.topic.id, name, settings, named.topic.shards())
+    await saved.durable()
+
+
+async def close_producer(session: PulsarSession, command: CommandCloseProducer) -> Complete | None:
+    producer = session.producers.get(command.producer_id)
+    if producer is None:
+        raise RefusedCommand(
+            ServerError.CONSUMER_NOT_FOUND, f"the connection has no producer {command.producer_id}"
+        )
+    producer.close()
+    return _closed(producer, command.request_id)
+
+
+async def _closed(producer: PulsarProducer, request_id: int) -> None:
+    await producer.turns.all_given()
+    producer.session.send(CommandSuccess(request_id=request_id))
+
+
+# SEND
+
+
+async def send(session: PulsarSession, sent: tuple[CommandSend, memoryview]) -> Complete | None:
+    """Store a message. A producer that is not here any more has been closed: its client sends what it has no
+    receipt for over the next one."""
+    command, entry = sent
+    producer = session.producers.get(command.producer_id)
+    if producer is None or not producer.is_ready:
+        return None
+    try:
+        stored = await _store(producer, command, open_send(command, entry))
+    except RefusedMessage as error:
+        return _answer(producer, command, RefusedCommand(error.code, str(error)))
+    except RefusedCommand as error:
+        return _answer(producer, command, error)
+    return _answer(producer, command, stored)
+
+
+def _answer(
+    producer: PulsarProducer, command: CommandSend, outcome: "asyncio.Future[int | None] | RefusedCommand"
+) -> Complete:
+    """Give the answer in its turn, which is settled now."""
+    return _answered(producer, command, outcome, *producer.turns.next())
+
+
+async def _answered(
+    producer: PulsarProducer,
+    command: CommandSend,
+    outcome: "asyncio.Future[int | None] | RefusedCommand",
+    previous: "asyncio.Future[None] | None",
+    mine: "asyncio.Future[None]",
+) -> None:
+    session = producer.session
+    try:
+        try:
+            if isinstance(outcome, RefusedCommand):
+                raise outcome
+            ordinal = await asyncio.shield(outcome)
+        except RefusedCommand as error:
+            _log.info("message refused", topic=producer.topic.name, reason=str(error))
+            if error.code is not ServerError.CHECKSUM_ERROR:
+                await asyncio.sleep(session.broker.limits.send_error_delay_s)
+            if previous is not None:
+                await asyncio.shield(previous)
+            session.refuse(command, error)
+            return
+        if previous is not None:
+            await asyncio.shield(previous)
+        session.send(_receipt(producer, command, ordinal))
+    finally:
+        if not mine.done():
+            mine.set_result(None)
+
+
+def _receipt(producer: PulsarProducer, command: CommandSend, ordinal: int | None) -> CommandSendReceipt:
+    message_id = _NO_ID
+    if ordinal is not None:
+        message_id = MessageIdData(ledger_id=ordinal, entry_id=0, partition=producer.shard)
+    return CommandSendReceipt(
+        producer_id=command.producer_id,
+        sequence_id=command.sequence_id,
+        message_id=message_id,
+        highest_sequence_id=command.highest_sequence_id,
+    )
+
+
+async def _store(
+    producer: PulsarProducer, command: CommandSend, opened: MessageEntry
+) -> "asyncio.Future[int | None]":
+    """Append the message, or find it among those that were sent before. The result is the ordinal of its log
+    group, and None if it was stored before. Raises RefusedCommand and RefusedMessage."""
+    broker = producer.session.broker
+    source = SendSource(
+        producer=producer.name,
+        is_named=producer.is_named,
+        partition=producer.key.partition,
+        form=producer.topic.form,
+        max_bytes=broker.limits.group_bytes,
+    )
+    need = _need_of(opened, max_bytes=source.max_bytes)
+    work = partial(read_send, command, opened, source)
+    sent = await broker.decoding.run(need, work, lambda sent: len(sent.group))
+    give_back = partial(broker.decoding.release, len(sent.group))
+    try:
+        return await _append(producer, sent, give_back)
+    except BaseException:
+        give_back()
+        raise
+
+
+async def _append(
+    producer: PulsarProducer, sent: SentGroup, give_back: Callable[[], None]
+) -> "asyncio.Future[int | None]":
+    broker, topic = producer.session.broker, producer.topic
+    stored: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+    if producer.is_named:
+        number = number_of(sent.origin)
+        repeated = broker.sequences.repeated(producer.key, number)
+        if repeated is not None:
+            give_back()
+            return repeated
+        broker.sequences.sent(producer.key, number, stored)
+    try:
+        appended = await topic.append(producer.shard, sent.group, logs=sent.logs, origin=sent.origin)
+    except BaseException as error:
+        _fail(stored, error if isinstance(error, RefusedCommand) else _not_appended())
+        raise
+
+    def settle(appended: "asyncio.Future[int]") -> None:
+        give_back()
+        error = _not_appended() if appended.cancelled() else appended.exception()
+        if error is None:
+            stored.set_result(appended.result())
+        else:
+            _fail(stored, error)
+
+    appended.add_done_callback(settle)
+    broker.counts.produced_logs += sent.logs
+    return stored
+
+
+def _not_appended() -> RefusedCommand:
+    """Clients send the message again. Each failure is an error of its own, since one keeps what raised it."""
+    return RefusedCommand(
+        ServerError.PERSISTENCE_ERROR, "the connection ended before the message was ordered"
+    )
+
+
+def _fail(stored: "asyncio.Future[int | None]", error: BaseException) -> None:
+    """Another connection that has sent the same message again may wait for it, and must be answered."""
+    stored.set_exception(error)
+    stored.exception()  # nobody has to ask for it
+
+
+def _need_of(opened: MessageEntry, *, max_bytes: int) -> Need:
+    """As the metadata says. What it promises in excess is refused before it is decompressed."""
+    metadata, payload = opened
+    is_plain = (metadata.compression or 0) == CompressionType.NONE
+    raw = len(payload) if is_plain else min(metadata.uncompressed_size or 0, max_bytes)
+    messages = metadata.num_messages_in_batch or 1
+    logs = min(2 * raw + _LOG_BYTES * max(messages, 1), max_bytes)
+    is_small = raw <= _ON_LOOP_BYTES and messages <= _ON_LOOP_MESSAGES
+    return Need(memory=raw + 2 * logs, thread=not is_small)  # the log group is copied once
+
+
+def decoding_budget_bytes(group_bytes: int) -> int:
+    """The size of the budget: two messages that need the most, and two log groups that wait for the disk."""
+    return 2 * (3 * group_bytes) + 2 * group_bytes
