@@ -232,8 +232,8 @@ def _question(client: LogHub, logstore: str) -> str:
 
 def _groups(client: LogHub, logstore: str) -> list[Record]:
     return [
-        {"group": one.name, "timeoutSeconds": one.timeout_s, "inOrder": one.order}
-        for one in client.list_groups(logstore)
+        {"group": group.name, "timeoutSeconds": group.timeout_s, "inOrder": group.order}
+        for group in client.list_groups(logstore)
     ]
 
 

@@ -71,10 +71,10 @@ def create_or_keep(
     else:
         return wanted
     now = existing()
-    found = {key: now[key] for key in wanted}
-    if found != wanted:
+    existing_settings = {key: now[key] for key in wanted}
+    if existing_settings != wanted:
         click.echo("loghub: it exists already with other settings, which are kept", err=True)
-    return found
+    return existing_settings
 
 
 _MAX_BYTES = 1 << 20
@@ -136,8 +136,8 @@ def read_profile(path: Path, name: str | None, *, required: bool) -> Profile:
     if chosen is None:
         return NO_PROFILE
     if not isinstance(profiles, dict) or not isinstance(chosen, str) or chosen not in profiles:
-        known = ", ".join(sorted(profiles)) if isinstance(profiles, dict) else ""
-        raise BadProfile(f"{path} has no profile {chosen!r}; it has: {known or 'none'}")
+        names = ", ".join(sorted(profiles)) if isinstance(profiles, dict) else ""
+        raise BadProfile(f"{path} has no profile {chosen!r}; it has: {names or 'none'}")
     return _profile(path, chosen, profiles[chosen])
 
 
@@ -169,10 +169,10 @@ def _profile(path: Path, name: str, table: object) -> Profile:
     where = f"profile {name} in {path}"
     if not isinstance(table, dict):
         raise BadProfile(f"{where} is not a table; begin it with [profiles.{name}]")
-    known = {field.name for field in fields(Profile)}
-    if unknown := sorted(table.keys() - known):
+    settings = {field.name for field in fields(Profile)}
+    if unknown := sorted(table.keys() - settings):
         raise BadProfile(
-            f"{where} has unknown settings: {', '.join(unknown)}; known: {', '.join(sorted(known))}"
+            f"{where} has unknown settings: {', '.join(unknown)}; known: {', '.join(sorted(settings))}"
         )
     hosts = table.get("allow_http", [])
     if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
@@ -324,10 +324,12 @@ def _key(
 ) -> Credentials:
     if options.credentials_dir is not None:
         return _key_in(options.credentials_dir)
-    given = [name for name in (KEY_ID, KEY_SECRET) if environment.get(name)]
-    if len(given) == 1:
-        raise Misconfigured(f"{given[0]} is set without the other: {KEY_ID} and {KEY_SECRET} belong together")
-    if given:
+    variables = [name for name in (KEY_ID, KEY_SECRET) if environment.get(name)]
+    if len(variables) == 1:
+        raise Misconfigured(
+            f"{variables[0]} is set without the other: {KEY_ID} and {KEY_SECRET} belong together"
+        )
+    if variables:
         return Credentials(
             access_key_id=environment[KEY_ID],
             access_key_secret=environment[KEY_SECRET],

@@ -98,12 +98,12 @@ def _of_sls(client: LogHub, logstore: str, group: str) -> Record:
         **lag_record(total(one.lag for one in shards)),
         "shards": [
             {
-                "shard": one.shard,
-                "consumer": one.consumer or None,
-                "checkpoint": one.checkpoint or None,
-                **lag_record(one.lag),
+                "shard": shard.shard,
+                "consumer": shard.consumer or None,
+                "checkpoint": shard.checkpoint or None,
+                **lag_record(shard.lag),
             }
-            for one in shards
+            for shard in shards
         ],
     }
 

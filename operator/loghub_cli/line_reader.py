@@ -99,24 +99,24 @@ class _FollowedText:
     def rest(self) -> Iterator[Chunk]:
         """What is there and is not read yet."""
         while True:
-            known = len(self.known)
+            overlap = len(self.known)
             # In one call, so that nothing is read of a text that is being replaced.
-            found = os.pread(self.descriptor, known + CHUNK_BYTES, self.position - known)
-            if found[:known] != self.known:
+            read = os.pread(self.descriptor, overlap + CHUNK_BYTES, self.position - overlap)
+            if read[:overlap] != self.known:
                 yield Chunk(self.number, None)
                 self.number = next(_numbers)
                 # A writer that goes on at its old position leaves zeros before it.
                 self.is_below_zeros = True
-                if len(found) < known or found[:known].strip(b"\0"):
+                if len(read) < overlap or read[:overlap].strip(b"\0"):
                     self.position, self.known = 0, b""
                 else:
-                    self.known = found[:known]
+                    self.known = read[:overlap]
                 continue
-            data = found[known:]
+            data = read[overlap:]
             if not data:
                 return
             self.position += len(data)
-            self.known = found[-_KNOWN_BYTES:]
+            self.known = read[-_KNOWN_BYTES:]
             if self.is_below_zeros:
                 data = data.lstrip(b"\0")
                 self.is_below_zeros = not data
@@ -165,10 +165,10 @@ class FollowedFile:
             status = self._path.stat()
             if (status.st_dev, status.st_ino) == current.identity:
                 return None
-            for one in self._renamed:
-                if one[0].identity == (status.st_dev, status.st_ino):
-                    self._renamed.remove(one)
-                    return one[0]
+            for entry in self._renamed:
+                if entry[0].identity == (status.st_dev, status.st_ino):
+                    self._renamed.remove(entry)
+                    return entry[0]
             return self._opened()
         except FileNotFoundError:
             return None  # renamed, and the new one is not there yet

@@ -110,15 +110,15 @@ def shard_rows(group: GroupOnDisk, *, now_unix_s: float) -> list[Record]:
     """``since``: for how long this has been reported."""
     return [
         {
-            "shard": one.id,
-            "state": one.state,
-            "consumer": one.consumer,
-            "next": one.next_consumer,
-            "lagLogs": one.lag_logs,
-            "lagSeconds": one.lag_seconds,
-            "since": short_age(now_unix_s - fields.unix_s(one.observed_at)) if one.observed_at else None,
+            "shard": shard.id,
+            "state": shard.state,
+            "consumer": shard.consumer,
+            "next": shard.next_consumer,
+            "lagLogs": shard.lag_logs,
+            "lagSeconds": shard.lag_seconds,
+            "since": short_age(now_unix_s - fields.unix_s(shard.observed_at)) if shard.observed_at else None,
         }
-        for one in group.resource.status.shards
+        for shard in group.resource.status.shards
     ]
 
 
@@ -128,9 +128,9 @@ def conditions_table(group: GroupOnDisk) -> Table:
     for head in ("CONDITION", "STATUS"):
         table.add_column(head, no_wrap=True)
     table.add_column("WHY", overflow="fold")
-    for one in group.resource.status.conditions:
-        why = f"{one.reason}: {one.message}" if one.message else one.reason
-        table.add_row(*(escape(on_one_line(cell)) for cell in (one.type, one.status, why)))
+    for condition in group.resource.status.conditions:
+        why = f"{condition.reason}: {condition.message}" if condition.message else condition.reason
+        table.add_row(*(escape(on_one_line(cell)) for cell in (condition.type, condition.status, why)))
     return table
 
 

@@ -111,16 +111,16 @@ _LOOKUPS: dict[str, tuple[str, Names]] = {
 }
 
 
-def with_hint(error: LogHubError, place: ServiceConnection, given: Mapping[str, Any]) -> str:
-    """The message of an error, with the near name; ``given`` are the parameters of the command."""
+def with_hint(error: LogHubError, place: ServiceConnection, parameters: Mapping[str, Any]) -> str:
+    """The message of an error, with the near name; ``parameters`` are the values of the command."""
     if error.code not in _LOOKUPS:
         return str(error)
     kind, names = _LOOKUPS[error.code]
-    name = given.get(kind) or (given.get("name") or place.project if kind == "project" else None)
+    name = parameters.get(kind) or (parameters.get("name") or place.project if kind == "project" else None)
     if not name:
         return str(error)
     try:
-        return f"{error}{did_you_mean(name, names(place, given))}"
+        return f"{error}{did_you_mean(name, names(place, parameters))}"
     except (LogHubException, click.ClickException):
         return str(error)
 
@@ -209,8 +209,8 @@ class Name(_OptionType):
         param: click.Parameter,  # noqa: ARG002 - click's signature
         incomplete: str,
     ) -> list[CompletionItem]:
-        found = self._existing(ctx)
-        return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+        names = self._existing(ctx)
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 class AnyGroup(_OptionType):
@@ -224,8 +224,8 @@ class AnyGroup(_OptionType):
         param: click.Parameter,  # noqa: ARG002 - click's signature
         incomplete: str,
     ) -> list[CompletionItem]:
-        found = every_group(ctx)
-        return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+        names = every_group(ctx)
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 class Endpoint(_OptionType):

@@ -122,8 +122,8 @@ def _is_list_of_records(value: object) -> bool:
 
 
 def _is_numeric(column: Sequence[object]) -> bool:
-    known = [value for value in column if value is not None]
-    return bool(known) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in known)
+    values = [value for value in column if value is not None]
+    return bool(values) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
 
 
 def _plain(value: object) -> object:

@@ -284,10 +284,12 @@ class Writer:
 
     def _add_all(self, logs: Iterator[LineLog]) -> None:
         """Until the user interrupts: with a rate, what was read already might take long."""
-        for one in logs:
+        for entry in logs:
             if self._stop.is_set():
                 return
-            self._send(self._batches.add(one.log, one.origin, line=one.line, now=self._clock.monotonic_s()))
+            self._send(
+                self._batches.add(entry.log, entry.origin, line=entry.line, now=self._clock.monotonic_s())
+            )
 
     def _send(self, batches: Iterator[LineBatch]) -> None:
         for batch in batches:

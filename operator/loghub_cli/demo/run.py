@@ -51,11 +51,11 @@ def reject_foreign(folder: Path) -> None:
     """Raises `NotOfTheDemo` if the demo would remove what it has not made."""
     if (folder / DEMO_MARK).exists():
         return
-    found = [name for name in _OWN_PATHS if (folder / name).exists() or (folder / name).is_symlink()]
-    if found:
+    foreign = [name for name in _OWN_PATHS if (folder / name).exists() or (folder / name).is_symlink()]
+    if foreign:
         raise NotOfTheDemo(
-            f"{folder} has {', '.join(found)}, which no demo made, or which `loghub up` or `loghub serve` has"
-            " used since; nothing is removed. Choose another --state-dir, or remove them yourself"
+            f"{folder} has {', '.join(foreign)}, which no demo made, or which `loghub up` or `loghub serve`"
+            " has used since; nothing is removed. Choose another --state-dir, or remove them yourself"
         )
 
 

@@ -130,7 +130,8 @@ def add_worker(cr_file: Path) -> int:
 def working(snapshot: GroupSnapshot | None, worker: str) -> bool:
     """The worker is ready and holds a shard as `already_alloc`."""
     ready = snapshot is not None and any(
-        one.observed.name == worker and one.observed.phase is WorkerPhase.RUNNING for one in snapshot.workers
+        view.observed.name == worker and view.observed.phase is WorkerPhase.RUNNING
+        for view in snapshot.workers
     )
     return ready and bool(holdings(snapshot, worker))
 

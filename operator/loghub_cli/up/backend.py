@@ -140,8 +140,8 @@ def local_placement(
 ) -> Placement:
     """The placement on this machine. A claim is a folder of the same name; a loopback address needs no host
     name for the project."""
-    written, given = resource.spec.pipeline.sink_volume_claim, resource.spec.pipeline.code
-    claim = None if given is None else given.volume_claim
+    written, code_source = resource.spec.pipeline.sink_volume_claim, resource.spec.pipeline.code
+    claim = None if code_source is None else code_source.volume_claim
     rejected = resource.spec.pipeline.on_failure.folder
     log_file = resource.spec.worker.log.file
     log_claim = None if log_file is None else log_file.volume_claim
@@ -186,8 +186,8 @@ def reject_cluster_references(resource: LogHubConsumerGroup, code: UserCodeFiles
     no_objects = "there are no Secrets and ConfigMaps on this machine; give a value"
     problems = [
         Problem(f"spec.worker.env[{number}].valueFrom", no_objects)
-        for number, one in enumerate(resource.spec.worker.env)
-        if one.value_from is not None
+        for number, variable in enumerate(resource.spec.worker.env)
+        if variable.value_from is not None
     ]
     if code.error:
         message = f"{code.error}; on this machine it must be a document in the same file"

@@ -368,10 +368,12 @@ def _reject_cluster_references(file: CrFile, document: dict[str, Any]) -> None:
 
 
 def _reject_another_endpoint(options: DownOptions, resource: LogHubConsumerGroup) -> None:
-    given, known, service = options.endpoint, resource.spec.endpoint, options.root.service
-    if given is not None and service_meant(given, service) != service_meant(known, service):
-        where = "the embedded service on this machine" if known == EMBEDDED else known
-        raise StartFailed(f"{resource.metadata.name} is up at {where}, not at {given}; leave out --endpoint")
+    requested, current, service = options.endpoint, resource.spec.endpoint, options.root.service
+    if requested is not None and service_meant(requested, service) != service_meant(current, service):
+        where = "the embedded service on this machine" if current == EMBEDDED else current
+        raise StartFailed(
+            f"{resource.metadata.name} is up at {where}, not at {requested}; leave out --endpoint"
+        )
 
 
 def _reject_another_policy(options: DownOptions, resource: LogHubConsumerGroup) -> None:
@@ -379,12 +381,12 @@ def _reject_another_policy(options: DownOptions, resource: LogHubConsumerGroup) 
     the checkpoints may be lost."""
     if options.file is None:
         return
-    given = parse_resource(CrFile(options.file, options.name).read()).spec.deletion_policy
-    known, name = resource.spec.deletion_policy, resource.metadata.name
-    if given != known:
+    in_file = parse_resource(CrFile(options.file, options.name).read()).spec.deletion_policy
+    applied, name = resource.spec.deletion_policy, resource.metadata.name
+    if in_file != applied:
         raise StartFailed(
-            f"{options.file} has deletionPolicy {given}, but {name} was last up with {known}, and nothing has"
-            f" applied the change: run `loghub up` with it, or `loghub down --name {name}`, for {known}"
+            f"{options.file} has deletionPolicy {in_file}, but {name} was last up with {applied}, and nothing"
+            f" has applied the change: run `loghub up` with it, or `loghub down --name {name}`, for {applied}"
         )
 
 

@@ -69,8 +69,8 @@ class ServiceOptions:
             "--tls-cert": self.tls_cert,
             "--tls-key": self.tls_key,
         }
-        given = [text for name, value in named.items() if value is not None for text in (name, value)]
-        return [*given, *(["--kafka-plaintext"] if self.kafka_plaintext else []), *self.more]
+        flags = [text for name, value in named.items() if value is not None for text in (name, value)]
+        return [*flags, *(["--kafka-plaintext"] if self.kafka_plaintext else []), *self.more]
 
 
 def address_file(folder: Path) -> Path:

@@ -61,12 +61,12 @@ from loghub_operator.model.revision import UNKNOWN, Revision, WorkerSpec
 def find_orphans(workers: Path) -> tuple[int, ...]:
     """The IDs of this user's processes whose scratch folder is below ``workers``."""
     prefix = f"{ENV_STATE_DIR}={workers}/".encode()
-    found = []
+    orphans = []
     for entry in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             if any(variable.startswith(prefix) for variable in entry.read_bytes().split(b"\0")):
-                found.append(int(entry.parent.name))
-    return tuple(sorted(found))
+                orphans.append(int(entry.parent.name))
+    return tuple(sorted(orphans))
 
 
 def end_orphans(workers: Path) -> int:

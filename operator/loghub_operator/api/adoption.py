@@ -102,9 +102,9 @@ def is_recorded_elsewhere(resource: LogHubConsumerGroup) -> bool:
     """Whether what is recorded on the object is about a group of another log service: workers that exist then
     were started for that group.
     """
-    given = resource.spec.endpoint
-    annotated = resource.metadata.annotations.get(ANNOTATION_ENDPOINT, given)
-    elsewhere = names.log_service(annotated) != names.log_service(given)
+    endpoint = resource.spec.endpoint
+    annotated = resource.metadata.annotations.get(ANNOTATION_ENDPOINT, endpoint)
+    elsewhere = names.log_service(annotated) != names.log_service(endpoint)
     return elsewhere or endpoint_left_behind(resource) is not None
 
 

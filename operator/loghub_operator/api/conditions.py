@@ -436,9 +436,9 @@ def fill_unknown(
     conditions: tuple[ConditionUpdate, ...], reason: UncheckedReason, message: str
 ) -> tuple[ConditionUpdate, ...]:
     """All types in their order; types that were not checked are Unknown."""
-    known = {condition.type: condition for condition in conditions}
+    checked = {condition.type: condition for condition in conditions}
     return tuple(
-        known.get(kind) or ConditionUpdate(type=kind, status="Unknown", reason=reason, message=message)
+        checked.get(kind) or ConditionUpdate(type=kind, status="Unknown", reason=reason, message=message)
         for kind in ConditionType
     )
 
@@ -452,8 +452,8 @@ def with_transition_times(
     conditions: tuple[ConditionUpdate, ...], before: tuple[Condition, ...], *, generation: int, now: float
 ) -> tuple[Condition, ...]:
     """Adds the time of the last change of status to each condition: the old time if it did not change."""
-    known = {condition.type: condition for condition in before}
-    return tuple(_dated(condition, known.get(condition.type), generation, now) for condition in conditions)
+    reported = {condition.type: condition for condition in before}
+    return tuple(_dated(condition, reported.get(condition.type), generation, now) for condition in conditions)
 
 
 def _dated(condition: ConditionUpdate, before: Condition | None, generation: int, now: float) -> Condition:

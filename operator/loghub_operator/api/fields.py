@@ -109,15 +109,15 @@ def known_service(endpoint: str) -> str:
     for a private host.
     """
     text = endpoint.lower()
-    found = re.search(_SLS_HOST, text)
-    region = re.sub("-(intranet|internal)[.]log[.]", ".log.", found[0]) if found else ""
+    match = re.search(_SLS_HOST, text)
+    region = re.sub("-(intranet|internal)[.]log[.]", ".log.", match[0]) if match else ""
     return text if text == "embedded" else region.strip("/:")
 
 
 def same_unless_known_to_differ(new: str, old: str) -> str:
     """A CEL expression: whether two endpoints may be one log service, by `known_service`."""
-    one, other = _known_service_cel(new), _known_service_cel(old)
-    return f"{one} == {other} || {one} == '' || {other} == ''"
+    after, before = _known_service_cel(new), _known_service_cel(old)
+    return f"{after} == {before} || {after} == '' || {before} == ''"
 
 
 def _known_service_cel(field: str) -> str:

@@ -392,7 +392,8 @@ class LogHubConsumerGroup(ApiModel):
             self.status.consumer_group is None
             and self.status.checkpoint_reset is None
             and any(
-                one.type == ConditionType.READY and one.reason in _UNCHECKED for one in self.status.conditions
+                condition.type == ConditionType.READY and condition.reason in _UNCHECKED
+                for condition in self.status.conditions
             )
         )
 

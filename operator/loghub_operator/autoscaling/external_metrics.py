@@ -165,12 +165,12 @@ def user_of(proxy: FrontProxy, headers: Headers) -> User | None:
 
 
 def _extra(proxy: FrontProxy, lower: list[tuple[str, str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    found: dict[str, list[str]] = {}
+    extra: dict[str, list[str]] = {}
     for name, value in lower[:MAX_VALUES]:
         for prefix in proxy.extra_prefixes:
             if name.startswith(prefix):
-                found.setdefault(unquote(name.removeprefix(prefix)), []).append(value)
-    return tuple(sorted((key, tuple(values)) for key, values in found.items()))
+                extra.setdefault(unquote(name.removeprefix(prefix)), []).append(value)
+    return tuple(sorted((key, tuple(values)) for key, values in extra.items()))
 
 
 GROUP = "external.metrics.k8s.io"

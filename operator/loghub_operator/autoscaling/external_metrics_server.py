@@ -242,10 +242,10 @@ class ExternalMetricsServer:
         return self_signed(self._endpoint.host, now_unix_s=self._clock.unix_s()), now_s
 
     async def _proxy(self) -> FrontProxy:
-        found = await self._kube.get(CONFIG_MAP, *AUTHENTICATION_CONFIG_MAP)
-        if found is None:
+        config_map = await self._kube.get(CONFIG_MAP, *AUTHENTICATION_CONFIG_MAP)
+        if config_map is None:
             raise NotAggregatedError("there is no ConfigMap {}/{}".format(*AUTHENTICATION_CONFIG_MAP))
-        return front_proxy_of(found)
+        return front_proxy_of(config_map)
 
     async def _changed(self, proxy: FrontProxy, pair: KeyPair, read_s: float) -> bool:
         """Whether the server must restart. While the API server is unavailable, nothing counts as changed."""
@@ -266,14 +266,14 @@ class ExternalMetricsServer:
         their provider sets ``caBundle``. Raises `NotOursError`, `KubeError`."""
         if self._endpoint.keys is not None:
             return
-        found = await self._kube.get(API_SERVICE, "", NAME)
-        spec = (found or {}).get("spec", {})
+        registered = await self._kube.get(API_SERVICE, "", NAME)
+        spec = (registered or {}).get("spec", {})
         ours = {"namespace": self._endpoint.namespace, "name": self._endpoint.service}
         leads_to = {key: (spec.get("service") or {}).get(key) for key in ours}
         if leads_to != ours:
             raise NotOursError(
                 f"APIService {NAME} leads to {leads_to}, and not to {ours}"
-                if found
+                if registered
                 else f"no APIService {NAME}"
             )
         bundle = base64.b64encode(pair.certificate).decode()

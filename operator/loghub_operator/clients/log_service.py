@@ -51,8 +51,8 @@ class LogServicePool:
         """Returns the client for this project; the same arguments return the same client."""
         key, now = (endpoint, project, credentials), self._clock.monotonic_s()
         with self._lock:
-            known = self._open.pop(key, None)
-            client = self._connect(endpoint, project, credentials) if known is None else known[0]
+            opened = self._open.pop(key, None)
+            client = self._connect(endpoint, project, credentials) if opened is None else opened[0]
             self._open[key] = (client, now)
             stale = self._pop_stale(now)
         for old in stale:

@@ -164,13 +164,13 @@ class Operator:
 
     def _endpoint(self, resource: LogHubConsumerGroup) -> str:
         """The URL of a group's log service; that of the embedded one is the administrator's choice."""
-        given, settings = resource.spec.endpoint, self._settings
+        endpoint, settings = resource.spec.endpoint, self._settings
         remedy = "ask the administrator of the operator to add the host to allowedHttpHosts in the chart"
-        if given != EMBEDDED and (
-            why := insecure_endpoint(given, settings.allowed_http_hosts, remedy=remedy)
+        if endpoint != EMBEDDED and (
+            why := insecure_endpoint(endpoint, settings.allowed_http_hosts, remedy=remedy)
         ):
             raise LogServiceUnavailable(why)
-        return settings.endpoint(given)
+        return settings.endpoint(endpoint)
 
     def _existing_groups(self, namespace: str) -> frozenset[str] | None:
         return self._group_index.names(namespace) if self._listed else None

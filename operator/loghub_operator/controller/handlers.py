@@ -109,20 +109,20 @@ async def on_cleanup(*, memo: kopf.Memo, **_: Any) -> None:
 async def on_group_event(*, type: str | None, body: kopf.Body, memo: kopf.Memo, **_: Any) -> None:
     """Enqueues an object that was created, changed or deleted, and those that share its consumer group."""
     metadata = body["metadata"]
-    known = (metadata["namespace"], metadata["name"], metadata["uid"])
+    incarnation = (metadata["namespace"], metadata["name"], metadata["uid"])
     watch_check = memo.watch_check
     assert isinstance(watch_check, WatchCheck)
     group_index = memo.group_index
     assert isinstance(group_index, GroupIndex)
     version = ""
     if type == "DELETED":
-        watch_check.deletion_reported(known)
-        affected = group_index.remove(*known)
+        watch_check.deletion_reported(incarnation)
+        affected = group_index.remove(*incarnation)
     else:
         version = metadata.get("resourceVersion", "")
-        watch_check.reported(known, version)
+        watch_check.reported(incarnation, version)
         affected = group_index.update(body)
-    _reconciler(memo).enqueue(Key(*known[:2]), version=version)
+    _reconciler(memo).enqueue(Key(*incarnation[:2]), version=version)
     for other in affected:
         _reconciler(memo).enqueue(Key(*other))
 

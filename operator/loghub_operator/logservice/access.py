@@ -85,11 +85,11 @@ class AcceptedCredentials:
         self._accepted.pop(uid, None)
 
 
-def _put(known: OrderedDict[str, Credentials], uid: str, credentials: Credentials) -> None:
-    known[uid] = credentials
-    known.move_to_end(uid)
-    if len(known) > MAX_OBJECTS:
-        known.popitem(last=False)
+def _put(keys: OrderedDict[str, Credentials], uid: str, credentials: Credentials) -> None:
+    keys[uid] = credentials
+    keys.move_to_end(uid)
+    if len(keys) > MAX_OBJECTS:
+        keys.popitem(last=False)
 
 
 def insecure_endpoint(endpoint: str, allowed_http_hosts: Iterable[str], *, remedy: str) -> Unavailable | None:
@@ -235,8 +235,10 @@ class LogServiceAccess:
         retries, dead_letter = await asyncio.gather(
             self._retries(resource, client), self._dead_letter(resource)
         )
-        known = observed.resolved(await reports(observed)) if isinstance(observed, Unresolved) else observed
-        return replace(known, retries=retries, dead_letter=dead_letter)
+        resolved = (
+            observed.resolved(await reports(observed)) if isinstance(observed, Unresolved) else observed
+        )
+        return replace(resolved, retries=retries, dead_letter=dead_letter)
 
     async def _retries(self, resource: LogHubConsumerGroup, client: LogHub) -> OtherLogstore | None:
         place = retry_place(resource)
@@ -250,15 +252,15 @@ class LogServiceAccess:
         if place is None or key is None or resource.metadata.deletion_timestamp is not None:
             return None
         now, mine = self._clock.monotonic_s(), (resource.metadata.uid, place)
-        known, until_s = self._dead_letters.pop(mine, (None, now))
-        if known is None or now >= until_s:
+        dead_letter, until_s = self._dead_letters.pop(mine, (None, now))
+        if dead_letter is None or now >= until_s:
             client = self._pool.client(self._endpoint(resource), place[1], key)
-            known = await self._pool.call(read_dead_letter, client, place, **self._reading)
+            dead_letter = await self._pool.call(read_dead_letter, client, place, **self._reading)
             until_s = now + DEAD_LETTER_EVERY_S
-        self._dead_letters[mine] = known, until_s
+        self._dead_letters[mine] = dead_letter, until_s
         while len(self._dead_letters) > MAX_DEAD_LETTERS:
             self._dead_letters.popitem(last=False)
-        return known
+        return dead_letter
 
     async def project_error(
         self, resource: LogHubConsumerGroup, project: str, credentials: Credentials | Unavailable
@@ -324,7 +326,7 @@ class LogServiceAccess:
         if not isinstance(service, Available) or service.group is None:
             return None
         try:
-            found = await stored()
+            checkpoints = await stored()
         except ValueError as error:
             return ResetObserved(error=str(error))
         return await self._pool.call(
@@ -332,7 +334,7 @@ class LogServiceAccess:
             client,
             resource,
             service.shards,
-            found,
+            checkpoints,
             last_initial_shard=last_initial_shard,
             clock=self._clock,
         )

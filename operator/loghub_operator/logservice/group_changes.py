@@ -129,8 +129,8 @@ def change_shards(client: LogHub, logstore: str, action: ShardChange) -> bool:
 
     Raises `ReshardRefused` if the change definitely did not happen.
     """
-    known = {one.shard: one for one in client.list_shards(logstore)}
-    if action.shard not in known or known[action.shard].read_only:
+    shards = {one.shard: one for one in client.list_shards(logstore)}
+    if action.shard not in shards or shards[action.shard].read_only:
         return False
     try:
         if isinstance(action, SplitShard):

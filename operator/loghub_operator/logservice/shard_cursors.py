@@ -70,13 +70,13 @@ def _highest(shards: tuple[ShardObserved, ...]) -> int | None:
 def _continuing(shards: tuple[ShardObserved, ...]) -> list[int]:
     """The shards that nobody read, of which an ancestor was read. A parent's number is the lower one."""
     after_read = dict[int, bool]()  # whether the shard or an ancestor was read
-    found = []
-    for one in sorted(shards, key=lambda one: one.shard):
-        ancestor_read = any(after_read.get(parent, False) for parent in one.parents)
-        if ancestor_read and not one.checkpoint:
-            found.append(one.shard)
-        after_read[one.shard] = ancestor_read or bool(one.checkpoint)
-    return found
+    continuing = []
+    for shard in sorted(shards, key=lambda shard: shard.shard):
+        ancestor_read = any(after_read.get(parent, False) for parent in shard.parents)
+        if ancestor_read and not shard.checkpoint:
+            continuing.append(shard.shard)
+        after_read[shard.shard] = ancestor_read or bool(shard.checkpoint)
+    return continuing
 
 
 # Together with the surrounding calls, far below `loghub_operator.controller.liveness.MIN_BOUND_S`.
@@ -164,7 +164,7 @@ class CursorQuery:
     ) -> dict[int, ShardCursors]:
         """The cursors of every shard; ``saved`` are the checkpoints by shard."""
         todo = deque(sorted(shards, key=lambda one: (not one.read_only, one.shard)))
-        found: dict[int, ShardCursors] = {}
+        cursors: dict[int, ShardCursors] = {}
 
         def work() -> None:
             while True:
@@ -173,13 +173,13 @@ class CursorQuery:
                 except IndexError:
                     return
                 try:
-                    found[shard.shard] = self._cursors(shard, saved.get(shard.shard))
+                    cursors[shard.shard] = self._cursors(shard, saved.get(shard.shard))
                 except BaseException:
                     todo.clear()
                     raise
 
         self._run_all(work, min(REQUESTS_AT_ONCE, len(todo)))
-        return found
+        return cursors
 
     def _cursors(self, shard: ShardInfo, saved: int | None) -> ShardCursors:
         end = self._end(shard)

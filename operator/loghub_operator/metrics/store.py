@@ -116,11 +116,11 @@ class MetricsStore:
         """Record a group that could not be observed, and the conditions that say so. Without conditions, as
         for a request that failed, what was observed before stays and becomes outdated.
         """
-        known = self._entries.get((namespace, name))
+        stored = self._entries.get((namespace, name))
         self._elsewhere.pop((namespace, name), None)
-        if known is not None and not conditions:
+        if stored is not None and not conditions:
             return
-        observed_at = self._clock.unix_s() if known is None else known.observed_at_unix_s
+        observed_at = self._clock.unix_s() if stored is None else stored.observed_at_unix_s
         entry = _StoredMetrics(None, conditions, observed_at, self._clock.monotonic_s())
         self._entries[namespace, name] = entry
         self._notify((namespace, name))

@@ -237,15 +237,15 @@ def _close(samples: tuple[Sample, ...], pace: SampleWindow) -> bool:
 
 def _shared(old: tuple[ShardMark, ...], new: tuple[ShardMark, ...]) -> tuple[ShardMark, ...]:
     """Equal marks are one object, so thousands of idle shards cost little."""
-    known = {mark.shard: mark for mark in old}
-    shared = tuple(known[mark.shard] if known.get(mark.shard) == mark else mark for mark in new)
+    old_marks = {mark.shard: mark for mark in old}
+    shared = tuple(old_marks[mark.shard] if old_marks.get(mark.shard) == mark else mark for mark in new)
     return old if shared == old else shared
 
 
 def track_since(before: tuple[Since, ...], names: Iterable[str], now: float) -> tuple[Since, ...]:
     """These names, each with the time since when it has been listed; a time in the future counts as now."""
-    known = {one.name: one.at_unix_s for one in before}
-    return tuple(Since(name=name, at_unix_s=min(now, known.get(name, now))) for name in sorted(names))
+    listed_since = {one.name: one.at_unix_s for one in before}
+    return tuple(Since(name=name, at_unix_s=min(now, listed_since.get(name, now))) for name in sorted(names))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,10 +113,10 @@ NO_FAILURES = ShardFailures()
 
 def shard_failures(statuses: Mapping[str, WorkerStatus | None], *, ready: Collection[str]) -> ShardFailures:
     """What these workers report, by shard; ``ready`` are the names of those that are ready."""
-    known = [status for name, status in statuses.items() if status is not None and status.consumer == name]
-    failing = (_checked(one) for status in known for one in status.failing if _is_failing(one))
-    skipped = (one for status in known for one in status.skipped if _CURSOR.fullmatch(one.last_cursor))
-    answered = {status.consumer for status in known}
+    reports = [status for name, status in statuses.items() if status is not None and status.consumer == name]
+    failing = (_checked(one) for status in reports for one in status.failing if _is_failing(one))
+    skipped = (one for status in reports for one in status.skipped if _CURSOR.fullmatch(one.last_cursor))
+    answered = {status.consumer for status in reports}
     return ShardFailures(
         failing=_first(failing),
         skipped=_first(skipped),
@@ -124,14 +124,14 @@ def shard_failures(statuses: Mapping[str, WorkerStatus | None], *, ready: Collec
     )
 
 
-def _is_failing(one: FailingShard) -> bool:
-    is_reason = one.reason.isalnum() and len(one.reason) <= MAX_REASON
-    return is_reason and _CURSOR.fullmatch(one.cursor) is not None
+def _is_failing(shard: FailingShard) -> bool:
+    is_reason = shard.reason.isalnum() and len(shard.reason) <= MAX_REASON
+    return is_reason and _CURSOR.fullmatch(shard.cursor) is not None
 
 
-def _checked(one: FailingShard) -> FailingShard:
+def _checked(shard: FailingShard) -> FailingShard:
     """A shard that fails is not hidden by a class that is none, perhaps of a newer worker."""
-    return one if is_error_class(one.error) else msgspec.structs.replace(one, error="")
+    return shard if is_error_class(shard.error) else msgspec.structs.replace(shard, error="")
 
 
 def _first(entries: Iterable[T]) -> tuple[T, ...]:
@@ -158,23 +158,23 @@ NO_STATE_REPORTS = StateReports()
 
 def state_reports(statuses: Mapping[str, WorkerStatus | None], *, ready: Collection[str]) -> StateReports:
     """What these workers report, by shard; ``ready`` are the names of those that are ready."""
-    known = [status for name, status in statuses.items() if status is not None and status.consumer == name]
-    incomplete = (one for status in known for one in status.incomplete if _CURSOR.fullmatch(one.cursor))
-    kept = ((status.consumer, status.state) for status in known if status.state is not None)
+    reports = [status for name, status in statuses.items() if status is not None and status.consumer == name]
+    incomplete = (one for status in reports for one in status.incomplete if _CURSOR.fullmatch(one.cursor))
+    kept = ((status.consumer, status.state) for status in reports if status.state is not None)
     late = sorted((one for one in kept if _is_late(one[1])), key=lambda one: one[0])
-    answered = {status.consumer for status in known}
+    answered = {status.consumer for status in reports}
     return StateReports(
         incomplete=tuple(sorted(incomplete, key=lambda one: one.shard)[:MAX_ENTRIES]),
         late=tuple(late[:MAX_ENTRIES]),
-        continued=tuple(sorted(_continued(known))[:MAX_ENTRIES]),
+        continued=tuple(sorted(_continued(reports))[:MAX_ENTRIES]),
         unreported=tuple(sorted(name for name in ready if name not in answered)),
     )
 
 
 def _continued(statuses: Iterable[WorkerStatus]) -> Iterator[tuple[int, str]]:
-    for one in (shard for status in statuses for shard in status.shards):
-        if one.sink_cursor is not None and _CURSOR.fullmatch(one.sink_cursor):
-            yield one.shard, one.sink_cursor
+    for shard in (shard for status in statuses for shard in status.shards):
+        if shard.sink_cursor is not None and _CURSOR.fullmatch(shard.sink_cursor):
+            yield shard.shard, shard.sink_cursor
 
 
 def _is_late(state: KeptState) -> bool:

@@ -79,16 +79,16 @@ class DriftDetector:
         return await self._kube.get(KINDS[document["kind"]], metadata["namespace"], metadata["name"])
 
     def _new(self, wanted: Document, existing: Document | None) -> tuple[FieldPath, ...]:
-        found = {
+        differing = {
             field: value
             for field, value in differences(wanted, existing).items()
             if existing is None or not _same(field.path, wanted, existing)
         }
         name = _name(wanted)
-        if name not in self._accepted and fingerprint(found) == left_to_others(existing):
-            self._accepted[name] = frozenset(found)
+        if name not in self._accepted and fingerprint(differing) == left_to_others(existing):
+            self._accepted[name] = frozenset(differing)
             _bounded(self._accepted)
-        return tuple(field for field in found if field not in self._accepted.get(name, frozenset()))
+        return tuple(field for field in differing if field not in self._accepted.get(name, frozenset()))
 
     def _is_due(self, wanted: Document) -> bool:
         last_s = self._compared_s.get(_group(wanted), float("-inf"))

@@ -99,8 +99,8 @@ class GroupIndex:
 
     def remove(self, namespace: str, name: str, uid: str) -> tuple[Name, ...]:
         """Removes a deleted object, unless it has been recreated; returns the others of its group."""
-        known = self._claims.get((namespace, name))
-        return () if known is None or known.uid != uid else self._remove_claim((namespace, name))
+        claim = self._claims.get((namespace, name))
+        return () if claim is None or claim.uid != uid else self._remove_claim((namespace, name))
 
     def known(self) -> frozenset[Incarnation]:
         """Every object that refers to a group."""
@@ -162,14 +162,14 @@ class GroupIndex:
     def _group(self, spec: Mapping[str, Any], name: str) -> Group | None:
         try:
             group = spec.get("consumerGroup") or name
-            found = self._endpoint(spec.get("endpoint", EMBEDDED)), spec["project"], spec["logstore"], group
+            parts = self._endpoint(spec.get("endpoint", EMBEDDED)), spec["project"], spec["logstore"], group
         except (KeyError, AttributeError, TypeError, ValueError):
             return None
-        return found if all(isinstance(part, str) for part in found) else None
+        return parts if all(isinstance(part, str) for part in parts) else None
 
-    def _endpoint(self, given: str) -> str:
+    def _endpoint(self, endpoint: str) -> str:
         """Normalizes the endpoint, so that different spellings of a URL identify the same log service."""
-        return hosts.log_service(self._settings.endpoint(given))
+        return hosts.log_service(self._settings.endpoint(endpoint))
 
     def _peer(self, document: Mapping[str, Any], group: Group) -> Peer:
         metadata = document["metadata"]

@@ -59,18 +59,18 @@ def evaluate(
     ``revision`` or the number of ``replicas`` changes, so that a change of ours does not count as drift.
     """
     fields = tuple(drift)
-    known = _recent(history, revision, replicas, now)
+    recent = _recent(history, revision, replicas, now)
     changed = dict.fromkeys(field.object for field in fields)
-    delayed = tuple(field for field in fields if _waits(known.get(field.object), now))
+    delayed = tuple(field for field in fields if _waits(recent.get(field.object), now))
     corrected = {
-        name: DriftCorrection(times=known[name].times + 1 if name in known else 1, at_unix_s=now)
+        name: DriftCorrection(times=recent[name].times + 1 if name in recent else 1, at_unix_s=now)
         for name in changed
     }
     return DriftBackoff(
         delayed=delayed,
         corrects=len(delayed) < len(fields),
-        contested=tuple(name for name, last in known.items() if _contested(last, name in changed, now)),
-        history=DriftHistory(revision=revision, replicas=replicas, corrections={**known, **corrected}),
+        contested=tuple(name for name, last in recent.items() if _contested(last, name in changed, now)),
+        history=DriftHistory(revision=revision, replicas=replicas, corrections={**recent, **corrected}),
         pause_s=max((pause_s(one.times) for one in corrected.values()), default=0.0),
     )
 

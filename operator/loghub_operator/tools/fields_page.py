@@ -94,8 +94,8 @@ def _default(field: Schema, *, is_required: bool) -> str:
         return "required"
     if default is not None and "properties" not in field:
         return f"`{default if isinstance(default, str) else json.dumps(default)}`"
-    found = _TEXT_DEFAULT.search(field["description"])
-    return _cell(found[1]) if found else ""
+    match = _TEXT_DEFAULT.search(field["description"])
+    return _cell(match[1]) if match else ""
 
 
 def _bounds(field: Schema) -> str:

@@ -268,15 +268,15 @@ def _shard_bounds(
     or may run soon, and as many as the spec says or as were found: producers need them. At most those of the
     spec, or twice as many as were found.
     """
-    scaling, found = group.scaling, group.first_shards
+    scaling, first = group.scaling, group.first_shards
     wanted = (
         max(desired.workers, replica_range.target if replica_range else 0)
         if scaling.mode == "Auto"
         else desired.requested
     )
     within = max(scaling.min_replicas, min(scaling.max_replicas, wanted))
-    maximum = scaling.shards.max_shards or (2 * found if found else None)
-    kept = scaling.shards.min_shards or found
+    maximum = scaling.shards.max_shards or (2 * first if first else None)
+    kept = scaling.shards.min_shards or first
     return ShardBounds(minimum=None if kept is None else max(kept, within), maximum=maximum)
 
 

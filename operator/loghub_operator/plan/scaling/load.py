@@ -491,8 +491,8 @@ def _to_do(service: Available) -> int | None:
     until its parents are consumed the number of workers follows the other shards.
     """
     begun = [one for one in service.shards if one.state != "wait" or one.lag_groups is not None]
-    known = _total(begun)
-    return known if len(begun) == len(service.shards) else known or None  # 0 would be wrong
+    lag = _total(begun)
+    return lag if len(begun) == len(service.shards) else lag or None  # 0 would be wrong
 
 
 def _total(shards: Sequence[ShardObserved]) -> int | None:

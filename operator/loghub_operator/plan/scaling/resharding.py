@@ -102,8 +102,8 @@ def judge_split(
     if trial.failed_unix_s is not None:
         again = trial.failed_unix_s + _patience_s(state)
         return (replace(state, split=None), "") if now >= again else (state, _no_help(trial, again))
-    known = {one.shard: one for one in shards}
-    children = [one for one in known.values() if trial.shard in one.parents]
+    by_number = {one.shard: one for one in shards}
+    children = [one for one in by_number.values() if trial.shard in one.parents]
     if not children:  # the split was rejected, or the children were split or merged by another client
         return replace(state, split=None), ""
     if not {one.shard for one in children} & set(busy) and now - trial.at_unix_s >= WARM_S:
@@ -133,8 +133,8 @@ def _no_help(trial: SplitTrial, again_unix_s: float) -> str:
 
 
 def _sum(numbers: Iterable[float | None]) -> float | None:
-    known = list(numbers)
-    return None if None in known else math.fsum(one or 0.0 for one in known)
+    rates = list(numbers)
+    return None if None in rates else math.fsum(one or 0.0 for one in rates)
 
 
 HOT_FOR_S = 30.0
@@ -245,22 +245,22 @@ def _busy(
     alone = {one.shard for one in _alone(shards)}
     arrivals = {shard: one.arrival_per_s or 0.0 for shard, one in rates.items()}
     return [
-        one
-        for one in shards
-        if not one.read_only
+        shard
+        for shard in shards
+        if not shard.read_only
         and (
-            arrivals.get(one.shard, 0.0) > too_much
-            or (one.shard in alone and (demands[one.shard] or 0.0) > too_much)
+            arrivals.get(shard.shard, 0.0) > too_much
+            or (shard.shard in alone and (demands[shard.shard] or 0.0) > too_much)
         )
     ]
 
 
 def _neighbours(shards: Iterable[ShardObserved]) -> list[tuple[ShardObserved, ShardObserved]]:
     """Pairs of writable shards with adjoining key ranges."""
-    known = sorted(
+    writable = sorted(
         (one for one in shards if not one.read_only and one.end_key), key=lambda one: one.begin_key
     )
-    return [(left, right) for left, right in pairwise(known) if left.end_key == right.begin_key]
+    return [(left, right) for left, right in pairwise(writable) if left.end_key == right.begin_key]
 
 
 def _named(pair: tuple[ShardObserved, ShardObserved]) -> str:
@@ -379,9 +379,9 @@ def _hot_condition(hot: list[ShardObserved], rates: Mapping[int, ShardRates], ra
     if not hot:
         return _condition("False", HotReason.NO_HOT_SHARD, "no shard is too busy for one worker")
     named = "; ".join(
-        f"shard {one.shard}: {short(rates[one.shard].arrival_per_s or 0.0)} log groups/s come in, "
-        f"{one.lag_groups} are left"
-        for one in hot[:5]
+        f"shard {shard.shard}: {short(rates[shard.shard].arrival_per_s or 0.0)} log groups/s come in, "
+        f"{shard.lag_groups} are left"
+        for shard in hot[:5]
     )
     message = (
         f"{named}; one worker consumes {short(rate)}/s and a shard has one holder, so only a split helps"

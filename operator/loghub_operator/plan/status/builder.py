@@ -130,16 +130,16 @@ def worth_writing(
     return since_last_s >= numbers_every_s or not _same(before, after, without=_TIMES | _MOVING)
 
 
-def _same(one: Any, other: Any, *, without: frozenset[str]) -> bool:
-    if one == other:
+def _same(first: Any, second: Any, *, without: frozenset[str]) -> bool:
+    if first == second:
         return True
-    if isinstance(one, dict) and isinstance(other, dict):
-        names = one.keys() - without
-        return names == other.keys() - without and all(
-            _same(one[name], other[name], without=without) for name in names
+    if isinstance(first, dict) and isinstance(second, dict):
+        names = first.keys() - without
+        return names == second.keys() - without and all(
+            _same(first[name], second[name], without=without) for name in names
         )
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        return all(_same(a, b, without=without) for a, b in zip(one, other, strict=True))
+    if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        return all(_same(a, b, without=without) for a, b in zip(first, second, strict=True))
     return False
 
 

@@ -233,8 +233,8 @@ def _status(failures: ShardFailures) -> ConditionStatus:
 def _failing_reason(failures: ShardFailures) -> ShardFailingReason:
     states = {one.state for one in failures.failing}
     if states:
-        known = (reason for state, reason in _WAITING if state in states)
-        return next(known, ShardFailingReason.RETRYING_LOG_GROUP)  # a newer worker may have other states
+        reasons = (reason for state, reason in _WAITING if state in states)
+        return next(reasons, ShardFailingReason.RETRYING_LOG_GROUP)  # a newer worker may have other states
     if failures.skipped:
         kept = all(one.dead_lettered for one in failures.skipped)
         return ShardFailingReason.DATA_DEAD_LETTERED if kept else ShardFailingReason.DATA_SKIPPED
@@ -255,14 +255,15 @@ def _listed(texts: Iterable[str], count: int) -> str:
     return f"{listed(texts, MAX_SHARDS)}{more}"
 
 
-def _waiting(one: FailingShard) -> str:
-    why = f"{one.reason}, {one.error}" if one.error else one.reason
-    return f"shard {one.shard} at cursor {one.cursor} ({why}, {one.attempts} attempts)"
+def _waiting(shard: FailingShard) -> str:
+    why = f"{shard.reason}, {shard.error}" if shard.error else shard.reason
+    return f"shard {shard.shard} at cursor {shard.cursor} ({why}, {shard.attempts} attempts)"
 
 
-def _skipped(one: SkippedLogGroups) -> str:
-    done = "dead-lettered" if one.dead_lettered else "skipped"
-    return f"{one.log_groups} log groups of shard {one.shard} {done}, the last at cursor {one.last_cursor}"
+def _skipped(skipped: SkippedLogGroups) -> str:
+    done = "dead-lettered" if skipped.dead_lettered else "skipped"
+    groups = f"{skipped.log_groups} log groups of shard {skipped.shard}"
+    return f"{groups} {done}, the last at cursor {skipped.last_cursor}"
 
 
 # By what the workers report (`loghub.contract.worker`); the first that applies to any shard is the reason.
@@ -297,8 +298,8 @@ def _incomplete_update(
 
 def _incomplete_reason(incomplete: Iterable[IncompleteState]) -> StateIncompleteReason:
     reported = {one.why for one in incomplete}
-    known = (reason for why, reason in _REASONS if why in reported)
-    return next(known, StateIncompleteReason.SHARD_MOVED)  # a newer worker may have other causes
+    reasons = (reason for why, reason in _REASONS if why in reported)
+    return next(reasons, StateIncompleteReason.SHARD_MOVED)  # a newer worker may have other causes
 
 
 def _shards(incomplete: tuple[IncompleteState, ...]) -> str:
