@@ -7,7 +7,7 @@
 
 The key of 4 is sent to that service only, and no other key is sent to it unless ``--credentials-dir`` says
 so: the environment of a user may have a key for a cloud. No secret is ever an argument, since every user of a
-machine can read those of every process.
+machine can read the arguments of every process.
 
 ``create`` of any noun: a script that runs again may ask for what exists already.
 
@@ -27,8 +27,8 @@ Profiles: named endpoints with their keys in the file ``config.toml`` of the use
     access_key_id = "NAME"
     access_key_secret = "SECRET"
 
-The file may contain secrets, so nobody but its owner may read it, whether or not it does. The functions here
-only read it.
+The file may contain secrets, so only its owner may read it, whether or not it does. The functions here only
+read it.
 """
 
 import os
@@ -124,7 +124,7 @@ def default_path(environment: Mapping[str, str]) -> Path:
 
 
 def read_profile(path: Path, name: str | None, *, required: bool) -> Profile:
-    """The named profile, or the one that the file calls its default; an empty one if neither exists.
+    """The named profile, or the profile that the file calls its default; an empty one if neither exists.
     ``required``: the file was named, so it must exist. Raises `BadProfile`."""
     document = _read(path, required=required or name is not None)
     profiles = document.get("profiles", {})

@@ -276,7 +276,7 @@ def create(  # noqa: PLR0913 - each is an option
 @connected
 @formatted
 def list_(logstore: str, kafka: bool, place: ServiceConnection, show: Show) -> None:
-    """List the consumer groups of a logstore, and at the embedded service those of Kafka clients."""
+    """List the consumer groups of a logstore, and, at the embedded service, the groups of Kafka clients."""
     with place.open() as client:
         if kafka:
             show([listed(one) for one in client.list_kafka_groups(logstore)])

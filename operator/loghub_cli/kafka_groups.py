@@ -61,7 +61,7 @@ def group_lag(client: LogHub, logstore: str, group: str, *, now_unix_s: float) -
 
 
 def total(lags: Iterable[Lag]) -> Lag:
-    """Of all shards: sums, and the greatest age. None where it is not known of one of them."""
+    """Of all shards: sums, and the greatest age. None if the value of one shard is not known."""
     every = tuple(lags)
     seconds = [lag.seconds for lag in every]
     return Lag(
@@ -114,7 +114,8 @@ SLS, KAFKA = "sls", "kafka"
 
 
 def kafka_groups(client: LogHub, logstore: str, name: str | None = None) -> tuple[KafkaGroupStatus, ...]:
-    """All that read the logstore, or the one of this name; none at a service that does not list them."""
+    """All groups that read the logstore, or the group of this name; none at a service that does not list
+    them."""
     try:
         return client.list_kafka_groups(logstore, name)
     except ExtensionMissing:
@@ -225,7 +226,7 @@ class ProjectGroup:
     group: KafkaGroupStatus
 
     def lags(self) -> dict[str, int | None]:
-        """Logs by logstore; None: a shard has no committed offset. As `loghub lag` shows it."""
+        """Logs by logstore; None: a shard has no committed offset. `loghub lag` shows the same numbers."""
         group = self.group
         logstores = {place.logstore for one in group.members for place in one.assigned}
         logstores |= {one.logstore for one in group.offsets}
@@ -252,7 +253,7 @@ def _reported(endpoint: str, key: Credentials) -> Iterator[ProjectGroup]:
 
 
 def document(entry: ProjectGroup) -> Record:
-    """What `loghub status` prints as JSON or YAML, where a LogHubConsumerGroup has the same."""
+    """What `loghub status` prints as JSON or YAML, beside each LogHubConsumerGroup."""
     group, lags = entry.group, entry.lags()
     return {
         "kind": "KafkaGroup",

@@ -1,7 +1,7 @@
 """From the bytes of an input to its logs: decoded, divided into lines, and what is no log skipped, kept or
 refused.
 
-An input may have several texts at once, such as a file that was renamed and the one that took its name. Each
+An input may have several texts at once, such as a file that was renamed and the file that took its name. Each
 has an encoding and lines of its own.
 
 The bytes of a file that grows, across rotation.
@@ -11,10 +11,10 @@ A rotation either renames the file and creates a new one of its name, or copies 
 Renamed: the writer goes on in the old file until it reopens the name, which may be seconds later. So the old
 file is read together with the new one until it has not grown for `QUIET_S`, each with lines of its own.
 
-Emptied or overwritten: the bytes before the position are compared with those that were read there. If they
-differ, the file is another text, and is read from its start. That is also how a file is recognized that grew
-past its old length at once. What was written between the copy and the truncation is in neither file, and a
-text that has the same bytes before the position cannot be distinguished from the old one: that is so for
+Emptied or overwritten: the bytes before the position are compared with the bytes that were read there. If
+they differ, the file is another text, and is read from its start. That is also how a file is recognized that
+grew past its old length at once. What was written between the copy and the truncation is in neither file, and
+a text that has the same bytes before the position cannot be distinguished from the old one: that is so for
 every reader, and why renaming is the better way. Two rotations between two looks (0.2 s) skip the file
 between.
 """
@@ -197,7 +197,7 @@ class OnBadLine(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a line becomes; ``field`` is that of a plain line, ``origin`` what a log itself does not say."""
+    """What a line becomes; ``field`` is the field of a plain line, ``origin`` what a log itself does not say."""
 
     is_json: bool
     field: str

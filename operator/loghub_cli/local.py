@@ -55,8 +55,8 @@ STOPPED = "Stopped"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOnDisk:
-    """A group as the last `loghub up` left it, or as the one that runs keeps it; its status was written at
-    ``as_of_unix_s``."""
+    """A group as the last `loghub up` left it, or as the `loghub up` that runs keeps it; its status was
+    written at ``as_of_unix_s``."""
 
     resource: LogHubConsumerGroup
     folder: GroupFolder
@@ -65,8 +65,7 @@ class GroupOnDisk:
 
 
 def overview_row(group: GroupOnDisk) -> Record:
-    """A phase and workers are those of a process: without one there are none. Shards and lag are as of the
-    last observation."""
+    """Only a running process has a phase and workers. Shards and lag are as of the last observation."""
     status = group.resource.status
     phase = status.phase.value if status.phase else None
     if not group.is_up and status.phase is not Phase.TERMINATING:
@@ -394,7 +393,7 @@ def status(name: str | None, state_dir: Path | None, output: str, as_json: bool)
 def serve(state_dir: Path | None, listen: str, **values: Any) -> int:
     """Run the embedded LogHub service in the foreground.
 
-    FLAGS are those of the service itself, such as its limits: `loghub serve -- --max-shards 100`. The command
+    FLAGS are flags of the service itself, such as its limits: `loghub serve -- --max-shards 100`. The command
     `python -m loghub_service --help` lists them."""
     for name in ("tls_cert", "tls_key"):
         if values[name] is not None:

@@ -55,7 +55,7 @@ def logstores(ctx: click.Context) -> Sequence[str]:
 
 
 def groups(ctx: click.Context) -> Sequence[str]:
-    """Without those of Kafka clients."""
+    """Without the groups of Kafka clients."""
     logstore = ctx.params.get("logstore")
     return _or_nothing(lambda: _groups_of_sls(_place(ctx), logstore)) if logstore else ()
 
@@ -93,7 +93,7 @@ def _groups_of_sls(place: ServiceConnection, logstore: str) -> Sequence[str]:
 
 
 def groups_of(place: ServiceConnection, logstore: str, *, kafka: bool) -> Sequence[str]:
-    """Those of Kafka clients, and unless ``kafka`` is set the others."""
+    """The groups of Kafka clients and, unless ``kafka`` is set, all other groups."""
     of_sls = [] if kafka else _groups_of_sls(place, logstore)
     with place.open(timeouts=_TIMEOUTS) as client:
         return [*of_sls, *(one.name for one in kafka_groups(client, logstore))]
@@ -380,7 +380,7 @@ def connected(function: F) -> F:
 
 
 def connected_without_project(function: F) -> F:
-    """The same for commands whose argument is a project."""
+    """Adds the options of the connection to a command whose argument is a project."""
     return _connected(function, tuple(name for name in _CONNECTION if name != "project"))
 
 
@@ -433,8 +433,8 @@ Show = Callable[[Record | Sequence[Record]], None]
 
 
 def confirm(question: Callable[[], str], *, yes: bool) -> None:
-    """Returns if the user agrees, and ends the command otherwise. Without a terminal nobody can agree. The
-    question is worked out only if it is put: a key that may delete need not be one that may read."""
+    """Returns if the user agrees, and ends the command otherwise. Without a terminal the user cannot agree.
+    The question is worked out only if it is put: a key that may delete need not be one that may read."""
     if yes:
         return
     text = question()

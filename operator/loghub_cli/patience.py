@@ -1,4 +1,4 @@
-"""How long a command bears with a log service that is away or busy.
+"""How long a command waits for a log service that does not answer or is busy.
 
 The client itself repeats a request twice within a second (`loghub.client.retry`). A command that runs for
 hours must also outlive the restart of a service, so it goes on for a stated time, and says that it waits.

@@ -271,7 +271,7 @@ class Writer:
 
     def write_all(self, chunks: Iterator[Chunk]) -> None:
         """Raises `InvalidInput` for a line that is no log, or for bytes that are no text, `Failed` where the
-        service refuses or stays away."""
+        service refuses, or does not answer for too long."""
         try:
             for chunk in chunks:
                 self._add_all(self._lines.logs_of(chunk))

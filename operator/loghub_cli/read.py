@@ -99,7 +99,7 @@ class LogstoreTail:
     _known: set[int] = field(default_factory=set)
 
     def refresh(self) -> None:
-        """Looks for new shards, and for those that became read-only. Raises LogHubError ShardNotExist if one
+        """Looks for new shards, and for shards that became read-only. Raises LogHubError ShardNotExist if one
         of ``only`` is missing at the beginning."""
         infos = self.client.list_shards(self.logstore)
         position = "begin" if self._known else self.position

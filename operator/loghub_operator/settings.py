@@ -195,7 +195,7 @@ class Settings:
 
     @property
     def project_port(self) -> int:
-        """The port of the projects' Services, which is that of the endpoint."""
+        """The port of the projects' Services, which is the port of the endpoint."""
         parts = urlsplit(self.embedded_endpoint)
         return parts.port or (443 if parts.scheme == "https" else 80)
 

@@ -2,7 +2,7 @@
 
 The run starts all of them, in parallel where possible, and ends all of them.
 
-The demo's state folder: made by a demo, emptied by the next one, and by nobody else.
+The demo's state folder: made by a demo, and emptied only by the next demo.
 
 `loghub up` and `loghub serve` have an option of the same name, and keep a user's logs and tables in folders
 of the same names. So a demo removes only what stands in a folder with its mark, and they remove the mark:

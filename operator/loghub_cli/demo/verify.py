@@ -26,7 +26,7 @@ ROWS_AT_ONCE = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Numbers of lines. ``foreign`` counts the rows that match no line of the record, also those with a
+    """Numbers of lines. ``foreign`` counts the rows that match no line of the record, also the rows with a
     changed text."""
 
     sent: int

@@ -166,7 +166,7 @@ class ProcessEnvironment:
     """Workers as processes of this machine: their settings are all that is applied."""
 
     def worker_spec(self, resource: LogHubConsumerGroup, config: WorkerConfig) -> WorkerSpec:
-        """As `loghub_operator.model.observed.WorkerEnvironment` says."""
+        """Implements `loghub_operator.model.observed.WorkerEnvironment`."""
         revision = revision_of(config, variables_of(resource), generation=resource.metadata.generation)
         return WorkerSpec(revision=revision, config=config)
 

@@ -96,7 +96,7 @@ class StartFailed(Exception):  # noqa: N818 - says what happened
 
 
 class Refused(Exception):  # noqa: N818 - says what happened
-    """The object is invalid, or the change to it is forbidden; the message is that of `kubectl apply`."""
+    """The object is invalid, or the change to it is forbidden; the message has the words of `kubectl apply`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +218,8 @@ async def _taken_down_by_its_owner(folder: GroupFolder) -> bool:
     print(waits, file=sys.stderr, flush=True)  # noqa: T201 - the program's output
     while is_locked(folder.lock):
         await asyncio.sleep(POLL_S)
-    # An `up` that began just then has removed the request with those of earlier runs, and not the object.
+    # An `up` that began just then has removed the request together with the requests of earlier runs, and not
+    # the object.
     return not folder.down.exists() and not folder.object.exists()
 
 

@@ -253,8 +253,8 @@ def known_endpoint(folder: Path) -> str:
 
 
 def service_meant(endpoint: str, folder: Path) -> str:
-    """The key of the log service (`hosts.log_service`) that an endpoint means where `folder` is that of the
-    embedded service: no other URL means one that has not run there yet."""
+    """The key of the log service (`hosts.log_service`) that an endpoint means where `folder` is the folder of
+    the embedded service: no other URL means one that has not run there yet."""
     return names.log_service(known_endpoint(folder) or endpoint if endpoint == EMBEDDED else endpoint)
 
 

@@ -10,7 +10,7 @@ wrong with them.
 
 Computes rates from counters that restart at zero with their process, such as the rows of a worker.
 
-Draws a frame on a terminal, whatever its size.
+Draws a frame on a terminal of any size.
 
 Shows a run of `loghub up` or the demo: as a live view on a terminal, as plain lines elsewhere.
 """
@@ -122,7 +122,7 @@ _PHASE_STYLES = {"running": "green", "starting": "yellow", "failed": "red", "sto
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A table row: the cells, and the style of the second cell. Where not all rows fit, those of greater
+    """A table row: the cells, and the style of the second cell. Where not all rows fit, the rows of greater
     ``urgency`` are shown."""
 
     cells: tuple[str, ...]

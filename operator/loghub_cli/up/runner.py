@@ -5,8 +5,8 @@ and the reconcile loop, and watches the user's file.
 
 What becomes of a file that is saved while its group is up: it is applied whole, or rejected in words.
 
-Whatever a file has, `InvalidResourceError` is all that is raised about it: an editor saves half-typed files,
-and none of them ends the group.
+Only `InvalidResourceError` is raised about the content of a file: an editor saves half-typed files, and none
+of them ends the group.
 
 The reconcile loop of one consumer group on this machine.
 

@@ -43,7 +43,7 @@ class ServiceOptions:
 
     @classmethod
     def read(cls, folder: Path) -> "ServiceOptions":
-        """Those of the last start on this folder."""
+        """The options of the last start on this folder."""
         try:
             return msgspec.json.decode((folder / _FILE).read_bytes(), type=cls)
         except (FileNotFoundError, msgspec.DecodeError):  # started by an older release, or damaged
@@ -91,7 +91,7 @@ def known_address(folder: Path) -> str:
 
 
 def kafka_address_file(folder: Path) -> Path:
-    """The same for its Kafka endpoint; without one there is no such file."""
+    """The file with the address of the Kafka endpoint; it exists only if there is such an endpoint."""
     return folder / "kafka-address"
 
 

@@ -187,7 +187,7 @@ class _ManagedWorker:
     child: ChildProgram | None = None
     stateful: bool = False  # its state outlives it, as a volume in a cluster does
     stopping: bool = False
-    forget_drain: bool = False  # the next start is like that of a new pod, without a drain request
+    forget_drain: bool = False  # the next start is like the start of a new pod, without a drain request
     drain_requested_at_unix_s: float | None = None
     status: WorkerStatus | None = None  # as last read, and since when it is the same
     status_since_s: float = 0.0
@@ -314,7 +314,7 @@ class Supervisor:
         return tuple(self._view(worker) for worker in workers)
 
     def observed(self) -> tuple[WorkerObserved, ...]:
-        """The same workers as `loghub_operator.plan` expects them."""
+        """The workers in the form that `loghub_operator.plan` expects."""
         return tuple(view.observed for view in self.views())
 
     # -- carrying out
@@ -434,7 +434,7 @@ class Supervisor:
         return worker.alive and self._desired is not None and worker.revision != self._desired.revision
 
     def _comes_next(self, worker: _ManagedWorker) -> bool:
-        """Whether it is the one that is replaced first: what it says is said once."""
+        """Whether this worker is replaced first: its message is reported once."""
         outdated = [one.ordinal for one in self._workers.values() if self._is_outdated(one)]
         return worker.ordinal == max(outdated, default=None)
 

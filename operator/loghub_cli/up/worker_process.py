@@ -52,7 +52,8 @@ _PHASES = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:
     """What the supervisor knows of a worker; ``failure`` are the reason and message of its last failure, and
-    ``rejected`` those of settings that it would run with, had they passed their trial."""
+    ``rejected`` are the reason and message of settings that it would run with, had they passed their trial.
+    """
 
     name: str
     ordinal: int
@@ -106,8 +107,8 @@ def _phase(state: ProcessState, status: WorkerStatus | None, silent_s: float) ->
 
 
 def read_status(folder: WorkerFolder) -> WorkerStatus | None:
-    """The status that the worker wrote last; None if its current process has not written any: that of an
-    earlier one was removed. No time is compared, since the clock may have been set meanwhile."""
+    """The status that the worker wrote last; None if its current process has not written any: the status of
+    an earlier process was removed. No time is compared, since the clock may have been set meanwhile."""
     try:
         return msgspec.json.decode(folder.status.read_bytes(), type=WorkerStatus)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -197,8 +198,8 @@ class ChildProgram:
 
 
 def _end_session(leader: int) -> None:
-    """Ends what is left of a session: in its process group a JVM, and on Linux also what has a group of its
-    own, as the processes of processors with those that their code has started."""
+    """Ends what is left of a session: in its process group a JVM, and on Linux also each process that has a
+    group of its own, such as the processes of processors with the processes that their code has started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
     for stat in Path("/proc").glob("[0-9]*/stat"):

@@ -81,7 +81,7 @@ def is_attributed(resource: LogHubConsumerGroup) -> bool:
 def read_record(resource: LogHubConsumerGroup) -> GroupRecord | None:
     """The record of the group that the object refers to; None: nothing is recorded.
 
-    `kubectl replace` removes all annotations and keeps the status, which then says the same.
+    `kubectl replace` removes all annotations and keeps the status, which then has the record.
     """
     if is_annotated(resource):
         return _annotated_record(resource)

@@ -1,11 +1,10 @@
 """The conditions of the status: their types and reasons, each with its explanation.
 
-``docs/reasons.md`` is generated from the texts here and from
-those of four more enumerations of reasons: `ServiceErrorReason` (`loghub_operator.model.observed`),
-`PodReason` (`loghub_operator.observe.pods`), `LocalReason`
-(`loghub_cli.up.worker_process`) and `WorkerReason` (`loghub.contract.worker`).
-One cause has one reason, in whichever condition it appears. The messages are in
-`loghub_operator.plan.status`, `loghub_operator.plan.scaling` and next to what they report.
+``docs/reasons.md`` is generated from the texts here and from the texts of four more enumerations of reasons:
+`ServiceErrorReason` (`loghub_operator.model.observed`), `PodReason` (`loghub_operator.observe.pods`),
+`LocalReason` (`loghub_cli.up.worker_process`) and `WorkerReason` (`loghub.contract.worker`). One cause has
+one reason, in whichever condition it appears. The messages are in `loghub_operator.plan.status`,
+`loghub_operator.plan.scaling` and next to what they report.
 
 The reasons of the conditions that concern what workers and sinks keep, each with its explanation.
 ``docs/reasons.md`` is generated from the texts.

@@ -121,7 +121,8 @@ def _readable(remaining: dict[str, Any]) -> Status:
 
 
 def _unreadable(error: ErrorDetails) -> tuple[int | str, ...]:
-    """The path of the part to leave out: that of the value, or, for a missing one, of what should have it."""
+    """The path of the part to leave out: the invalid value or, if a value is missing, the object that should
+    have it."""
     return error["loc"][:-1] if error["type"] == "missing" else error["loc"]
 
 

@@ -306,7 +306,7 @@ class Spec(ApiModel):
 
     @property
     def other_projects(self) -> tuple[str, ...]:
-        """The projects that the sink and the dead letter write to, without the one that is consumed."""
+        """The projects that the sink and the dead letter write to, without the project that is consumed."""
         dead_letter = self.pipeline.on_failure.dead_letter
         targets = (self.pipeline.logstore_sink, None if dead_letter is None else dead_letter.logstore)
         named = (target.project for target in targets if target is not None)

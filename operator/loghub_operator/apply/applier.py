@@ -302,7 +302,7 @@ class Applier:
 
     async def _revoke_rights(self, resource: LogHubConsumerGroup) -> None:
         """Takes the right to make pods from the workers' ServiceAccount. The RoleBinding stays until the
-        object is deleted: a right to delete RoleBindings would extend to those of others."""
+        object is deleted: a right to delete RoleBindings would extend to RoleBindings of others."""
         if self._settings.worker_defaults.executor_role is None:
             return
         namespace, name = resource.metadata.namespace, workers_name(resource)

@@ -1,8 +1,8 @@
 """A certificate with its key, and the TLS configuration of a server that uses it.
 
-The folder is that of a mounted ``kubernetes.io/tls`` Secret: ``tls.crt``, ``tls.key``, and ``ca.crt`` if the
-server verifies client certificates. The servers read it repeatedly, so a renewed certificate takes effect
-without a restart of the process.
+The folder is a mounted ``kubernetes.io/tls`` Secret: ``tls.crt``, ``tls.key``, and ``ca.crt`` if the server
+verifies client certificates. The servers read it repeatedly, so a renewed certificate takes effect without a
+restart of the process.
 
 Generates a self-signed certificate for a server that has no mounted certificate.
 
@@ -73,7 +73,7 @@ def server_context(pair: KeyPair, *, clients_ca: str) -> ssl.SSLContext:
 
 
 VALID = timedelta(days=365)
-SKEW = timedelta(hours=1)  # between this clock and that of the client
+SKEW = timedelta(hours=1)  # between this clock and the clock of the client
 
 
 def self_signed(host: str, *, now_unix_s: float) -> KeyPair:

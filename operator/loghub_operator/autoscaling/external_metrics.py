@@ -5,17 +5,17 @@ that its selector matches, so if any of them is unknown, the whole request fails
 
 Kubernetes label selectors, as they appear in a query; an HPA's metric selects groups with one.
 
-The grammar is that of Kubernetes: ``a=b``, ``a==b``, ``a!=b``, ``a in (b,c)``, ``a notin (b,c)``, ``a`` and
-``!a``, joined by commas. A missing label matches ``!=``, ``notin`` and ``!``.
+The grammar is the grammar of Kubernetes: ``a=b``, ``a==b``, ``a!=b``, ``a in (b,c)``, ``a notin (b,c)``,
+``a`` and ``!a``, joined by commas. A missing label matches ``!=``, ``notin`` and ``!``.
 
 Request header authentication: identifies the user of a request from the API server's aggregation layer.
 
 The module reads the configuration of the API server's front proxy from the ConfigMap
 ``kube-system/extension-apiserver-authentication``, and the user from the headers of a proxied request.
 
-The rules are those of Kubernetes ("Configure the Aggregation Layer"): a request is authenticated only if its
-client certificate is signed by the request-header CA and has one of the allowed names, or any name if none is
-listed. The headers then identify the user.
+The rules are the rules of Kubernetes ("Configure the Aggregation Layer"): a request is authenticated only if
+its client certificate is signed by the request-header CA and has one of the allowed names, or any name if
+none is listed. The headers then identify the user.
 """
 
 import math
@@ -193,7 +193,7 @@ def quantity(value: float) -> str:
 
 
 class UnknownMetricError(LookupError):
-    """No metric has this name; the message lists those that exist."""
+    """No metric has this name; the message lists the metrics that exist."""
 
 
 def group_list() -> Document:

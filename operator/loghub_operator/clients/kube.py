@@ -248,8 +248,8 @@ def _path(kind: Kind, namespace: str, name: str = "") -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeConnection:
-    """What any HTTP client needs to reach the API server now. Paths are those of PEM files;
-    ``authorization`` is the header's value."""
+    """What any HTTP client needs to reach the API server now. Paths name PEM files; ``authorization`` is the
+    header's value."""
 
     server: str
     verify_tls: bool

@@ -142,7 +142,7 @@ class Operator:
         )
 
     def _claimed_objects(self) -> ClaimedObjects:
-        """To other operators, this one is its Lease: the same for all processes of a release."""
+        """To other operators, this operator is its Lease, which all processes of a release share."""
         lease, bound_s = self._settings.lease, liveness.bound_s(self._settings.resync_s)
         identity = self._instance if lease is None else f"{lease.namespace}/{lease.name}"
         duration_s = claim_duration_s(bound_s)
@@ -163,7 +163,7 @@ class Operator:
         )
 
     def _endpoint(self, resource: LogHubConsumerGroup) -> str:
-        """The URL of a group's log service; that of the embedded one is the administrator's choice."""
+        """The URL of a group's log service; the administrator chooses the URL of the embedded service."""
         endpoint, settings = resource.spec.endpoint, self._settings
         remedy = "ask the administrator of the operator to add the host to allowedHttpHosts in the chart"
         if endpoint != EMBEDDED and (
@@ -312,7 +312,7 @@ async def run(
     timings: LeaseTimings | None = None,
 ) -> None:
     """Runs the operator until ``stop`` is set. The defaults of ``kube`` and ``connect`` are an `AioKube` and
-    `connector`. Kopf and the `AioKube` share one configuration, that of the environment."""
+    `connector`. Kopf and the `AioKube` share one configuration, which comes from the environment."""
     async with AsyncExitStack() as stack:
         clock = SystemClock()
         exporters = Exporters(settings, clock)

@@ -1,7 +1,7 @@
 """Kopf handlers: each watch event enqueues a reconcile of the affected groups.
 
-The handlers watch the groups, their StatefulSets and their workers' pods; of the latter two the API server
-sends only those with our labels. They pass on no details of a change, because
+The handlers watch the groups, their StatefulSets and their workers' pods; of StatefulSets and pods the API
+server sends only objects with our labels. They pass on no details of a change, because
 `loghub_operator.controller.reconciler` observes the group itself. An event of a StatefulSet or pod counts
 only if it changes what an observation reads; Kopf's memo of the object keeps a hash of that, never the
 object.
@@ -107,7 +107,7 @@ async def on_cleanup(*, memo: kopf.Memo, **_: Any) -> None:
 
 
 async def on_group_event(*, type: str | None, body: kopf.Body, memo: kopf.Memo, **_: Any) -> None:
-    """Enqueues an object that was created, changed or deleted, and those that share its consumer group."""
+    """Enqueues an object that was created, changed or deleted, and the objects that share its consumer group."""
     metadata = body["metadata"]
     incarnation = (metadata["namespace"], metadata["name"], metadata["uid"])
     watch_check = memo.watch_check

@@ -61,7 +61,7 @@ MAX_ASKED = 100  # projects in a round: each takes a client of the pool, which o
 
 
 class ProjectServices:
-    """The Services of projects in ``namespace``, that of the embedded service at ``endpoint``."""
+    """The Services of projects in ``namespace``, the namespace of the embedded service at ``endpoint``."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 Each group has one task, so it is never reconciled twice at the same time, and any number of events during a
 reconcile cause one more. At most `AT_ONCE` reconciles run. Groups that changed, or whose last reconcile
-changed something, go first; those that are only due for a resync take at most `RESYNCS_AT_ONCE` of the
+changed something, go first; groups that are only due for a resync take at most `RESYNCS_AT_ONCE` of the
 places, and `UNANSWERED_AT_ONCE` if their log service does not answer, because such a reconcile lasts long.
 """
 
@@ -92,8 +92,8 @@ class WorkQueue:
             task.runner = asyncio.create_task(self._run(key, task), name=f"{key.namespace}/{key.name}")
 
     def enqueue_known(self, key: Key) -> None:
-        """The same for a change of a child, after `COLLECT_S` and at most once in `CHILDREN_EVERY_S`. A group
-        that no longer exists is not started again."""
+        """Reconciles the group of a changed child after `COLLECT_S` and at most once in `CHILDREN_EVERY_S`. A
+        group that no longer exists is not started again."""
         task = self._tasks.get(key)
         if task is not None:
             task.causes.add("")

@@ -1,4 +1,4 @@
-"""Reads and writes a Lease for those that decide by `loghub_operator.leader.lease`."""
+"""Reads and writes a Lease for the callers that decide by `loghub_operator.leader.lease`."""
 
 from datetime import UTC, datetime
 

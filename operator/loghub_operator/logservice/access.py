@@ -59,7 +59,7 @@ MAX_OBJECTS = 10_000
 
 
 class AcceptedCredentials:
-    """By UID of the object; of more than `MAX_OBJECTS` objects, those that were not used longest are
+    """By UID of the object; of more than `MAX_OBJECTS` objects, the objects that were not used longest are
     forgotten."""
 
     def __init__(self) -> None:
@@ -145,8 +145,8 @@ class LogServiceUnavailable(ActionRefused):
 class LogServiceAccess:
     """Clients and calls for any number of groups.
 
-    ``endpoint`` and ``credentials`` return those of a group, or raise `LogServiceUnavailable`. Every
-    method that calls the log service raises it too, or `LogHubException`.
+    ``endpoint`` and ``credentials`` return the URL and the access key of a group, or raise
+    `LogServiceUnavailable`. Every method that calls the log service raises it too, or `LogHubException`.
     """
 
     def __init__(
@@ -281,10 +281,11 @@ class LogServiceAccess:
     async def missing_projects(
         self, endpoint: str, projects: Iterable[str], *, uids: Iterable[str]
     ) -> frozenset[str]:
-        """Returns those of the projects of which the log service says that they do not exist.
+        """Returns the projects of which the log service says that they do not exist.
 
-        It is asked with the keys that it accepted for the objects ``uids``, at most `MAX_KEYS` of them. A
-        key without rights in a project learns nothing about it. A service that is away is not asked again.
+        It is asked with the keys that it accepted for the objects ``uids``, at most `MAX_KEYS` of them. A key
+        without rights in a project learns nothing about it. A service that does not answer is not asked
+        again.
         """
         accepted = (self._accepted.last(uid) for uid in uids)
         keys = tuple(dict.fromkeys(key for key in accepted if key is not None))[:MAX_KEYS]

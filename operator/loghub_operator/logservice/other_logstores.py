@@ -88,7 +88,7 @@ def _between(cursors: ShardCursors, saved: int | None) -> int | None:
 
 
 def _checkpoints(client: LogHub, logstore: str, group: str) -> dict[int, int | None]:
-    """Without the group, the one that will be created begins at the oldest log group."""
+    """If the group does not exist yet, it will begin at the oldest log group."""
     try:
         saved = client.get_checkpoints(logstore, group)
     except LogHubError as error:

@@ -14,11 +14,11 @@ With it, a reconcile that makes many calls one after the other ends before
 `loghub_operator.controller.liveness` considers the process stuck, no matter how many shards there are or how
 slow the endpoint is.
 
-Which shards begin at spec.startPosition: those that existed when the group was created or adopted.
+Which shards begin at spec.startPosition: the shards that existed when the group was created or adopted.
 
-Every later shard continues the shards that it was split or merged from, so it begins at its own first log,
-whatever spec.startPosition says: `end` would skip what was written before a worker opens it. Numbers of
-shards are never reused and ascend, so one number separates the two kinds, without any clock.
+Every later shard continues the shards that it was split or merged from, so it begins at its own first log
+instead of spec.startPosition: `end` would skip what was written before a worker opens it. Numbers of shards
+are never reused and ascend, so one number separates the two kinds, without any clock.
 """
 
 import threading
@@ -49,9 +49,9 @@ class Deadline:
 def last_initial_shard(recorded: GroupRecord | None, service: LogServiceObserved) -> int | None:
     """The highest number of a shard that begins at spec.startPosition; None while nothing is known.
 
-    A group that does not exist yet has read nothing, so its initial shards are those of now. For an adopted
-    group, a shard that nobody read begins at its own first log if one of its ancestors was read, and so does
-    every shard after it.
+    A group that does not exist yet has read nothing, so its initial shards are the present ones. For an
+    adopted group, a shard that was never read begins at its own first log if one of its ancestors was read,
+    and so does every shard after it.
     """
     if isinstance(service, Available) and service.group is None:
         return _highest(service.shards)
@@ -68,7 +68,7 @@ def _highest(shards: tuple[ShardObserved, ...]) -> int | None:
 
 
 def _continuing(shards: tuple[ShardObserved, ...]) -> list[int]:
-    """The shards that nobody read, of which an ancestor was read. A parent's number is the lower one."""
+    """The shards that were never read, although an ancestor was. A parent's number is the lower one."""
     after_read = dict[int, bool]()  # whether the shard or an ancestor was read
     continuing = []
     for shard in sorted(shards, key=lambda shard: shard.shard):
@@ -136,7 +136,7 @@ class CursorCache:
 
 
 def _key(logstore: Name, shard: ShardInfo, what: Hashable) -> Hashable:
-    """An end that was read while the shard accepted writes is not that of the read-only shard."""
+    """An end that was read while the shard accepted writes is not the end of the read-only shard."""
     return (logstore, shard.shard, shard.created_unix_s, shard.read_only, what)
 
 

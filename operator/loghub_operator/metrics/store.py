@@ -1,9 +1,9 @@
 """The latest metrics of each group, for as long as they are fresh.
 
-Reconciles update them; Prometheus, KEDA and the external metrics API read them. Each existing group has
-one entry, removed with the group. A group that exists and was not reconciled yet, as after a change of the
-leader, is unknown too: the sum of those that were would be too small. An entry older than `fresh_s` counts as
-unknown: nothing must scale on an outdated value. All methods are called in the event loop, except
+Reconciles update them; Prometheus, KEDA and the external metrics API read them. Each existing group has one
+entry, removed with the group. A group that exists and was not reconciled yet, as after a change of the
+leader, is unknown too: the sum over the reconciled groups would be too small. An entry older than `fresh_s`
+counts as unknown: nothing must scale on an outdated value. All methods are called in the event loop, except
 `snapshot`, which is thread-safe.
 
 The interface through which `reconcile` reports what it observed and how each reconcile ended.
@@ -104,7 +104,7 @@ class MetricsStore:
         self._existing = existing
 
     def update(self, readings: GroupMetrics, conditions: tuple[Condition, ...]) -> None:
-        """Replace a group's metrics and conditions with those of the latest reconcile."""
+        """Replace a group's metrics and conditions with the result of the latest reconcile."""
         name = (readings.namespace, readings.name)
         self._elsewhere.pop(name, None)
         self._entries[name] = _StoredMetrics(

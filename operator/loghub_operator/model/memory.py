@@ -231,7 +231,7 @@ def with_sample(samples: tuple[Sample, ...], new: Sample, pace: SampleWindow) ->
 
 
 def _close(samples: tuple[Sample, ...], pace: SampleWindow) -> bool:
-    """The last sample is so close to the one before it that the next sample replaces it."""
+    """The last sample is so close to the sample before it that the next sample replaces it."""
     return len(samples) > 1 and samples[-1].at_unix_s - samples[-2].at_unix_s < pace.apart_s
 
 

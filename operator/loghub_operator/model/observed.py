@@ -130,7 +130,7 @@ def _is_failing(shard: FailingShard) -> bool:
 
 
 def _checked(shard: FailingShard) -> FailingShard:
-    """A shard that fails is not hidden by a class that is none, perhaps of a newer worker."""
+    """An unknown error class, perhaps of a newer worker, is left out, and the shard is still reported."""
     return shard if is_error_class(shard.error) else msgspec.structs.replace(shard, error="")
 
 
@@ -304,11 +304,11 @@ class OtherLogstore:
 class Available:
     """The log service answered all questions of one observation.
 
-    ``group`` None: the group does not exist. ``shards`` are those of the logstore; while the group does not
-    exist they are ``not_alloc``. ``consumers`` are the live ones, None if the endpoint cannot report them.
-    ``other_groups`` counts all others on the same logstore, if shards may be merged. ``lag_error`` says why
-    the lag of some shard is unknown, as a message for users. ``retries`` and ``dead_letter`` are None if the
-    group has no such logstore.
+    ``group`` None: the group does not exist. ``shards`` are the shards of the logstore; while the group does
+    not exist they are ``not_alloc``. ``consumers`` are the live ones, None if the endpoint cannot report
+    them. ``other_groups`` counts all others on the same logstore, if shards may be merged. ``lag_error`` says
+    why the lag of some shard is unknown, as a message for users. ``retries`` and ``dead_letter`` are None if
+    the group has no such logstore.
     """
 
     group: GroupSettings | None = None

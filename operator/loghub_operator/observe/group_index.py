@@ -5,7 +5,7 @@ The index provides `ObservedState.peers` without a further request in each recon
 begins fills the index, so that no earlier object is missed; after that the watch updates it through
 `loghub_operator.controller.handlers`, and `loghub_operator.controller.watch_check` finds objects whose
 deletion the watch missed. A recreated object is a different object, identified by its UID. An operator that
-watches only some namespaces does not know the objects of the others."""
+watches only some namespaces does not know the objects of other namespaces."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -98,7 +98,7 @@ class GroupIndex:
         return affected
 
     def remove(self, namespace: str, name: str, uid: str) -> tuple[Name, ...]:
-        """Removes a deleted object, unless it has been recreated; returns the others of its group."""
+        """Removes a deleted object, unless it has been recreated; returns the other objects of its group."""
         claim = self._claims.get((namespace, name))
         return () if claim is None or claim.uid != uid else self._remove_claim((namespace, name))
 

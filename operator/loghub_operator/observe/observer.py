@@ -105,7 +105,7 @@ async def _newest(kube: Kube, of: Document) -> tuple[str, str] | None:
 
 
 def _last_seen(event: Document) -> str:
-    """All of them are RFC 3339 in UTC, so their order is that of the texts."""
+    """All times are RFC 3339 in UTC, so the texts sort by time."""
     series = event.get("series") or {}
     times = (
         series.get("lastObservedTime"),
@@ -254,7 +254,7 @@ class Observer:
         return code_in(resource, await self._kube.get(CONFIG_MAP, resource.metadata.namespace, name))
 
     async def _without_service(self, resource: LogHubConsumerGroup, placement: Placement) -> tuple[str, ...]:
-        """The projects that the spec names and that no Service leads to, the one that is consumed first."""
+        """The projects that the spec names and that no Service leads to; the consumed project comes first."""
         namespace, spec = self._settings.project_namespace, resource.spec
         if namespace is None or not placement.needs_project_address:
             return ()
@@ -329,7 +329,7 @@ def missing_project(service: LogServiceObserved) -> str:
 
 def _as_reported(worker: WorkerObserved, statuses: Mapping[str, WorkerStatus | None]) -> WorkerObserved:
     """With what the worker reports of itself; a pod that does not answer is not known to ignore anything. A
-    worker whose sink is away retries, so its pod does not say so."""
+    worker that cannot reach its sink retries, so its pod does not say so."""
     status = statuses.get(worker.name)
     if status is None:
         return worker

@@ -3,7 +3,7 @@
 Requests the statuses of workers over HTTP (`loghub.contract.worker`, ``/status``).
 
 A worker runs the user's code, so its answer is not trusted: time and size are bounded, no redirect is
-followed, no proxy of the environment is used, and whatever is not a `WorkerStatus` counts as no answer.
+followed, no proxy of the environment is used, and an answer that is not a `WorkerStatus` counts as none.
 
 An HTTP library would interpret the answer while it arrives, and parse megabytes of headers, interim responses
 or tiny chunks in the event loop before a limit of the body applies; a hundred such workers would stop the

@@ -55,7 +55,7 @@ MAX_BACKUPS = 5
 
 
 def needed_backups(name: str, source: str | None) -> frozenset[str]:
-    """The backups that a reset in progress uses: its own, and the one that it restores."""
+    """The backups that a reset in progress uses: its own backup, and the backup that it restores."""
     return frozenset(one for one in (name, source) if one is not None)
 
 

@@ -12,8 +12,7 @@ Determines how far the workers are with the settings of the present generation.
 
 A worker counts if its revision is the desired one and the StatefulSet has that revision too: while it still
 has another one, its controller may be about to replace the worker. The StatefulSet's controller replaces the
-highest ordinal first and waits until it is ready, so the highest worker that is not both is the one that a
-rollout waits for.
+highest ordinal first and waits until it is ready, so a rollout waits for the highest worker that is not both.
 """
 
 from dataclasses import dataclass
@@ -65,10 +64,9 @@ def change_impact(old: Running, new: Running) -> ChangeImpact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """``updated``: workers that run with the desired revision; ``current`` of those that should run also are
-    ready. ``waits_for`` is the worker that comes next, "" if none does. ``rolling``: workers run, and one
-    that should has another revision, or the StatefulSet has, or its controller has not observed the last
-    change.
+    """``updated``: workers that run with the desired revision; ``current`` of them are ready too and should
+    run. ``waits_for`` is the worker that comes next, "" if none does. ``rolling``: workers run, and one that
+    should has another revision, or the StatefulSet has, or its controller has not observed the last change.
     """
 
     updated: int

@@ -125,7 +125,7 @@ _DELETED_WITH_IT = (ServiceErrorReason.PROJECT_NOT_FOUND, ServiceErrorReason.LOG
 class _Bounds:
     """Which bounds have passed since the deletion was seen."""
 
-    leaving: bool  # stop the workers, even those that have not left
+    leaving: bool  # stop the workers, even workers that have not left
     ending: bool  # stop waiting for workers that have not terminated
     deleting: bool  # stop trying to delete the group
 
@@ -236,7 +236,7 @@ def _stop_workers(drains: Drains, over: _Bounds, *, is_patient: bool) -> tuple[l
 
 
 def _unrest(service: LogServiceObserved, stillness: Stillness | None, now: float) -> str:
-    """Why it is not sure that nobody consumes, where the endpoint does not list consumers; "" if it is. A
+    """Why it is not sure that no consumer is live, where the endpoint does not list consumers; "" if it is. A
     consumer with the name of one of our workers may be the worker of a copy of the object in another cluster.
     """
     if stillness is None or not isinstance(service, Available) or service.consumers is not None:

@@ -20,7 +20,7 @@ _NORMAL = (GroupReason.UP_TO_DATE, GroupReason.CREATING)
 
 
 def events_of(decisions: Decisions, actions: tuple[Action, ...]) -> Iterator[EmitEvent]:
-    """In order of importance for the reader; ``actions`` are those of the same reconcile."""
+    """In order of importance for the reader; ``actions`` are the actions of the same reconcile."""
     before = {condition.type: condition.reason for condition in decisions.subject.resource.status.conditions}
     group = decisions.group
     # An update passes before a user could read about it.

@@ -4,7 +4,7 @@ Otherwise two objects with one group would each apply their own settings and run
 is the object that first proved access to the group: the log service answered an observation with the object's
 own access key. The proof is stored in the status, which the author of an object cannot write, so naming a
 group takes nothing from those who consume it. An object without proof never owns a group that another one has
-proven access to; if nobody has, an object with access stores its proof before it does anything else. An
+proven access to; if no object has, an object with access stores its proof before it does anything else. An
 object that has proven access keeps the group until its key has been missing or rejected for `REFUSED_FOR_S`,
 and then has to prove it again, after the others. Two objects refer to the same group if endpoint, project,
 logstore and group are equal.
@@ -164,8 +164,9 @@ def evaluate_ownership(subject: Subject, now: float) -> OwnershipStatus:
 
 
 def _after(peers: Iterable[Peer], now: float) -> str:
-    """When a proof is made now: never before one that is known, whatever the clock of this operator says.
-    A clock that is behind the former leader's would otherwise take the group from the object that owns it.
+    """When a proof is made now: never before a proof that is known, even if the clock of this operator is
+    behind. A clock that is behind the former leader's would otherwise take the group from the object that
+    owns it.
     """
     latest = max((peer.access_since for peer in peers), default="")
     try:
@@ -193,6 +194,6 @@ def named(owner: Peer, namespace: str) -> str:
 
 
 def remaining_claimants(peers: Iterable[Peer]) -> tuple[Peer, ...]:
-    """The objects that still use the group after this one is deleted: those with access to it."""
+    """The objects that still use the group after this one is deleted: the objects with access to it."""
     remaining = (peer for peer in peers if peer.access_since and not peer.leaving)
     return tuple(sorted(remaining, key=lambda peer: peer.rank))

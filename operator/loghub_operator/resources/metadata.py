@@ -108,8 +108,8 @@ def metadata(resource: LogHubConsumerGroup, name: str) -> Document:
 
 
 def checkpoint_backup(resource: LogHubConsumerGroup, name: str, backup: CheckpointBackup) -> Document:
-    """Its name label differs from that of the workers, because the removal of old worker settings selects by
-    that label.
+    """Its name label differs from the name label of the workers, because the removal of old worker settings
+    selects by that label.
     """
     object_metadata = metadata(resource, name)
     object_metadata["labels"] |= backup_selector(resource)

@@ -113,7 +113,7 @@ class PodEnvironment:
     defaults: WorkerDefaults = NO_DEFAULTS
 
     def worker_spec(self, resource: LogHubConsumerGroup, config: WorkerConfig) -> WorkerSpec:
-        """As `loghub_operator.model.observed.WorkerEnvironment` says."""
+        """Implements `loghub_operator.model.observed.WorkerEnvironment`."""
         return worker_spec(resource, config, image=self.image, defaults=self.defaults)
 
 
@@ -135,7 +135,7 @@ def _with_annotations(metadata: Document, annotations: Mapping[str, str]) -> Doc
 def _dependencies(
     resource: LogHubConsumerGroup, config: WorkerConfig, defaults: WorkerDefaults
 ) -> tuple[Document, ...]:
-    """In the order in which they are applied: those that the pods need, then the rest."""
+    """In the order in which they are applied: first the objects that the pods need."""
     role = None if config.executors is None else defaults.executor_role
     return (
         config_map(resource, config),

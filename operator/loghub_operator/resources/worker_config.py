@@ -1,7 +1,7 @@
 """The settings of the workers of one consumer group.
 
-`worker_config` turns a CR into a `WorkerConfig` that is the same for every worker and both executors; its
-hash shows whether a running worker has other settings.
+`worker_config` turns a CR into a `WorkerConfig` that is the same for every worker and both backends; its hash
+shows whether a running worker has other settings.
 """
 
 import hashlib

@@ -265,8 +265,8 @@ def _shard_bounds(
     group: ScaledGroup, desired: DesiredReplicas, replica_range: ReplicaRange | None
 ) -> ShardBounds:
     """The writable shards to keep: one for each worker that should run, or would if there were enough shards,
-    or may run soon, and as many as the spec says or as were found: producers need them. At most those of the
-    spec, or twice as many as were found.
+    or may run soon, and as many as the spec says or as were found: producers need them. At most as many as
+    the spec allows, or twice as many as were found.
     """
     scaling, first = group.scaling, group.first_shards
     wanted = (
@@ -357,7 +357,7 @@ def _follow(
 
 
 def _from_zero(case: _Case) -> Recommendation:
-    """Starts with the requested number, or with that of before a suspension: the backlog is largest then.
+    """Starts with the requested number, or with the number before a suspension: the backlog is largest then.
     After a scale to zero it starts again as soon as there is lag, or logs wait to be retried, or that is
     unknown.
     """

@@ -141,7 +141,7 @@ HOT_FOR_S = 30.0
 SPLIT_HELPS = 0.9  # of one worker's rate must arrive, since a split does not move a backlog
 FEW_SHARDS = 3  # of fewer shards the median says nothing
 # Half of the writes per second that SLS takes in a shard (docs/sls-protocol.md). Each is a log group or more,
-# so the pair that is merged stays below the quota, and so does the new shard when its traffic doubles.
+# so the pair that is merged stays below the quota, as does the new shard when its traffic doubles.
 MAX_WRITES_PER_S = 250.0
 COLD = 0.3  # of one worker's rate is the most that two neighbors together may need
 
