@@ -1,8 +1,5 @@
-"""``loghub project``: create, list, show and delete projects.
-
-``loghub shard``: list, show, split, merge and delete shards.
-
-``loghub logstore``: create, list, show and delete logstores.
+"""``loghub project``, ``logstore`` and ``shard``: create, list, show and delete what a log service has; split
+and merge shards.
 """
 
 from collections.abc import Sequence

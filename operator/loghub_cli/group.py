@@ -1,12 +1,10 @@
-"""``loghub group``: create, list, show, change and delete consumer groups, and their checkpoints.
+"""``loghub group``: create, list, show, change and delete consumer groups, and show and move their
+checkpoints.
 
-Groups of Kafka clients are listed and shown; Kafka's own tools change and delete them.
-
-The commands of ``loghub group`` that show and move checkpoints.
-
-A forced checkpoint is saved whether or not a consumer holds the shard. A consumer that runs keeps its own
-position and saves it again, so a reset of a group whose consumers run is refused; for a group of the operator
-there is ``spec.resetCheckpoints``, which stops the workers first.
+Groups of Kafka clients are listed and shown; Kafka's own tools change and delete them. A forced checkpoint is
+saved whether or not a consumer holds the shard. A consumer that runs keeps its own position and saves it
+again, so a reset of a group whose consumers run is refused; for a group of the operator there is
+``spec.resetCheckpoints``, which stops the workers first.
 """
 
 from dataclasses import dataclass

@@ -1,13 +1,12 @@
-"""Consumer groups of Kafka clients at the embedded service, as `loghub group`, `lag` and `status` show them.
+"""How far a consumer group is behind, and consumer groups of Kafka clients, as `loghub group`, `lag` and
+`status` show both.
+
+The embedded service reports the lag. For the real SLS it is worked out from the checkpoints and the cursors
+of each shard, by the same rules (`loghub.domain.lag`); there the number of logs is not known, and is None.
 
 A Kafka group belongs to a project. `group` and `lag` show it for one logstore: the shards of it that a member
-is assigned or that have a committed offset, as Kafka's own tools do. `status` shows all of a service. Lag is
-in logs, since Kafka's offsets jump (docs/kafka.md 2).
-
-How far a consumer group is behind, by what its log service reports.
-
-The embedded service reports it. For the real SLS it is worked out from the checkpoints and the cursors of
-each shard, by the same rules (`loghub.domain.lag`); there the number of logs is not known, and is None.
+is assigned or that have a committed offset, as Kafka's own tools do. `status` shows all groups of a service.
+Their lag is in logs, since Kafka's offsets jump (docs/kafka.md 2).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -253,7 +252,7 @@ def _reported(endpoint: str, key: Credentials) -> Iterator[ProjectGroup]:
 
 
 def document(entry: ProjectGroup) -> Record:
-    """What `loghub status` prints as JSON or YAML, beside each LogHubConsumerGroup."""
+    """What `loghub status` prints as JSON or YAML, next to each LogHubConsumerGroup."""
     group, lags = entry.group, entry.lags()
     return {
         "kind": "KafkaGroup",

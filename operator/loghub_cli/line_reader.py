@@ -2,14 +2,11 @@
 refused.
 
 An input may have several texts at once, such as a file that was renamed and the file that took its name. Each
-has an encoding and lines of its own.
-
-The bytes of a file that grows, across rotation.
-
-A rotation either renames the file and creates a new one of its name, or copies it and makes it empty.
+has an encoding and lines of its own. A file that grows is followed across rotations, of which there are two
+kinds: the file is renamed and a new one takes its name, or it is copied and made empty.
 
 Renamed: the writer goes on in the old file until it reopens the name, which may be seconds later. So the old
-file is read together with the new one until it has not grown for `QUIET_S`, each with lines of its own.
+file is read together with the new one until it has not grown for `QUIET_S`.
 
 Emptied or overwritten: the bytes before the position are compared with the bytes that were read there. If
 they differ, the file is another text, and is read from its start. That is also how a file is recognized that
@@ -197,7 +194,7 @@ class OnBadLine(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a line becomes; ``field`` is the field of a plain line, ``origin`` what a log itself does not say."""
+    """What a line becomes. ``field`` is the text of a plain line, ``origin`` what a log does not say."""
 
     is_json: bool
     field: str

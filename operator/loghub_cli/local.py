@@ -1,18 +1,13 @@
 """``loghub up``, ``down``, ``status``, ``serve`` and ``fsck``: groups and the service on this machine.
 
-For an endpoint other than the embedded service, `up` and `down` read the access key from
-LOGHUB_ACCESS_KEY_ID and LOGHUB_ACCESS_KEY_SECRET (and LOGHUB_SECURITY_TOKEN for STS).
+For an endpoint other than the embedded service, `up` and `down` read the access key from LOGHUB_ACCESS_KEY_ID
+and LOGHUB_ACCESS_KEY_SECRET (and LOGHUB_SECURITY_TOKEN for STS).
 
-What `loghub status` says of a LogHubConsumerGroup on this machine: values and rows.
-
-The workers' own reports may quote logs. They are shown here, to the user whose logs they are; the conditions
-of the object never quote one.
-
-`loghub status`: shows the groups' status from another terminal.
-
-The command reads the files of `loghub_cli.up.object_store` and of the workers, and does not ask the
-log service about the LogHubConsumerGroups, so it shows what the last reconcile observed, and when. It asks
-the embedded service of this machine for the groups of Kafka clients, of all projects.
+`loghub status` shows the groups from another terminal. It reads the files of `loghub_cli.up.object_store` and
+of the workers, and does not ask the log service about the LogHubConsumerGroups, so it shows what the last
+reconcile observed, and when. It asks the embedded service of this machine for the groups of Kafka clients, of
+all projects. The workers' own reports may quote logs. They are shown here, to the user whose logs they are;
+the conditions of the object never quote one.
 """
 
 import asyncio

@@ -1,19 +1,13 @@
-"""What the commands have in common on the command line: types of arguments, and the options of connection and
-output. Names complete from the log service.
+"""What the commands have in common on the command line: types of arguments, completed names, hints, and the
+options of connection and output.
 
-The names that a shell completes: one request with a short time limit, and nothing if it fails.
-
-A Tab must neither wait nor print: without a reachable service there is just nothing to complete.
-
-What a user may have meant by a project, logstore or group that does not exist.
-
-The names are requested once a command has failed, with a short time limit, and a hint that cannot be had is
-left out: the failure is what counts.
-
-Times and positions as users write them. Pure: the present time is an argument.
+A shell completes the names of projects, logstores and groups with one request that has a short time limit,
+and completes nothing if it fails: a Tab must neither wait nor print. The names are also requested once a
+command has failed because of one that does not exist, to hint at the name that the user may have meant; a
+hint that cannot be had is left out, since the failure is what counts.
 
 A time is unix seconds, an ISO 8601 text (in the local time zone unless it names one), or an age such as
-``10m``.
+``10m``. The present time is an argument.
 """
 
 import re

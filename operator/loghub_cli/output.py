@@ -1,12 +1,9 @@
-"""Values as users see them: a table, JSON or YAML, the same for every command. Pure.
+"""What users see of a command: values as a table, JSON or YAML, the message of a failure, and the progress of
+a long command.
 
 A command describes what it shows as a dict, or a list of dicts, with camelCase keys, whose values are texts,
 numbers, bools, None, or lists of such dicts. A table shows the keys of a list as headings and None as "-";
 JSON and YAML have the values themselves, so that a program never parses a table.
-
-Why a command ends without success; the message is all that the user sees of it.
-
-How many logs a long command has read or written, as one line on a terminal.
 """
 
 import json

@@ -1,12 +1,8 @@
 """``loghub put``: lines of a file or of standard input become logs.
 
-A log group whose outcome is not known, because the connection broke, is not written a second time unless
-``--repeat-unsure`` says so: then every log arrives, some perhaps twice.
-
-Logs to log groups, and at which pace they are sent. Pure: the present time is an argument.
-
 A batch is written as one log group, all or nothing. Logs of different origins are never in one batch, and
-batches keep the order of the logs.
+batches keep the order of the logs. A log group whose outcome is not known, because the connection broke, is
+not written a second time unless ``--repeat-unsure`` says so: then every log arrives, some perhaps twice.
 """
 
 import os

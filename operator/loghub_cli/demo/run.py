@@ -1,12 +1,9 @@
 """One run of the demo: the service, the producer, the consumer group, the scenario and the final count.
 
-The run starts all of them, in parallel where possible, and ends all of them.
-
-The demo's state folder: made by a demo, and emptied only by the next demo.
-
-`loghub up` and `loghub serve` have an option of the same name, and keep a user's logs and tables in folders
-of the same names. So a demo removes only what stands in a folder with its mark, and they remove the mark:
-from then on the folder is the user's.
+The run starts all of them, in parallel where possible, and ends all of them. It empties the demo's own state
+folder first. `loghub up` and `loghub serve` have an option of the same name, and keep a user's logs and
+tables in folders of the same names. So a demo removes only what stands in a folder with its mark, and they
+remove the mark: from then on the folder is the user's.
 """
 
 import asyncio

@@ -1,10 +1,7 @@
 """The scenario of the demo: wait for rows, add a worker, kill one, and observe how the shards move.
 
-Each step lasts until its effect is observed or its bound has passed.
-
-What the scenario of the demo can observe and do.
-
-The scenario needs only this context, so tests run it without processes.
+Each step lasts until its effect is observed or its bound has passed. The scenario needs only a
+`ScenarioContext`, which says what it can observe and do, so tests run it without processes.
 """
 
 import asyncio

@@ -1,18 +1,12 @@
-"""The local half of `loghub_operator.observe.observer` and `loghub_operator.apply.applier`: observes one
-consumer group on this machine and carries the actions of a plan out.
+"""Observes one consumer group on this machine and carries the actions of a plan out: the local half of
+`loghub_operator.observe.observer` and `loghub_operator.apply.applier`.
 
-Backups of the checkpoints from before a checkpoint reset, as files.
-
-They correspond to the ConfigMaps of `loghub_operator.resources.checkpoint_backup` in a cluster and have the
-same names.
-
-The other groups of this machine that refer to the same consumer group, as a cluster's index of objects
-knows them. One that is stopped counts too: its workers go on with the checkpoints at the next `loghub up`.
-
-Provides on this machine what a cluster provides to a worker: code, volume claims and variables.
-
-Code comes from the user's file (`loghub_cli.up.manifest`), claims are folders. A resource that refers
-to something that only a cluster can provide is rejected before anything starts.
+What a cluster provides to a worker comes from elsewhere: code from the user's file
+(`loghub_cli.up.manifest`), claims are folders, variables are written out. A resource that refers to something
+that only a cluster can provide is rejected before anything starts. Backups of checkpoints from before a reset
+are files with the names that the ConfigMaps of `loghub_operator.resources.metadata` have. The peers of a
+group are the other groups of this machine that refer to the same consumer group. One that is stopped counts
+too: its workers go on with the checkpoints at the next `loghub up`.
 """
 
 import hashlib

@@ -1,10 +1,8 @@
 """The commands `loghub up`, `down` and `serve`.
 
 `up` validates the object, locks its folder, cleans up after an earlier run that was killed, finds or starts
-the log service, runs the group (`loghub_cli.up.runner`), and stops it.
-
-Creates the project and the logstores that a consumer group needs, for `loghub up --create-logstore` and
-the demo.
+the log service, creates the project and the logstores if asked to (`--create-logstore`), runs the group
+(`loghub_cli.up.runner`), and stops it.
 """
 
 import asyncio
@@ -96,7 +94,7 @@ class StartFailed(Exception):  # noqa: N818 - says what happened
 
 
 class Refused(Exception):  # noqa: N818 - says what happened
-    """The object is invalid, or the change to it is forbidden; the message has the words of `kubectl apply`."""
+    """The object is invalid, or the change to it is forbidden; worded as by `kubectl apply`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

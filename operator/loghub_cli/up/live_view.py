@@ -1,18 +1,9 @@
 """What `loghub up` and the demo show of a group: what is wrong, workers, events and shards.
 
-A frame is computed from values of `loghub_cli.up.snapshot`; `LiveView`
-draws it on a terminal, and `plain` makes lines of it. Pure.
-
-Which parts of the live view are shown on a terminal that is too small for all of them. Pure.
-
-Failures, workers and events come before shards: there may be hundreds of shards, and one line says what is
-wrong with them.
-
-Computes rates from counters that restart at zero with their process, such as the rows of a worker.
-
-Draws a frame on a terminal of any size.
-
-Shows a run of `loghub up` or the demo: as a live view on a terminal, as plain lines elsewhere.
+A frame is computed from values of `loghub_cli.up.snapshot`, purely; `LiveView` draws it on a terminal of any
+size, and `plain` makes lines of it elsewhere. Where a terminal is too small for all parts, failures, workers
+and events come before shards: there may be hundreds of shards, and one line says what is wrong with them.
+Rates come from counters that restart at zero with their process, such as the rows of a worker.
 """
 
 from collections import deque

@@ -1,17 +1,12 @@
 """Runs one consumer group on this machine from start to stop.
 
 `LocalGroup` connects the stored object, the supervisor of the worker processes, the edge to the log service
-and the reconcile loop, and watches the user's file.
+and the reconcile loop, and watches the user's file. A file that is saved while its group is up is applied
+whole, or rejected in words. Only `InvalidResourceError` is raised about its content: an editor saves
+half-typed files, and none of them ends the group.
 
-What becomes of a file that is saved while its group is up: it is applied whole, or rejected in words.
-
-Only `InvalidResourceError` is raised about the content of a file: an editor saves half-typed files, and none
-of them ends the group.
-
-The reconcile loop of one consumer group on this machine.
-
-It runs the same rounds (`loghub_operator.plan.planner`) as `loghub_operator.controller.reconciler` does in
-the cluster; `loghub_cli.up.backend` observes and carries out.
+`ReconcileLoop` runs the same rounds (`loghub_operator.plan.planner`) as
+`loghub_operator.controller.reconciler` does in the cluster; `loghub_cli.up.backend` observes and carries out.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
 """How the embedded service of this machine was started, kept next to its data.
 
 `loghub up` starts it again if it dies, even if `loghub serve` had started it: then with the same options.
-Other commands learn here how to reach it.
-
-The environment variables with an access key for an endpoint other than the embedded service.
+Other commands learn here how to reach it, and which environment variables have the access key for an endpoint
+other than the embedded service.
 """
 
 from dataclasses import dataclass

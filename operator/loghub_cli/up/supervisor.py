@@ -1,19 +1,15 @@
 """Runs the workers of one consumer group as processes on this machine.
 
 The supervisor does what the StatefulSet controller and the kubelet do in a cluster: it carries out the steps
-of `loghub_cli.up.process_plan`, restarts processes that end, and reports the state of each
-worker. Settings are tried before a worker stops for them.
+of `loghub_cli.up.process_plan`, restarts processes that end, and reports the state of each worker. Settings
+are tried in a process of their own before a worker stops for them: the worker's program does what its start
+checks and ends (`loghub_worker.trial`). With Spark that takes as long, and as much memory, as the start of
+one more worker.
 
-Finds and kills worker processes of an earlier run that was killed before it could stop them.
-
-Two runs must not have consumers of the same name. The processes are identified by their environment, which
-names the worker's own scratch folder and is inherited by everything that a worker starts. A process ID alone
-may belong to an unrelated process by now. Without ``/proc``, on systems other than Linux, none is found.
-
-Tries settings in a process of its own, while the workers that run go on with theirs.
-
-The process is the worker's program, which then does what its start checks and ends (`loghub_worker.trial`).
-With Spark that takes as long, and as much memory, as the start of one more worker.
+Worker processes of an earlier run that was killed are found and killed, since two runs must not have
+consumers of the same name. They are identified by their environment, which names the worker's own scratch
+folder and is inherited by everything that a worker starts; a process ID alone may belong to an unrelated
+process by now. Without ``/proc``, on systems other than Linux, none is found.
 """
 
 import asyncio

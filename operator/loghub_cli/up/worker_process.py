@@ -1,15 +1,11 @@
-"""Starts, watches and stops a child process that ends together with this process.
+"""Starts, watches and stops a child process that ends together with this process, and derives the state of a
+worker from its process.
 
 The embedded service, the workers and the demo's producer are such processes. Start children only from the
-main thread, because the kernel ends a child when the thread that started it ends
-(`loghub_cli.up.launcher`).
-
-Derives the state of a worker process, `WorkerObserved`, as `loghub_operator.observe.pods` does for a pod.
-
-The sources are the worker's status file, its termination message (`loghub.contract.worker`), and the state of
-the process.
-
-How the program of a worker is started: its files, its environment, its log.
+main thread, because the kernel ends a child when the thread that started it ends (`loghub_cli.up.launcher`).
+The state of a worker, `WorkerObserved`, follows from its status file, its termination message
+(`loghub.contract.worker`) and the state of its process, as it follows from a pod in
+`loghub_operator.observe.pods`.
 """
 
 import asyncio

@@ -5,9 +5,6 @@
 `LocalReason` (`loghub_cli.up.worker_process`) and `WorkerReason` (`loghub.contract.worker`). One cause has
 one reason, in whichever condition it appears. The messages are in `loghub_operator.plan.status`,
 `loghub_operator.plan.scaling` and next to what they report.
-
-The reasons of the conditions that concern what workers and sinks keep, each with its explanation.
-``docs/reasons.md`` is generated from the texts.
 """
 
 from dataclasses import dataclass

@@ -1,14 +1,9 @@
-"""The types of value that several parts of the resource share, each bounded in one place.
+"""The types of value that several parts of the resource share, each bounded and explained in one place.
 
-Enumerations whose members explain themselves, in the class's docstring.
-
-The docstring reads ``Introduction. FIRST: text. SECOND, THIRD: text.`` One text then serves
-`kubectl explain` (through `loghub_operator.api.crd`) and ``docs/reasons.md``, so that the two
-cannot differ.
-
-The spellings that the resource accepts, as regular expressions that Go's RE2 and Python both read.
-
-The CRD and the check of `loghub up` use one text each.
+Spellings are regular expressions that Go's RE2 and Python both read: the CRD and the check of `loghub up` use
+one text each. The members of an enumeration are explained in the docstring of its class, which reads
+``Introduction. FIRST: text. SECOND, THIRD: text.`` One text then serves `kubectl explain` (through
+`loghub_operator.api.crd`) and ``docs/reasons.md``, so that the two cannot differ.
 """
 
 import inspect

@@ -1,8 +1,8 @@
 """The custom resource ``loghub.dev/v1alpha1 LogHubConsumerGroup``: what a user writes.
 
-The CRD in ``crds/`` is generated from these models, and `loghub up` reads files through them.
-
-The rules of ``spec`` for pipelines that must not follow the load in every way.
+The CRD in ``crds/`` is generated from these models, and `loghub up` reads files through them. Some pipelines
+must not follow the load in every way; the rules for them are here too, since they relate several parts of
+``spec``.
 """
 
 from datetime import datetime

@@ -1,12 +1,10 @@
-"""Writes Events, so that what repeats is one object with a count.
+"""Builds and writes Events about a LogHubConsumerGroup, so that what repeats is one object with a count.
 
 An endpoint that comes and goes would otherwise leave an object for each time. The name of an event follows
 from what it says, so that this process, and the same pod after a restart, find the stored event and count in
 its ``series``; the API server lets nothing else of an event change. Each group may cause as many writes as
 with client-go's event recorder: 25 at once, then one in five minutes. What is not written is counted, and is
 in the next write of that event.
-
-Builds the Event that reports something about a LogHubConsumerGroup.
 """
 
 import hashlib

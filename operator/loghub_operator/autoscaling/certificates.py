@@ -1,12 +1,10 @@
-"""A certificate with its key, and the TLS configuration of a server that uses it.
+"""A certificate with its key, read from a folder or generated, and the TLS configuration of a server that
+uses it.
 
 The folder is a mounted ``kubernetes.io/tls`` Secret: ``tls.crt``, ``tls.key``, and ``ca.crt`` if the server
 verifies client certificates. The servers read it repeatedly, so a renewed certificate takes effect without a
-restart of the process.
-
-Generates a self-signed certificate for a server that has no mounted certificate.
-
-The aggregation layer verifies it against the copy in the APIService, so no CA has to sign it.
+restart of the process. A server without such a folder generates a self-signed certificate. The aggregation
+layer verifies it against the copy in the APIService, so no CA has to sign it.
 """
 
 import ssl

@@ -1,20 +1,16 @@
-"""``external.metrics.k8s.io`` over HTTPS, only for the API server's aggregation layer.
+"""Serves ``external.metrics.k8s.io`` over HTTPS, only to the API server's aggregation layer.
 
-HPAs with metrics of type External read the metrics of a consumer group from it.
+HPAs with metrics of type External read the metrics of a consumer group from it. TLS requires a client
+certificate of the front proxy's CA. The API server authorizes each request before it forwards it. As the
+Kubernetes documentation requires, this server authorizes it again with a SubjectAccessReview, whose result it
+caches for `CACHE_S` seconds.
 
-TLS requires a client certificate of the front proxy's CA. The API server authorizes each request before it
-forwards it. As the Kubernetes documentation requires, this server authorizes it again with a
-SubjectAccessReview, whose result it caches for `CACHE_S` seconds.
-
-Runs the server of ``external.metrics.k8s.io`` with the current certificate and front proxy.
-
-The server reads the front proxy's configuration, reads or generates a serving certificate, writes it into
-the APIService, and restarts when any of these changes.
-
-Without a folder of certificates, each start generates a certificate. Its key never leaves the process, and
-the leader writes the certificate into the APIService (``caBundle``), so that the API server trusts no other
-certificate. An APIService that refers to another Service belongs to another metrics server, for example
-KEDA's, and is not changed: a cluster can have only one APIService for this API.
+The server reads the front proxy's configuration, reads or generates a serving certificate, writes it into the
+APIService, and restarts when any of these changes. Without a folder of certificates, each start generates a
+certificate. Its key never leaves the process, and the leader writes the certificate into the APIService
+(``caBundle``), so that the API server trusts no other certificate. An APIService that refers to another
+Service belongs to another metrics server, for example KEDA's, and is not changed: a cluster can have only one
+APIService for this API.
 """
 
 import asyncio

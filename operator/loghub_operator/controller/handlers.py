@@ -1,4 +1,4 @@
-"""Kopf handlers: each watch event enqueues a reconcile of the affected groups.
+"""Kopf's handlers, which enqueue a reconcile of the affected groups for each watch event, and Kopf's login.
 
 The handlers watch the groups, their StatefulSets and their workers' pods; of StatefulSets and pods the API
 server sends only objects with our labels. They pass on no details of a change, because
@@ -10,11 +10,9 @@ The operator uses event handlers only. Kopf's own finalizer, annotations and pro
 nothing is written to an idle object, and a group whose deletion began before this process started is handled
 like any other (docs/decisions/operator.md).
 
-Kopf's login, from the configuration of our own client.
-
-Both then talk to the same cluster as the same user, and both see a rotated token: our client takes the
-configuration's current credentials for each call, and Kopf logs in again when a login is `LOGIN_S` old or was
-rejected.
+Kopf logs in with the configuration of our own client, so both talk to the same cluster as the same user, and
+both see a rotated token: our client takes the configuration's current credentials for each call, and Kopf
+logs in again when a login is `LOGIN_S` old or was rejected.
 """
 
 import asyncio
@@ -107,7 +105,7 @@ async def on_cleanup(*, memo: kopf.Memo, **_: Any) -> None:
 
 
 async def on_group_event(*, type: str | None, body: kopf.Body, memo: kopf.Memo, **_: Any) -> None:
-    """Enqueues an object that was created, changed or deleted, and the objects that share its consumer group."""
+    """Enqueues an object that was created, changed or deleted, and the objects that share its group."""
     metadata = body["metadata"]
     incarnation = (metadata["namespace"], metadata["name"], metadata["uid"])
     watch_check = memo.watch_check

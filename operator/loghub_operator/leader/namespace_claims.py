@@ -6,13 +6,11 @@ each one claims every namespace in which it finds an object, by the Lease `CLAIM
 namespaces that another operator holds. Who may manage objects in a namespace can see its Lease.
 
 The holder is the release, not its pod, so a change of the leader within a release changes nothing. The rules
-are the rules of the leader election (`loghub_operator.leader.lease`): no operator trusts the clock of
-another, and a claim that is not renewed runs out. It is renewed by the reconciles, as seldom as `CHECK_S`,
-and lasts longer than any reconcile that began under it, so one that another operator took over has ended. An
-operator that may not write Leases, as after an upgrade of its image alone or in a namespace that is being
-deleted, goes on without a claim.
-
-The objects that this operator may manage among the objects that it watches.
+come from the leader election (`loghub_operator.leader.lease`): no operator trusts the clock of another, and a
+claim that is not renewed runs out. It is renewed by the reconciles, as seldom as `CHECK_S`, and lasts longer
+than any reconcile that began under it, so one that another operator took over has ended. An operator that may
+not write Leases, as after an upgrade of its image alone or in a namespace that is being deleted, goes on
+without a claim.
 """
 
 import asyncio

@@ -1,18 +1,15 @@
 """Access to the log service of each group, in a cluster and for `loghub up` alike.
 
-A `LogServiceAccess` opens the client of a group's project and makes the calls of
-`loghub_operator.logservice` in the threads of the pool. Where a group's access key comes from is up to the
-caller.
+A `LogServiceAccess` opens the client of a group's project and makes the calls of `loghub_operator.logservice`
+in the threads of the pool. Where a group's access key comes from is up to the caller. Endpoints are refused
+over which an access key and logs would be readable on the public internet, or at which a node keeps what is
+not for the author of an object.
 
-Remembers for each object the last access key that its log service accepted, for the object's deletion.
-
+The last access key that its log service accepted is remembered for each object, for the object's deletion.
 While a namespace is deleted, its Secrets and its groups go in any order. Without the key the workers could
 not leave the group, and the group could not be deleted. A finalizer on the user's Secret would keep the
 namespace from ending where no operator runs; a key in memory is lost with the operator, which is then as it
 was without.
-
-Refuses endpoints over which an access key and logs would be readable on the public internet, or at which a
-node keeps what is not for the author of an object.
 """
 
 import asyncio

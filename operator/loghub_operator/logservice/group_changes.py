@@ -1,10 +1,9 @@
-"""Creates, updates and deletes the consumer group; splits and merges shards.
+"""Changes of a consumer group at the log service: created, updated and deleted, its shards split and merged,
+its checkpoints reset.
 
-Resolves the target cursors of a checkpoint reset, and forces checkpoints.
-
-This is the log-service half of a checkpoint reset, in a cluster and for `loghub up`. It needs only cursors
-and forced checkpoints, so it works with the real SLS and with the embedded service. Whether a reset is
-valid is decided in `loghub_operator.plan.checkpoint_reset`.
+All of it is the same in a cluster and for `loghub up`. A checkpoint reset needs only cursors and forced
+checkpoints, so it works with the real SLS and with the embedded service. Whether a reset is valid is decided
+in `loghub_operator.plan.checkpoint_reset`.
 """
 
 from collections.abc import Iterable

@@ -4,24 +4,16 @@ This is the log-service half of an observation, the same in a cluster and for `l
 `loghub_operator.logservice.group_changes`. The calls are synchronous, one after the other, and each is
 bounded by the adapter; callers run them in a thread. The embedded service returns a group's whole state in
 one response. The real SLS does not, so `loghub.domain.state_inference` infers the states from the shards,
-checkpoints, end cursors and the workers' own reports. The reports do not come from the log service, so the
-caller adds them to an `Unresolved` observation.
+checkpoints, end cursors and the workers' own reports (docs/shard-states.md 4). The reports do not come from
+the log service, so the caller adds them to an `Unresolved` observation. A status is evidence only of what its
+worker holds as a member of the group. A worker that is no member may still hold shards by its name until its
+session times out, and it does not know which; so it has no report until then.
 
-Identifies a consumer group within its project.
-
-Refuses answers that no log service gives, before anything follows from them.
-
-The author of an object chooses the endpoint, so anyone may answer there. A number that the status cannot hold
-would end every reconcile, the object's deletion included, and a text of megabytes or a number beyond 64 bits
-would make the API server refuse the status, so that the old one stayed. The work per observation grows with
-the number of shards, and is shared by all groups.
-
-Turns a worker's own status into the evidence from which the states of shards are inferred.
-
-Used only where the log service does not report the states (docs/shard-states.md 4), the same in a cluster and
-for `loghub up`. A status is evidence only of what its worker holds as a member of the group. A worker that is
-no member may still hold shards by its name until its session times out, and it does not know which; so it has
-no report until then.
+Answers that no log service gives are refused before anything follows from them. The author of an object
+chooses the endpoint, so anyone may answer there. A number that the status cannot hold would end every
+reconcile, the object's deletion included, and a text of megabytes or a number beyond 64 bits would make the
+API server refuse the status, so that the old one stayed. The work per observation grows with the number of
+shards, and is shared by all groups.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -1,24 +1,19 @@
-"""Requests the begin and end cursors of each shard until a deadline.
+"""Requests the begin and end cursors of each shard until a deadline, and finds the shards that begin at
+spec.startPosition.
 
 The real SLS reveals a lag only through cursors, one call each, so with many groups, many shards or a slow
 endpoint the readings would become old. Hence three things: several requests of one observation run at a time;
 what other groups of the logstore, or earlier observations, have read is not requested again while it is
-valid; and no request begins after `QUERY_BOUND_S`, so that a reconcile never takes longer than liveness
-allows. The cursors of a shard that was not reached are None and `late`. Read-only shards come first: their
-end cursors never move (docs/sls-protocol.md 4.3, 5), so that each observation, however short, leaves fewer
-requests for the next.
-
-Deadline for further requests to a log service within one reconcile.
-
-With it, a reconcile that makes many calls one after the other ends before
+valid; and no request begins after `QUERY_BOUND_S`, so that a reconcile ends before
 `loghub_operator.controller.liveness` considers the process stuck, no matter how many shards there are or how
-slow the endpoint is.
+slow the endpoint is. The cursors of a shard that was not reached are None and `late`. Read-only shards come
+first: their end cursors never move (docs/sls-protocol.md 4.3, 5), so that each observation, however short,
+leaves fewer requests for the next.
 
-Which shards begin at spec.startPosition: the shards that existed when the group was created or adopted.
-
-Every later shard continues the shards that it was split or merged from, so it begins at its own first log
-instead of spec.startPosition: `end` would skip what was written before a worker opens it. Numbers of shards
-are never reused and ascend, so one number separates the two kinds, without any clock.
+The shards that existed when the group was created or adopted begin at spec.startPosition. Every later shard
+continues the shards that it was split or merged from, so it begins at its own first log: `end` would skip
+what was written before a worker opens it. Numbers of shards are never reused and ascend, so one number
+separates the two kinds, without any clock.
 """
 
 import threading

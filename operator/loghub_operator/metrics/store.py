@@ -1,15 +1,14 @@
-"""The latest metrics of each group, for as long as they are fresh.
+"""The latest metrics of each group, for as long as they are fresh, and the interface by which reconciles
+report.
 
-Reconciles update them; Prometheus, KEDA and the external metrics API read them. Each existing group has one
-entry, removed with the group. A group that exists and was not reconciled yet, as after a change of the
-leader, is unknown too: the sum over the reconciled groups would be too small. An entry older than `fresh_s`
-counts as unknown: nothing must scale on an outdated value. All methods are called in the event loop, except
-`snapshot`, which is thread-safe.
+Reconciles update the metrics; Prometheus, KEDA and the external metrics API read them. Each existing group
+has one entry, removed with the group. A group that exists and was not reconciled yet, as after a change of
+the leader, is unknown too: the sum over the reconciled groups would be too small. An entry older than
+`fresh_s` counts as unknown: nothing must scale on an outdated value. All methods are called in the event
+loop, except `snapshot`, which is thread-safe.
 
-The interface through which `reconcile` reports what it observed and how each reconcile ended.
-
-This implementation ignores everything; `loghub_operator.controller.exporters` contains the implementation
-that updates the metrics.
+A `MetricsReporter` gets what each reconcile observed and how it ended. It ignores everything;
+`loghub_operator.controller.exporters` has the implementation that updates the metrics.
 """
 
 import asyncio

@@ -1,14 +1,10 @@
-"""What the operator remembers of one group from one reconcile to the next, to decide on its workers.
+"""What one reconcile of a group leaves for the next: for scaling, for drift, and what failed.
 
-It is one frozen value, `ObservedState.memory` in and `Plan.memory` out; both loops only keep it. A restart
-of the operator loses it: rates are then unknown for a while, and the decision is held back, never wrong. It
-belongs to one `Stream`; a group that reads another stream starts without it. Everything in it is bounded:
-samples by `SampleWindow`, windows by the number of workers there can be. All ``*_unix_s`` are unix seconds;
-if the clock is set back, everything is dropped.
-
-Fields that another client changed, and what is remembered of their corrections.
-
-What one reconcile of a group leaves for the next.
+It is one frozen value, `ObservedState.memory` in and `Plan.memory` out; both loops only keep it. A restart of
+the operator loses it: rates are then unknown for a while, and the decision is held back, never wrong.
+`ScalingState` belongs to one `Stream`; a group that reads another stream starts without it. Everything is
+bounded: samples by `SampleWindow`, windows by the number of workers there can be. All ``*_unix_s`` are unix
+seconds; if the clock is set back, everything is dropped.
 """
 
 from collections.abc import Iterable, Mapping

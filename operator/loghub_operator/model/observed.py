@@ -3,21 +3,12 @@
 `loghub_operator.observe.observer` (cluster) and `loghub_cli.up` (processes) fill an `ObservedState`;
 `loghub_operator.plan.planner.plan` turns it into a `Plan`; the two backends carry out its actions.
 
-Both loops are the same: observe, ``plan(resource, observed, now)``, carry out the actions in their order,
-stop at the first one that fails (the next reconcile observes the result), then write the status. Every action
-is idempotent. ``now`` and all ``*_unix_s`` are unix seconds.
+Both loops do the same: observe, plan, carry out the actions in their order, stop at the first one that fails
+(the next reconcile observes the result), then write the status. Every action is idempotent. ``now`` and all
+``*_unix_s`` are unix seconds.
 
-The values of a checkpoint reset: the backup that is written before, and what is observed for it.
-
-What the workers of one group report about logs that they cannot deliver.
-
-A worker runs the user's code, so its report is not trusted: what does not look like a report is left out, and
-the number of entries is bounded.
-
-What the workers of one group report about the state of a stateful pipeline.
-
-A worker runs the user's code, so its report is not trusted: what does not look like a report is left out, and
-the number of entries is bounded.
+A worker runs the user's code, so its report on logs that it cannot deliver, and on the state of a stateful
+pipeline, is not trusted: what does not look like a report is left out, and the number of entries is bounded.
 """
 
 import re

@@ -1,13 +1,12 @@
 """Observes one consumer group: its objects in the cluster and its group at the log service.
 
-The observer fills `ObservedState`, from which `loghub_operator.plan.planner` plans the next actions. It only
+The observer fills `ObservedState`, from which `loghub_operator.plan` decides on the next actions. It only
 reads.
 
-Finds out why pods are missing or do not start, in the API server's own words.
-
-A quota, a limit range, Pod Security or a webhook refuses a pod before it exists, and a missing Secret or a
-volume of a lost node keeps one from starting: neither is in the status of any object, only in a Warning event
-of the StatefulSet or the pod. The events are requested only while there is something to explain.
+Why pods are missing or do not start is found out in the API server's own words. A quota, a limit range, Pod
+Security or a webhook refuses a pod before it exists, and a missing Secret or a volume of a lost node keeps
+one from starting: neither is in the status of any object, only in a Warning event of the StatefulSet or the
+pod. The events are requested only while there is something to explain.
 """
 
 import asyncio

@@ -1,23 +1,19 @@
 """Decides how far a requested checkpoint reset is, and what its next step is.
 
 ``spec.resetCheckpoints`` is executed once for each nonce, as a state machine over the status: StoppingWorkers
--> Committing -> Resuming -> Succeeded, or Failed. First all workers leave, and
-`loghub_operator.plan.desired` keeps them stopped. Then the operator writes one record with the previous
-checkpoints and the target cursors, so that the next reconcile commits the same cursors wherever the operator
-was interrupted. Finally the workers start again. All targets are determined and
-checked before that record is written, so an invalid reset changes nothing. A reset that is already
-in the manifest when the object is created counts as done, because it is most likely an old one.
+-> Committing -> Resuming -> Succeeded, or Failed. First all workers leave, and `loghub_operator.plan.desired`
+keeps them stopped. Then the operator writes one record with the previous checkpoints and the target cursors,
+so that the next reconcile commits the same cursors wherever the operator was interrupted. Finally the workers
+start again. A reset that is already in the manifest when the object is created counts as done, because it is
+most likely an old one.
 
-Decides which backups of checkpoint resets are kept while their object exists.
+Everything that can be wrong with a reset is found before any checkpoint changes, when the target cursor of
+each shard is determined. A cursor beyond the end of a shard never existed and is rejected. A cursor before
+the shard's oldest log is accepted: a checkpoint from before retention is there, and the log service continues
+from the oldest log that it has.
 
-Each reset leaves one, for undo. Without a bound an object that is reset every hour would fill the store of
-the API server, or the disk.
-
-Determines the target cursor for each shard of a checkpoint reset, or why there is none.
-
-Everything that can be wrong with a reset is found before any checkpoint changes. A cursor beyond the end of a
-shard never existed and is rejected. A cursor before the shard's oldest log is accepted: a checkpoint from
-before retention is there, and the log service continues from the oldest log that it has.
+Each reset leaves a backup, for undo. Only the last `MAX_BACKUPS` are kept while the object exists: an object
+that is reset every hour would fill the store of the API server, or the disk.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -1,20 +1,18 @@
-"""Decides the next step for a consumer group whose object is being deleted.
+"""Decides the next step for a consumer group whose object is being deleted, or cannot be carried out at all.
 
 The workers are asked to drain, and the operator waits until they have left, within a bound; if the log
 service does not answer several times in a row, it stops them at once, because they could not leave. Under
 Retain the object is then released. Under Delete the operator tries to delete the group until `bound_s` has
-passed since it saw the deletion; then it releases the object, and an event reports what remains. The same
-holds for a worker that does not terminate, for example on a lost node. Every wait is bounded, so a deletion
-never hangs forever.
+passed since it saw the deletion; then it releases the object, and an event reports what remains. So it does
+where a worker does not terminate, for example on a lost node. Every wait is bounded, so a deletion never
+hangs forever.
 
-Plans for an object that this release cannot carry out: it cannot be parsed, or brings out a fault.
-
-The former was stored under the schema of another release, and has a value that this one does not know. A
-condition and an event report the problem. Its workers stay as they are while the object exists. When it is
-deleted, `loghub_operator.api.parse.parse_for_deletion` reads what `loghub_operator.plan.deletion` needs; only
-if the object does not even say which group it is, or what its deletion policy is, does this module release
-it: the cluster garbage-collects the workers, and the consumer group is left as it is. A fault is that of one
-object: it is reported in the same way, and the bound of a deletion holds.
+An object that cannot be parsed was stored under the schema of another release, and has a value that this
+release does not know. A condition and an event report the problem, and its workers stay as they are while the
+object exists. When it is deleted, `loghub_operator.api.parse.parse_for_deletion` reads what a deletion needs;
+only if the object does not even say which group it is, or what its deletion policy is, is it released at
+once: the cluster garbage-collects the workers, and the consumer group is left as it is. A fault that one
+object brings out is reported in the same way, and the bound of a deletion holds.
 """
 
 from collections.abc import Iterable

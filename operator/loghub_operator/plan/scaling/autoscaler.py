@@ -1,19 +1,15 @@
 """Decides how many workers should run, in every mode.
 
 Fixed, External and Recommend run `spec.replicas`; Auto runs what the load needs. Every mode stays within the
-bounds and never runs more workers than there are assignable shards.
-`loghub_operator.plan.replicas` reaches the number, draining one worker at a time.
+bounds and never runs more workers than there are assignable shards. `loghub_operator.plan.replicas` reaches
+the number, draining one worker at a time.
 
 In short, Auto adds the arrival rate and the lag divided by the catch-up time, and expresses the sum in
 workers. It stabilizes that number over the stabilization windows, limits it by the bounds and by
-`maxPodsPerStep`, and does not follow it while a gate blocks the change
-(`loghub_operator.plan.scaling.load`).
-
-Stabilizes the number of workers, so that it follows the load without oscillating.
-
-These are the stabilization windows. Workers are added when the load has needed more for the whole window, as
-many as it needed all that time; they are removed when fewer have sufficed for the whole window, down to the
-number that sufficed all that time.
+`maxPodsPerStep`, and does not follow it while a gate blocks the change (`loghub_operator.plan.scaling.load`).
+Stabilized means: workers are added when the load has needed more for the whole window, as many as it needed
+all that time; they are removed when fewer have sufficed for the whole window, down to the number that
+sufficed all that time.
 """
 
 from collections.abc import Iterable

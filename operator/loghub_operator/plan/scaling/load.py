@@ -1,9 +1,7 @@
-"""Adds one observation of a group to what is remembered, and computes the numbers that follow.
+"""Measures the load of a group, and computes how many workers it needs.
 
-This happens in every mode: the metrics and mode Recommend need the numbers too.
-`loghub_operator.plan.scaling.autoscaler` decides with them.
-
-Computes how many workers the load needs, by one formula, and limits the number by the bounds.
+One observation is added to what is remembered, and the rates follow. This happens in every mode: the metrics
+and mode Recommend need the numbers too. `loghub_operator.plan.scaling.autoscaler` decides with them.
 
 The formula is wanted = ceil((arrival + lag / catch-up time) / rate of one worker); the status shows it with
 its numbers. A shard has one consumer and the log service balances by count, so the worker with the most
@@ -12,9 +10,8 @@ workers of which none has more shards than it can consume. Two more numbers keep
 changing anything: ``low``, with which workers would be ten percent over their rate, and ``high``, with which
 each would have ten percent to spare. A number from ``low`` to ``high`` is kept.
 
-The gates: reasons to keep the current number of workers although another one is needed.
-
-Without them, the operator would act on measurements that a change in progress has disturbed.
+A `ScalingGate` is a reason to keep the current number although another one is needed. Without the gates, the
+operator would act on measurements that a change in progress has disturbed.
 """
 
 import math

@@ -1,27 +1,23 @@
-"""Finds the shard that is too busy for one worker, and neighbors that are idle.
+"""Finds the shard that is too busy for one worker, and neighbors that are idle; splits and merges them.
 
 A shard has one consumer, so more workers cannot help a hot shard. If the spec allows it, the hot shard is
-split, and cold neighbors are merged.
+split, and cold neighbors are merged. Shards are merged only for a group that has its logstore to itself,
+because the operator does not know how many workers another group has.
 
 The list of shards itself prevents a second split. A shard that was split is read-only, and the log service
 reports when it created the newest child; the cooldown counts from that time. The decision thus accounts for a
 crash between the split and the status, another operator, a user, and another group on the same logstore.
 
-Shards are merged only for a group that has its logstore to itself, because the operator does not know how
-many workers another group has.
+A split or merge that the log service rejects is reported, and retried with a backoff: at a limit of shards,
+or without the permission, an attempt at each reconcile would change nothing. A rejection is forgotten when
+any client has created a shard since, when shards may no longer be changed, and with everything else that is
+remembered.
 
-Reports a split or merge that the log service rejects, and retries it with a backoff.
-
-At a limit of shards, or without the permission, an attempt at each reconcile would change nothing. A
-rejection is forgotten when any client has created a shard since, when shards may no longer be changed, and
-with everything else that is remembered.
-
-Judges whether the last split raised what is consumed; if not, no shard is split for hours.
-
-A split helps a shard that is too busy for one worker. It does not help where each worker consumes less than
-it did, say because the sink is slow: then every shard seems too busy, each split makes two more of them, and
-they cost money. Judged are the children of the split together against their parent before it, once they are
-warm. A restart of the operator forgets the trial, so at most one split more follows it.
+A split that did not raise what is consumed prevents the next one for hours. A split helps a shard that is too
+busy for one worker. It does not help where each worker consumes less than it did, say because the sink is
+slow: then every shard seems too busy, each split makes two more of them, and they cost money. Judged are the
+children of the split together against their parent before it, once they are warm. A restart of the operator
+forgets the trial, so at most one split more follows it.
 """
 
 import math

@@ -1,14 +1,11 @@
 """Builds the status, which shows users and autoscalers the state of one consumer group.
 
 Everything in it follows from what was observed and decided; `loghub_operator.api.conditions` explains the
-reasons. A status is written only if it says something new: at once if a state, a consumer, a number of
-workers or a condition changed; at a bounded rate if only the lag, the checkpoints or the text of a message
-changed (the text of another program's error may differ each time); never if only the time of observation
-changed.
+reasons. A failed action changes it afterwards (`with_failure`).
 
-Reports a failed action in the status.
-
-Decides whether a new status differs enough from the old one to be written.
+A status is written only if it says something new: at once if a state, a consumer, a number of workers or a
+condition changed; at a bounded rate if only the lag, the checkpoints or the text of a message changed (the
+text of another program's error may differ each time); never if only the time of observation changed.
 """
 
 import math

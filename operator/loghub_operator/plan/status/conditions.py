@@ -1,25 +1,16 @@
-"""Summarizes the state of a group: its workers, Ready, Suspended, Degraded, and the phase.
+"""The conditions that summarize a group: workers, Ready, Suspended, Degraded, Stalled, and the reports of the
+workers.
 
 `loghub_operator.api.conditions` explains the reasons, and `loghub_operator.plan.status.builder` builds the
-rest of the status.
+rest of the status. GroupSynced says whether the consumer group at the log service matches the spec.
+ShardFailing, StateIncomplete, LogsDroppedAsLate and GroupWasLost (docs/sinks.md 7) say what the workers
+report.
 
-Condition LogsDroppedAsLate: whether a stateful pipeline dropped rows as late, as the workers report.
-
-Condition GroupSynced: whether the consumer group at the log service matches the spec.
-
-Condition GroupWasLost: whether shards had no checkpoint and continued by the sink's own record, as the
-workers report (docs/sinks.md 7).
-
-Condition Stalled: whether a group that is not ready makes progress.
-
-As a Deployment has ``progressDeadlineSeconds``, a group that has come no closer to what its spec asks for
-within `spec.worker.progressDeadlineSeconds` is reported, and still reconciled. Flux and `helm --wait` read
-this condition of any custom resource. When progress was made last is kept in the status, so that the deadline
-does not begin again when the operator restarts. ``now`` is in unix seconds.
-
-Condition ShardFailing: whether logs cannot be delivered, from the reports of the workers.
-
-Condition StateIncomplete: whether the state of a stateful pipeline lacks logs, as the workers report.
+Stalled says whether a group that is not ready makes progress. As a Deployment has
+``progressDeadlineSeconds``, a group that has come no closer to what its spec asks for within
+`spec.worker.progressDeadlineSeconds` is reported, and still reconciled. Flux and `helm --wait` read this
+condition of any custom resource. When progress was made last is kept in the status, so that the deadline does
+not begin again when the operator restarts. ``now`` is in unix seconds.
 """
 
 from collections.abc import Iterable, Iterator
