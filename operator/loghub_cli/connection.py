@@ -77,6 +77,7 @@ def create_or_keep(
     return existing_settings
 
 
+# A profile takes a few lines. A larger file is some other file, and is not read into memory.
 _MAX_BYTES = 1 << 20
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 

@@ -42,7 +42,7 @@ from loghub_cli.log_lines import (
 )
 from loghub_cli.up.text_input import TextDecoder, UnreadableText
 
-CHUNK_BYTES = 256 << 10
+CHUNK_BYTES = 256 << 10  # of one read: a few chunks fill a batch, and an interrupt waits for one
 QUIET_S = 5.0  # after a rename; what fluent-bit waits, and longer than a daemon takes to reopen its log
 MAX_RENAMED = 16  # files open at once; each may be as long as its writer goes on
 _KNOWN_BYTES = 256  # of what was read, to recognize the text by

@@ -129,7 +129,8 @@ def conditions_table(group: GroupOnDisk) -> Table:
 
 
 DONE, FAILED = 0, 1
-_PIPE_WIDTH = 1000  # a program reads every name whole
+# A program that reads the output gets every name whole.
+_PIPE_WIDTH = 1000
 
 
 def show_status(root: Root, name: str | None, form: Format) -> int:

@@ -78,7 +78,8 @@ def empty(folder: Path) -> None:
 
 SHARDS = 4
 PRODUCER_GRACE_S = 90.0  # a call in flight ends by its own timeout
-COUNT_EVERY_S = 0.5
+COUNT_EVERY_S = 0.5  # the footers of new files are read each time
+# A guard: the start of two Sparks takes minutes on a machine with too much to do.
 FIRST_ROW_GUARD_S = 600.0
 # After this long without a new row, missing lines are lost; longer while not every worker is ready.
 DRAIN_GUARD_S, UNREADY_GUARD_S = 120.0, 600.0

@@ -21,7 +21,7 @@ from loghub_cli.commands import exit_status
 from loghub_cli.demo.ground_truth import Identity, Truth, identity, read_record
 
 COLUMNS = ("file", "pass", "number", "line")
-ROWS_AT_ONCE = 65_536
+ROWS_AT_ONCE = 65_536  # a few MiB in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

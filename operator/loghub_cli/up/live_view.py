@@ -381,8 +381,8 @@ def _end(name: str) -> str:
     return name if len(name) <= _NAME_CHARS else f"…{name[-(_NAME_CHARS - 1) :]}"
 
 
-PLAIN_EVERY_S = 10.0
-PER_SECOND = 4
+PLAIN_EVERY_S = 10.0  # a line of progress where nothing is redrawn, such as a log of a CI
+PER_SECOND = 4  # redraws: smooth enough, and cheap over ssh
 
 
 class Screen:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from loghub.backoff import backoff_s
 from loghub_operator.model.revision import Revision
 
-FIRST_BACKOFF_S = 1.0
-MAX_BACKOFF_S = 60.0
+FIRST_BACKOFF_S = 1.0  # doubles after each end in a row
+MAX_BACKOFF_S = 60.0  # a program that was corrected is tried again within a minute
 STEADY_S = 30.0  # a worker that has been ready this long has its back-off reset
 
 

@@ -70,7 +70,8 @@ def _reject_changed_endpoint(before: LogHubConsumerGroup, changed: LogHubConsume
 
 
 SETTLED_S = 2.0  # the log service does not report its changes
-UNSETTLED_S = 0.5
+UNSETTLED_S = 0.5  # a process changes its state in less, and a round costs a few requests
+# A user waits in front of the terminal for the service to come back.
 MAX_BACKOFF_S = 10.0
 
 
@@ -165,7 +166,7 @@ class ReconcileLoop:
 
 # -P: the current folder is the user's, and may have files with the names of modules.
 WORKER_COMMAND = (sys.executable, "-P", "-m", "loghub_worker")
-FILES_EVERY_S = 0.3
+FILES_EVERY_S = 0.3  # soon enough after a save, and one stat() each time
 GRACE_S = float(DRAIN_TIMEOUT_S + AFTER_DRAIN_S)
 
 

@@ -32,7 +32,7 @@ from loghub_operator.model.revision import Revision, WorkerSpec
 
 NOT_APPLIED = "the change is not applied"
 STALE_S = 30.0  # a worker whose status is older than this hangs
-LAST_WORDS_BYTES = 4096
+LAST_WORDS_BYTES = 4096  # as much as the kubelet reads of a termination message
 
 _PHASES = {
     "starting": WorkerPhase.STARTING,

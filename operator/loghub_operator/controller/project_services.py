@@ -54,6 +54,7 @@ def abandoned(
     return tuple(one for one in services if one.project in missing and one.project not in named)
 
 
+# The Service of a deleted project does no harm but to use an address of the cluster.
 EVERY_S = 300.0
 MAX_ASKED = 100  # projects in a round: each takes a client of the pool, which other groups use too
 

@@ -47,6 +47,7 @@ from loghub_operator.plan.subject import Subject, subject_of
 
 log = structlog.get_logger()
 
+# As long as the usual resync: a group that fails is tried no more rarely than one that works.
 MAX_BACKOFF_S = 30.0
 # Failures before Forbidden is reported: an API server that just started rejects what it later allows.
 FORBIDDEN_AFTER = 5

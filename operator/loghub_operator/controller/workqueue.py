@@ -15,13 +15,17 @@ from loghub.clock import Clock
 from loghub_operator.controller.liveness import TaskHealth, TaskState
 from loghub_operator.controller.requeue import SOON_S
 
+# As many as the pool of log-service clients has threads (`loghub_operator.clients.log_service.THREADS`).
 AT_ONCE = 20
 # At 50 ms a request a resync takes a second, most of it waiting: twelve keep 500 groups below a minute.
 RESYNCS_AT_ONCE = 12
+# An endpoint that does not answer holds its place until a timeout, so such groups never hold the places of
+# the others.
 UNANSWERED_AT_ONCE = 2
 UNANSWERED_AFTER = 3  # reconciles in a row without an answer; a single one may be chance
 # A rollout changes many pods, a crash loop the same ones again and again, a new pod several times in a row.
 CHILDREN_EVERY_S = 1.0
+# Longer than the API server needs for the events of one change, and too short for anyone to notice.
 COLLECT_S = 0.2
 
 

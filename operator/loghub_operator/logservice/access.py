@@ -52,6 +52,8 @@ from loghub_operator.model.observed import (
     needs_observation,
 )
 
+# Twenty times as many groups as one operator is made for; an object whose key was forgotten is deleted
+# without it.
 MAX_OBJECTS = 10_000
 
 
@@ -127,6 +129,7 @@ class _CursorReading(TypedDict):
 
 
 DEAD_LETTER_EVERY_S = 60.0  # nothing is decided with it, and it is a few requests for each group
+# Eight times as many groups as one operator is made for; a number that was forgotten is read again.
 MAX_DEAD_LETTERS = 4096
 MAX_KEYS = 10  # to ask for one project with
 

@@ -32,6 +32,7 @@ from loghub_operator.model.actions import (
 from loghub_operator.model.observed import ResetObserved, ShardObserved, StoredCheckpoints
 
 AHEAD_S = 45.0  # together with the observation before it, below the bound of liveness
+# With the observation before it, below the bound of liveness; the next reconcile forces the rest.
 FORCE_S = 30.0
 TOO_SLOW = f"the log service did not return the target cursors of all shards within {AHEAD_S:.0f} s"
 

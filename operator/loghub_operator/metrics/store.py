@@ -45,6 +45,7 @@ class MetricsReporter:
         """A reconcile ended with ``success``, ``error`` or ``panic``."""
 
 
+# A value may miss two resyncs before nothing may scale on it; with short resyncs, as many as a minute has.
 MIN_FRESH_S = 60.0
 RESYNCS = 3
 NamespacedName = tuple[str, str]  # namespace, name

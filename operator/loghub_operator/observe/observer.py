@@ -58,7 +58,7 @@ from loghub_operator.resources.metadata import (
 )
 from loghub_operator.settings import Settings
 
-MAX_NOTE = 1000  # characters of an event in a condition
+MAX_NOTE = 1000  # characters of an event in a condition, whose message has at most 1,024
 
 
 async def refusal_of(kube: Kube, stateful_set: Document, workers: Sequence[WorkerObserved]) -> str:
@@ -115,7 +115,7 @@ def _last_seen(event: Document) -> str:
     return max(str(one) for one in times if one) if any(times) else ""
 
 
-MAX_MESSAGE = 1000  # characters of a worker's message in a condition
+MAX_MESSAGE = 1000  # characters of a worker's message in a condition, whose message has at most 1,024
 
 
 class Observer:

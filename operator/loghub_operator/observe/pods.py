@@ -43,7 +43,7 @@ TIMEOUT_S = 2.0  # for all workers of a group together
 # their reconciles wait for this, and the resyncs still keep up.
 CONNECT_S = 0.5
 MAX_BYTES = 256 * 1024  # of an answer with its headers; a shard takes about 200
-MAX_AT_ONCE = 100
+MAX_AT_ONCE = 100  # pods of one group: each has an open connection and a buffer
 _OK = (b"HTTP/1.0 200 ", b"HTTP/1.1 200 ")
 
 

@@ -47,6 +47,7 @@ from loghub_operator.plan.ownership import owner_of
 from loghub_operator.plan.replicas import CLOCKS_DIFFER_S, ReplicaPlan
 from loghub_operator.plan.subject import Subject
 
+# How many resets can be undone one after the other; a further backup removes the oldest.
 MAX_BACKUPS = 5
 
 
@@ -146,8 +147,9 @@ def _is_beyond(cursor: str, end: str) -> bool:
     return cursor != "" and wire_cursor.decode(cursor) > wire_cursor.decode(end)
 
 
+# Ten reconciles at the usual resync: what the log service rejects for longer does not pass by itself.
 COMMIT_BOUND_S = 300.0
-MAX_MESSAGE = 1024
+MAX_MESSAGE = 1024  # the bound of the field in the CRD
 IN_FIRST_MANIFEST = (
     "not executed: it was already in the manifest when the object was created. Change the nonce to execute "
     "it; spec.startPosition says where a new group starts"

@@ -111,6 +111,8 @@ def _was_reported(resource: LogHubConsumerGroup, reason: ReadyReason) -> bool:
     return (ConditionType.READY, reason) in reported
 
 
+# A namespace that does not end is worse than a group to delete by hand, and an outage of the log service is
+# usually shorter (docs/decisions/ownership.md).
 DELETE_BOUND_S = 300.0
 # The API server's clock, from which the time of the request is, may be behind ours by this. With more than 15
 # minutes, SLS refuses every signature.

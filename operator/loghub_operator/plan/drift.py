@@ -21,9 +21,12 @@ from loghub_operator.model.memory import (
 )
 from loghub_operator.model.revision import Revision
 
+# A person or a script changes a field once or twice. A controller does so each time, and two of them at full
+# speed cost the API server more than a wrong field costs the group.
 AT_ONCE = 3
 FIRST_PAUSE_S = 20.0
 MAX_PAUSE_S = 300.0
+# Longer than the longest pause: else a controller that goes on would be corrected at once again.
 FORGOTTEN_S = 2 * MAX_PAUSE_S
 CALM_S = 60.0  # a conflicting controller usually undoes a correction within this time
 

@@ -15,7 +15,7 @@ from loghub_operator.plan.decisions import ChangeImpact, Decisions
 from loghub_operator.plan.desired import Suspension
 from loghub_operator.plan.listing import listed, worker_count
 
-MAX_NAMED = 20
+MAX_NAMED = 20  # fields in one event, whose note has at most 1,024 bytes
 _NORMAL = (GroupReason.UP_TO_DATE, GroupReason.CREATING)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from itertools import islice
 
-MAX_LISTED = 10
+MAX_LISTED = 10  # names in one message, which has at most 1,024 characters
 
 
 def listed(items: Iterable[object], maximum: int = MAX_LISTED) -> str:

@@ -56,6 +56,8 @@ from loghub_operator.plan.scaling.rates import (
 )
 from loghub_operator.plan.subject import Subject
 
+# The dead band of a tenth on each side. Without it, the seconds of lag that a drain leaves would bring the
+# worker back.
 OVER = 1.1
 SPARE = 0.9
 Bound = Literal["Minimum", "Maximum", "Shards", "Step"]
@@ -177,9 +179,12 @@ class ReplicaBounds:
 
 MAX_WARM_UP_S = 300.0  # after this, a worker that is not ready no longer prevents a scale-down
 NO_HELP_S = 600.0  # doubles after each further step that did not help
+# One more worker is tried a few times a day, in case what limits the others has been corrected.
 MAX_NO_HELP_S = 6 * 3600.0
-MUCH_MORE = 1.5
-HELPED = 0.25  # at least this part of the gain that the added workers should bring
+MUCH_MORE = 1.5  # times the arrival of the failed step: then another step may help
+# A step counts as helpful from this part of the gain that the added workers should bring: shards are not
+# alike, so the whole gain would be too much to ask.
+HELPED = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

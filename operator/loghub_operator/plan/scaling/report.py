@@ -21,7 +21,7 @@ from loghub_operator.plan.listing import worker_count
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision
 from loghub_operator.plan.scaling.load import LoadInputs, ShardRates, formula, rounded
 
-MAX_STEPS = 10
+MAX_STEPS = 10  # the bound of the field in the CRD
 _BLIND = (ActiveReason.LAG_UNKNOWN, ActiveReason.PROCESSING_RATE_UNKNOWN, ActiveReason.SUSPENDED)
 _NOT_BY_LOAD = {
     "Fixed": (ActiveReason.SCALING_DISABLED, "spec.replicas decides"),

@@ -36,6 +36,7 @@ from loghub_operator.model.observed import Available, LogServiceObserved, ShardO
 from loghub_operator.plan.scaling.load import NOT_ASSIGNABLE, OVER, Measurements, ShardRates, short
 
 FIRST_PAUSE_S = 60.0  # doubles after each further rejection
+# A quota of shards is raised by people, and a permission granted: an attempt an hour finds both.
 MAX_PAUSE_S = 3600.0
 
 
@@ -75,6 +76,7 @@ def rejection_message(rejection: ReshardRejection) -> str:
 WARM_S = 120.0  # workers are added for the children, start and become warm
 HELPED = 1.25  # of what the parent consumed; with another worker the children may consume twice as much
 NO_HELP_S = 2 * 3600.0  # doubles after each further split that did not help
+# Each split costs money until the logs of its parent expire, so another one is tried once a day at most.
 MAX_NO_HELP_S = 24 * 3600.0
 
 
@@ -133,6 +135,7 @@ def _sum(numbers: Iterable[float | None]) -> float | None:
     return None if None in rates else math.fsum(one or 0.0 for one in rates)
 
 
+# A split cannot be taken back before the logs of the parent expire: a burst of seconds is no reason for one.
 HOT_FOR_S = 30.0
 SPLIT_HELPS = 0.9  # of one worker's rate must arrive, since a split does not move a backlog
 FEW_SHARDS = 3  # of fewer shards the median says nothing

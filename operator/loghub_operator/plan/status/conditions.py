@@ -50,7 +50,7 @@ from loghub_operator.plan.decisions import Decisions, message_of
 from loghub_operator.plan.desired import Desired, Suspension
 from loghub_operator.plan.listing import listed
 
-MAX_WORKERS = 5  # in a message
+MAX_WORKERS = 5  # in a message, with the numbers of each
 END_OF_TIME_S = 253_402_300_800  # the year 10000, which Python cannot represent
 
 
@@ -126,7 +126,7 @@ def _group_state(
     return GroupReason.UP_TO_DATE, f"consumer group {name} is up to date"
 
 
-MAX_SHARDS = 5  # in a message
+MAX_SHARDS = 5  # in a message, with cursor, reason and attempts of each
 
 
 def group_was_lost_condition(reports: StateReports) -> ConditionUpdate:
