@@ -148,11 +148,7 @@ def _cell(value: object) -> str:
 
 def on_one_line(text: str) -> str:
     r"""The text with control characters as ``\x1b``: what is stored anywhere must not control a terminal."""
-    return _CONTROL.sub(_escaped, text)
-
-
-def _escaped(character: re.Match[str]) -> str:
-    return character[0].encode("unicode_escape").decode()
+    return _CONTROL.sub(lambda character: character[0].encode("unicode_escape").decode(), text)
 
 
 def utc(unix_s: float | None) -> str | None:

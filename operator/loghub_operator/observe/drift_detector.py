@@ -71,13 +71,12 @@ class DriftDetector:
         return tuple(fields)
 
     async def _of_dependencies(self, dependencies: tuple[Document, ...]) -> list[FieldPath]:
-        all_existing = await asyncio.gather(*(self._get(wanted) for wanted in dependencies))
+        kinds = (KINDS[wanted["kind"]] for wanted in dependencies)
+        names = ((wanted["metadata"]["namespace"], wanted["metadata"]["name"]) for wanted in dependencies)
+        reads = (self._kube.get(kind, *name) for kind, name in zip(kinds, names, strict=True))
+        all_existing = await asyncio.gather(*reads)
         pairs = zip(dependencies, all_existing, strict=True)
         return [field for wanted, existing in pairs for field in self._new(wanted, existing)]
-
-    async def _get(self, document: Document) -> Document | None:
-        metadata = document["metadata"]
-        return await self._kube.get(KINDS[document["kind"]], metadata["namespace"], metadata["name"])
 
     def _new(self, wanted: Document, existing: Document | None) -> tuple[FieldPath, ...]:
         differing = {

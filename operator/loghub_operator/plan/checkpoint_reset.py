@@ -79,7 +79,7 @@ def target_cursors(
     existing = {shard.shard for shard in shards}
     unknown = [shard for shard in requested.shards or () if shard not in existing]
     if unknown:
-        return _invalid(f"the logstore has no shard {_numbers(unknown)}")
+        return TargetCursors(problem=f"the logstore has no shard {listed(sorted(unknown))}")
     if requested.to is ResetTarget.CONFIG_MAP:
         return _from_config_map(requested, existing, observed)
     return TargetCursors(
@@ -95,39 +95,33 @@ def same_cursor(first: str, second: str) -> bool:
         return False
 
 
-def _invalid(problem: str) -> TargetCursors:
-    return TargetCursors(problem=problem)
-
-
-def _numbers(shards: Iterable[int]) -> str:
-    return listed(sorted(shards))
-
-
 def _from_config_map(
     requested: ResetCheckpoints, existing: set[int], observed: ResetObserved
 ) -> TargetCursors:
     name = f"ConfigMap {requested.config_map_name}"
     if observed.source is None:
-        return _invalid(f"{name} does not exist")
+        return TargetCursors(problem=f"{name} does not exist")
     if not observed.source:
-        return _invalid(f"{name} contains no checkpoints")
+        return TargetCursors(problem=f"{name} contains no checkpoints")
     if not all(_is_shard(key) and _is_cursor(value) for key, value in observed.source.items()):
         # The message quotes nothing from it: a user who requests a reset may lack the right to read it.
-        return _invalid(f"{name} does not map shard IDs to cursors")
+        return TargetCursors(problem=f"{name} does not map shard IDs to cursors")
     saved = {int(key): cursor for key, cursor in observed.source.items()}
     missing = [shard for shard in requested.shards or () if shard not in saved]
     if missing:
-        return _invalid(f"{name} does not contain shard {_numbers(missing)}")
+        return TargetCursors(problem=f"{name} does not contain shard {listed(sorted(missing))}")
     deleted = set(saved) - existing if requested.shards is None else set()
     if deleted:
-        hint = "list the other shards in spec.resetCheckpoints.shards"
-        return _invalid(
-            f"{name} contains shard {_numbers(deleted)}, which the logstore does not have; {hint}"
+        shards, hint = listed(sorted(deleted)), "list the other shards in spec.resetCheckpoints.shards"
+        return TargetCursors(
+            problem=f"{name} contains shard {shards}, which the logstore does not have; {hint}"
         )
     chosen = {shard: saved[shard] for shard in sorted(requested.shards or saved)}
     beyond = [shard for shard, cursor in chosen.items() if _is_beyond(cursor, observed.ends[shard])]
     if beyond:
-        return _invalid(f"{name}: the cursor of shard {_numbers(beyond)} is beyond the end of the shard")
+        return TargetCursors(
+            problem=f"{name}: the cursor of shard {listed(sorted(beyond))} is beyond the end of the shard"
+        )
     # "" restores the absence of a checkpoint, so the shard begins where a worker would begin it.
     return TargetCursors(
         cursors={shard: cursor or observed.positions[shard] for shard, cursor in chosen.items()}

@@ -49,7 +49,6 @@ from loghub_operator.model.observed import (
     ShardObserved,
     Unavailable,
 )
-from loghub_operator.model.revision import Revision
 from loghub_operator.plan.checkpoint_reset import with_executed
 from loghub_operator.plan.decisions import Decisions
 from loghub_operator.plan.listing import counted, listed
@@ -212,7 +211,11 @@ def deleting_status(subject: Subject, *, waiting_for: str, fate: str, now: float
         checked, UncheckedReason.TERMINATING, "not checked while the object is being deleted"
     )
     run = 0 if observed.worker_set is None else observed.worker_set.replicas
-    updated = 0 if observed.worker_set is None else _as_applied(observed, observed.worker_set.revision)
+    # What was applied last counts: a deletion does not work out what would be applied now.
+    applied = None if observed.worker_set is None else observed.worker_set.revision
+    updated = sum(
+        applied is not None and worker.revision.same_workers(applied) for worker in observed.workers
+    )
     status = _numbers(subject, replicas=run, updated=updated, now=now)
     return status.model_copy(
         update={
@@ -222,11 +225,6 @@ def deleting_status(subject: Subject, *, waiting_for: str, fate: str, now: float
             "conditions": _dated(resource, conditions, now),
         }
     )
-
-
-def _as_applied(observed: ObservedState, revision: Revision) -> int:
-    """The workers that run what was applied last: a deletion does not work out what would be now."""
-    return sum(one.revision.same_workers(revision) for one in observed.workers)
 
 
 def unchecked_status(

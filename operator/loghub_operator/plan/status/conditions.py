@@ -34,7 +34,7 @@ from loghub_operator.api.conditions import (
     rfc3339,
 )
 from loghub_operator.api.fields import unix_s
-from loghub_operator.api.status import CheckpointResetPhase, CheckpointResetStatus, Phase, Status
+from loghub_operator.api.status import CheckpointResetPhase, Phase, Status
 from loghub_operator.model.observed import (
     Available,
     LogServiceObserved,
@@ -208,11 +208,6 @@ def shard_failing_condition(failures: ShardFailures) -> ConditionUpdate:
         reason=_failing_reason(failures),
         message="; ".join(_sentences(failures)) or "every shard is read",
     )
-
-
-def waits(failures: ShardFailures) -> bool:
-    """Whether a shard waits, which does not pass by itself."""
-    return bool(failures.failing)
 
 
 def _status(failures: ShardFailures) -> ConditionStatus:
@@ -479,11 +474,12 @@ def _degraded(
         return DegradedReason.WORKER_OUTDATED, outdated
     if isinstance(service, Unavailable) and decisions.replicas.run > 0:
         return DegradedReason.LOG_SERVICE_UNAVAILABLE, service.message
-    if reset is not None and _is_in_spec(reset, decisions) and reset.phase == CheckpointResetPhase.FAILED:
+    is_present = reset is not None and reset.nonce == decisions.subject.resource.spec.reset_nonce
+    if reset is not None and is_present and reset.phase == CheckpointResetPhase.FAILED:
         return DegradedReason.CHECKPOINT_RESET_FAILED, reset.message
     if isinstance(service, Available) and service.beyond_end:
         return DegradedReason.POSITION_BEYOND_END, _beyond_end_message(service.beyond_end)
-    if waits(observed.failures):
+    if observed.failures.failing:  # a shard that waits does not go on by itself
         return DegradedReason.SHARD_FAILING, shard_failing_condition(observed.failures).message
     if decisions.drift.contested:
         names = listed(decisions.drift.contested)
@@ -501,10 +497,6 @@ def _beyond_end_message(shards: tuple[ShardObserved, ...]) -> str:
         " before the position of the group, and log groups that are written before it are not read; restore"
         " the log service or set spec.resetCheckpoints"
     )
-
-
-def _is_in_spec(reset: CheckpointResetStatus, decisions: Decisions) -> bool:
-    return reset.nonce == decisions.subject.resource.spec.reset_nonce
 
 
 def phase_of(decisions: Decisions, *, rebalancing: ConditionUpdate, degraded: ConditionUpdate) -> Phase:
