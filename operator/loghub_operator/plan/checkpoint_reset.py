@@ -29,8 +29,6 @@ from loghub_operator.api.status import (
     MAX_NONCES,
     CheckpointResetPhase,
     CheckpointResetStatus,
-    Status,
-    executed_nonces,
 )
 from loghub_operator.model.actions import Action, BackUpCheckpoints, CommitCheckpoints, EmitEvent
 from loghub_operator.model.memory import Memory
@@ -202,7 +200,7 @@ def advance(subject: Subject, desired: Desired, replicas: ReplicaPlan, now: floa
     if not isinstance(service, Available):
         return ResetProgress(last)
     if last is None or last.nonce != requested.nonce:
-        if requested.nonce in executed_nonces(resource.status):
+        if requested.nonce in subject.executed:
             return _to(CheckpointResetPhase.FAILED, requested.nonce, USED_BEFORE, now)
         message = "the workers finish their batches and leave the group"
         return _to(CheckpointResetPhase.STOPPING_WORKERS, requested.nonce, message, now)
@@ -239,10 +237,9 @@ def at_deletion(subject: Subject, now: float, *, is_over: bool) -> ResetProgress
     return progress
 
 
-def with_executed(status: Status, reset: CheckpointResetStatus | None) -> tuple[str, ...] | None:
-    """The nonces that were executed, with this reset's from when it begins to change checkpoints; None if
+def with_executed(executed: tuple[str, ...], reset: CheckpointResetStatus | None) -> tuple[str, ...] | None:
+    """The nonces that were ``executed``, with this reset's from when it begins to change checkpoints; None if
     there never was a reset."""
-    executed = executed_nonces(status)
     if reset is None and not executed:
         return None
     if reset is None or reset.phase not in _EXECUTED or reset.nonce in executed:

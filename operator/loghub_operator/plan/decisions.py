@@ -60,6 +60,20 @@ def change_impact(old: Running, new: Running) -> ChangeImpact:
     return ChangeImpact.NONE if old.replicas == new.replicas else ChangeImpact.SCALE
 
 
+def impact_of(
+    existing: ObservedStatefulSet | None, group: GroupSettings | None, desired: Desired, *, run: int
+) -> ChangeImpact:
+    """The impact of getting from what runs, with this ``group`` at the log service, to ``run`` workers as
+    ``desired``.
+    """
+    if existing is None:
+        return ChangeImpact.NONE
+    return change_impact(
+        Running(replicas=existing.replicas, group=group, revision=existing.revision),
+        Running(replicas=run, group=desired.group if group else None, revision=desired.revision),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
     """``updated``: workers that run with the desired revision; ``current`` of them are ready too and should

@@ -1,11 +1,11 @@
-"""Limits how often the operator reverts what another controller keeps changing.
+"""What another controller has changed, and how often the operator reverts it.
 
 If another controller undoes each correction, neither of the two would ever settle, and events would have no
 end. The operator corrects each of its objects at once a few times, then after a delay that doubles up to a
 bound. The count starts over if the desired state changes, or if the object stays unchanged for a while.
-`loghub_operator.observe.drift_detector` finds the drift, and `loghub_operator.plan.planner` corrects it. The
-history is passed from one reconcile to the next; a restart of the operator clears it. ``now`` and all
-``*_unix_s`` are unix seconds.
+`loghub_operator.observe.drift_detector` finds the drift of objects, and `loghub_operator.plan.planner`
+corrects it. The history is passed from one reconcile to the next; a restart of the operator clears it.
+``now`` and all ``*_unix_s`` are unix seconds.
 """
 
 from collections.abc import Iterable
@@ -19,6 +19,7 @@ from loghub_operator.model.memory import (
     FieldPath,
     ObjectName,
 )
+from loghub_operator.model.observed import GroupSettings, ObservedStatefulSet
 from loghub_operator.model.revision import Revision
 
 # A person or a script changes a field once or twice. A controller does so each time, and two of them at full
@@ -29,6 +30,24 @@ MAX_PAUSE_S = 300.0
 # Longer than the longest pause: else a controller that goes on would be corrected at once again.
 FORGOTTEN_S = 2 * MAX_PAUSE_S
 CALM_S = 60.0  # a conflicting controller usually undoes a correction within this time
+
+
+def drift_of_group(name: str, existing: GroupSettings | None, wanted: GroupSettings) -> tuple[FieldPath, ...]:
+    """The operator of another cluster may want other settings for the group."""
+    if existing is None or existing == wanted:
+        return ()
+    return (FieldPath(object=ObjectName(kind="ConsumerGroup", name=name), path="settings"),)
+
+
+def drift_of_objects(
+    name: str, existing: ObservedStatefulSet | None, desired: Revision, found: tuple[FieldPath, ...]
+) -> tuple[FieldPath, ...]:
+    """What was ``found`` in the objects of StatefulSet ``name`` at the desired revision. If its revision is
+    another one, it is new, or another controller keeps removing the annotation.
+    """
+    if existing is None or existing.revision == desired:
+        return found
+    return (FieldPath(object=ObjectName(kind="StatefulSet", name=name), path=FieldPath.ANNOTATIONS),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -174,8 +174,8 @@ def decide(group: ScaledGroup, *, suspended: bool) -> ScalingDecision:
     state, recommendation, replica_range = _recommend(case, suspended=suspended)
     desired = _desired_replicas(case, recommendation)
     failing = any(worker.phase is WorkerPhase.FAILED for worker in group.workers)
-    unmoved = transfer(group.service) is None and measured.lag_groups is not None
-    settled = not suspended and not failing and unmoved
+    moving = group.available is not None and bool(group.available.in_transfer)
+    settled = not suspended and not failing and not moving and measured.lag_groups is not None
     hot = find_hot_shards(
         group.scaling,
         group.service,

@@ -147,7 +147,7 @@ def build_status(decisions: Decisions, now: float) -> Status:
     workers = workers_condition(decisions)
     ready = ready_condition(decisions, workers)
     numbers = _numbers(decisions.subject, replicas=run, updated=rollout.updated, now=now)
-    nonces = with_executed(resource.status, decisions.reset)
+    nonces = with_executed(decisions.subject.executed, decisions.reset)
     status = numbers.model_copy(update={"checkpoint_reset": decisions.reset, "reset_nonces": nonces})
     since = last_progress(resource.status, status, ready=ready, now=now)
     deadline_s = resource.spec.worker.progress_deadline_seconds
