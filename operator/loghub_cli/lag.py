@@ -26,7 +26,7 @@ from loghub_cli.options import ANY_GROUP, DURATION, LOGSTORE, connected, format_
 from loghub_cli.output import Format, Record, on_one_line, render, utc
 from loghub_cli.patience import Patience, interruption
 
-RETRY_FOR_S = 60.0  # as `tail` by default
+RETRY_FOR_S = 60.0  # the default of `tail`, which follows the same service
 _CLEAR = "\x1b[H\x1b[2J"
 
 

@@ -105,7 +105,7 @@ class TrialRun:
         self.starts = 0
 
     def start(self, spec: WorkerSpec, variables: Mapping[str, str]) -> None:
-        """Ends the one before."""
+        """Tries the settings of ``spec``; ends an earlier trial."""
         self.end()
         revision = spec.revision.of_pods()
         if self.state is None or self.state.revision != revision:

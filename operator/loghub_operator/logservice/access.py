@@ -168,7 +168,7 @@ class LogServiceAccess:
         self._reading: _CursorReading = {"cache": self._cursors, "run_all": pool.run_all, "clock": clock}
 
     async def client(self, resource: LogHubConsumerGroup) -> LogHub:
-        """Returns the client of the group's project; the same one as long as the access key is the same."""
+        """Returns the client of the group's project; one client as long as the access key stays."""
         return self._open(resource, await self._key(resource))
 
     async def _key(self, resource: LogHubConsumerGroup) -> Credentials:

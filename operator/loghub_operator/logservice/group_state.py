@@ -57,7 +57,7 @@ class ConsumerGroupKey:
         return cls(logstore=resource.spec.logstore, group=resource.group)
 
 
-MAX_SHARDS = 4096  # SLS allows a few hundred writable ones; the others are read-only ones within retention
+MAX_SHARDS = 4096  # SLS allows a few hundred writable ones; the rest are read-only, within retention
 HIGHEST_SHARD = 2**31 - 1
 MAX_TEXT = 256  # of a consumer's name (`loghub.wire.names`); a cursor is shorter
 MAX_LAG = 2**63 // MAX_SHARDS  # so that the sum over all shards is a 64-bit number

@@ -154,7 +154,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleUpTrial:
-    """The last scale-up, until it is known whether it helped. ``failed_unix_s``: when it had not."""
+    """The last scale-up, until it is known whether it helped. ``failed_unix_s``: when it had not.
+
+    Invariant: 0 < ``before`` < ``after``.
+    """
 
     at_unix_s: float
     before: int
@@ -192,7 +195,7 @@ class ScalingState:
     """Everything that is remembered; the default is empty and belongs to no stream."""
 
     of: Stream | None = None
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[Sample, ...] = ()  # at most `MAX_SAMPLES`, in the order of time, without a gap
     rate: WorkerRate | None = None
     ready: tuple[Since, ...] = ()  # the workers that are ready, and since when
     unready_unix_s: float | None = None  # since when a worker that should be ready is not
@@ -260,12 +263,12 @@ class Memory:
     """A restart of the operator forgets it, so nothing that must survive is kept in it.
 
     ``last_error`` is the message of the action that failed in the previous reconcile, "" if none did;
-    ``service_error`` is the same if it was the log service that failed or refused. ``committed`` is how many
-    checkpoints it committed for a reset; 0 if that failed. ``failed_looks`` is how many
-    observations in a row the log service did not answer, and ``failed_tries`` in how many reconciles in a row
-    the API server was too busy for an action. ``deletion_seen_unix_s`` is when this operator
-    first saw that the object is being deleted, and ``stillness`` is what it knows of the checkpoints since no
-    worker exists.
+    ``service_error`` is the same text if it was the log service that failed or refused, and "" otherwise.
+    ``committed`` is how many checkpoints it committed for a reset; 0 if that failed. ``failed_looks`` is how
+    many observations in a row the log service did not answer, and ``failed_tries`` in how many reconciles in
+    a row the API server was too busy for an action. ``deletion_seen_unix_s`` is when this operator first saw
+    that the object is being deleted, and ``stillness`` is what it knows of the checkpoints since no worker
+    exists.
     """
 
     scaling: ScalingState = NOTHING

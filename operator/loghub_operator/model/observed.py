@@ -47,7 +47,7 @@ class CheckpointBackup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredCheckpoints:
-    """What is stored about a reset, apart from the object; ``source`` is as in `ResetObserved`."""
+    """What is stored about a reset, apart from the object; `ResetObserved` explains ``source``."""
 
     backup: CheckpointBackup | None = None
     source: Mapping[str, str] | None = None
@@ -103,7 +103,7 @@ NO_FAILURES = ShardFailures()
 
 
 def shard_failures(statuses: Mapping[str, WorkerStatus | None], *, ready: Collection[str]) -> ShardFailures:
-    """What these workers report, by shard; ``ready`` are the names of those that are ready."""
+    """What these workers report, by shard; ``ready`` are the names of the ready ones."""
     reports = [status for name, status in statuses.items() if status is not None and status.consumer == name]
     failing = (_checked(one) for status in reports for one in status.failing if _is_failing(one))
     skipped = (one for status in reports for one in status.skipped if _CURSOR.fullmatch(one.last_cursor))
@@ -148,7 +148,7 @@ NO_STATE_REPORTS = StateReports()
 
 
 def state_reports(statuses: Mapping[str, WorkerStatus | None], *, ready: Collection[str]) -> StateReports:
-    """What these workers report, by shard; ``ready`` are the names of those that are ready."""
+    """What these workers report, by shard; ``ready`` are the names of the ready ones."""
     reports = [status for name, status in statuses.items() if status is not None and status.consumer == name]
     incomplete = (one for status in reports for one in status.incomplete if _CURSOR.fullmatch(one.cursor))
     kept = ((status.consumer, status.state) for status in reports if status.state is not None)
@@ -232,9 +232,9 @@ class Placement:
     endpoint: str  # URL of the log service, from the CR or of the embedded service
     sink_root: str  # absolute folder in which a claim's content is: "/sink", or <state>/volumes/<claim>
     needs_project_address: bool  # workers reach each project by a Service of that name
-    code_root: str = ""  # the same for the claim with the pipeline's code
-    dead_letter_root: str = ""  # the same for the claim of the dead letter
-    log_root: str = ""  # the same for the claim of the log file
+    code_root: str = ""  # of the claim with the pipeline's code
+    dead_letter_root: str = ""  # of the claim of the dead letter
+    log_root: str = ""  # of the claim of the log file
     has_pods: bool = False  # workers are pods, and can make others
     code: UserCodeFiles = UserCodeFiles()
 
@@ -416,7 +416,7 @@ class ObservedState:
     peers: tuple[Peer, ...] = ()  # the other objects that refer to the group
     reset: ResetObserved | None = None  # only while a checkpoint reset is in progress
     failures: ShardFailures = NO_FAILURES  # what the workers report
-    states: StateReports = NO_STATE_REPORTS  # the same, of a stateful pipeline
+    states: StateReports = NO_STATE_REPORTS  # what the workers of a stateful pipeline report
 
     @property
     def group(self) -> GroupSettings | None:

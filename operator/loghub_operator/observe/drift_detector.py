@@ -66,6 +66,8 @@ class DriftDetector:
         fields = list(self._new(wanted, existing))
         if replicas_taken(existing, MANAGER):
             fields.append(FieldPath(object=object_name(wanted), path=FieldPath.REPLICAS))
+        # NB: this is why the comparison is a step of its own and no part of `plan`: what is read depends on
+        # what differs. With a watch on the dependencies, observing could read all, and `plan` compare.
         if self._is_due(wanted) or fields:  # a correction writes all objects, so it reports all drift
             fields += await self._of_dependencies(desired.dependencies)
         return tuple(fields)

@@ -39,7 +39,7 @@ class _Claim:
     uid: str
     group: Group
     peer: Peer
-    projects: frozenset[str]  # also those that the object writes to
+    projects: frozenset[str]  # also the projects that the object writes to
     former: str = field(default="", compare=False)  # UID of the previous object of that name
 
     def is_newer_than(self, metadata: Mapping[str, Any]) -> bool:
@@ -142,7 +142,7 @@ class GroupIndex:
         return tuple(sorted((peer for name, peer in others if name != own), key=lambda one: one.rank))
 
     def _claim_or_none(self, document: Mapping[str, Any], before: _Claim | None) -> _Claim | None:
-        """A fault that one object brings out is reported when it is reconciled; the others are listed."""
+        """A fault that one object brings out is reported when it is reconciled; the other objects are listed."""
         try:
             return self._claim(document, before)
         except Exception:

@@ -142,6 +142,7 @@ class Observer:
         """Makes one observation. Raises `KubeError`; an error of the log service is part of the result. A
         deletion applies nothing, so what would be applied is not observed for it."""
         ending = resource.metadata.deletion_timestamp is not None
+        # 1. What the cluster has, and with which key the log service can be asked.
         placement = await self._placement(resource, ending=ending)
         pods, existing, without_service, credentials = await asyncio.gather(
             self._pods(resource),
@@ -151,7 +152,8 @@ class Observer:
         )
         client = self._log_service.client_or_reason(resource, credentials)
         workers = self._workers(pods)
-        # A pod that is being replaced does not exist for a moment, and its name still holds shards.
+        # 2. The workers are asked while the log service is, which may need their reports for its answer. A
+        # pod that is being replaced does not exist for a moment, and its name still holds shards.
         replicas = _replicas(existing) if existing else 0
         expected = range(min(replicas, MAX_REPLICAS))  # anyone who may scale it can ask for any number
         names = {*(resource.consumer(n) for n in expected), *(worker.name for worker in workers)}
@@ -160,6 +162,7 @@ class Observer:
         async def reports(unresolved: Unresolved) -> dict[str, WorkerReport | None]:
             return reports_of(await reading, expected=names, timeout_s=unresolved.timeout_s)
 
+        # 3. The group at the log service, and the positions that a checkpoint reset needs.
         service = await self._log_service.observe(resource, client, reports)
         recorded = read_record(resource)
         last_initial = last_initial_shard(recorded, service)
@@ -172,6 +175,7 @@ class Observer:
             last_initial_shard=last_initial,
         )
         statuses = await reading
+        # 4. Why something is missing, which takes requests only where something is.
         if not ending:
             workers = await explained(self._kube, workers, pods)
         unaddressed = await self._unaddressed(resource, without_service, service, credentials)

@@ -79,6 +79,8 @@ class Rollout:
     """``updated``: workers that run with the desired revision; ``current`` of them are ready too and should
     run. ``waits_for`` is the worker that comes next, "" if none does. ``rolling``: workers run, and one that
     should has another revision, or the StatefulSet has, or its controller has not observed the last change.
+
+    Invariant: ``current`` <= ``updated``, and ``waits_for`` is "" exactly if all that should run are current.
     """
 
     updated: int

@@ -55,9 +55,10 @@ class DriftBackoff:
     """What earlier corrections mean for the current drift.
 
     ``delayed`` are the fields whose correction has to wait; ``corrects``: some field does not have to wait,
-    so all of them are corrected together. ``contested`` are the objects that another controller changes
-    again after each correction. ``history`` is what to keep if everything is corrected now, and ``pause_s``
-    is the delay before the correction after that.
+    so all of them are corrected together. Without drift nothing is delayed and nothing is corrected.
+    ``contested`` are the objects that another controller changes again after each correction. ``history`` is
+    what to keep if everything is corrected now, and ``pause_s`` is the delay before the correction after
+    that.
     """
 
     delayed: tuple[FieldPath, ...] = ()

@@ -29,7 +29,10 @@ CLOCKS_DIFFER_S = 60.0  # of two operators that lead one after the other, withou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaPlan:
-    """The decision: ``run`` workers now, and ``target`` workers once nothing holds the change back."""
+    """The decision: ``run`` workers now, and ``target`` workers once nothing holds the change back.
+
+    Invariant: ``run`` lies between the present number and ``target``.
+    """
 
     run: int
     target: int

@@ -33,7 +33,7 @@ from loghub_operator.api.status import executed_nonces
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import Placement
 
-DEFAULT_MEMORY = "512m"  # as in `loghub_worker.query.spark_session`
+DEFAULT_MEMORY = "512m"  # the same default as in `loghub_worker.query.spark_session`
 DRAIN_TIMEOUT_S = 30
 _HEAP_OF_A_TASK = 10  # bytes of heap for each byte of the logs that a task reads for a table
 # After the drain has ended: the last heartbeat, the leave call and its retries.

@@ -282,13 +282,14 @@ def _recommend(case: _Case, *, suspended: bool) -> tuple[ScalingState, Recommend
     if suspended:
         unknown = Recommendation(workers=None, reason=ActiveReason.SUSPENDED, message="no worker should run")
         return _without_windows(state), unknown, None
-    if not case.measured.available:
+    if case.group.available is None:
         message = "the log service is unavailable"
         return (
             state,
             Recommendation(workers=None, reason=ActiveReason.LAG_UNKNOWN, message=message, blocked=True),
             None,
         )
+    # 1. What the load needs now; 2. what it has needed for a while; 3. what follows from that.
     replica_range = replica_range_of(inputs) or _range_without_rate(case)
     gate = _gate(case, state)
     if gate is not None:  # a range that was measured meanwhile says little about scaling up
@@ -336,8 +337,10 @@ def _follow(
     case: _Case, state: ScalingState, replica_range: ReplicaRange | None, gate: ScalingGate | None
 ) -> tuple[ScalingState, Recommendation]:
     current, inputs = case.current, case.measured.inputs
+    # Without a worker nothing is measured, so nothing but the spec and the lag can decide.
     if current == 0:
         return state, _from_zero(case)
+    # The bounds hold at once, without waiting for a window: the user has set them.
     inside, bound = case.bounds.cut(current)
     if inside != current:
         running = counted(current, "worker runs", "workers run")
@@ -406,6 +409,8 @@ def _stabilized(
         return state, _recommendation(
             current, ActiveReason.WITHIN_CAPACITY, "as many workers run as the load needs", bound
         )
+    # Another number is needed, also within the bounds. A step down goes on past a gate that does not end: a
+    # worker that never becomes ready would keep all of them.
     stabilized = stabilize(state, replica_range, current=current, now=case.now, spans=case.spans)
     workers, cut_by = case.bounds.cut(stabilized.workers)
     if low > current:
@@ -431,6 +436,7 @@ def _scale_up(
 ) -> tuple[ScalingState, Recommendation]:
     if gate is not None:
         return state, _blocked(case, gate)
+    # The last step is judged only now that another one is wanted, when all of its workers are warm.
     state, ineffective = judge_trial(state, now=case.now, pace=case.measured.pace)
     if ineffective is not None:
         return state, _blocked(case, ineffective)

@@ -308,8 +308,7 @@ class ShardRates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """What is known now. ``available`` False: the log service was not, so nothing about the load is known.
-    ``moved``: the status from before this observation belongs to another stream. ``lag_groups`` covers all
+    """What is known now; nothing about the load if the log service did not answer. ``lag_groups`` covers all
     shards; ``inputs`` has what the decision uses.
     """
 
@@ -319,8 +318,6 @@ class Measurements:
     consumed_per_s: float | None
     lag_groups: int | None
     pace: SampleWindow
-    available: bool
-    moved: bool
 
 
 def assignable(service: Available) -> int:
@@ -405,7 +402,7 @@ def collect(group: ScaledGroup) -> Measurements:
     if service is not None:
         sample = Sample(at_unix_s=now, marks=tuple(mark_of(shard) for shard in service.shards))
         state = replace(state, samples=with_sample(state.samples, sample, pace))
-    state = _with_workers(state, group)
+    state = _with_workers(state, group)  # first, since a rate is measured from when a worker is warm
     if service is not None:
         ready_since = {worker.name: worker.at_unix_s for worker in state.ready}
         paces = worker_paces(state.samples, ready_since, pace)
@@ -427,8 +424,6 @@ def collect(group: ScaledGroup) -> Measurements:
         consumed_per_s=_sum(consumed) if service else None,
         lag_groups=_total(service.shards) if service else None,
         pace=pace,
-        available=service is not None,
-        moved=group.has_moved,
     )
 
 

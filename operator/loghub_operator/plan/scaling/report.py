@@ -172,7 +172,8 @@ def _resharded(reported: Status, decision: ScalingDecision, now: float) -> Scali
     summary = reported.shard_summary
     if summary is None or summary.total - summary.completed > MAX_SHARDS:
         return None  # the status does not list every writable shard
-    if not decision.measured.available or decision.measured.moved or not old or old == new:
+    group = decision.group
+    if group.available is None or group.has_moved or not old or old == new:
         return None
     reason = "ShardSplit" if len(new) > len(old) else "ShardsMerged"
     return ScalingStep(time=rfc3339(now), target="Shards", from_=len(old), to=len(new), reason=reason)

@@ -147,8 +147,8 @@ COLD = 0.3  # of one worker's rate is the most that two neighbors together may n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardBounds:
-    """How many writable shards there may be: ``least``, so that every worker has one and producers can write;
-    None: unknown, so none is merged. ``most`` None: unknown, so none is split.
+    """How many writable shards there may be: at least the ``minimum``, so that every worker has one and
+    producers can write; None: unknown, so none is merged. ``maximum`` None: unknown, so none is split.
     """
 
     minimum: int | None
@@ -157,7 +157,10 @@ class ShardBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HotShardResult:
-    """Which shards are hot, what to do about it, and how to report it."""
+    """Which shards are hot, what to do about it, and how to report it.
+
+    Invariant: there is an ``event`` if and only if there is a ``change``.
+    """
 
     state: ScalingState
     condition: ConditionUpdate
@@ -185,6 +188,7 @@ def find_hot_shards(
         return HotShardResult(
             state=state, condition=_condition("Unknown", HotReason.PROCESSING_RATE_UNKNOWN, message)
         )
+    # 1. Which shards are too busy or idle, and for how long.
     demands = {one.shard: _demand(one, rates, measured.inputs.catch_up_s) for one in service.shards}
     busy = _busy(service.shards, demands, rates, OVER * rate)
     too_much = min(COLD * rate, MAX_WRITES_PER_S)
@@ -199,6 +203,7 @@ def find_hot_shards(
     result = HotShardResult(
         state=state, condition=_hot_condition(hot, rates, rate), hot=tuple(one.shard for one in hot)
     )
+    # 2. The change that is due, if the spec allows one; a split goes before a merge.
     switches = scaling.shards
     if not (switches.auto_split or switches.auto_merge) or scaling.mode == "Recommend":
         return replace(result, state=replace(state, rejections=()))
@@ -208,6 +213,8 @@ def find_hot_shards(
     due = _merge(result, long_cold, service, bounds.minimum) if switches.auto_merge else result
     if switches.auto_split and _writable(service) < (bounds.maximum or 0):
         due = _split(result, hot, service, rates, rate) or due
+    # 3. What speaks against it: the log service rejected it, the last split did not help, or another change
+    # is in progress, whose measurements say nothing.
     due = _unless_rejected(result, due, now)
     due = _unless_without_effect(due, service, rates, [one.shard for one in busy], now)
     if not settled or not _cooled(service.shards, cool_s, now):

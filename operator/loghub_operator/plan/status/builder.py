@@ -144,6 +144,8 @@ def build_status(decisions: Decisions, now: float) -> Status:
     resource, observed = decisions.subject.resource, decisions.subject.observed
     suspension, scaling = decisions.desired.suspension, decisions.scaling
     run, rollout = decisions.replicas.run, decisions.rollout
+    # The conditions build on each other: Ready on the workers, Stalled on Ready and on when progress was made
+    # last, Degraded on both, and the phase on Degraded.
     workers = workers_condition(decisions)
     ready = ready_condition(decisions, workers)
     numbers = _numbers(decisions.subject, replicas=run, updated=rollout.updated, now=now)
