@@ -20,7 +20,7 @@ from loghub_service.messages import Head
 
 FindKey = Callable[[str], AccessKey | None]
 
-# As SLS (docs/sls-protocol.md 1.3): a captured request can be replayed for no longer than this.
+# As SLS (docs/sls-protocol.md 5): a captured request can be replayed for no longer than this.
 SKEW_S = 15 * 60
 _MAX_TOKEN_CHARS = 4096
 _DATES_KEPT = 256  # bounded; requests of one second have the same date
