@@ -87,8 +87,8 @@ class Processor(ABC):
     @abstractmethod
     def process(self, logs: LogBatch, tracker: Tracker) -> Awaitable[str | None] | str | None:
         """Process a batch. Return None, or a cursor: the shard then continues there. If it raises, the same
-        logs come again after a pause, before any others; if they have come again, or by log, what is not
-        acknowledged counts as refused. Nothing is saved unless the tracker is asked to."""
+        logs are processed again after a pause, before any others; in a redelivered batch, or by log, the logs
+        that are not acknowledged count as refused instead. Only the tracker saves a position."""
 
     def shutdown(self, tracker: Tracker) -> Awaitable[None] | None:  # noqa: B027
         """Called last, when the shard is given up or lost; `tracker.save` raises `ShardLostError` if lost."""
