@@ -16,23 +16,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from loghub.domain.shards import MAX_GROUP_LOGS
+from loghub.domain.log_position import index_of, ordinal_of, position_of
 from loghub_service.kafka.producers import BatchOrigin
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.wire.errors import ErrorCode
 
-INDEX_BITS = MAX_GROUP_LOGS.bit_length() - 1
-_INDEX_MASK = MAX_GROUP_LOGS - 1
-
 
 def offset_of(ordinal: int, index: int = 0) -> int:
-    """The offset of a record. An index of `MAX_GROUP_LOGS` is after the last record of a full group."""
-    return (ordinal << INDEX_BITS) + index
+    """The offset of a record. An index of 2^17 is after the last record of a full group."""
+    return position_of(ordinal, index)
 
 
 def position(offset: int) -> tuple[int, int]:
     """The ordinal and the index of an offset."""
-    return offset >> INDEX_BITS, offset & _INDEX_MASK
+    return ordinal_of(offset), index_of(offset)
 
 
 def is_past(offset: int, *, ordinal: int, logs: int) -> bool:

@@ -1,0 +1,219 @@
+"""Key_Shared: logs of one key go to one consumer, in their order, while consumers come and go.
+
+A log goes to the owner of its slot only if (a) no other consumer has a log of this slot that is not
+acknowledged, and (b) no earlier log of this slot waits. Otherwise it waits, at most ``look_ahead`` logs of a
+shard do so while others pass, and then reading stops. By (a) and (b) the logs of a key are delivered in their
+order for the first time. A log that is delivered again, at the wish of its consumer or because its consumer
+left, may come after later ones of its key that were out as well; one with a delay lets later ones pass.
+"""
+
+import heapq
+
+from loghub_service.subscription.events import ActiveChange
+from loghub_service.subscription.shared import LAST, Member, SharedQueue, is_last
+from loghub_service.subscription.slots import SlotOwners
+from loghub_service.subscription.state import AttachedConsumer, Cursor, DispatchDraft
+
+
+class KeyedQueue(SharedQueue):
+    """``queues`` has the waiting positions of each slot as a heap, with some that are acknowledged already;
+    none is empty. ``held`` has the member with logs of a slot that are out, and their number.
+
+    ``ready`` has, for each consumer, the lowest waiting position of each of its slots that it may get, with
+    some that it may not get any more: `_head` and `_may_take` say so. ``unowned`` has all slots that wait
+    without an owner, and perhaps some that do not wait any more.
+    """
+
+    __slots__ = ("held", "owners", "queues", "ready", "unowned")
+
+    def __init__(self, cursor: Cursor) -> None:
+        super().__init__(cursor)
+        self.owners = SlotOwners()
+        self.queues: dict[int, list[int]] = {}
+        self.held: dict[int, tuple[Member, int]] = {}
+        self.ready: dict[int, list[tuple[int, int]]] = {}
+        self.unowned: set[int] = set()
+
+    # -- consumers
+
+    def join(self, consumer: AttachedConsumer) -> list[ActiveChange]:
+        super().join(consumer)
+        if consumer.slots is None:
+            self.owners.join(consumer.number)
+        else:
+            self._assign_chosen()
+        self.offer_all()
+        return []
+
+    def leave(self, consumer: AttachedConsumer) -> list[ActiveChange]:
+        if consumer.slots is None:
+            self.owners.leave(consumer.number)
+        super().leave(consumer)
+        if consumer.slots is not None:
+            self._assign_chosen()
+        self.offer_all()
+        return []
+
+    def _assign_chosen(self) -> None:
+        self.owners.assign(
+            (chosen, member.consumer.number)
+            for member in self.members.values()
+            for chosen in member.consumer.slots or ()
+        )
+
+    # -- slots
+
+    def offer_all(self) -> None:
+        """Owners have changed."""
+        self.ready = {number: [] for number in self.members}
+        self.unowned.clear()
+        for slot in list(self.queues):
+            self._offer(slot)
+
+    def _offer(self, slot: int) -> None:
+        """The first position that waits in the slot is another one, or who may get it."""
+        head = self._head(slot)
+        if head is None:
+            return
+        owner = self.owners.owner(slot)
+        if owner is None:
+            self.unowned.add(slot)
+        elif owner in self.ready and self._may_take(slot, owner):
+            heapq.heappush(self.ready[owner], (head, slot))
+
+    def _head(self, slot: int) -> int | None:
+        """The lowest position that waits in the slot."""
+        queue = self.queues.get(slot)
+        while queue:
+            if queue[0] in self.waiting:
+                return queue[0]
+            heapq.heappop(queue)
+        self.queues.pop(slot, None)
+        return None
+
+    def _may_take(self, slot: int, owner: int) -> bool:
+        """Rule (a)."""
+        holder = self.held.get(slot)
+        return holder is None or holder[0].consumer.number == owner
+
+    def has_unowned(self) -> bool:
+        while self.unowned:
+            slot = next(iter(self.unowned))
+            if self._head(slot) is not None:
+                return True
+            self.unowned.remove(slot)
+        return False
+
+    def _take_back(self, position: int, value: int) -> None:
+        super()._take_back(position, value)
+        slot = value >> 1
+        member, logs = self.held[slot]
+        if logs > 1:
+            self.held[slot] = (member, logs - 1)
+        else:
+            del self.held[slot]
+            if slot in self.queues:
+                self._offer(slot)
+
+    def _wait(self, position: int, value: int) -> None:
+        slot = value >> 1
+        self.waiting[position] = value
+        queue = self.queues.setdefault(slot, [])
+        heapq.heappush(queue, position)
+        if queue[0] == position:
+            self._offer(slot)
+
+    def _forget_one(self, position: int) -> int | None:
+        value = super()._forget_one(position)
+        if value is not None and value >> 1 in self.queues:
+            self._offer(value >> 1)  # it may have been the first that waited
+        return value
+
+    def _clear(self) -> None:
+        super()._clear()
+        self.queues.clear()
+        self.held.clear()
+        self.unowned.clear()
+        self.ready = {number: [] for number in self.members}
+
+    # -- delivery
+
+    def dispatch(self, draft: DispatchDraft) -> None:
+        self.wake(draft.now)
+        dealt: dict[int, tuple[Member, list[int], list[int]]] = {
+            number: (member, [], [])
+            for number, member in self.members.items()
+            if member.room(draft.limits) > 0
+        }
+        for number in list(dealt):
+            self._deal_waiting(number, dealt, draft)
+        self._deal_new(dealt, draft)
+        for member, positions, values in dealt.values():
+            self._deliver(member, positions, values, draft)
+
+    def _deal_waiting(
+        self,
+        number: int,
+        dealt: dict[int, tuple[Member, list[int], list[int]]],
+        draft: DispatchDraft,
+    ) -> None:
+        """What waits for this consumer and may go."""
+        member, positions, values = dealt[number]
+        room, ready = member.room(draft.limits), self.ready[number]
+        while ready and len(positions) < room:
+            position, slot = ready[0]
+            is_current = self._head(slot) == position and self._may_take(slot, number)
+            if is_current and self.cursor.acked.is_beyond(position, draft.limits.max_ranges):
+                return
+            heapq.heappop(ready)
+            if is_current:
+                heapq.heappop(self.queues[slot])
+                value = self.waiting.pop(position)
+                self.hold(slot, member)
+                positions.append(position)
+                values.append(value)
+                self._offer(slot)
+
+    def hold(self, slot: int, member: Member) -> None:
+        holder = self.held.get(slot)
+        self.held[slot] = (member, 1 if holder is None else holder[1] + 1)
+
+    def _deal_new(self, dealt: dict[int, tuple[Member, list[int], list[int]]], draft: DispatchDraft) -> None:
+        limits = draft.limits
+        rooms = {number: member.room(limits) - len(done) for number, (member, done, _) in dealt.items()}
+        hungry = sum(room > 0 for room in rooms.values())
+        unread = limits.max_unacked - self.unacked - sum(len(done) for _, done, _ in dealt.values())
+        while hungry and unread > 0 and len(self.waiting) < limits.look_ahead:
+            piece = self.cursor.piece(unread, draft)
+            if piece is None or self.cursor.acked.is_beyond(piece[1], limits.max_ranges):
+                break
+            entry, first, stop = piece
+            slots = entry.slots or ()
+            has_times = entry.not_before_s > draft.now or bool(self.held_back)
+            position = first
+            while position < stop and hungry and len(self.waiting) < limits.look_ahead:
+                slot = slots[position - entry.first]
+                value = slot << 1 | is_last(entry, position + 1)
+                owner = self.owners.owner(slot)
+                if has_times and self.is_held_back(entry, position, draft.now):
+                    pass
+                elif (
+                    owner is None
+                    or rooms.get(owner, 0) <= 0
+                    or self._head(slot) is not None
+                    or not self._may_take(slot, owner)
+                ):
+                    self._wait(position, value)
+                else:
+                    member, positions, values = dealt[owner]
+                    self.hold(slot, member)
+                    positions.append(position)
+                    values.append(value)
+                    rooms[owner] -= 1
+                    hungry -= rooms[owner] == 0
+                position += 1
+            unread -= position - first
+            self.cursor.pass_to(position, draft)
+
+
+assert LAST == 1  # the slot is what is above it

@@ -1,0 +1,341 @@
+"""Shared: the logs of a shard are dealt to its consumers one by one.
+
+What must be delivered again goes first, the lowest position first, then what is new. The consumers of the
+first priority that have permits take turns; others get nothing while these have permits. A position is out at
+one consumer, or it waits to be delivered (again), perhaps until a time. Otherwise it was not read, or is
+acknowledged.
+"""
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from loghub.domain.log_position import INDEX_MASK, group_end
+from loghub_service.subscription.acked import Acked, Run
+from loghub_service.subscription.events import ActiveChange, DeliveredRun, Delivery, LoadedEntry
+from loghub_service.subscription.state import AttachedConsumer, Cursor, DispatchDraft, SubscriptionLimits
+
+# What is known of a position that is out or waits, in one number: whether it is the last of its group, and
+# above that bit the slot of its key (0 in Shared).
+LAST = 1
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A consumer at one shard, with what is out at it."""
+
+    consumer: AttachedConsumer
+    pending: dict[int, int] = field(default_factory=dict)
+
+    def room(self, limits: SubscriptionLimits) -> int:
+        """How many logs the consumer may get."""
+        consumer = self.consumer
+        return min(consumer.permits, limits.max_unacked_of_consumer - consumer.unacked)
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        return self.consumer.priority, self.consumer.number
+
+
+class SharedQueue:
+    """``members`` are in the order of their turns, and ``served`` is the turn of the last delivery.
+
+    ``out`` has each position that is out, with the member whose ``pending`` has it. ``waiting`` has those
+    that wait, with the heap ``lowest``, and ``delayed`` those that wait until a time, with the heap
+    ``timers``; what the heaps have and these do not is acknowledged. ``counts`` has the positions that were
+    redelivered.
+    ``held_back`` has the times of positions whose delay was not over at a rewind.
+    """
+
+    __slots__ = (
+        "counts",
+        "cursor",
+        "delayed",
+        "held_back",
+        "lowest",
+        "members",
+        "out",
+        "served",
+        "timers",
+        "waiting",
+    )
+
+    def __init__(self, cursor: Cursor) -> None:
+        self.cursor = cursor
+        self.members: dict[int, Member] = {}
+        self.served = (0, 0)
+        self.out: dict[int, Member] = {}
+        self.waiting: dict[int, int] = {}
+        self.lowest: list[int] = []
+        self.delayed: dict[int, tuple[float, int]] = {}
+        self.timers: list[tuple[float, int]] = []
+        self.counts: dict[int, int] = {}
+        self.held_back: dict[int, float] = {}
+
+    @property
+    def unacked(self) -> int:
+        return len(self.out) + len(self.waiting) + len(self.delayed)
+
+    weight = unacked
+
+    # -- consumers
+
+    def join(self, consumer: AttachedConsumer) -> list[ActiveChange]:
+        self.members[consumer.number] = Member(consumer)
+        in_turn = sorted(self.members.values(), key=lambda member: member.turn)
+        self.members = {member.consumer.number: member for member in in_turn}
+        return []
+
+    def leave(self, consumer: AttachedConsumer) -> list[ActiveChange]:
+        """What was out at the consumer waits for another. No log failed, so counts stay."""
+        member = self.members.pop(consumer.number)
+        for position, value in member.pending.items():
+            self._take_back(position, value)
+            self._wait(position, value)
+        consumer.unacked -= len(member.pending)
+        if not self.members:
+            self.rewind()
+        return []
+
+    def _take_back(self, position: int, value: int) -> None:  # noqa: ARG002 - see KeyedQueue
+        """The position is not out any more. Its member's ``pending`` is the caller's."""
+        del self.out[position]
+
+    def _wait(self, position: int, value: int) -> None:
+        self.waiting[position] = value
+        heapq.heappush(self.lowest, position)
+
+    # -- acknowledgments
+
+    def ack(self, first: int, stop: int, draft: DispatchDraft) -> bool:
+        known = self._forget_known(first, stop) if first < self.cursor.read else first
+        if known > first:
+            self.cursor.acked.add(first, known)
+            draft.newly_acked(self.cursor).append((first, known))
+            self.cursor.count_acked(known - first)
+        is_taken = True
+        if known < stop:
+            for gap_first, gap_stop in tuple(self.cursor.acked.gaps(known, stop)):
+                is_taken &= self._ack_gap(gap_first, gap_stop, draft)
+        return is_taken
+
+    def _ack_gap(self, first: int, stop: int, draft: DispatchDraft) -> bool:
+        """A run without any acknowledged position."""
+        known = self._forget_known(first, stop) if first < self.cursor.read else first
+        if known > first:
+            self.cursor.add_acked(first, known, draft)
+            self.cursor.count_acked(known - first)
+        if known >= stop:
+            return True
+        if known < self.cursor.read:
+            return True  # there is no such log: the group ends before
+        is_taken = self.cursor.may_add(known, stop, draft.limits)
+        if is_taken:
+            self.cursor.add_acked(known, stop, draft)
+        return is_taken
+
+    def _forget_known(self, first: int, stop: int) -> int:
+        """Forget the positions of a run from its first one on, as far as they are out or wait.
+
+        Returns the position after the last one that was forgotten, in normal form.
+        """
+        position = first
+        while position < stop:
+            value = self._forget_one(position)
+            if value is None:
+                break
+            position += 1
+            if value & LAST:
+                return group_end(position - 1)
+        return position
+
+    def _forget_one(self, position: int) -> int | None:
+        member = self.out.get(position)
+        value: int | None
+        if member is not None:
+            value = member.pending.pop(position)
+            member.consumer.unacked -= 1
+            self._take_back(position, value)
+        elif position in self.waiting:
+            value = self.waiting.pop(position)
+        elif position in self.delayed:
+            _, value = self.delayed.pop(position)
+        else:
+            return None
+        if self.counts:
+            self.counts.pop(position, None)
+        return value
+
+    # -- what comes again
+
+    def redeliver(self, consumer: AttachedConsumer, runs: Sequence[Run] | None, until_s: float) -> None:
+        """Only what is out at this consumer: a request may be late, and name what another has now."""
+        member = self.members[consumer.number]
+        for position in list(member.pending) if runs is None else _named(runs, member.pending):
+            value = member.pending.pop(position)
+            consumer.unacked -= 1
+            self._take_back(position, value)
+            self.counts[position] = self.counts.get(position, 0) + 1
+            self._delay(position, value, until_s)
+
+    def _delay(self, position: int, value: int, until_s: float) -> None:
+        self.delayed[position] = (until_s, value)
+        heapq.heappush(self.timers, (until_s, position))
+
+    def rewind(self) -> None:
+        """Counts stay, but for what a late acknowledgment has settled meanwhile."""
+        self.counts = {p: count for p, count in self.counts.items() if p not in self.cursor.acked}
+        self.held_back = {p: until_s for p, until_s in self.held_back.items() if p not in self.cursor.acked}
+        self.held_back.update((position, until_s) for position, (until_s, _) in self.delayed.items())
+        self.cursor.rewind()
+        self._clear()
+
+    def _clear(self) -> None:
+        for member in self.members.values():
+            member.consumer.unacked -= len(member.pending)
+            member.pending.clear()
+        self.out.clear()
+        self.waiting.clear()
+        self.lowest.clear()
+        self.delayed.clear()
+        self.timers.clear()
+
+    def forget(self) -> None:
+        self._clear()
+        self.counts.clear()
+        self.held_back.clear()
+
+    def drop_below(self, mark: int, draft: DispatchDraft) -> None:
+        known = (self.out, self.waiting, self.delayed)
+        for position in [p for positions in known for p in positions if p < mark]:
+            self._forget_one(position)
+        self.counts = {p: count for p, count in self.counts.items() if p >= mark}
+        self.held_back = {p: until_s for p, until_s in self.held_back.items() if p >= mark}
+        self.cursor.add_acked(self.cursor.acked.mark, mark, draft)
+
+    # -- delivery
+
+    def wants(self, limits: SubscriptionLimits) -> bool:
+        return any(member.room(limits) > 0 for member in self.members.values())
+
+    def deadline(self) -> float | None:
+        while self.timers:
+            until_s, position = self.timers[0]
+            if position in self.delayed:
+                return until_s
+            heapq.heappop(self.timers)
+        return None
+
+    def has_unowned(self) -> bool:
+        return False
+
+    def wake(self, now: float) -> None:
+        """What has waited for its time may go."""
+        while (until_s := self.deadline()) is not None and until_s <= now:
+            _, position = heapq.heappop(self.timers)
+            _, value = self.delayed.pop(position)
+            self._wait(position, value)
+
+    def dispatch(self, draft: DispatchDraft) -> None:
+        self.wake(draft.now)
+        limits = draft.limits
+        ready = [member for member in self.members.values() if member.room(limits) > 0]
+        while ready:
+            turn = [m for m in ready if m.consumer.priority == ready[0].consumer.priority]
+            later = next((i for i, member in enumerate(turn) if member.turn > self.served), 0)
+            turn = turn[later:] + turn[:later]
+            rounds = min(member.room(limits) for member in turn)
+            positions, values = self._supply(draft, rounds * len(turn))
+            if not positions:
+                return
+            # As if they were dealt one at a time: nobody's room ends within these rounds.
+            for i, member in enumerate(turn):
+                self._deliver(member, positions[i :: len(turn)], values[i :: len(turn)], draft)
+            self.served = turn[(len(positions) - 1) % len(turn)].turn
+            ready = [member for member in ready if member.room(limits) > 0]
+
+    def _supply(self, draft: DispatchDraft, max_logs: int) -> tuple[list[int], list[int]]:
+        """The next positions to be delivered, with what is known of them."""
+        positions, values = list[int](), list[int]()
+        limits, waiting, lowest = draft.limits, self.waiting, self.lowest
+        while lowest and len(positions) < max_logs:
+            value = waiting.get(lowest[0])
+            if value is not None:
+                if self.cursor.acked.is_beyond(lowest[0], limits.max_ranges):
+                    return positions, values
+                del waiting[lowest[0]]
+                positions.append(lowest[0])
+                values.append(value)
+            heapq.heappop(lowest)
+        room = limits.max_unacked - self.unacked - len(positions)
+        while room > 0 and len(positions) < max_logs:
+            piece = self.cursor.piece(min(room, max_logs - len(positions)), draft)
+            if piece is None or self.cursor.acked.is_beyond(piece[1], limits.max_ranges):
+                break
+            entry, first, stop = piece
+            room -= stop - first
+            self.cursor.pass_to(stop, draft)
+            if entry.not_before_s > draft.now or self.held_back:
+                due = [p for p in range(first, stop) if not self.is_held_back(entry, p, draft.now)]
+                positions += due
+                values += (value_of(entry, position) for position in due)
+            else:
+                positions += range(first, stop)
+                values += [0] * (stop - first)
+                values[-1] = is_last(entry, stop)
+        return positions, values
+
+    def is_held_back(self, entry: LoadedEntry, position: int, now: float) -> bool:
+        """Let a new position wait if its time has not come."""
+        until_s = max(entry.not_before_s, self.held_back.pop(position, 0.0))
+        if until_s > now:
+            self._delay(position, value_of(entry, position), until_s)
+        return until_s > now
+
+    def _deliver(self, member: Member, positions: list[int], values: list[int], draft: DispatchDraft) -> None:
+        if positions:
+            member.pending.update(zip(positions, values, strict=True))
+            self.out.update(dict.fromkeys(positions, member))
+            consumer = member.consumer
+            consumer.permits -= len(positions)
+            consumer.unacked += len(positions)
+            runs = runs_of(positions, self.counts)
+            draft.outcome.deliveries.append(Delivery(consumer.number, self.cursor.shard, runs))
+
+
+def value_of(entry: LoadedEntry, position: int) -> int:
+    slot = 0 if entry.slots is None else entry.slots[position - entry.first]
+    return slot << 1 | is_last(entry, position + 1)
+
+
+def is_last(entry: LoadedEntry, stop: int) -> int:
+    return LAST if entry.is_last and stop == entry.first + entry.logs else 0
+
+
+def _named(runs: Sequence[Run], pending: Mapping[int, int]) -> list[int]:
+    """The positions in these runs that are pending. Runs may overlap, and have far more positions than
+    are."""
+    joined = Acked(-1)
+    for first, stop in runs:
+        joined.add(first, stop)
+    if sum(stop - first for first, stop in joined.ranges) <= len(pending):
+        return [p for first, stop in joined.ranges for p in range(first, stop) if p in pending]
+    return [position for position in sorted(pending) if position in joined]
+
+
+def runs_of(positions: list[int], counts: dict[int, int]) -> list[DeliveredRun]:
+    """Positions as runs within their groups, each with its number of redeliveries."""
+    first, size = positions[0], len(positions)
+    if not counts and positions[-1] - first == size - 1 and (first & INDEX_MASK) + size <= INDEX_MASK:
+        return [(first, first + size, 0)]
+    runs = list[DeliveredRun]()
+    stop, count = first, counts.get(first, 0)
+    for position in positions:
+        redelivered = counts.get(position, 0)
+        if position != stop or redelivered != count or not position & INDEX_MASK:
+            if stop > first:
+                runs.append((first, stop, count))
+            first, count = position, redelivered
+        stop = position + 1
+    runs.append((first, stop, count))
+    return runs

@@ -1,0 +1,266 @@
+"""Shared: which consumer gets which log, what comes again, and what waits."""
+
+from loghub.domain.log_position import position_of
+from loghub_service.subscription.events import (
+    Ack,
+    DelayPassed,
+    Expired,
+    Join,
+    LeaveSubscription,
+    Redeliver,
+    Refusal,
+    SeekTo,
+    SubscriptionType,
+)
+from loghub_service.subscription.state import SubscriptionLimits
+from loghub_service.subscription.step import next_deadline
+from tests.loghub_service.subscription.driver import Dispatcher, plain
+
+SHARED = SubscriptionType.SHARED
+G1, G2 = position_of(1), position_of(2)
+
+
+def test_logs_are_dealt_one_at_a_time_by_priority_and_in_turns() -> None:
+    """Receiver queues of 2, 1, 1 in the first priority and 2, 1 in the second; seven logs."""
+    of = Dispatcher(SHARED, ())
+    for consumer, permits, priority in ((1, 2, 0), (2, 1, 0), (3, 1, 0), (4, 2, 1), (5, 1, 1)):
+        of.join(consumer, permits=permits, priority=priority)
+    order = []
+    for _ in range(7):
+        of.append(0)
+        order += [consumer for consumer in range(1, 6) if of.taken(consumer)]
+    assert order == [1, 2, 3, 1, 4, 5, 4]
+
+
+def test_a_whole_group_is_dealt_in_the_same_order() -> None:
+    of = Dispatcher(SHARED, ())
+    for consumer, permits, priority in ((1, 2, 0), (2, 1, 0), (3, 1, 0), (4, 2, 1), (5, 1, 1)):
+        of.join(consumer, permits=permits, priority=priority)
+    of.append(*[0] * 8)
+    assert [of.taken(consumer) for consumer in range(1, 6)] == [[0, 3], [1], [2], [4, 6], [5]]
+
+
+def test_a_consumer_gets_no_more_than_its_permits_and_its_limit_of_unacknowledged_logs() -> None:
+    of = Dispatcher(SHARED, plain(9), limits=SubscriptionLimits(max_unacked_of_consumer=4))
+    of.join(1, permits=3)
+    assert of.taken(1) == [0, 1, 2]
+    of.flow(1, 5)
+    assert of.taken(1) == [3]
+    of.ack(1)
+    assert of.taken(1) == [4]
+
+
+def test_permits_beyond_the_limit_are_cut() -> None:
+    of = Dispatcher(SHARED, (), limits=SubscriptionLimits(max_permits=2))
+    of.join(1, permits=5)
+    of.append(0, 0, 0)
+    assert of.taken(1) == [0, 1]
+
+
+def test_single_acknowledgments_are_ranges_until_the_mark_reaches_them() -> None:
+    of = Dispatcher(SHARED, plain(3, 1, 2))
+    of.join(1, permits=9)
+    of.ack(2, 0)
+    assert (of.mark, of.ranges) == (1, ((2, G1),))  # the gap after the group's last log belongs to it
+    of.ack(G1, G2 + 1)
+    assert (of.mark, of.ranges) == (1, ((2, G2), (G2 + 1, position_of(3))))
+    of.ack(1)
+    assert (of.mark, of.ranges) == (G2, ((G2 + 1, position_of(3)),))
+    of.ack(G2)
+    assert (of.mark, of.ranges) == (position_of(3), ())
+
+
+def test_a_run_may_name_the_end_of_its_group_in_either_form() -> None:
+    of = Dispatcher(SHARED, plain(3, 3))
+    of.join(1, permits=9)
+    of.apply(Ack(shard=0, runs=[(0, 3), (G1 + 1, G2)]))
+    assert (of.mark, of.ranges) == (G1, ((G1 + 1, G2),))
+
+
+def test_a_run_beyond_the_end_or_over_two_groups_is_rejected_alone() -> None:
+    of = Dispatcher(SHARED, plain(1, 1))
+    of.join(1, permits=9)
+    done = of.apply(Ack(shard=0, runs=[(0, G1 + 1), (G2, G2 + 1), (-1, 1), (1, 1), (G1, G1 + 1)]))
+    assert (done.rejected, of.ranges) == (4, ((G1, G2),))
+
+
+def test_what_was_out_at_a_consumer_that_leaves_goes_to_another_with_the_same_count() -> None:
+    of = Dispatcher(SHARED, plain(4))
+    of.join(1, permits=2)
+    of.apply(Redeliver(consumer=1, shard=0, runs=[(0, 1)]))  # it has no permit left for it
+    of.join(2, permits=1)
+    assert of.delivered.pop(2) == [(0, 1)]
+    of.apply(LeaveSubscription(consumer=1))
+    of.flow(2, 2)
+    assert of.delivered.pop(2) == [(1, 0), (2, 0)]
+    of.apply(LeaveSubscription(consumer=2))
+    of.join(3, permits=9)
+    assert of.delivered.pop(3) == [(0, 1), (1, 0), (2, 0), (3, 0)]
+
+
+def test_only_what_is_out_at_the_consumer_is_redelivered() -> None:
+    of = Dispatcher(SHARED, plain(4))
+    of.join(1, permits=2)
+    of.join(2, permits=2)
+    of.delivered.clear()
+    of.apply(Redeliver(consumer=1, shard=0, runs=[(0, 4), (1, 2), (9, 20)]))
+    of.flow(2, 9)
+    assert of.delivered == {2: [(0, 1), (1, 1)]}
+
+
+def test_without_names_everything_that_the_consumer_has_is_redelivered() -> None:
+    of = Dispatcher(SHARED, plain(3))
+    of.join(1, permits=2)
+    of.apply(Redeliver(consumer=1, shard=0))
+    of.delivered.clear()
+    of.flow(1, 9)
+    assert of.delivered == {1: [(0, 1), (1, 1), (2, 0)]}
+
+
+def test_a_delay_holds_a_log_back_and_lets_others_pass() -> None:
+    of = Dispatcher(SHARED, plain(3))
+    of.join(1, permits=2)
+    of.apply(Redeliver(consumer=1, shard=0, runs=[(0, 1)], delay_s=2.5))
+    of.delivered.clear()
+    of.flow(1, 9)
+    assert of.taken(1) == [2]
+    assert next_deadline(of.subscription) == 2.5
+    of.now = 2.4
+    of.apply(DelayPassed())
+    assert of.taken(1) == []
+    of.now = 2.5
+    of.apply(DelayPassed())
+    assert of.delivered == {1: [(0, 1)]}
+    assert next_deadline(of.subscription) is None
+
+
+def test_a_delay_survives_that_nobody_is_connected() -> None:
+    of = Dispatcher(SHARED, plain(2))
+    of.join(1, permits=2)
+    of.apply(Redeliver(consumer=1, shard=0, runs=[(1, 2)], delay_s=5))
+    of.apply(LeaveSubscription(consumer=1))
+    assert next_deadline(of.subscription) is None
+    of.join(2, permits=9)
+    assert of.delivered[2] == [(0, 0)]
+    of.now = 5.0
+    of.apply(DelayPassed())
+    assert of.delivered[2] == [(0, 0), (1, 1)]
+
+
+def test_logs_with_a_time_wait_for_it() -> None:
+    of = Dispatcher(SHARED, plain(2), not_before_s=7.0)
+    of.join(1, permits=9)
+    assert of.taken(1) == []
+    of.ack(0)
+    of.now = 7.0
+    of.apply(DelayPassed())
+    assert of.taken(1) == [1]
+
+
+def test_a_late_acknowledgment_settles_what_is_out_elsewhere_waits_or_is_not_read() -> None:
+    of = Dispatcher(SHARED, plain(2, 1, 3))
+    of.join(1, permits=1)
+    of.join(2, permits=1)
+    of.apply(LeaveSubscription(consumer=1))  # position 0 waits, 1 is out at consumer 2
+    of.ack(0, 1, G1, G2 + 1)
+    assert (of.mark, of.ranges) == (G1 + 1, ((G2 + 1, G2 + 2),))
+    of.flow(2, 9)
+    assert of.taken(2) == [1, G2, G2 + 2]
+    assert (of.mark, of.ranges) == (G2, ((G2 + 1, G2 + 2),))  # the end of its group is known now
+
+
+def test_beyond_the_limit_of_ranges_only_holes_are_delivered() -> None:
+    of = Dispatcher(SHARED, plain(8), limits=SubscriptionLimits(max_ranges=2))
+    of.join(1, permits=5)
+    of.ack(1, 3)
+    assert of.states == ["WaitsForRoom"]
+    of.flow(1, 9)
+    of.apply(Redeliver(consumer=1, shard=0, runs=[(2, 3), (4, 5)]))
+    assert of.taken(1) == [0, 1, 2, 3, 4, 2]  # not 4 again, nor anything new
+    of.ack(0)
+    assert (of.states, of.taken(1)) == (["Flowing"], [4, 5, 6, 7])
+
+
+def test_what_is_not_out_adds_no_range_beyond_the_limit() -> None:
+    of = Dispatcher(SHARED, plain(9), limits=SubscriptionLimits(max_ranges=1))
+    of.join(1)
+    assert of.ack(2).rejected == 0
+    assert of.ack(5, 3, 0).rejected == 1
+    assert (of.mark, of.ranges) == (1, ((2, 4),))
+
+
+def test_so_many_logs_may_be_unacknowledged_and_no_more() -> None:
+    of = Dispatcher(SHARED, plain(9), limits=SubscriptionLimits(max_unacked=3))
+    of.join(1, permits=9)
+    assert (of.taken(1), of.states) == ([0, 1, 2], ["WaitsForRoom"])
+    of.ack(1)
+    assert (of.taken(1), of.states) == ([3], ["WaitsForRoom"])
+
+
+def test_a_seek_forgets_everything_and_closes_the_consumers() -> None:
+    of = Dispatcher(SHARED, plain(4))
+    of.join(1, permits=9)
+    of.join(2)
+    of.apply(Redeliver(consumer=1, shard=0, runs=[(1, 2)]))
+    of.ack(0, 3)
+    done = of.apply(SeekTo(shard=0, position=1))
+    assert (done.closed, done.replaced, of.mark, of.ranges) == ([1, 2], [0], 1, ())
+    assert of.subscription.consumers == {}
+    of.join(3, permits=9)
+    assert of.delivered[3] == [(1, 0), (2, 0), (3, 0)]
+
+
+def test_a_seek_stays_within_the_shard() -> None:
+    of = Dispatcher(SHARED, plain(1))
+    of.apply(SeekTo(shard=0, position=position_of(9)))
+    assert of.mark == G1
+    of.apply(SeekTo(shard=0, position=-1))
+    assert of.mark == 0
+
+
+def test_what_has_expired_is_not_delivered_again() -> None:
+    of = Dispatcher(SHARED, plain(1, 1, 1, 1))
+    of.join(1, permits=1)
+    of.join(2, permits=1)
+    of.apply(LeaveSubscription(consumer=1))  # 0 waits, G1 is out
+    of.apply(Expired(shard=0, position=G2))
+    assert of.mark == G2
+    of.delivered.clear()
+    of.flow(2, 9)
+    assert of.taken(2) == [G2, position_of(3)]
+    of.apply(Expired(shard=0, position=G1))  # an older one
+    assert of.mark == G2
+    of.apply(Expired(shard=0, position=position_of(99)))
+    assert of.mark == position_of(4)
+
+
+def test_a_consumer_of_another_type_is_refused_while_one_is_there_and_changes_the_type_afterwards() -> None:
+    of = Dispatcher(SHARED, plain(2))
+    of.join(1, permits=9)
+    of.ack(1)
+    other = Join(consumer=2, name="b", type=SubscriptionType.EXCLUSIVE, shards=(0,))
+    assert of.apply(other).refusal is Refusal.CONSUMER_BUSY
+    of.apply(LeaveSubscription(consumer=1))
+    done = of.apply(other)
+    assert (done.refusal, done.is_type_changed) == (None, True)
+    of.flow(2, 9)
+    assert of.taken(2) == [0]
+
+
+def test_a_load_of_before_a_rewind_is_ignored() -> None:
+    of = Dispatcher(SHARED, plain(2))
+    of.join(1)
+    of.apply(LeaveSubscription(consumer=1))
+    before = of.subscription.shards[0].load
+    of.apply(of.loaded(0, before, 0, 9))
+    of.join(2, permits=1)
+    of.apply(of.loaded(0, before, 0, 9))
+    assert of.taken(2) == [0]
+
+
+def test_logs_that_are_lost_hold_nothing_back() -> None:
+    """After an accepted loss, ordinals have no group."""
+    of = Dispatcher(SHARED, ((0,), (), (), (0,), ()))
+    of.join(1, permits=9)
+    of.ack(0, position_of(3))
+    assert (of.mark, of.ranges) == (position_of(5), ())

@@ -1,0 +1,177 @@
+"""A subscription as a whole: shards that come and go, order over a split, restarts, and the backlog."""
+
+import pytest
+
+from loghub.domain.log_position import position_of
+from loghub_service.subscription.events import (
+    Ack,
+    AckUpTo,
+    Appended,
+    Flow,
+    Join,
+    LeaveSubscription,
+    Redeliver,
+    Refusal,
+    SeekTo,
+    ShardStart,
+    SubscribedShards,
+    SubscriptionType,
+)
+from loghub_service.subscription.state import SavedCursor, SubscriptionLimits, SubscriptionSettings, saved
+from loghub_service.subscription.step import create, step
+from tests.loghub_service.subscription.driver import Dispatcher, plain
+from tests.loghub_service.subscription.invariants import StoredLogs
+
+SHARED, EXCLUSIVE = SubscriptionType.SHARED, SubscriptionType.EXCLUSIVE
+G1, G2 = position_of(1), position_of(2)
+
+
+def split(*, in_order: bool = True) -> Dispatcher:
+    """Shard 0 was split into 1 and 2; a consumer has all of them."""
+    of = Dispatcher(SHARED, plain(1, 1), plain(1), plain(1), parents=((), (0,), (0,)), in_order=in_order)
+    of.join(1, permits=9, shards=(0, 1, 2))
+    return of
+
+
+def test_children_wait_until_their_parent_is_closed_and_acknowledged_to_its_end() -> None:
+    of = split()
+    assert of.states == ["Flowing", "WaitsForParent", "WaitsForParent"]
+    of.ack(0, G1)
+    assert of.states == ["Flowing", "WaitsForParent", "WaitsForParent"]
+    of.delivered.clear()
+    of.append(is_closed=True)
+    assert of.states == ["Finished", "Flowing", "Flowing"]
+    assert of.delivered == {1: [(0, 0), (0, 0)]}  # one of each
+
+
+def test_a_parent_that_is_sought_back_comes_first_again() -> None:
+    of = split()
+    of.ack(0, G1)
+    of.append(is_closed=True)
+    of.join(2, shards=(1,))
+    of.apply(SeekTo(shard=0, position=G1))
+    assert of.states == ["NoConsumer", "WaitsForParent", "NoConsumer"]  # consumer 1 was closed
+    of.join(3, permits=9)
+    of.ack(G1)
+    assert of.states == ["Finished", "Flowing", "NoConsumer"]
+
+
+def test_without_an_order_children_do_not_wait() -> None:
+    assert split(in_order=False).states == ["Flowing"] * 3
+
+
+def test_a_parent_that_is_gone_holds_nothing_back() -> None:
+    of = split()
+    left = {shard: ShardStart(parents=(0,), end=G1) for shard in (1, 2)}
+    of.apply(SubscribedShards(shards=left))
+    assert of.states == ["Flowing", "Flowing"]
+    assert of.subscription.consumers[1].shards == (1, 2)
+
+
+def test_a_shard_that_is_born_begins_at_its_first_log_and_is_saved() -> None:
+    of = Dispatcher(SHARED, plain(1))
+    of.stored[1] = StoredLogs(((0,),))
+    starts = {0: ShardStart(end=G1), 1: ShardStart(parents=(0,), mark=0, end=G1)}
+    done = of.apply(SubscribedShards(shards=starts))
+    assert (done.replaced, of.states) == ([1], ["NoConsumer", "NoConsumer"])
+    assert [change.trigger for change in done.transitions] == ["created"]
+
+
+def test_news_of_known_shards_are_taken_over() -> None:
+    of = Dispatcher(SHARED, plain(1))
+    of.ack(0)
+    of.apply(SubscribedShards(shards={0: ShardStart(end=G1, is_closed=True)}))
+    assert of.states == ["NoConsumer"]  # its group was not read, so its end is not known
+    of.join(1, permits=1)
+    assert of.states == ["Finished"]
+    of.apply(Appended(shard=0, end=0))  # an older one
+    assert of.subscription.shards[0].end == G1
+
+
+def test_an_empty_closed_shard_is_finished_from_the_start() -> None:
+    subscription = create(SubscriptionSettings(type=SHARED), {0: ShardStart(mark=G1, end=G1, is_closed=True)})
+    assert subscription.shards[0].state == "Finished"
+
+
+@pytest.mark.parametrize("event", [LeaveSubscription(consumer=9), Flow(consumer=9, permits=1)])
+def test_an_unknown_consumer_is_refused(event: LeaveSubscription | Flow) -> None:
+    assert Dispatcher(SHARED, ()).apply(event).refusal is Refusal.UNKNOWN_CONSUMER
+
+
+def test_an_unknown_shard_or_a_consumer_of_another_one_is_refused() -> None:
+    of = Dispatcher(SHARED, (), ())
+    of.join(1)
+    assert of.apply(Redeliver(consumer=1, shard=1)).refusal is Refusal.UNKNOWN_CONSUMER
+    assert of.apply(Ack(shard=9, runs=[(0, 1)])).refusal is Refusal.UNKNOWN_SHARD
+    assert of.join(2, shards=(0, 9)).refusal is Refusal.UNKNOWN_SHARD
+    assert list(of.subscription.consumers) == [1]
+
+
+def test_cumulative_acknowledgments_need_an_order() -> None:
+    of = Dispatcher(SHARED, plain(1))
+    assert of.apply(AckUpTo(shard=0, stop=1)).refusal is Refusal.NOT_ORDERED
+
+
+def test_so_many_consumers_may_join_and_no_more() -> None:
+    of = Dispatcher(SHARED, (), limits=SubscriptionLimits(max_consumers=1))
+    of.join(1)
+    assert of.join(2).refusal is Refusal.TOO_MANY_CONSUMERS
+
+
+def test_one_consumer_has_its_permits_for_all_its_shards() -> None:
+    of = Dispatcher(SHARED, plain(2), plain(2))
+    of.join(1, permits=3, shards=(0, 1))
+    assert of.taken(1) == [0, 1, 0]
+    assert of.subscription.consumers[1].unacked == 3
+
+
+def test_after_a_restart_everything_without_an_acknowledgment_comes_again() -> None:
+    of = Dispatcher(SHARED, plain(2, 2))
+    of.join(1, permits=9)
+    of.ack(1, G1 + 1)
+    starts = {0: ShardStart(end=G2)}
+    kept = saved(of.subscription.shards[0])
+    assert kept == SavedCursor(mark=0, ranges=((1, G1), (G1 + 1, G2)), high=G2, unacked_below=2)
+    of.subscription = create(of.subscription.settings, starts, {0: kept})
+    of.delivered.clear()
+    of.join(2, permits=9)
+    assert of.delivered == {2: [(0, 0), (G1, 0)]}
+
+
+@pytest.mark.parametrize("kind", [SHARED, EXCLUSIVE])
+def test_the_backlog_is_known_without_a_consumer_and_while_everything_is_read_again(
+    kind: SubscriptionType,
+) -> None:
+    of = Dispatcher(kind, plain(3, 1, 1))
+    cursor = of.subscription.shards[0]
+    assert cursor.backlog == (0, 0)  # all logs from 0 on
+    of.join(1, permits=4)
+    assert cursor.backlog == (G2, 4)
+    of.ack(1)
+    assert cursor.backlog == (G2, 3)
+    of.apply(LeaveSubscription(consumer=1))
+    assert cursor.backlog == (G2, 3)
+    of.join(2, permits=1)
+    of.ack(0)
+    assert cursor.backlog[1] == 2
+    of.flow(2, 9)
+    assert cursor.backlog == (position_of(3), 3)
+    of.apply(SeekTo(shard=0, position=G1))
+    assert cursor.backlog == (G1, 0)
+
+
+def test_a_mark_beyond_what_was_read_is_the_backlog() -> None:
+    of = Dispatcher(EXCLUSIVE, plain(1, 1, 1))
+    of.join(1, permits=2)
+    of.apply(LeaveSubscription(consumer=1))
+    of.apply(AckUpTo(shard=0, stop=position_of(3)))
+    assert of.subscription.shards[0].backlog == (position_of(3), 0)
+
+
+def test_a_load_asks_for_as_much_as_there_is_room_and_one_is_under_way_at_a_time() -> None:
+    limits = SubscriptionLimits(max_loaded=10)
+    subscription = create(SubscriptionSettings(type=SHARED), {0: ShardStart(end=position_of(99))})
+    step(subscription, Join(consumer=1, name="", type=SHARED, shards=(0,)), now=0.0, limits=limits)
+    done = step(subscription, Flow(consumer=1, permits=1), now=0.0, limits=limits)
+    assert [(load.first, load.max_logs, load.with_slots) for load in done.loads] == [(0, 10, False)]
+    assert step(subscription, Flow(consumer=1, permits=1), now=0.0, limits=limits).loads == []

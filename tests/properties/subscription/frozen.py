@@ -1,0 +1,203 @@
+"""A subscription as a hashable value, and back.
+
+Two subscriptions that go on alike have the same value: what a heap or a set still has of positions that are
+acknowledged is left out, and so are numbers of loads and the statistics of the backlog, which no decision
+reads. The order in which consumers joined does not matter either.
+"""
+
+import heapq
+from collections import deque
+from typing import NamedTuple
+
+from loghub_service.subscription.acked import Acked, Run
+from loghub_service.subscription.events import LoadedEntry, SubscriptionType
+from loghub_service.subscription.keyed import KeyedQueue
+from loghub_service.subscription.ordered import OrderedQueue
+from loghub_service.subscription.shared import Member, SharedQueue
+from loghub_service.subscription.slots import SlotRange
+from loghub_service.subscription.state import AttachedConsumer, Cursor, Subscription, SubscriptionSettings
+from loghub_service.subscription.states import CursorState
+
+MAX_COUNT = 2  # of redeliveries: more make no difference
+LOAD = 1  # the number of a load that is under way
+
+FrozenConsumer = tuple[int, int, int, tuple[SlotRange, ...] | None, tuple[int, ...]]
+FrozenOrdered = tuple[int, tuple[tuple[int, int], ...], int]  # active, stops, unacked
+Pairs = tuple[tuple[int, int], ...]
+
+
+class FrozenShared(NamedTuple):
+    """``pieces`` are those of the slots' owners, () in Shared."""
+
+    served: tuple[int, int]
+    pending: tuple[tuple[int, Pairs], ...]
+    waiting: Pairs
+    delayed: tuple[tuple[int, float, int], ...]
+    counts: Pairs
+    held_back: tuple[tuple[int, float], ...]
+    pieces: tuple[tuple[int, int | None], ...] = ()
+
+
+class FrozenCursor(NamedTuple):
+    shard: int
+    mark: int
+    ranges: tuple[Run, ...]
+    end: int
+    is_closed: bool
+    state: CursorState
+    members: tuple[int, ...]
+    read: int
+    window: tuple[LoadedEntry, ...]
+    loaded: int
+    is_loading: bool
+    queue: FrozenOrdered | FrozenShared
+
+
+class FrozenSubscription(NamedTuple):
+    type: SubscriptionType
+    consumers: tuple[FrozenConsumer, ...]
+    cursors: tuple[FrozenCursor, ...]
+
+
+def freeze(subscription: Subscription) -> FrozenSubscription:
+    return FrozenSubscription(
+        subscription.settings.type,
+        tuple(
+            (c.number, c.permits, c.priority, c.slots, c.shards)
+            for _, c in sorted(subscription.consumers.items())
+        ),
+        tuple(_freeze_cursor(cursor) for _, cursor in sorted(subscription.shards.items())),
+    )
+
+
+def _freeze_cursor(cursor: Cursor) -> FrozenCursor:
+    assert cursor.state is not None
+    queue = cursor.queue
+    frozen: FrozenOrdered | FrozenShared
+    if isinstance(queue, OrderedQueue):
+        active = -1 if queue.active is None else queue.active.number
+        frozen = active, tuple(queue.stops.items()), queue.unacked
+    else:
+        assert isinstance(queue, SharedQueue)
+        frozen = _freeze_shared(queue)
+    return FrozenCursor(
+        cursor.shard,
+        cursor.acked.mark,
+        cursor.acked.ranges,
+        cursor.end,
+        cursor.is_closed,
+        cursor.state,
+        tuple(sorted(cursor.members)),
+        cursor.read,
+        tuple(cursor.window),
+        cursor.loaded,
+        cursor.is_loading,
+        frozen,
+    )
+
+
+def _freeze_shared(queue: SharedQueue) -> FrozenShared:
+    acked = queue.cursor.acked
+    return FrozenShared(
+        queue.served,
+        tuple((number, _pairs(member.pending)) for number, member in sorted(queue.members.items())),
+        _pairs(queue.waiting),
+        tuple((p, until_s, value) for p, (until_s, value) in sorted(queue.delayed.items())),
+        tuple((p, min(count, MAX_COUNT)) for p, count in sorted(queue.counts.items()) if p not in acked),
+        tuple((p, until_s) for p, until_s in sorted(queue.held_back.items()) if p not in acked),
+        queue.owners.pieces() if isinstance(queue, KeyedQueue) else (),
+    )
+
+
+def _pairs(values: dict[int, int]) -> Pairs:
+    return tuple(sorted(values.items()))
+
+
+def thaw(frozen: FrozenSubscription, parents: dict[int, tuple[int, ...]], *, in_order: bool) -> Subscription:
+    subscription = Subscription(settings=SubscriptionSettings(type=frozen.type, in_order=in_order))
+    for number, permits, priority, slots, shards in frozen.consumers:
+        subscription.consumers[number] = AttachedConsumer(
+            number=number, name=str(number), priority=priority, slots=slots, shards=shards, permits=permits
+        )
+    for cursor in frozen.cursors:
+        subscription.shards[cursor.shard] = _thaw_cursor(cursor, subscription, parents[cursor.shard])
+    return subscription
+
+
+def _thaw_cursor(frozen: FrozenCursor, subscription: Subscription, parents: tuple[int, ...]) -> Cursor:
+    cursor = Cursor(
+        shard=frozen.shard,
+        parents=parents,
+        acked=Acked(frozen.mark, frozen.ranges),
+        end=frozen.end,
+        is_closed=frozen.is_closed,
+        members={number: subscription.consumers[number] for number in frozen.members},
+        state=frozen.state,
+        read=frozen.read,
+        window=deque(frozen.window),
+        window_logs=sum(entry.logs for entry in frozen.window),
+        loaded=frozen.loaded,
+        load=LOAD,
+        is_loading=frozen.is_loading,
+    )
+    kind = subscription.settings.type
+    if isinstance(frozen.queue, FrozenShared):
+        shared = KeyedQueue(cursor) if kind is SubscriptionType.KEY_SHARED else SharedQueue(cursor)
+        _thaw_shared(frozen.queue, shared)
+        cursor.queue = shared
+    else:
+        cursor.queue = _thaw_ordered(frozen.queue, OrderedQueue(cursor, kind))
+    return cursor
+
+
+def _thaw_ordered(frozen: FrozenOrdered, queue: OrderedQueue) -> OrderedQueue:
+    active, stops, queue.unacked = frozen
+    queue.stops = dict(stops)
+    queue.order.extend(queue.stops)
+    queue.active = queue.cursor.members.get(active)
+    if queue.active is not None:
+        queue.active.unacked += queue.unacked
+    return queue
+
+
+def _thaw_shared(frozen: FrozenShared, queue: SharedQueue) -> None:
+    queue.served = frozen.served
+    for number, pending in frozen.pending:
+        member = Member(queue.cursor.members[number], dict(pending))
+        queue.members[number] = member
+        queue.out.update(dict.fromkeys(member.pending, member))
+        member.consumer.unacked += len(pending)
+    queue.members = dict(sorted(queue.members.items(), key=lambda item: item[1].turn))
+    queue.waiting = dict(frozen.waiting)
+    queue.lowest = list(queue.waiting)
+    queue.delayed = {p: (until_s, value) for p, until_s, value in frozen.delayed}
+    queue.timers = [(until_s, p) for p, until_s, _ in frozen.delayed]
+    heapq.heapify(queue.timers)
+    queue.counts, queue.held_back = dict(frozen.counts), dict(frozen.held_back)
+    if isinstance(queue, KeyedQueue):
+        queue.lowest.clear()
+        queue.owners.restore(frozen.pieces)
+        for position, value in frozen.waiting:  # sorted, so each list is a heap
+            queue.queues.setdefault(value >> 1, []).append(position)
+        for member in queue.members.values():
+            for value in member.pending.values():
+                queue.hold(value >> 1, member)
+        queue.offer_all()
+
+
+def later(frozen: FrozenSubscription, by_s: float) -> FrozenSubscription:
+    """When so much time has passed: times are relative to a clock that shows 0."""
+    return frozen._replace(cursors=tuple(_later(cursor, by_s) for cursor in frozen.cursors))
+
+
+def _later(cursor: FrozenCursor, by_s: float) -> FrozenCursor:
+    window = tuple(
+        entry._replace(not_before_s=max(0.0, entry.not_before_s - by_s)) for entry in cursor.window
+    )
+    queue = cursor.queue
+    if isinstance(queue, FrozenShared):
+        queue = queue._replace(
+            delayed=tuple((p, max(0.0, until_s - by_s), value) for p, until_s, value in queue.delayed),
+            held_back=tuple((p, until_s - by_s) for p, until_s in queue.held_back if until_s > by_s),
+        )
+    return cursor._replace(window=window, queue=queue)

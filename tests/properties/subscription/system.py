@@ -1,0 +1,331 @@
+"""A subscription, its consumers and the log, small enough to search all orders of events.
+
+Consumers come, ask for logs, acknowledge, want logs again, and go. Any log may be acknowledged at any time,
+also one that is not out: the acknowledgment of a lost connection may arrive late. Loads are answered at any
+time, with one group each; the log grows, is closed, and expires; an operator moves the mark; the service
+restarts with what is durable. What must hold, says `tests.loghub_service.subscription.invariants`. Besides,
+once consumers take and acknowledge everything, all is acknowledged, and nothing is left to remember
+(`SubscriptionModel.check_settles`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+
+from loghub.domain.log_position import group_end, ordinal_of, position_of
+from loghub_service.subscription import step as dispatcher
+from loghub_service.subscription.events import (
+    Ack,
+    AckUpTo,
+    Appended,
+    DelayPassed,
+    DispatchOutcome,
+    Event,
+    Expired,
+    Flow,
+    GroupsLoaded,
+    Join,
+    LeaveSubscription,
+    LoadedEntry,
+    Redeliver,
+    SeekTo,
+    ShardStart,
+    SubscribedShards,
+    SubscriptionType,
+)
+from loghub_service.subscription.shared import SharedQueue
+from loghub_service.subscription.slots import SlotRange
+from loghub_service.subscription.state import (
+    SavedCursor,
+    Subscription,
+    SubscriptionLimits,
+    SubscriptionSettings,
+    saved,
+)
+from loghub_service.subscription.states import CursorState
+from tests.loghub_service.subscription.invariants import (
+    StoredLogs,
+    check_counts,
+    check_state,
+    check_step,
+    known,
+)
+from tests.properties.numbered_states import Coverage
+from tests.properties.subscription.frozen import (
+    LOAD,
+    FrozenCursor,
+    FrozenShared,
+    FrozenSubscription,
+    freeze,
+    later,
+    thaw,
+)
+
+DELAY_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """``groups`` has the slots of each log, by shard.
+    ``slots`` has the ranges of each consumer, in Key_Shared only; None splits all slots. ``attached`` has the
+    shards of each consumer, () for all. ``start_groups`` is how many groups each shard has at the start."""
+
+    types: tuple[SubscriptionType, ...]
+    groups: Mapping[int, tuple[tuple[int, ...], ...]]
+    priorities: tuple[int, ...] = (0, 0)
+    slots: tuple[tuple[SlotRange, ...] | None, ...] = (None, None, None)
+    attached: tuple[tuple[int, ...], ...] = ((), (), ())
+    start_groups: int = 2
+    parents: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    in_order: bool = True
+    delays: bool = False
+    delayed_group: int = -1  # an ordinal, whose logs have a time
+    admin: bool = True
+    permits: tuple[int, ...] = (1, 2)
+    limits: SubscriptionLimits
+    bad: bool = False  # also events that are refused
+    settles_every: int = 31  # of how many systems one is let settle
+
+
+class SubscriptionModel:
+    """All systems that a setup can lead to. ``rules`` is `loghub_service.subscription.step`, or a copy."""
+
+    def __init__(self, setup: Setup, rules: ModuleType = dispatcher) -> None:
+        self.setup = setup
+        self.coverage = Coverage()
+        self._rules = rules
+        self._checked = 0
+        self._stored = {shard: StoredLogs(groups) for shard, groups in setup.groups.items()}
+        self._parents = {shard: setup.parents.get(shard, ()) for shard in setup.groups}
+
+    def starts(self) -> list[FrozenSubscription]:
+        """Nobody is there, all are there, all want logs; over a split, all do and the parent is finished."""
+        shards = self._shards(self.setup.groups)
+        settings = SubscriptionSettings(type=self.setup.types[0], in_order=self.setup.in_order)
+        nobody = freeze(self._rules.create(settings, shards))
+        joined = nobody
+        for number in range(len(self.setup.priorities)):
+            joined = self._after(joined, self._join(number, self.setup.types[0]))
+        flowing = joined
+        for number in range(len(self.setup.priorities)):
+            flowing = self._after(flowing, Flow(consumer=number, permits=1))
+        if not self.setup.parents:
+            return [nobody, joined, flowing]
+        logs = self._stored[0].slots(position_of(self.setup.start_groups))
+        acked = self._after(flowing, Ack(shard=0, runs=tuple((p, p + 1) for p in logs)))
+        end = position_of(self.setup.start_groups)
+        return [self._after(acked, Appended(shard=0, end=end, is_closed=True)), nobody]
+
+    def _shards(self, numbers: Iterable[int]) -> dict[int, ShardStart]:
+        end = position_of(self.setup.start_groups)
+        return {shard: ShardStart(parents=self._parents[shard], end=end) for shard in numbers}
+
+    def check(self, system: FrozenSubscription) -> None:
+        """Every step is checked when it is taken."""
+
+    # -- what may happen next
+
+    def successors(self, system: FrozenSubscription) -> Iterator[tuple[str, FrozenSubscription]]:
+        for event in self.events(system):
+            yield str(event), self._after(system, event)
+        if any(isinstance(c.queue, FrozenShared) and (c.queue.delayed or c.queue.held_back)
+               for c in system.cursors):  # fmt: skip
+            yield "time passes", self._after(later(system, DELAY_S), DelayPassed())
+        if self.setup.admin:
+            yield "the service restarts", self._restart(system)
+
+    def events(self, system: FrozenSubscription) -> Iterator[Event]:
+        there = {consumer[0] for consumer in system.consumers}
+        for number in range(len(self.setup.priorities)):
+            attached = set(self.setup.attached[number] or self.setup.groups)
+            if number not in there and attached <= {cursor.shard for cursor in system.cursors}:
+                for kind in self.setup.types:
+                    yield self._join(number, kind)
+        for number, permits, _, _, shards in system.consumers:
+            yield LeaveSubscription(consumer=number)
+            if permits <= 0:
+                yield from (Flow(consumer=number, permits=more) for more in self.setup.permits)
+            for cursor in system.cursors:
+                if cursor.shard in shards:
+                    yield from self._redeliveries(cursor, number)
+        if self.setup.bad:
+            yield from self._bad(system)
+        if self.setup.parents:
+            yield from self._changes({cursor.shard for cursor in system.cursors})
+        for cursor in system.cursors:
+            yield from self._of_log(cursor.shard, cursor.end, is_closed=cursor.is_closed)
+            if cursor.is_loading:
+                yield self._loaded(cursor.shard, cursor.loaded, cursor.end)
+            yield from self._acks(system, cursor.shard)
+
+    def _join(self, number: int, kind: SubscriptionType) -> Join:
+        return Join(
+            consumer=number,
+            name=str(number),
+            type=kind,
+            shards=self.setup.attached[number] or tuple(self.setup.groups),
+            priority=self.setup.priorities[number],
+            slots=self.setup.slots[number],
+        )
+
+    def _changes(self, shards: set[int]) -> Iterator[Event]:
+        """The last shard expires, or is born (again)."""
+        last = max(self.setup.groups)
+        yield SubscribedShards(shards=self._shards(shards - {last} if last in shards else self.setup.groups))
+
+    def _bad(self, system: FrozenSubscription) -> Iterator[Event]:
+        """What is refused: by any state, because of the first consumer, or since there are too many."""
+        new, kind = len(self.setup.priorities), system.type
+        yield Flow(consumer=new, permits=1)
+        yield LeaveSubscription(consumer=new)
+        yield Redeliver(consumer=new, shard=0)
+        yield Appended(shard=9, end=0)
+        yield AckUpTo(shard=0, stop=1)
+        yield Join(consumer=new, name="", type=kind, shards=(0,), slots=((1, 2), (2, 3)))
+        if 0 in {consumer[0] for consumer in system.consumers}:
+            yield Join(consumer=new, name="", type=kind, shards=(0,), slots=((0, 0),))
+            yield Join(consumer=new, name="", type=kind, shards=(0,))
+            yield Join(consumer=new, name="", type=SubscriptionType.SHARED, shards=(0,))
+
+    def _redeliveries(self, cursor: FrozenCursor, number: int) -> Iterator[Event]:
+        queue, shard = cursor.queue, cursor.shard
+        if not isinstance(queue, FrozenShared):
+            yield Redeliver(consumer=number, shard=shard)
+            return
+        pending = dict(queue.pending)[number]
+        if len(pending) > 1:
+            yield Redeliver(consumer=number, shard=shard)
+        for position, _ in pending:
+            for delay_s in (0.0, DELAY_S) if self.setup.delays else (0.0,):
+                runs = ((position, position + 1),)
+                yield Redeliver(consumer=number, shard=shard, runs=runs, delay_s=delay_s)
+
+    def _of_log(self, shard: int, end: int, *, is_closed: bool) -> Iterator[Event]:
+        if end < position_of(len(self.setup.groups[shard])):
+            yield Appended(shard=shard, end=group_end(end))
+        elif not is_closed:
+            yield Appended(shard=shard, end=end, is_closed=True)
+        if self.setup.admin and shard == 0:
+            yield Expired(shard=shard, position=position_of(1))
+            yield SeekTo(shard=shard, position=0)
+            yield SeekTo(shard=shard, position=1)
+
+    def _loaded(self, shard: int, first: int, end: int) -> GroupsLoaded:
+        """One group, with a time if it has one."""
+        ordinal = ordinal_of(first)
+        slots = self.setup.groups[shard][ordinal]
+        until_s = DELAY_S if ordinal == self.setup.delayed_group else 0.0
+        entry = LoadedEntry(position_of(ordinal), len(slots), slots=slots, not_before_s=until_s)
+        assert position_of(ordinal) < end
+        return GroupsLoaded(shard=shard, load=LOAD, entries=(entry,), next=position_of(ordinal + 1))
+
+    def _acks(self, system: FrozenSubscription, shard: int) -> Iterator[Event]:
+        cursor = thaw(system, self._parents, in_order=self.setup.in_order).shards[shard]
+        logs = [p for p in self._stored[shard].slots(cursor.end) if p not in cursor.acked]
+        for position in logs:
+            yield Ack(shard=shard, runs=((position, position + 1),))
+            if position + 1 in logs:
+                yield Ack(shard=shard, runs=((position, group_end(position)),))
+            if system.type.is_ordered:
+                yield AckUpTo(shard=shard, stop=position + 1)
+
+    # -- steps
+
+    def _after(self, system: FrozenSubscription, event: Event) -> FrozenSubscription:
+        subscription = thaw(system, self._parents, in_order=self.setup.in_order)
+        self.step(subscription, event)
+        return freeze(subscription)
+
+    def step(self, subscription: Subscription, event: Event, now: float = 0.0) -> DispatchOutcome:
+        """A step that is checked."""
+        before = known(subscription, self._stored)
+        frozen = freeze(subscription) if self.setup.bad else None
+        counts = {
+            shard: dict(cursor.queue.counts)
+            for shard, cursor in subscription.shards.items()
+            if isinstance(cursor.queue, SharedQueue)
+        }
+        outcome: DispatchOutcome = self._rules.step(subscription, event, now=now, limits=self.setup.limits)
+        if outcome.refusal is not None and frozen is not None:
+            assert freeze(subscription) == frozen, "a refused event has changed something"
+        check_step(before, event, outcome, subscription, self._stored)
+        check_state(subscription, self._stored, self.setup.limits)
+        for shard, cursor in subscription.shards.items():
+            if isinstance(cursor.queue, SharedQueue):
+                check_counts(counts.get(shard, {}), event, cursor.queue)
+        self._count(event, outcome)
+        return outcome
+
+    def _count(self, event: Event, outcome: DispatchOutcome) -> None:
+        self.coverage.events[type(event).__name__] += 1
+        for change in outcome.transitions:
+            self.coverage.rows[change.old, change.trigger, change.new] += 1
+        if outcome.refusal is not None:
+            self.coverage.refusals[outcome.refusal] += 1
+
+    def _restart(self, system: FrozenSubscription) -> FrozenSubscription:
+        """With what is durable, and without consumers."""
+        subscription = thaw(system, self._parents, in_order=self.setup.in_order)
+        starts = {
+            shard: ShardStart(parents=cursor.parents, end=cursor.end, is_closed=cursor.is_closed)
+            for shard, cursor in subscription.shards.items()
+        }
+        durable: dict[int, SavedCursor] = {s: saved(cursor) for s, cursor in subscription.shards.items()}
+        restored = self._rules.create(subscription.settings, starts, durable)
+        check_state(restored, self._stored, self.setup.limits)
+        return freeze(restored)
+
+    # -- liveness
+
+    def check_settles(self, system: FrozenSubscription) -> None:
+        self._checked += 1
+        if self._checked % self.setup.settles_every == 0:
+            self.settle(thaw(system, self._parents, in_order=self.setup.in_order))
+
+    def settle(self, subscription: Subscription) -> None:
+        """Every consumer that is missing comes, takes and acknowledges everything; the log has all its groups
+        and is closed; time passes. If logs wait whose slot nobody has, a consumer for all slots takes
+        over."""
+        ends = {
+            shard: ShardStart(parents=self._parents[shard], end=position_of(len(groups)), is_closed=True)
+            for shard, groups in self.setup.groups.items()
+        }
+        todo: list[Event] = [SubscribedShards(shards=ends)]
+        for number in range(len(self.setup.priorities)):
+            join, there = self._join(number, subscription.settings.type), subscription.consumers.get(number)
+            if there is not None and there.shards != join.shards:
+                todo.append(LeaveSubscription(consumer=number))  # a shard of it expired
+            if there is None or there.shards != join.shards:
+                todo.append(join)
+        for shard, cursor in subscription.shards.items():
+            todo += [Ack(shard=shard, runs=[(p, p + 1)]) for p in self._out(subscription, shard)]
+            if cursor.is_loading:
+                todo.append(self._loaded(shard, cursor.loaded, cursor.end))
+        now = 0.0
+        for _ in range(20):
+            now += DELAY_S
+            todo += [DelayPassed(), *(Flow(consumer=c, permits=9) for c in subscription.consumers)]
+            while todo:
+                outcome = self.step(subscription, todo.pop(0), now)
+                for load in outcome.loads:
+                    event = self._loaded(load.shard, load.first, subscription.shards[load.shard].end)
+                    todo.append(replace(event, load=load.number))
+                for delivery in outcome.deliveries:
+                    runs = [(first, stop) for first, stop, _ in delivery.runs]
+                    todo.append(Ack(shard=delivery.shard, runs=runs))
+            states = {cursor.state for cursor in subscription.shards.values()}
+            if states == {CursorState.FINISHED}:
+                break
+            if CursorState.UNOWNED in states:
+                todo = [LeaveSubscription(consumer=consumer) for consumer in subscription.consumers]
+                shards = tuple(self.setup.groups)
+                todo.append(Join(consumer=77, name="", type=subscription.settings.type, shards=shards))
+        for cursor in subscription.shards.values():
+            assert cursor.is_finished, f"shard {cursor.shard} is left in {cursor.state}"
+            assert cursor.acked.ranges == ()
+
+    def _out(self, subscription: Subscription, shard: int) -> list[int]:
+        cursor = subscription.shards[shard]
+        if isinstance(cursor.queue, SharedQueue):
+            return list(cursor.queue.out)
+        return [p for p in self._stored[shard].slots(cursor.end) if p < cursor.read and p not in cursor.acked]
