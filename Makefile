@@ -11,6 +11,7 @@ export LOGHUB_CLASS_ARCHIVE := $(abspath $(ARCHIVE))
 CARGO := $(or $(shell command -v cargo),$(wildcard $(HOME)/.cargo/bin/cargo))
 NATIVE := native/Cargo.toml native/Cargo.lock native/pyproject.toml $(wildcard native/src/*.rs)
 WHEELS := build/wheels
+CARGO_CACHE := $${XDG_CACHE_HOME:-$$HOME/.cache}/loghub-operator/cargo
 # Tests and demo start hundreds of processes, so keep compiled bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 # Each is a distribution of its own; here all of them are installed together.
@@ -43,12 +44,16 @@ $(READY): $(LOCKS) pyproject.toml $(PACKAGES:%=%/pyproject.toml) locks/native.tx
 		echo "the native part was not built ($(VENV)/native.log has all of it); Python does the same"; })
 	@touch $@
 
-# What cargo compiles of other crates is kept for every checkout.
+# What cargo compiles of other crates is kept for every checkout. Cargo's own lock ends before maturin takes the
+# library, which another checkout may replace meanwhile, so one build waits for the other.
 define BUILD_NATIVE
 rm -rf $(WHEELS) \
 	&& $(UV) pip install --quiet --python $(PY) --require-hashes -r locks/native.txt \
-	&& PATH="$(dir $(CARGO)):$$PATH" CARGO_TARGET_DIR="$${XDG_CACHE_HOME:-$$HOME/.cache}/loghub-operator/cargo" \
+	&& mkdir -p "$(CARGO_CACHE)" \
+	&& { if command -v flock >/dev/null; then flock 9; fi \
+		&& PATH="$(dir $(CARGO)):$$PATH" CARGO_TARGET_DIR="$(CARGO_CACHE)" \
 		$(VENV)/bin/maturin build --quiet --release --locked --manifest-path native/Cargo.toml --out $(WHEELS) \
+		9>&-; } 9>"$(CARGO_CACHE)/build.lock" \
 	&& $(UV) pip install --quiet --python $(PY) --no-deps --reinstall $(WHEELS)/*.whl
 endef
 

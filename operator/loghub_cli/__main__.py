@@ -1,4 +1,4 @@
-"""``python -m loghub_cli``: the same as ``loghub``."""
+"""``python -m loghub_cli`` is the command ``loghub``."""
 
 import sys
 

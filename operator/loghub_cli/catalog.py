@@ -1,8 +1,5 @@
-"""``loghub project``: create, list, show and delete projects.
-
-``loghub shard``: list, show, split, merge and delete shards.
-
-``loghub logstore``: create, list, show and delete logstores.
+"""``loghub project``, ``logstore`` and ``shard``: create, list, show and delete what a log service has; split
+and merge shards.
 """
 
 from collections.abc import Sequence
@@ -232,8 +229,8 @@ def _question(client: LogHub, logstore: str) -> str:
 
 def _groups(client: LogHub, logstore: str) -> list[Record]:
     return [
-        {"group": one.name, "timeoutSeconds": one.timeout_s, "inOrder": one.order}
-        for one in client.list_groups(logstore)
+        {"group": group.name, "timeoutSeconds": group.timeout_s, "inOrder": group.order}
+        for group in client.list_groups(logstore)
     ]
 
 

@@ -7,7 +7,7 @@
 
 The key of 4 is sent to that service only, and no other key is sent to it unless ``--credentials-dir`` says
 so: the environment of a user may have a key for a cloud. No secret is ever an argument, since every user of a
-machine can read those of every process.
+machine can read the arguments of every process.
 
 ``create`` of any noun: a script that runs again may ask for what exists already.
 
@@ -27,8 +27,8 @@ Profiles: named endpoints with their keys in the file ``config.toml`` of the use
     access_key_id = "NAME"
     access_key_secret = "SECRET"
 
-The file may contain secrets, so nobody but its owner may read it, whether or not it does. The functions here
-only read it.
+The file may contain secrets, so only its owner may read it, whether or not it does. The functions here only
+read it.
 """
 
 import os
@@ -71,12 +71,13 @@ def create_or_keep(
     else:
         return wanted
     now = existing()
-    found = {key: now[key] for key in wanted}
-    if found != wanted:
+    existing_settings = {key: now[key] for key in wanted}
+    if existing_settings != wanted:
         click.echo("loghub: it exists already with other settings, which are kept", err=True)
-    return found
+    return existing_settings
 
 
+# A profile takes a few lines. A larger file is some other file, and is not read into memory.
 _MAX_BYTES = 1 << 20
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -124,7 +125,7 @@ def default_path(environment: Mapping[str, str]) -> Path:
 
 
 def read_profile(path: Path, name: str | None, *, required: bool) -> Profile:
-    """The named profile, or the one that the file calls its default; an empty one if neither exists.
+    """The named profile, or the profile that the file calls its default; an empty one if neither exists.
     ``required``: the file was named, so it must exist. Raises `BadProfile`."""
     document = _read(path, required=required or name is not None)
     profiles = document.get("profiles", {})
@@ -136,8 +137,8 @@ def read_profile(path: Path, name: str | None, *, required: bool) -> Profile:
     if chosen is None:
         return NO_PROFILE
     if not isinstance(profiles, dict) or not isinstance(chosen, str) or chosen not in profiles:
-        known = ", ".join(sorted(profiles)) if isinstance(profiles, dict) else ""
-        raise BadProfile(f"{path} has no profile {chosen!r}; it has: {known or 'none'}")
+        names = ", ".join(sorted(profiles)) if isinstance(profiles, dict) else ""
+        raise BadProfile(f"{path} has no profile {chosen!r}; it has: {names or 'none'}")
     return _profile(path, chosen, profiles[chosen])
 
 
@@ -169,10 +170,10 @@ def _profile(path: Path, name: str, table: object) -> Profile:
     where = f"profile {name} in {path}"
     if not isinstance(table, dict):
         raise BadProfile(f"{where} is not a table; begin it with [profiles.{name}]")
-    known = {field.name for field in fields(Profile)}
-    if unknown := sorted(table.keys() - known):
+    settings = {field.name for field in fields(Profile)}
+    if unknown := sorted(table.keys() - settings):
         raise BadProfile(
-            f"{where} has unknown settings: {', '.join(unknown)}; known: {', '.join(sorted(known))}"
+            f"{where} has unknown settings: {', '.join(unknown)}; known: {', '.join(sorted(settings))}"
         )
     hosts = table.get("allow_http", [])
     if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
@@ -324,10 +325,12 @@ def _key(
 ) -> Credentials:
     if options.credentials_dir is not None:
         return _key_in(options.credentials_dir)
-    given = [name for name in (KEY_ID, KEY_SECRET) if environment.get(name)]
-    if len(given) == 1:
-        raise Misconfigured(f"{given[0]} is set without the other: {KEY_ID} and {KEY_SECRET} belong together")
-    if given:
+    variables = [name for name in (KEY_ID, KEY_SECRET) if environment.get(name)]
+    if len(variables) == 1:
+        raise Misconfigured(
+            f"{variables[0]} is set without the other: {KEY_ID} and {KEY_SECRET} belong together"
+        )
+    if variables:
         return Credentials(
             access_key_id=environment[KEY_ID],
             access_key_secret=environment[KEY_SECRET],

@@ -1,12 +1,10 @@
-"""``loghub group``: create, list, show, change and delete consumer groups, and their checkpoints.
+"""``loghub group``: create, list, show, change and delete consumer groups, and show and move their
+checkpoints.
 
-Groups of Kafka clients are listed and shown; Kafka's own tools change and delete them.
-
-The commands of ``loghub group`` that show and move checkpoints.
-
-A forced checkpoint is saved whether or not a consumer holds the shard. A consumer that runs keeps its own
-position and saves it again, so a reset of a group whose consumers run is refused; for a group of the operator
-there is ``spec.resetCheckpoints``, which stops the workers first.
+Groups of Kafka clients are listed and shown; Kafka's own tools change and delete them. A forced checkpoint is
+saved whether or not a consumer holds the shard. A consumer that runs keeps its own position and saves it
+again, so a reset of a group whose consumers run is refused; for a group of the operator there is
+``spec.resetCheckpoints``, which stops the workers first.
 """
 
 from dataclasses import dataclass
@@ -129,8 +127,8 @@ def reset(
     chosen = values["shards"]
     assert isinstance(chosen, tuple)
     with place.open() as client:
-        known = [one.shard for one in client.list_shards(logstore)]
-        if missing := sorted(set(chosen) - set(known)):
+        existing = [one.shard for one in client.list_shards(logstore)]
+        if missing := sorted(set(chosen) - set(existing)):
             raise click.UsageError(f"logstore {logstore} has no shard {missing[0]}")
         # The group exists, before anybody is asked.
         before = _saved(client, logstore, group)
@@ -140,7 +138,7 @@ def reset(
                 before=before.get(shard, ""),
                 cursor=client.get_cursor(logstore, shard, position),
             )
-            for shard in list(chosen) or known
+            for shard in list(chosen) or existing
         ]
         if values["dry_run"]:
             show([one.record for one in moves])
@@ -187,7 +185,9 @@ def _reject_live(client: LogHub, logstore: str, group: str) -> None:
     now_us = SystemClock().unix_s() * 1e6
     saved = client.get_checkpoints(logstore, group)
     recent = [
-        one.consumer for one in saved if one.consumer and now_us - one.updated_unix_us < timeout_s * 1e6
+        checkpoint.consumer
+        for checkpoint in saved
+        if checkpoint.consumer and now_us - checkpoint.updated_unix_us < timeout_s * 1e6
     ]
     if recent:
         raise Failed(
@@ -274,7 +274,7 @@ def create(  # noqa: PLR0913 - each is an option
 @connected
 @formatted
 def list_(logstore: str, kafka: bool, place: ServiceConnection, show: Show) -> None:
-    """List the consumer groups of a logstore, and at the embedded service those of Kafka clients."""
+    """List the consumer groups of a logstore, and, at the embedded service, the groups of Kafka clients."""
     with place.open() as client:
         if kafka:
             show([listed(one) for one in client.list_kafka_groups(logstore)])
@@ -309,12 +309,12 @@ def show_(logstore: str, group: str, kafka: bool, place: ServiceConnection, show
         lags = group_lag(client, logstore, group, now_unix_s=SystemClock().unix_s())
         shards = [
             {
-                "shard": one.shard,
-                "consumer": one.consumer or None,
-                "checkpoint": one.checkpoint or None,
-                **lag_record(one.lag),
+                "shard": lag.shard,
+                "consumer": lag.consumer or None,
+                "checkpoint": lag.checkpoint or None,
+                **lag_record(lag.lag),
             }
-            for one in lags
+            for lag in lags
         ]
         show({**record, "shards": shards})
 
@@ -393,21 +393,21 @@ def _status(client: LogHub, logstore: str, group: str) -> Record:
     status = client.group_status(logstore, group)
     consumers = [
         {
-            "consumer": one.name,
-            "heartbeatAgeSeconds": round(one.last_heartbeat_age_s, 1),
-            "shards": list(one.owned),
+            "consumer": consumer.name,
+            "heartbeatAgeSeconds": round(consumer.last_heartbeat_age_s, 1),
+            "shards": list(consumer.owned),
         }
-        for one in status.consumers
+        for consumer in status.consumers
     ]
     shards = [
         {
-            "shard": one.shard,
-            "state": one.state,
-            "consumer": one.holder or None,
-            "nextConsumer": one.next_holder or None,
-            "checkpoint": one.checkpoint or None,
-            **lag_record(Lag(groups=one.lag_groups, logs=one.lag_logs, seconds=one.lag_s)),
+            "shard": shard.shard,
+            "state": shard.state,
+            "consumer": shard.holder or None,
+            "nextConsumer": shard.next_holder or None,
+            "checkpoint": shard.checkpoint or None,
+            **lag_record(Lag(groups=shard.lag_groups, logs=shard.lag_logs, seconds=shard.lag_s)),
         }
-        for one in status.shards
+        for shard in status.shards
     ]
     return {"consumers": consumers, "shards": shards}

@@ -1,13 +1,12 @@
-"""Consumer groups of Kafka clients at the embedded service, as `loghub group`, `lag` and `status` show them.
+"""How far a consumer group is behind, and consumer groups of Kafka clients, as `loghub group`, `lag` and
+`status` show both.
+
+The embedded service reports the lag. For the real SLS it is worked out from the checkpoints and the cursors
+of each shard, by the same rules (`loghub.domain.lag`); there the number of logs is not known, and is None.
 
 A Kafka group belongs to a project. `group` and `lag` show it for one logstore: the shards of it that a member
-is assigned or that have a committed offset, as Kafka's own tools do. `status` shows all of a service. Lag is
-in logs, since Kafka's offsets jump (docs/kafka.md 2).
-
-How far a consumer group is behind, by what its log service reports.
-
-The embedded service reports it. For the real SLS it is worked out from the checkpoints and the cursors of
-each shard, by the same rules (`loghub.domain.lag`); there the number of logs is not known, and is None.
+is assigned or that have a committed offset, as Kafka's own tools do. `status` shows all groups of a service.
+Their lag is in logs, since Kafka's offsets jump (docs/kafka.md 2).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -61,7 +60,7 @@ def group_lag(client: LogHub, logstore: str, group: str, *, now_unix_s: float) -
 
 
 def total(lags: Iterable[Lag]) -> Lag:
-    """Of all shards: sums, and the greatest age. None where it is not known of one of them."""
+    """Of all shards: sums, and the greatest age. None if the value of one shard is not known."""
     every = tuple(lags)
     seconds = [lag.seconds for lag in every]
     return Lag(
@@ -114,7 +113,8 @@ SLS, KAFKA = "sls", "kafka"
 
 
 def kafka_groups(client: LogHub, logstore: str, name: str | None = None) -> tuple[KafkaGroupStatus, ...]:
-    """All that read the logstore, or the one of this name; none at a service that does not list them."""
+    """All groups that read the logstore, or the group of this name; none at a service that does not list
+    them."""
     try:
         return client.list_kafka_groups(logstore, name)
     except ExtensionMissing:
@@ -133,10 +133,10 @@ def kafka_group_instead(client: LogHub, logstore: str, name: str) -> KafkaGroupS
     return _first(kafka_groups(client, logstore, name), f"{logstore} has no consumer group {name}")
 
 
-def _first(found: Sequence[KafkaGroupStatus], problem: str) -> KafkaGroupStatus:
-    if not found:
+def _first(groups: Sequence[KafkaGroupStatus], problem: str) -> KafkaGroupStatus:
+    if not groups:
         raise LogHubError.of(Code.CONSUMER_GROUP_NOT_EXIST, f"logstore {problem}")
-    return found[0]
+    return groups[0]
 
 
 def may_be_of_sls(name: str) -> bool:
@@ -160,13 +160,13 @@ def shown(group: KafkaGroupStatus) -> Record:
     """What `loghub group show` shows."""
     members = [
         {
-            "member": one.member_id,
-            "instance": one.instance_id or None,
-            "client": one.client_id or None,
-            "host": one.client_host,
-            "shards": [place.shard for place in one.assigned],
+            "member": member.member_id,
+            "instance": member.instance_id or None,
+            "client": member.client_id or None,
+            "host": member.client_host,
+            "shards": [place.shard for place in member.assigned],
         }
-        for one in group.members
+        for member in group.members
     ]
     committed = {one.shard: utc(one.committed_unix_s) for one in group.offsets}
     return {
@@ -197,9 +197,9 @@ def lag_of(group: KafkaGroupStatus, *, observed: str | None) -> Record:
 
 def _lag_logs(group: KafkaGroupStatus) -> int | None:
     """Of the shards of one logstore."""
-    known = [Lag(logs=one.lag_logs) for one in group.offsets]
-    unknown = len(_rows(group)) - len(known)
-    return total([*known, *[Lag()] * unknown]).logs
+    committed = [Lag(logs=one.lag_logs) for one in group.offsets]
+    unknown = len(_rows(group)) - len(committed)
+    return total([*committed, *[Lag()] * unknown]).logs
 
 
 def _rows(group: KafkaGroupStatus) -> dict[int, Record]:
@@ -225,11 +225,11 @@ class ProjectGroup:
     group: KafkaGroupStatus
 
     def lags(self) -> dict[str, int | None]:
-        """Logs by logstore; None: a shard has no committed offset. As `loghub lag` shows it."""
+        """Logs by logstore; None: a shard has no committed offset. `loghub lag` shows the same numbers."""
         group = self.group
-        found = {place.logstore for one in group.members for place in one.assigned}
-        found |= {one.logstore for one in group.offsets}
-        return {name: _lag_logs(_only(group, name)) for name in sorted(found)}
+        logstores = {place.logstore for one in group.members for place in one.assigned}
+        logstores |= {one.logstore for one in group.offsets}
+        return {name: _lag_logs(_only(group, name)) for name in sorted(logstores)}
 
 
 def reported_groups(endpoint: str, key_folder: Path) -> tuple[ProjectGroup, ...]:
@@ -251,13 +251,13 @@ def _reported(endpoint: str, key: Credentials) -> Iterator[ProjectGroup]:
                 yield ProjectGroup(project.name, group)
 
 
-def document(one: ProjectGroup) -> Record:
-    """What `loghub status` prints as JSON or YAML, where a LogHubConsumerGroup has the same."""
-    group, lags = one.group, one.lags()
+def document(entry: ProjectGroup) -> Record:
+    """What `loghub status` prints as JSON or YAML, next to each LogHubConsumerGroup."""
+    group, lags = entry.group, entry.lags()
     return {
         "kind": "KafkaGroup",
         "metadata": {"name": group.name},
-        "spec": {"project": one.project},
+        "spec": {"project": entry.project},
         "status": {
             "state": group.state,
             "generation": group.generation,
@@ -273,22 +273,22 @@ def overview(groups: Iterable[ProjectGroup]) -> list[Record]:
     """A row for each logstore of each group."""
     return [
         {
-            "kafkaGroup": one.group.name,
-            "project": one.project,
-            "state": one.group.state,
-            "members": len(one.group.members),
+            "kafkaGroup": entry.group.name,
+            "project": entry.project,
+            "state": entry.group.state,
+            "members": len(entry.group.members),
             "logstore": logstore,
             "lagLogs": logs,
         }
-        for one in groups
-        for logstore, logs in (one.lags() or {"": None}).items()
+        for entry in groups
+        for logstore, logs in (entry.lags() or {"": None}).items()
     ]
 
 
 def _only(group: KafkaGroupStatus, logstore: str) -> KafkaGroupStatus:
     members = (
-        replace(one, assigned=tuple(place for place in one.assigned if place.logstore == logstore))
-        for one in group.members
+        replace(member, assigned=tuple(place for place in member.assigned if place.logstore == logstore))
+        for member in group.members
     )
     offsets = tuple(one for one in group.offsets if one.logstore == logstore)
     return replace(group, members=tuple(members), offsets=offsets)

@@ -26,7 +26,7 @@ from loghub_cli.options import ANY_GROUP, DURATION, LOGSTORE, connected, format_
 from loghub_cli.output import Format, Record, on_one_line, render, utc
 from loghub_cli.patience import Patience, interruption
 
-RETRY_FOR_S = 60.0  # as `tail` by default
+RETRY_FOR_S = 60.0  # the default of `tail`, which follows the same service
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -98,12 +98,12 @@ def _of_sls(client: LogHub, logstore: str, group: str) -> Record:
         **lag_record(total(one.lag for one in shards)),
         "shards": [
             {
-                "shard": one.shard,
-                "consumer": one.consumer or None,
-                "checkpoint": one.checkpoint or None,
-                **lag_record(one.lag),
+                "shard": shard.shard,
+                "consumer": shard.consumer or None,
+                "checkpoint": shard.checkpoint or None,
+                **lag_record(shard.lag),
             }
-            for one in shards
+            for shard in shards
         ],
     }
 

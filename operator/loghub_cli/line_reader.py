@@ -1,20 +1,17 @@
 """From the bytes of an input to its logs: decoded, divided into lines, and what is no log skipped, kept or
 refused.
 
-An input may have several texts at once, such as a file that was renamed and the one that took its name. Each
-has an encoding and lines of its own.
-
-The bytes of a file that grows, across rotation.
-
-A rotation either renames the file and creates a new one of its name, or copies it and makes it empty.
+An input may have several texts at once, such as a file that was renamed and the file that took its name. Each
+has an encoding and lines of its own. A file that grows is followed across rotations, of which there are two
+kinds: the file is renamed and a new one takes its name, or it is copied and made empty.
 
 Renamed: the writer goes on in the old file until it reopens the name, which may be seconds later. So the old
-file is read together with the new one until it has not grown for `QUIET_S`, each with lines of its own.
+file is read together with the new one until it has not grown for `QUIET_S`.
 
-Emptied or overwritten: the bytes before the position are compared with those that were read there. If they
-differ, the file is another text, and is read from its start. That is also how a file is recognized that grew
-past its old length at once. What was written between the copy and the truncation is in neither file, and a
-text that has the same bytes before the position cannot be distinguished from the old one: that is so for
+Emptied or overwritten: the bytes before the position are compared with the bytes that were read there. If
+they differ, the file is another text, and is read from its start. That is also how a file is recognized that
+grew past its old length at once. What was written between the copy and the truncation is in neither file, and
+a text that has the same bytes before the position cannot be distinguished from the old one: that is so for
 every reader, and why renaming is the better way. Two rotations between two looks (0.2 s) skip the file
 between.
 """
@@ -45,7 +42,7 @@ from loghub_cli.log_lines import (
 )
 from loghub_cli.up.text_input import TextDecoder, UnreadableText
 
-CHUNK_BYTES = 256 << 10
+CHUNK_BYTES = 256 << 10  # of one read: a few chunks fill a batch, and an interrupt waits for one
 QUIET_S = 5.0  # after a rename; what fluent-bit waits, and longer than a daemon takes to reopen its log
 MAX_RENAMED = 16  # files open at once; each may be as long as its writer goes on
 _KNOWN_BYTES = 256  # of what was read, to recognize the text by
@@ -99,24 +96,24 @@ class _FollowedText:
     def rest(self) -> Iterator[Chunk]:
         """What is there and is not read yet."""
         while True:
-            known = len(self.known)
+            overlap = len(self.known)
             # In one call, so that nothing is read of a text that is being replaced.
-            found = os.pread(self.descriptor, known + CHUNK_BYTES, self.position - known)
-            if found[:known] != self.known:
+            read = os.pread(self.descriptor, overlap + CHUNK_BYTES, self.position - overlap)
+            if read[:overlap] != self.known:
                 yield Chunk(self.number, None)
                 self.number = next(_numbers)
                 # A writer that goes on at its old position leaves zeros before it.
                 self.is_below_zeros = True
-                if len(found) < known or found[:known].strip(b"\0"):
+                if len(read) < overlap or read[:overlap].strip(b"\0"):
                     self.position, self.known = 0, b""
                 else:
-                    self.known = found[:known]
+                    self.known = read[:overlap]
                 continue
-            data = found[known:]
+            data = read[overlap:]
             if not data:
                 return
             self.position += len(data)
-            self.known = found[-_KNOWN_BYTES:]
+            self.known = read[-_KNOWN_BYTES:]
             if self.is_below_zeros:
                 data = data.lstrip(b"\0")
                 self.is_below_zeros = not data
@@ -165,10 +162,10 @@ class FollowedFile:
             status = self._path.stat()
             if (status.st_dev, status.st_ino) == current.identity:
                 return None
-            for one in self._renamed:
-                if one[0].identity == (status.st_dev, status.st_ino):
-                    self._renamed.remove(one)
-                    return one[0]
+            for entry in self._renamed:
+                if entry[0].identity == (status.st_dev, status.st_ino):
+                    self._renamed.remove(entry)
+                    return entry[0]
             return self._opened()
         except FileNotFoundError:
             return None  # renamed, and the new one is not there yet
@@ -197,7 +194,7 @@ class OnBadLine(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a line becomes; ``field`` is that of a plain line, ``origin`` what a log itself does not say."""
+    """What a line becomes. ``field`` is the text of a plain line, ``origin`` what a log does not say."""
 
     is_json: bool
     field: str

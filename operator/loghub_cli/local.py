@@ -1,18 +1,13 @@
 """``loghub up``, ``down``, ``status``, ``serve`` and ``fsck``: groups and the service on this machine.
 
-For an endpoint other than the embedded service, `up` and `down` read the access key from
-LOGHUB_ACCESS_KEY_ID and LOGHUB_ACCESS_KEY_SECRET (and LOGHUB_SECURITY_TOKEN for STS).
+For an endpoint other than the embedded service, `up` and `down` read the access key from LOGHUB_ACCESS_KEY_ID
+and LOGHUB_ACCESS_KEY_SECRET (and LOGHUB_SECURITY_TOKEN for STS).
 
-What `loghub status` says of a LogHubConsumerGroup on this machine: values and rows.
-
-The workers' own reports may quote logs. They are shown here, to the user whose logs they are; the conditions
-of the object never quote one.
-
-`loghub status`: shows the groups' status from another terminal.
-
-The command reads the files of `loghub_cli.up.object_store` and of the workers, and does not ask the
-log service about the LogHubConsumerGroups, so it shows what the last reconcile observed, and when. It asks
-the embedded service of this machine for the groups of Kafka clients, of all projects.
+`loghub status` shows the groups from another terminal. It reads the files of `loghub_cli.up.object_store` and
+of the workers, and does not ask the log service about the LogHubConsumerGroups, so it shows what the last
+reconcile observed, and when. It asks the embedded service of this machine for the groups of Kafka clients, of
+all projects. The workers' own reports may quote logs. They are shown here, to the user whose logs they are;
+the conditions of the object never quote one.
 """
 
 import asyncio
@@ -55,8 +50,8 @@ STOPPED = "Stopped"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOnDisk:
-    """A group as the last `loghub up` left it, or as the one that runs keeps it; its status was written at
-    ``as_of_unix_s``."""
+    """A group as the last `loghub up` left it, or as the `loghub up` that runs keeps it; its status was
+    written at ``as_of_unix_s``."""
 
     resource: LogHubConsumerGroup
     folder: GroupFolder
@@ -65,8 +60,7 @@ class GroupOnDisk:
 
 
 def overview_row(group: GroupOnDisk) -> Record:
-    """A phase and workers are those of a process: without one there are none. Shards and lag are as of the
-    last observation."""
+    """Only a running process has a phase and workers. Shards and lag are as of the last observation."""
     status = group.resource.status
     phase = status.phase.value if status.phase else None
     if not group.is_up and status.phase is not Phase.TERMINATING:
@@ -110,15 +104,15 @@ def shard_rows(group: GroupOnDisk, *, now_unix_s: float) -> list[Record]:
     """``since``: for how long this has been reported."""
     return [
         {
-            "shard": one.id,
-            "state": one.state,
-            "consumer": one.consumer,
-            "next": one.next_consumer,
-            "lagLogs": one.lag_logs,
-            "lagSeconds": one.lag_seconds,
-            "since": short_age(now_unix_s - fields.unix_s(one.observed_at)) if one.observed_at else None,
+            "shard": shard.id,
+            "state": shard.state,
+            "consumer": shard.consumer,
+            "next": shard.next_consumer,
+            "lagLogs": shard.lag_logs,
+            "lagSeconds": shard.lag_seconds,
+            "since": short_age(now_unix_s - fields.unix_s(shard.observed_at)) if shard.observed_at else None,
         }
-        for one in group.resource.status.shards
+        for shard in group.resource.status.shards
     ]
 
 
@@ -128,14 +122,15 @@ def conditions_table(group: GroupOnDisk) -> Table:
     for head in ("CONDITION", "STATUS"):
         table.add_column(head, no_wrap=True)
     table.add_column("WHY", overflow="fold")
-    for one in group.resource.status.conditions:
-        why = f"{one.reason}: {one.message}" if one.message else one.reason
-        table.add_row(*(escape(on_one_line(cell)) for cell in (one.type, one.status, why)))
+    for condition in group.resource.status.conditions:
+        why = f"{condition.reason}: {condition.message}" if condition.message else condition.reason
+        table.add_row(*(escape(on_one_line(cell)) for cell in (condition.type, condition.status, why)))
     return table
 
 
 DONE, FAILED = 0, 1
-_PIPE_WIDTH = 1000  # a program reads every name whole
+# A program that reads the output gets every name whole.
+_PIPE_WIDTH = 1000
 
 
 def show_status(root: Root, name: str | None, form: Format) -> int:
@@ -394,7 +389,7 @@ def status(name: str | None, state_dir: Path | None, output: str, as_json: bool)
 def serve(state_dir: Path | None, listen: str, **values: Any) -> int:
     """Run the embedded LogHub service in the foreground.
 
-    FLAGS are those of the service itself, such as its limits: `loghub serve -- --max-shards 100`. The command
+    FLAGS are flags of the service itself, such as its limits: `loghub serve -- --max-shards 100`. The command
     `python -m loghub_service --help` lists them."""
     for name in ("tls_cert", "tls_key"):
         if values[name] is not None:

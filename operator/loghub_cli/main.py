@@ -1,7 +1,7 @@
 """The program ``loghub``: finds a command, runs it, and turns errors into one line and an exit status.
 
-Exit status: 0 success; 1 failure; 2 invalid input; ``loghub fsck --help`` lists its own. Nobody sees a
-traceback for a mistake, for a log service that refuses or is away, or for a reader that has gone.
+Exit status: 0 success; 1 failure; 2 invalid input; ``loghub fsck --help`` lists its own. A mistake of the
+user, a log service that refuses or does not answer, and a reader that has ended give no traceback.
 """
 
 import importlib
@@ -23,7 +23,7 @@ DONE, FAILED, MISUSED = 0, 1, 2
 PROGRAM = "loghub"
 
 # Command -> its module here and what it does. Only the module of the command that runs is imported: some need
-# a second for their models, which nobody wants to wait for at each Tab.
+# a second for their models, too long to wait for at each Tab.
 COMMANDS = {
     "up": ("local", "run a LogHubConsumerGroup with local worker processes"),
     "down": ("local", "stop a group's workers and delete or retain the group according to deletionPolicy"),
@@ -43,7 +43,7 @@ COMMANDS = {
 
 
 class _ReaderIsGone(Exception):  # noqa: N818 - says what happened
-    """What reads our output has ended, as in ``loghub tail | head``."""
+    """The program that reads our output has ended, as in ``loghub tail | head``."""
 
 
 class Commands(CommandGroup):

@@ -1,19 +1,13 @@
-"""What the commands have in common on the command line: types of arguments, and the options of connection and
-output. Names complete from the log service.
+"""What the commands have in common on the command line: types of arguments, completed names, hints, and the
+options of connection and output.
 
-The names that a shell completes: one request with a short time limit, and nothing if it fails.
-
-A Tab must neither wait nor print: without a reachable service there is just nothing to complete.
-
-What a user may have meant by a project, logstore or group that does not exist.
-
-The names are requested once a command has failed, with a short time limit, and a hint that cannot be had is
-left out: the failure is what counts.
-
-Times and positions as users write them. Pure: the present time is an argument.
+A shell completes the names of projects, logstores and groups with one request that has a short time limit,
+and completes nothing if it fails: a Tab must neither wait nor print. The names are also requested once a
+command has failed because of one that does not exist, to hint at the name that the user may have meant; a
+hint that cannot be had is left out, since the failure is what counts.
 
 A time is unix seconds, an ISO 8601 text (in the local time zone unless it names one), or an age such as
-``10m``.
+``10m``. The present time is an argument.
 """
 
 import re
@@ -55,7 +49,7 @@ def logstores(ctx: click.Context) -> Sequence[str]:
 
 
 def groups(ctx: click.Context) -> Sequence[str]:
-    """Without those of Kafka clients."""
+    """Without the groups of Kafka clients."""
     logstore = ctx.params.get("logstore")
     return _or_nothing(lambda: _groups_of_sls(_place(ctx), logstore)) if logstore else ()
 
@@ -93,7 +87,7 @@ def _groups_of_sls(place: ServiceConnection, logstore: str) -> Sequence[str]:
 
 
 def groups_of(place: ServiceConnection, logstore: str, *, kafka: bool) -> Sequence[str]:
-    """Those of Kafka clients, and unless ``kafka`` is set the others."""
+    """The groups of Kafka clients and, unless ``kafka`` is set, all other groups."""
     of_sls = [] if kafka else _groups_of_sls(place, logstore)
     with place.open(timeouts=_TIMEOUTS) as client:
         return [*of_sls, *(one.name for one in kafka_groups(client, logstore))]
@@ -111,16 +105,16 @@ _LOOKUPS: dict[str, tuple[str, Names]] = {
 }
 
 
-def with_hint(error: LogHubError, place: ServiceConnection, given: Mapping[str, Any]) -> str:
-    """The message of an error, with the near name; ``given`` are the parameters of the command."""
+def with_hint(error: LogHubError, place: ServiceConnection, parameters: Mapping[str, Any]) -> str:
+    """The message of an error, with the near name; ``parameters`` are the values of the command."""
     if error.code not in _LOOKUPS:
         return str(error)
     kind, names = _LOOKUPS[error.code]
-    name = given.get(kind) or (given.get("name") or place.project if kind == "project" else None)
+    name = parameters.get(kind) or (parameters.get("name") or place.project if kind == "project" else None)
     if not name:
         return str(error)
     try:
-        return f"{error}{did_you_mean(name, names(place, given))}"
+        return f"{error}{did_you_mean(name, names(place, parameters))}"
     except (LogHubException, click.ClickException):
         return str(error)
 
@@ -209,8 +203,8 @@ class Name(_OptionType):
         param: click.Parameter,  # noqa: ARG002 - click's signature
         incomplete: str,
     ) -> list[CompletionItem]:
-        found = self._existing(ctx)
-        return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+        names = self._existing(ctx)
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 class AnyGroup(_OptionType):
@@ -224,8 +218,8 @@ class AnyGroup(_OptionType):
         param: click.Parameter,  # noqa: ARG002 - click's signature
         incomplete: str,
     ) -> list[CompletionItem]:
-        found = every_group(ctx)
-        return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+        names = every_group(ctx)
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 class Endpoint(_OptionType):
@@ -380,7 +374,7 @@ def connected(function: F) -> F:
 
 
 def connected_without_project(function: F) -> F:
-    """The same for commands whose argument is a project."""
+    """Adds the options of the connection to a command whose argument is a project."""
     return _connected(function, tuple(name for name in _CONNECTION if name != "project"))
 
 
@@ -433,8 +427,8 @@ Show = Callable[[Record | Sequence[Record]], None]
 
 
 def confirm(question: Callable[[], str], *, yes: bool) -> None:
-    """Returns if the user agrees, and ends the command otherwise. Without a terminal nobody can agree. The
-    question is worked out only if it is put: a key that may delete need not be one that may read."""
+    """Returns if the user agrees, and ends the command otherwise. Without a terminal the user cannot agree.
+    The question is worked out only if it is put: a key that may delete need not be one that may read."""
     if yes:
         return
     text = question()

@@ -1,12 +1,9 @@
-"""Values as users see them: a table, JSON or YAML, the same for every command. Pure.
+"""What users see of a command: values as a table, JSON or YAML, the message of a failure, and the progress of
+a long command.
 
 A command describes what it shows as a dict, or a list of dicts, with camelCase keys, whose values are texts,
 numbers, bools, None, or lists of such dicts. A table shows the keys of a list as headings and None as "-";
 JSON and YAML have the values themselves, so that a program never parses a table.
-
-Why a command ends without success; the message is all that the user sees of it.
-
-How many logs a long command has read or written, as one line on a terminal.
 """
 
 import json
@@ -122,8 +119,8 @@ def _is_list_of_records(value: object) -> bool:
 
 
 def _is_numeric(column: Sequence[object]) -> bool:
-    known = [value for value in column if value is not None]
-    return bool(known) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in known)
+    values = [value for value in column if value is not None]
+    return bool(values) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
 
 
 def _plain(value: object) -> object:
@@ -151,11 +148,7 @@ def _cell(value: object) -> str:
 
 def on_one_line(text: str) -> str:
     r"""The text with control characters as ``\x1b``: what is stored anywhere must not control a terminal."""
-    return _CONTROL.sub(_escaped, text)
-
-
-def _escaped(character: re.Match[str]) -> str:
-    return character[0].encode("unicode_escape").decode()
+    return _CONTROL.sub(lambda character: character[0].encode("unicode_escape").decode(), text)
 
 
 def utc(unix_s: float | None) -> str | None:

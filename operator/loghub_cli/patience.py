@@ -1,11 +1,9 @@
-"""How long a command bears with a log service that is away or busy.
+"""How long a command that runs for hours goes on: past an outage of the log service, and until it is
+interrupted.
 
 The client itself repeats a request twice within a second (`loghub.client.retry`). A command that runs for
-hours must also outlive the restart of a service, so it goes on for a stated time, and says that it waits.
-
-Ctrl-C and SIGTERM for commands that run until then: the first one lets the command finish what it does.
-
-The second Ctrl-C interrupts at once, as everywhere else.
+hours must also outlive the restart of a service, so it goes on for a stated time, and says that it waits. The
+first Ctrl-C or SIGTERM lets it finish what it does; the second Ctrl-C interrupts at once, as everywhere else.
 """
 
 import signal

@@ -1,12 +1,8 @@
 """``loghub put``: lines of a file or of standard input become logs.
 
-A log group whose outcome is not known, because the connection broke, is not written a second time unless
-``--repeat-unsure`` says so: then every log arrives, some perhaps twice.
-
-Logs to log groups, and at which pace they are sent. Pure: the present time is an argument.
-
 A batch is written as one log group, all or nothing. Logs of different origins are never in one batch, and
-batches keep the order of the logs.
+batches keep the order of the logs. A log group whose outcome is not known, because the connection broke, is
+not written a second time unless ``--repeat-unsure`` says so: then every log arrives, some perhaps twice.
 """
 
 import os
@@ -271,7 +267,7 @@ class Writer:
 
     def write_all(self, chunks: Iterator[Chunk]) -> None:
         """Raises `InvalidInput` for a line that is no log, or for bytes that are no text, `Failed` where the
-        service refuses or stays away."""
+        service refuses, or does not answer for too long."""
         try:
             for chunk in chunks:
                 self._add_all(self._lines.logs_of(chunk))
@@ -284,10 +280,12 @@ class Writer:
 
     def _add_all(self, logs: Iterator[LineLog]) -> None:
         """Until the user interrupts: with a rate, what was read already might take long."""
-        for one in logs:
+        for entry in logs:
             if self._stop.is_set():
                 return
-            self._send(self._batches.add(one.log, one.origin, line=one.line, now=self._clock.monotonic_s()))
+            self._send(
+                self._batches.add(entry.log, entry.origin, line=entry.line, now=self._clock.monotonic_s())
+            )
 
     def _send(self, batches: Iterator[LineBatch]) -> None:
         for batch in batches:

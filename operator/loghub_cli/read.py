@@ -1,21 +1,13 @@
-"""``loghub pull``: the logs of one shard, from one position to another.
-
-Log groups of a shard with their cursors, read from the log service.
+"""``loghub pull`` and ``tail``: the logs of one shard between two positions, and of all shards as they
+arrive.
 
 The cursors of consecutive log groups are consecutive integers, so the groups of an answer are numbered back
-from the cursor after it (docs/sls-protocol.md 2.1).
-
-All shards of a logstore as one stream, across splits and merges.
-
-The shards that a split or merge makes are read from their first log, once their parents are read to the end:
-so of any hash key the logs come in the order in which they were written.
-
-The options by which `pull` and `tail` print logs, and the printing.
+from the cursor after it (docs/sls-protocol.md 2.1). ``tail`` reads all shards as one stream, across splits
+and merges: the shards that a split or merge makes are read from their first log, once their parents are read
+to the end, so of any hash key the logs come in the order in which they were written.
 
 A table has one line for each log, JSON one object on one line, YAML one document. ``--field`` prints the bare
 value of one field instead, so that lines which were put in come out unchanged.
-
-``loghub tail``: the logs of all shards of a logstore as they arrive.
 """
 
 import sys
@@ -99,7 +91,7 @@ class LogstoreTail:
     _known: set[int] = field(default_factory=set)
 
     def refresh(self) -> None:
-        """Looks for new shards, and for those that became read-only. Raises LogHubError ShardNotExist if one
+        """Looks for new shards, and for shards that became read-only. Raises LogHubError ShardNotExist if one
         of ``only`` is missing at the beginning."""
         infos = self.client.list_shards(self.logstore)
         position = "begin" if self._known else self.position

@@ -1,1 +1,1 @@
-"""The operator: observe, plan, apply; and `loghub up`, the same without a cluster."""
+"""The operator: observe, plan, apply; and, without a cluster, `loghub up`."""

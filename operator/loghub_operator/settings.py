@@ -151,9 +151,9 @@ class Settings:
     external_metrics_service: str = ""
     external_metrics_certs: str | None = None
 
-    def endpoint(self, given: str) -> str:
+    def endpoint(self, spec_endpoint: str) -> str:
         """The URL that ``spec.endpoint`` refers to."""
-        return self.embedded_endpoint if given == EMBEDDED else given
+        return self.embedded_endpoint if spec_endpoint == EMBEDDED else spec_endpoint
 
     def uses_sdk(self, endpoint: str) -> bool:
         """Whether the vendor's SDK is used for this URL. The endpoints of SLS are host names, and the SDK
@@ -195,7 +195,7 @@ class Settings:
 
     @property
     def project_port(self) -> int:
-        """The port of the projects' Services, which is that of the endpoint."""
+        """The port of the projects' Services, which is the port of the endpoint."""
         parts = urlsplit(self.embedded_endpoint)
         return parts.port or (443 if parts.scheme == "https" else 80)
 
@@ -256,12 +256,12 @@ def _lease(environment: Mapping[str, str]) -> LeaseRef | None:
 
 
 def _one_of(values: type[T], environment: Mapping[str, str], key: str, default: T) -> T:
-    given = environment.get(key) or default
+    text = environment.get(key) or default
     try:
-        return values(given)
+        return values(text)
     except ValueError as error:
         possible = ", ".join(value for value in values if value)
-        raise ValueError(f"{key} is {given}, and must be one of {possible}") from error
+        raise ValueError(f"{key} is {text}, and must be one of {possible}") from error
 
 
 def _pod_template(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -278,11 +278,11 @@ def _pod_template(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _executor_role(environment: Mapping[str, str]) -> ExecutorRole | None:
-    given = environment.get("LOGHUB_EXECUTOR_ROLE", "")
-    kind, _, name = given.partition("/")
-    if given and (kind not in ("ClusterRole", "Role") or not name):
-        raise ValueError(f"LOGHUB_EXECUTOR_ROLE is {given!r} but must be ClusterRole/NAME or Role/NAME")
-    return ExecutorRole(kind, name) if given else None
+    text = environment.get("LOGHUB_EXECUTOR_ROLE", "")
+    kind, _, name = text.partition("/")
+    if text and (kind not in ("ClusterRole", "Role") or not name):
+        raise ValueError(f"LOGHUB_EXECUTOR_ROLE is {text!r} but must be ClusterRole/NAME or Role/NAME")
+    return ExecutorRole(kind, name) if text else None
 
 
 def _count(environment: Mapping[str, str], key: str, default: int) -> int:

@@ -101,35 +101,50 @@ async def reasons(on: Stage) -> set[str]:
 def test_over_newer_and_older_crds_the_operator_works(apiserver_of_its_own: Standing, tmp_path: Path) -> None:
     """In one test, since the apiserver must be of this test alone: it changes the CRD of all."""
     server = Apiserver(apiserver_of_its_own.kubeconfig)
-    a_newer_crd_and_status_change_nothing(server, tmp_path)
-    what_only_a_newer_release_understands_keeps_its_workers_and_its_deletion_policy(server, tmp_path)
+    over_a_newer_crd(server, tmp_path)
     over_an_older_crd_the_rest_of_the_status_is_reported(server, tmp_path)
 
 
-def a_newer_crd_and_status_change_nothing(server: Apiserver, tmp_path: Path) -> None:
+def over_a_newer_crd(server: Apiserver, tmp_path: Path) -> None:
     async def story(on: Stage) -> None:
-        await on.apply({"replicas": 2, "deletionPolicy": "Delete"})
-        await on.until_phase("Running", "2/2")
-        before, pods = await revision(on), await uids(on)
-        await install(server, on, crd(newer))
-        stored = await on.get()
-        assert stored is not None
-        assert (stored["spec"]["newSetting"], stored["spec"]["worker"]["newLimit"]) == ({"x": 7}, 5)
-        added = {"newNumber": 1, "phase": "Paused", "scaling": {"inputs": {"newNumber": 2}}}
-        patch = ("patch", "lhcg", GROUP, "-n", on.namespace, "--subresource=status", "--type=merge", "-p")
-        await asyncio.to_thread(server.must, *patch, json.dumps({"status": added}))
-        await on.apply({"replicas": 3, "deletionPolicy": "Delete"})
-        await on.until_phase("Running", "3/3")
-        assert (await on.condition("Ready"))["status"] == "True"
-        after, now = await revision(on), await uids(on)
-        assert after.same_workers(before)
-        assert pods.items() <= now.items(), "no worker was restarted"
-        assert "InvalidSpec" not in await reasons(on)
-        await on.remove()
-        await on.until_deleted()
-        assert on.client.list_groups(LOGSTORE) == ()
+        await a_newer_crd_and_status_change_nothing(server, on)
+        await what_only_a_newer_release_understands_keeps_its_workers_and_its_deletion_policy(on)
 
     stage(server, tmp_path, story)
+
+
+async def a_newer_crd_and_status_change_nothing(server: Apiserver, on: Stage) -> None:
+    await on.apply({"replicas": 2, "deletionPolicy": "Delete"})
+    await on.until_phase("Running", "2/2")
+    before, pods = await revision(on), await uids(on)
+    await install(server, on, crd(newer))
+    stored = await on.get()
+    assert stored is not None
+    assert (stored["spec"]["newSetting"], stored["spec"]["worker"]["newLimit"]) == ({"x": 7}, 5)
+    added = {"newNumber": 1, "phase": "Paused", "scaling": {"inputs": {"newNumber": 2}}}
+    patch = ("patch", "lhcg", GROUP, "-n", on.namespace, "--subresource=status", "--type=merge", "-p")
+    await asyncio.to_thread(server.must, *patch, json.dumps({"status": added}))
+    await on.apply({"replicas": 3, "deletionPolicy": "Delete"})
+    await on.until_phase("Running", "3/3")
+    assert (await on.condition("Ready"))["status"] == "True"
+    after, now = await revision(on), await uids(on)
+    assert after.same_workers(before)
+    assert pods.items() <= now.items(), "no worker was restarted"
+    assert "InvalidSpec" not in await reasons(on)
+
+
+async def what_only_a_newer_release_understands_keeps_its_workers_and_its_deletion_policy(on: Stage) -> None:
+    pods = await uids(on)
+    sink = {"pipeline": {"sink": {"parquet": None, "kafka": {"topic": "x"}}}}
+    await on.kube.patch(CONSUMER_GROUP, on.namespace, GROUP, {"spec": sink})
+    reported = await on.until_reason("Ready", "InvalidSpec")
+    assert "spec.pipeline.sink" in reported["message"]
+    assert (await on.condition("Stalled"))["status"] == "True"
+    assert await uids(on) == pods
+    await on.remove()
+    await on.until_deleted()
+    assert on.client.list_groups(LOGSTORE) == (), "deletionPolicy: Delete"
+    assert on.player.stopped_without_leaving == []
 
 
 def over_an_older_crd_the_rest_of_the_status_is_reported(server: Apiserver, tmp_path: Path) -> None:
@@ -145,27 +160,5 @@ def over_an_older_crd_the_rest_of_the_status_is_reported(server: Apiserver, tmp_
         await on.until_reason("Ready", "RollingUpdate")
         await on.until_phase("Running", "2/2")
         assert (await on.condition("Ready"))["status"] == "True"
-
-    stage(server, tmp_path, story)
-
-
-def what_only_a_newer_release_understands_keeps_its_workers_and_its_deletion_policy(
-    server: Apiserver, tmp_path: Path
-) -> None:
-    async def story(on: Stage) -> None:
-        await install(server, on, crd(newer))
-        await on.apply({"replicas": 2, "deletionPolicy": "Delete"})
-        await on.until_phase("Running", "2/2")
-        pods = await uids(on)
-        sink = {"pipeline": {"sink": {"parquet": None, "kafka": {"topic": "x"}}}}
-        await on.kube.patch(CONSUMER_GROUP, on.namespace, GROUP, {"spec": sink})
-        reported = await on.until_reason("Ready", "InvalidSpec")
-        assert "spec.pipeline.sink" in reported["message"]
-        assert (await on.condition("Stalled"))["status"] == "True"
-        assert await uids(on) == pods
-        await on.remove()
-        await on.until_deleted()
-        assert on.client.list_groups(LOGSTORE) == (), "deletionPolicy: Delete"
-        assert on.player.stopped_without_leaving == []
 
     stage(server, tmp_path, story)

@@ -8,6 +8,7 @@ from tests.cluster.fixtures import (
     apiserver,  # noqa: F401 - fixtures
     cluster,  # noqa: F401 - fixtures
     helm,  # noqa: F401 - fixtures
+    image_builder,  # noqa: F401 - fixtures
 )
 from tests.cluster.provider import Cluster
 from tests.cluster.release import Release

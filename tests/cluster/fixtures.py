@@ -109,6 +109,12 @@ def _have(wanted: dict[str, str]) -> None:
         require.absent(str(error))
 
 
+@pytest.fixture(scope="session")
+def image_builder() -> None:
+    """What builds images where no Docker engine is needed."""
+    _have(packages.FOR_IMAGES)
+
+
 def cluster_lock() -> AbstractContextManager[None]:
     """One user of the machine's test cluster at a time."""
     path = paths.run_folder() / "cluster.lock"

@@ -13,7 +13,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -25,6 +26,7 @@ PAUSE = "localhost/loghub-pause:1"
 BASE_PACKAGES = ("python3", "python3-venv", "openjdk-17-jre-headless", "tini", "ca-certificates")
 BASE_SUITE = "bookworm"
 GUARD_S = 3600.0
+SHARED = "/shared"  # of a container
 KEPT = 3
 # Build settings of this machine that reach package downloads; none is kept in an image.
 PASSED_ON = ("PIP_INDEX_URL", "PIP_CERT", "DEFAULT_ARTIFACT_REPOSITORY")
@@ -48,6 +50,43 @@ def ensure_all() -> dict[str, Image]:
     with runs.locked(paths.image_folder() / "lock", guard_s=GUARD_S, what="building the images", say=_say):
         try:
             return {"pause": _pause(), **{target: _target(target) for target in TARGETS}}
+        finally:
+            _forget_working_containers()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """A container with the files of an image and the folder ``shared``, whose path in it is `SHARED`. Its
+    processes and its network are those of this machine."""
+
+    number: str
+    shared: Path
+
+    def command(self, *program: str, variables: Mapping[str, str]) -> list[str]:
+        """Runs the program in it, as the user and with the variables of the image and these."""
+        volume = f"{self.shared}:{SHARED}"
+        given = [f"--env={name}={value}" for name, value in variables.items()]
+        return [
+            *buildah(),
+            "run",
+            "--isolation",
+            "chroot",
+            "--volume",
+            volume,
+            *given,
+            self.number,
+            "--",
+            *program,
+        ]
+
+
+@contextmanager
+def container(target: str, shared: Path) -> Iterator[Container]:
+    """A container of a target of the Dockerfile, which is built if needed. No image is built meanwhile."""
+    with runs.locked(paths.image_folder() / "lock", guard_s=GUARD_S, what="building the images", say=_say):
+        try:
+            made = _run([*buildah(), "from", "--pull-never", _target(target).name])
+            yield Container(number=made.strip(), shared=shared)
         finally:
             _forget_working_containers()
 
@@ -208,11 +247,13 @@ def _quiet(command: list[str]) -> bool:
     return subprocess.run(command, capture_output=True, timeout=120, check=False).returncode == 0
 
 
-def _run(command: list[str]) -> None:
+def _run(command: list[str]) -> str:
+    """What the command prints."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=GUARD_S, check=False)
     if done.returncode != 0:
         tail = "\n".join((done.stdout + done.stderr).splitlines()[-25:])
         raise RuntimeError(f"{' '.join(command[:2])} failed ({done.returncode}):\n{tail}")
+    return done.stdout
 
 
 def _digest(*parts: str) -> str:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from loghub_consumer import (
     Tracker,
 )
 from loghub_consumer.assignment import GroupAssignment
-from tests.support import ROOT, START_GUARD_S, STOP_GUARD_S, ServiceProcess, wait_until
+from tests.support import PYTHON_PATH, ROOT, START_GUARD_S, STOP_GUARD_S, ServiceProcess, wait_until
 
 PROJECT, GROUP = "demo", "readers"
 _NUMBERS = itertools.count()
@@ -242,6 +243,7 @@ class Program:
         self.process = subprocess.Popen(
             [*command, str(site.service.credentials_dir), plain],
             cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": PYTHON_PATH},
             stdout=subprocess.PIPE,
             text=True,
         )

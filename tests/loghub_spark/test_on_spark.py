@@ -136,7 +136,10 @@ def test_available_now_copies_keeps_the_limits_ends_and_reports_the_latest_offse
     result = batch(session, service, logstore=COPY).select(F.col("contents")["id"].alias("id"))
     assert ids_of(result) == writes.sent
     first, *_, last = query.recentProgress
-    assert [one["numInputRows"] for one in (first, last)] == [40, 20]
+    # A limited batch ends at one time of receipt in all shards, so slow writes leave some of its room.
+    rows = [progress["numInputRows"] for progress in query.recentProgress]
+    assert max(rows) <= 40
+    assert sum(rows) == 60
     latest = [json.loads(one["sources"][0]["latestOffset"])["shards"] for one in (first, last)]
     end = json.loads(last["sources"][0]["endOffset"])["shards"]
     assert latest == [end, end]

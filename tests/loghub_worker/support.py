@@ -26,7 +26,7 @@ from loghub.contract.sinks import Sink
 from loghub.contract.worker import CONTRACT_VERSION, SqlPipeline, WorkerConfig, WorkerStatus
 from loghub.wire.loggroup import Log, LogGroup, decode, encode, split
 from loghub_consumer.log_service import LogServiceAddress
-from tests.support import ROOT, ServiceProcess, wait_until
+from tests.support import PYTHON_PATH, ROOT, ServiceProcess, wait_until
 
 LOGS = Path(os.environ.get("LOGHUB_TEST_LOGS") or ROOT / ".." / "shared" / "data" / "logs")
 PROJECT, LOGSTORE, GROUP = "demo", "access", "readers"
@@ -163,7 +163,7 @@ class WorkerProcess:
         self._log = (self.folder / "log").open("ab")
         self._status.unlink(missing_ok=True)
         variables = worker_environment(self.folder, name=name, credentials_dir=credentials_dir)
-        self._environment = variables | environment
+        self._environment = {"PYTHONPATH": PYTHON_PATH} | variables | environment
         self.process = subprocess.Popen(
             [sys.executable, "-m", "loghub_worker"],
             cwd=ROOT,

@@ -1,7 +1,7 @@
-"""What a program imports that consumes a logstore in Python (docs/processor.md).
+"""What a Python program imports to consume a logstore (docs/processor.md).
 
 A `Processor` gets the logs of one shard, and a `Consumer` shares the shards of a logstore with the other
-consumers of its group. Neither needs Spark, Java or Arrow, and importing this module imports none.
+consumers of its group. Neither needs Spark, Java or Arrow, and importing this module imports none of them.
 """
 
 from loghub.client.credentials_dir import read_key

@@ -1,15 +1,9 @@
-"""The shards that a consumer group gives to this consumer: membership, heartbeats and checkpoints.
+"""Where the shards of a consumer come from, and where their checkpoints go.
 
-The worker on Spark has the same (`loghub_consumer.membership`).
-
-Where the shards of a consumer come from, and where their checkpoints go.
-
-`GroupAssignment` is the membership of a consumer group; `StaticAssignment` is a list of shards, without any
-group.
-
-Shards that the settings name, without a consumer group: no heartbeats, and nobody else is asked.
-
-Where a shard continues is in the checkpoint store of the user; without one it begins at the start position.
+`GroupAssignment` is one member of a consumer group, with the same membership, heartbeats and checkpoints as
+the worker on Spark (`loghub_consumer.membership`). `StaticAssignment` has the shards that the settings name,
+without a group: it sends no heartbeats and coordinates with no other consumer. Its shards continue at the
+positions in the user's checkpoint store; without one they begin at the start position.
 """
 
 import threading
@@ -47,18 +41,18 @@ class Checkpoints(Protocol):
     """Notes and saves the checkpoints of the held shards. Thread-safe."""
 
     def note(self, shard: int, *, epoch: int, position: int) -> None:
-        """It is saved later, if there is a place for it. Raises `ShardLostError`."""
+        """Note a position, which is saved later if checkpoints have a place. Raises `ShardLostError`."""
 
     def send(self, shard: int, *, epoch: int) -> None:
-        """Save what was noted. Raises `ShardLostError` and `LogHubException`, and `ValueError` if there is no
-        place for it."""
+        """Save the noted position. Raises `ShardLostError` and `LogHubException`, and `ValueError` if
+        checkpoints have no place."""
 
     @property
     def can_save(self) -> bool:
         """Whether checkpoints are saved anywhere."""
 
     def require_place(self) -> None:
-        """Raises `ValueError` unless they are."""
+        """Raises `ValueError` unless checkpoints are saved."""
 
 
 class Assignment(Protocol):
@@ -66,10 +60,10 @@ class Assignment(Protocol):
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """After `start`."""
+        """The checkpoints of the shards; available after `start`."""
 
     def start(self) -> None:
-        """Raises `LogHubException` if what is needed cannot be read."""
+        """Begin to assign shards. Raises `LogHubException` if the log service cannot be read."""
 
     def held(self) -> tuple[HeldShard, ...]:
         """The shards that this consumer has or is giving up."""
@@ -78,17 +72,17 @@ class Assignment(Protocol):
         """The processor of the shard has ended."""
 
     def fenced(self, shard: int, *, epoch: int) -> None:
-        """The checkpoint store has given the shard to another owner."""
+        """Give up a shard that the checkpoint store has given to another owner."""
 
     def give_up(self, *, leaves: bool) -> None:
-        """Begin to give up every shard; `leaves`: also what tells others that this consumer exists."""
+        """Begin to give up every shard; with `leaves`, tell the group that this consumer leaves, too."""
 
     def abandon(self) -> None:
-        """Every shard is lost, whatever its processor still does."""
+        """Treat every shard as lost, even if its processor still runs."""
 
     @property
     def has_joined(self) -> bool:
-        """Whether it is known which shards this consumer has."""
+        """Whether the shards of this consumer are known."""
 
     @property
     def is_drained(self) -> bool:
@@ -96,14 +90,14 @@ class Assignment(Protocol):
 
     @property
     def has_left(self) -> bool:
-        """Whether others know that this consumer has gone."""
+        """Whether the other consumers know that this one has left."""
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended a thread of this part unexpectedly."""
+        """The error that ended a thread of this part unexpectedly."""
 
     def errors(self) -> tuple[ReportedError, ...]:
-        """What does not work at the moment; those without a reason do not count."""
+        """The present problems; an error without a reason is no problem."""
 
     def stop(self) -> None:
         """End the threads."""
@@ -115,20 +109,20 @@ class Assignment(Protocol):
         """The number of changes so far, for `wait`."""
 
     def wait(self, since: int, timeout_s: float) -> None:
-        """Until a change follows the change `since`, but at most so long."""
+        """Wait until a change follows the change `since`, but at most `timeout_s` seconds."""
 
     def call_on_change(self, on_change: Callable[[], None]) -> None:
-        """Call this after each change. It must not wait. Before `start`."""
+        """Call this after each change. It must not block. To be called before `start`."""
 
     def wake(self) -> None:
         """End every `wait`."""
 
 
-EPOCH = 1  # of each shard, which is assigned once
+EPOCH = 1  # a shard is assigned only once
 
 
 class StaticCheckpoints:
-    """Checkpoints that are only noted."""
+    """Checkpoints that are only noted, and never saved."""
 
     def __init__(self, shards: "StaticAssignment") -> None:
         self._shards = shards
@@ -192,7 +186,8 @@ class StaticAssignment:
         self._remove(shard)
 
     def fenced(self, shard: int, *, epoch: int) -> None:  # noqa: ARG002
-        """A later program reads the shard; taking it back would only make the two alternate."""
+        """Give up the shard, because a later program reads it; taking it back would only make the two
+        alternate."""
         self._remove(shard)
 
     def _remove(self, shard: int) -> None:
@@ -254,6 +249,7 @@ class StaticAssignment:
 
 T = TypeVar("T")
 
+# The heartbeat interval is the timeout divided by this: two heartbeats in a row may fail.
 HEARTBEATS_PER_TIMEOUT = 3
 
 
@@ -281,7 +277,7 @@ class GroupCheckpoints:
     can_save = True
 
     def require_place(self) -> None:
-        """The log service is one."""
+        """Does nothing, because the log service has a place for checkpoints."""
 
 
 class GroupAssignment:
@@ -297,7 +293,8 @@ class GroupAssignment:
         random: Callable[[], float],
         timeout_s: int | None,
     ) -> None:
-        """`timeout_s` is the group's; None: it is read from the group, at the start and now and then."""
+        """`timeout_s` is the timeout of the group; None: it is read from the group, at the start and
+        periodically."""
         self._program = parts
         self._settings = settings
         self._client = client
@@ -319,11 +316,11 @@ class GroupAssignment:
         identity = ConsumerIdentity(
             logstore=settings.logstore, group=settings.consumer_group, consumer=settings.consumer
         )
-        # A heartbeat that takes longer than an interval counts as failed: the next one is due.
+        # a heartbeat that takes longer than an interval counts as failed, because the next one is due
         program = self._program
         heartbeat_client = program.connections.open(settings, timeout_s=max(2.0, timings.interval_s))
         self._heartbeat_client = heartbeat_client
-        # Nobody else knows of the group in a retry logstore. Sessions have the timeout that is known.
+        # Only this consumer creates the group in a retry logstore. Its sessions have the known timeout.
         again = replace(settings, timeout_s=timeout_s)
         create_group = partial(group_timeout_s, heartbeat_client, again) if settings.is_of_retries else None
         heartbeats = Heartbeats(shared_state, heartbeat_client, identity, create_group=create_group)
@@ -363,7 +360,7 @@ class GroupAssignment:
         return self._parts[0]
 
     def inspect(self, view: Callable[[Membership, float, ShardManager], T]) -> T | None:
-        """What `view` makes of the membership, at the present monotonic time; None before `start`."""
+        """The result of `view` for the membership at the present monotonic time; None before `start`."""
         if self._parts is None:
             return None
         shared_state, shard_manager, *_ = self._parts
@@ -375,12 +372,12 @@ class GroupAssignment:
             return membership.shards
 
     def released(self, shard: int, *, epoch: int) -> None:
-        """The shard is released as soon as its checkpoint is saved."""
+        """Release the shard as soon as its checkpoint is saved."""
         with self._shared_state.use() as (membership, _):
             membership.source_released(shard, epoch=epoch)
 
     def fenced(self, shard: int, *, epoch: int) -> None:
-        """Nothing: whose the shard is, the group says."""
+        """Does nothing, because the group decides whose the shard is."""
 
     def give_up(self, *, leaves: bool) -> None:
         with self._shared_state.use() as (membership, _):
@@ -446,7 +443,7 @@ def make_assignment(
     random: Callable[[], float],
     timeout_s: int | None,
 ) -> GroupAssignment | StaticAssignment:
-    """The shards that the settings name, without any group; otherwise those of the group."""
+    """The shards that the settings name, if they name shards; otherwise the shards of the group."""
     if settings.shards is not None:
         return StaticAssignment(settings, client)
     return GroupAssignment(settings, client, table, parts=parts, random=random, timeout_s=timeout_s)

@@ -1,9 +1,9 @@
-"""A batch of logs as a processor gets it: whole log groups of one shard, decoded only when they are used.
+"""A batch of logs for a processor: whole log groups of one shard, decoded only when they are used.
 
 A pulled body is decompressed once, and parsed at most once in each form, whichever batches its log groups
 belong to: into Arrow by `loghub_consumer.reading.decoding`, and into log groups by the protobuf library, on
-whose messages a log and a log group are thin views. A handler that uses neither costs none of that, and one
-that asks for no table needs no Arrow.
+whose messages a log and a log group are thin views. A handler that uses neither pays for neither, and a
+handler that needs no table needs no Arrow.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,14 +35,14 @@ ARROW = "loghub-consumer[arrow]"
 @dataclass(frozen=True, slots=True)
 class LogPlace:
     """The place of a log in its shard, as in the columns ``__cursor__`` and ``__index__``. Without an index,
-    that of a whole log group."""
+    the place of a whole log group."""
 
     cursor: int
     index: int | None = None
 
 
 class ReceivedLog:
-    """One log. Keys that occur twice stay twice. In text that is not UTF-8, U+FFFD stands for the invalid
+    """One log. A key that occurs twice stays twice. In text that is not UTF-8, U+FFFD stands for the invalid
     bytes."""
 
     __slots__ = ("_index", "_message", "_position")
@@ -72,7 +72,7 @@ class ReceivedLog:
     def contents(self) -> list[tuple[str, str]]:
         """Keys and values, as a new list."""
         return [
-            # Almost every text is valid, and a call for each would take most of the time.
+            # Almost every text is valid, and a function call for each would take most of the time.
             (key if type(key) is str else text(key), value if type(value) is str else text(value))
             for pair in self._message.Contents
             for key, value in ((pair.Key, pair.Value),)
@@ -85,8 +85,8 @@ class ReceivedLog:
 
 
 class ReceivedLogGroup:
-    """What one PutLogs call wrote, with its place in the shard. Where only some of its logs come again, it
-    has only these."""
+    """The logs that one PutLogs call wrote, with their place in the shard. If only some of the logs are
+    redelivered, it has only these."""
 
     __slots__ = ("_message", "_only", "_position")
 
@@ -101,7 +101,7 @@ class ReceivedLogGroup:
 
     @property
     def places(self) -> list[LogPlace]:
-        """Of the log group, or of its logs where not all of them came."""
+        """The place of the log group, or the places of its logs if it has not all of them."""
         if self._only is None:
             return [self.place]
         return [LogPlace(self._position, index) for index in self._only]
@@ -135,7 +135,8 @@ class ReceivedLogGroup:
 
 
 def text(raw: str | bytes) -> str:
-    """Protobuf returns the bytes of a text that is not UTF-8; U+FFFD stands for what is invalid."""
+    """A text as str. Protobuf returns the bytes of a text that is not UTF-8; U+FFFD stands for the invalid
+    ones."""
     return raw if isinstance(raw, str) else raw.decode("utf-8", errors="replace")
 
 
@@ -144,8 +145,8 @@ _FIRST_LOG = b"\x0a"  # the tag of a LogGroup's field 1, with its length behind 
 
 class PulledBody:
     """The log groups of one answer: the first has the cursor `first`, and the others follow. `after` is the
-    cursor after the answer; with a query it is further than the log groups reach. Each form is made when it
-    is first used, and the decompressed one is the first of these."""
+    cursor after the answer; with a query it may lie after the last log group. Each form is made when it is
+    first used; the other forms are made from the decompressed one."""
 
     def __init__(
         self, packed: Packed, *, shard: int, first: int, count: int, after: int | None = None
@@ -159,12 +160,12 @@ class PulledBody:
 
     @cached_property
     def body(self) -> bytes:
-        """Decompressed. Raises `ShortReadError`."""
+        """The decompressed body. Raises `ShortReadError`."""
         try:
             body = self.packed.unpacked(max_size=MAX_PULL_BYTES)
         except MalformedInput as error:
             raise ShortReadError(f"an answer is not a list of log groups: {error}") from error
-        self.packed = Packed.plain(body)  # one of the two is enough
+        self.packed = Packed.plain(body)  # one of the two forms is enough
         return body
 
     @property
@@ -173,7 +174,7 @@ class PulledBody:
 
     @cached_property
     def ends(self) -> list[int]:
-        """The number of bytes up to the end of each log group; the last is that of the body. Raises
+        """The number of bytes up to the end of each log group; the last is the size of the body. Raises
         `ShortReadError`."""
         try:
             sizes = [len(list_header(len(group))) + len(group) for group in split(self.body)]
@@ -254,8 +255,8 @@ def _list_class() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class BodySlice:
-    """The log groups of a body from one index to another, half-open. `only` are the logs that count, if there
-    is one log group and not all of them do."""
+    """The log groups of a body from one index to another, half-open. Invariant: `only`, the logs to process,
+    is set only for a single log group of which not all logs are to be processed."""
 
     body: PulledBody
     begin: int
@@ -284,7 +285,7 @@ class BodySlice:
 
     @property
     def packed(self) -> Packed:
-        """As it was pulled, if these are all log groups of the body."""
+        """The transferred bytes, if the slice has all log groups of the body."""
         if self.groups == self.body.count:
             return self.body.packed
         return Packed.plain(self.body.body[self._bytes_to(self.begin) : self._bytes_to(self.end)])
@@ -346,14 +347,13 @@ def _group(part: BodySlice, index: int) -> ReceivedLogGroup:
 
 
 class LogBatch:
-    """Log groups of one shard, in order: whole ones without a gap but for expired ones, or those that come
-    again because they were refused or not acknowledged in time.
+    """Log groups of one shard, in order: consecutive log groups, except for expired ones, or log groups that
+    are redelivered because they were refused or not acknowledged in time.
 
-    `arrow` is a table with one row for each log and the columns of the view `logs`
-    (docs/pipelines.md 1), `groups` the log groups. `begin_cursor` and `next_cursor` are those of the first
-    log group and after the last one. `delivery` says how often they were handed over, this time included; it
-    does not count what happened before the shard was assigned to this consumer, nor a batch that `process`
-    had when it raised.
+    `arrow` is a table with one row for each log and the columns of the view `logs` (docs/pipelines.md 1),
+    `groups` the log groups. `begin_cursor` is the cursor of the first log group, `next_cursor` the cursor
+    after the last one. `delivery` is the number of deliveries, including this one; it does not count
+    deliveries before the shard was assigned to this consumer, nor a batch that `process` had when it raised.
     """
 
     def __init__(self, shard: int, slices: tuple[BodySlice, ...], *, delivery: int = 1) -> None:
@@ -375,7 +375,7 @@ class LogBatch:
 
     @cached_property
     def arrow(self) -> "pa.Table":
-        """Raises `MissingPackageError` without the extra `arrow`."""
+        """The logs as a table. Raises `MissingPackageError` without the extra `arrow`."""
         with needs(ARROW, "LogBatch.arrow"):
             from loghub_consumer.reading.decoding import table
         return table([part.rows for part in self._slices])
@@ -398,14 +398,14 @@ class LogBatch:
 
     @property
     def is_single(self) -> bool:
-        """Whether it is one log, or one log group that cannot be divided. Raises `ShortReadError`."""
+        """Whether the batch is one log, or one log group that cannot be divided. Raises `ShortReadError`."""
         if len(self.groups) > 1:
             return False
         ((_, raw, only),) = self.raw_groups()
         return (count_logs(raw) if only is None else len(only)) <= 1
 
     def places(self) -> list[LogPlace]:
-        """The places of its log groups, or of their logs where not all of them count."""
+        """The places of its log groups, or of their logs if not all of them are to be processed."""
         return [
             LogPlace(part.body.first + index, log)
             for part in self._slices
@@ -414,13 +414,14 @@ class LogBatch:
         ]
 
     def raw_groups(self) -> Iterator[tuple[int, bytes, tuple[int, ...] | None]]:
-        """The cursor of each log group, its bytes, and which of its logs count, if not all do."""
+        """The cursor of each log group, its bytes, and its logs to process, if not all."""
         for part in self._slices:
             for index in range(part.begin, part.end):
                 yield part.body.first + index, part.body.raw(index), part.only
 
     def raw_group(self, cursor: int) -> tuple[bytes, tuple[int, ...] | None] | None:
-        """As `raw_groups`, of one log group; None if the batch does not have it."""
+        """The bytes of one log group and its logs to process, if not all; None if the batch does not have
+        it."""
         for part in self._slices:
             index = cursor - part.body.first
             if part.begin <= index < part.end:
@@ -433,20 +434,20 @@ class LogBatch:
 
 @dataclass(frozen=True, slots=True)
 class KeptGroup:
-    """A log group that is handed over again: its bytes, and the logs that count, if not all do."""
+    """A log group that is redelivered: its bytes, and its logs to process, if not all."""
 
     cursor: int
     raw: bytes
     only: tuple[int, ...] | None
 
 
-# What can be acknowledged or refused.
+# The kinds of things that can be acknowledged or refused.
 Logs: TypeAlias = LogBatch | ReceivedLogGroup | ReceivedLog | LogPlace
 
 
 def places_of(logs: Iterable[Logs], running: LogBatch | None) -> list[LogPlace]:
-    """The places of these, or of the running batch if none are named. Raises `ValueError` if there is none
-    either."""
+    """The places of these logs, or of the running batch if none are named. Raises `ValueError` if no batch
+    runs either."""
     named: list[Logs] = list(logs)
     if not named:
         if running is None:
@@ -483,7 +484,7 @@ def batch_again(shard: int, kept: Sequence[KeptGroup], *, delivery: int) -> LogB
 
 
 def select_logs(raw: bytes, only: Iterable[int] | None) -> bytes:
-    """A log group with only some of its logs; None: as it is."""
+    """A log group with only some of its logs; None: with all of them."""
     if only is None:
         return raw
     (group,) = _list_class().FromString(wrap((raw,))).LogGroups
@@ -495,8 +496,8 @@ def select_logs(raw: bytes, only: Iterable[int] | None) -> bytes:
 
 
 def without_last_tags(raw: bytes, *, first: str, prefix: str) -> bytes:
-    """A log group without the tags that were added to it last: from the last one named `first` on those whose
-    names begin with the prefix. Tags of its own may have such names."""
+    """A log group without the tags that were added to it last: from the last tag named `first` on, all tags
+    whose names begin with the prefix. Its own tags may have such names."""
     (group,) = _list_class().FromString(wrap((raw,))).LogGroups
     names = [text(tag.Key) for tag in group.LogTags]
     begin = max((index for index, name in enumerate(names) if name == first), default=len(names))
@@ -507,12 +508,14 @@ def without_last_tags(raw: bytes, *, first: str, prefix: str) -> bytes:
 
 
 def has_logs(raw: bytes) -> bool:
-    """Whether a log group has a log. Serializers write field 1, the logs, first: then nothing is decoded."""
+    """Whether a log group has a log. Serializers write field 1, the logs, first, so usually nothing is
+    decoded."""
     return raw.startswith(_FIRST_LOG) or count_logs(raw) > 0
 
 
 def count_logs(raw: bytes) -> int:
-    """The number of logs in the bytes of a log group; 1 if they cannot be decoded, since these stay whole."""
+    """The number of logs in the bytes of a log group; 1 if they cannot be decoded, since such a group stays
+    whole."""
     try:
         return len(PulledBody(Packed.plain(wrap((raw,))), shard=0, first=0, count=1).messages[0].Logs)
     except ShortReadError:

@@ -1,13 +1,12 @@
-"""The plan of the next batch: which cursor range of which shard it reads, as plain values.
+"""The plan of the next batch, which is the cursor range of each shard to read, and whether a batch is worth
+its files, for a sink that rolls them by size and time. Pure; times are seconds on the monotonic clock.
 
 The source computes the plan and gives it to Spark as an offset, and the job reads it back from Spark's log of
 the batch. One offset contains a whole plan, with the begin and the end of each range, because shards come and
 go between batches and the ranges cannot be derived from two offsets.
 
-When a batch is worth its files, for a sink that rolls them by size and time. Pure.
-
-Nothing is buffered for that: the log groups wait in the log service, and the worker only reads them later.
-Times are seconds on the monotonic clock.
+A batch that is not worth its files yet is not buffered: its log groups wait in the log service, and the
+worker only reads them later.
 """
 
 import math
@@ -31,13 +30,13 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """The ranges of one batch. The number makes every plan differ from the one before it, so that for Spark a
-    range that is read again, after a discarded batch, is new data."""
+    """The ranges of one batch. The number makes every plan differ from the one before it, so that a range
+    that is read again, after a discarded batch, is new data for Spark."""
 
     number: int
     ranges: tuple[Range, ...]
-    # Of a stateful pipeline: no log group of the ranges was received later, in unix seconds. Spark repeats a
-    # batch with its plan, so a log has the same time in each attempt.
+    # For a stateful pipeline: no log group of the ranges was received later than this, in unix seconds. Spark
+    # repeats a batch with its plan, so a log has the same time in each attempt.
     latest_s: int | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -71,16 +70,16 @@ class GroupSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """The most that a batch reads of one shard, and of all shards together. The smallest limit applies, but
-    one log group of a shard is always read. None of them is that of one request: a range is read in as many
-    as it takes."""
+    """The maximum that a batch reads of one shard, and of all shards together. The smallest limit applies,
+    but one log group of a shard is always read. None is the limit of a request: a range is read in as many
+    requests as necessary."""
 
-    log_groups: int  # of one shard
-    bytes: int  # of one shard
-    logs: int  # of all shards
+    log_groups: int  # from one shard
+    bytes: int  # from one shard
+    logs: int  # from all shards
 
     def groups_of(self, size: GroupSize | None) -> int:
-        """How many log groups of this size a batch reads of a shard, if the shard is alone. None means that
+        """How many log groups of this size a batch reads from a shard, if the shard is alone. None means that
         no size was measured yet; the largest possible size is then assumed."""
         if size is None:
             return max(1, min(self.log_groups, self.bytes // MAX_GROUP_BYTES))
@@ -105,7 +104,7 @@ def _smoothed(before: float, mean: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeRetry:
-    """How a shard is read after a batch of it failed: alone, from `begin` on, at most `log_groups`, and not
+    """How a shard is read after a batch with it failed: alone, from `begin` on, at most `log_groups`, and not
     before `not_before_s` on the monotonic clock; None: not at all."""
 
     begin: int
@@ -117,7 +116,7 @@ def due_retries(
     retries: Mapping[int, RangeRetry], positions: Mapping[int, int], *, now: float
 ) -> dict[int, int]:
     """How many log groups of each shard with a retry may be read now: 0 while it waits. The shards are in the
-    order in which they are due. A retry of another position is void: the shard was moved since."""
+    order in which they are due. A retry at another position is void, because the shard was moved since."""
     valid = [(shard, retry) for shard, retry in retries.items() if positions.get(shard) == retry.begin]
     due = sorted((_due_s(retry), shard, retry.log_groups) for shard, retry in valid)
     return {shard: groups if at_s <= now else 0 for at_s, shard, groups in due}
@@ -139,8 +138,8 @@ def next_plan(
     """The next batch: from each position as much as `limits` allows, and never past the known end.
 
     `sizes` are the mean sizes of the shards' log groups, where measured. `retries` is the result of
-    `due_retries`: of these shards the first that has something to read is read alone, in every second batch
-    as long as other shards have something to read. `last` itself is returned if there is nothing to read.
+    `due_retries`: of these shards the first one with log groups to read is read alone, in every second batch
+    as long as other shards have log groups to read. `last` itself is returned if there is nothing to read.
     """
     ranges = {
         shard: Range(shard, begin, min(begin + limits.groups_of(sizes.get(shard)), ends[shard]))
@@ -165,8 +164,9 @@ def next_even_plan(
     sizes: Mapping[int, GroupSize],
     limits: BatchLimits,
 ) -> BatchPlan:
-    """The next batch of a stateful pipeline: the same part of what each shard has, as large as `limits`
-    allow. So shards that get their logs evenly stay level, whatever their rates; `levelled` does the rest."""
+    """The next batch of a stateful pipeline: the same part of each shard's backlog, as large as `limits`
+    allow. So shards that get their logs evenly stay level, whatever their rates; `levelled` corrects the
+    rest."""
     backlogs = {
         shard: ends[shard] - begin
         for shard, begin in sorted(positions.items())
@@ -191,8 +191,8 @@ def _logs_of(size: GroupSize | None) -> float:
 
 
 def ranges_to_date(plan: BatchPlan, ends: Mapping[int, int]) -> tuple[Range, ...]:
-    """The ranges of which `levelled` has to know when their last log group was received: those that leave log
-    groups, or all if none does."""
+    """The ranges whose last receive time `levelled` needs: the ranges that leave log groups in their shard,
+    or all ranges if none does."""
     return tuple(part for part in plan.ranges if part.end < ends[part.shard]) or plan.ranges
 
 
@@ -203,12 +203,13 @@ def levelled(
     received: Mapping[int, int],
     cursors: Callable[[int], Mapping[int, int]],
 ) -> BatchPlan:
-    """The plan without what was received later than the log groups that it leaves in other shards. Spark has
-    one watermark over all shards, and drops what comes behind it: no shard may be read ahead of another.
+    """The plan without log groups that were received later than the log groups that the plan leaves in other
+    shards. Spark has one watermark over all shards, and drops rows behind it: no shard may be read ahead of
+    another.
 
     `received` are the unix seconds in which the last log group of each of `ranges_to_date` was received, and
-    `ends` those of the same moment. `cursors` yields for a unix second, in each shard of the plan, the cursor
-    of the first log group that was received then or later.
+    `ends` are the ends at the same moment. `cursors` yields for a unix second, in each shard of the plan, the
+    cursor of the first log group that was received then or later.
     """
     if all(part.end >= ends[part.shard] for part in plan.ranges):
         return replace(plan, latest_s=max(received.values()))
@@ -228,8 +229,8 @@ def leaves_log_groups(plan: BatchPlan, ends: Mapping[int, int]) -> bool:
 
 
 def _within(ranges: Sequence[Range], *, sizes: Mapping[int, GroupSize], logs: int) -> tuple[Range, ...]:
-    """The ranges, the longest ones cut until all together have no more than so many logs. Each keeps one log
-    group. A shard without a measured size has only a few log groups in a batch."""
+    """The ranges, the longest ones cut until all together have at most `logs` logs. Each keeps one log group.
+    A shard without a measured size has only a few log groups in a batch."""
     means = {part.shard: max(1.0, sizes[part.shard].logs) for part in ranges if part.shard in sizes}
     left, cut = float(logs), {}
     ascending = sorted(ranges, key=lambda part: part.groups * means.get(part.shard, 1.0))
@@ -256,7 +257,7 @@ def pack(ranges: Sequence[Range], *, bins: int) -> tuple[tuple[Range, ...], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roll:
-    """A batch begins once it makes files of so many bytes, or once a log group has waited for so long."""
+    """A batch begins once it makes files of this many bytes, or once a log group has waited this long."""
 
     target_bytes: int
     max_delay_s: float
@@ -264,7 +265,7 @@ class Roll:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """What is known to wait in one shard: the log groups from `position` to `end`, the oldest of them since
+    """The known backlog of one shard: the log groups from `position` to `end`, the oldest of them since
     `since_s` or later."""
 
     position: int
@@ -275,8 +276,9 @@ class Backlog:
 def observed(
     before: Mapping[int, Backlog], *, positions: Mapping[int, int], ends: Mapping[int, int], now: float
 ) -> dict[int, Backlog]:
-    """The backlog of each shard that is read now and whose end is known, given what it was. What waits in a
-    shard when its end becomes known waits since nobody knows when, so it has waited for long enough."""
+    """The backlog of each shard that is read now and whose end is known, given the backlog before. When the
+    end of a shard becomes known, it is unknown since when its log groups wait, so they count as waiting long
+    enough."""
     return {
         shard: Backlog(
             position=position,
@@ -291,7 +293,7 @@ def observed(
 def _since_s(before: Backlog | None, position: int, *, now: float) -> float:
     if before is None:
         return -math.inf
-    is_same = position < before.end  # some of what was known to wait is still there
+    is_same = position < before.end  # some log groups of the known backlog are still there
     return before.since_s if is_same else now
 
 
@@ -304,9 +306,10 @@ def is_worth_its_files(
     file_share: float,
     now: float,
 ) -> bool:
-    """Whether the batch of this plan may begin. `backlogs` are those of the shards that are read together:
-    what waits in one that failed is in no batch with others. `file_share` is how many bytes of files become
-    of a byte of log groups. A batch that cannot become larger begins in any case: it is at a limit of one."""
+    """Whether the batch of this plan may begin. `backlogs` are the backlogs of the shards that are read
+    together: a failed shard is in no batch with others. `file_share` is the number of bytes of files for a
+    byte of log groups. A batch that cannot become larger, because it is at a limit of a batch, begins in any
+    case."""
     ends = {shard: backlog.end for shard, backlog in backlogs.items()}
     if leaves_log_groups(plan, ends):
         return True

@@ -1,4 +1,4 @@
-"""What was pulled of a shard and not yet handed to its processor."""
+"""The pulled log groups of a shard that were not handed to its processor yet."""
 
 from collections import deque
 
@@ -7,8 +7,7 @@ from loghub_consumer.held_shard import NOTHING, Buffered, ReceiveLimits
 
 
 class ShardBuffer:
-    """The log groups of one shard in order. Not thread-safe: `loghub_consumer.shard_table` is its
-    lock."""
+    """The log groups of one shard in order. Not thread-safe: `loghub_consumer.shard_table` has the lock."""
 
     def __init__(self, shard: int, limits: ReceiveLimits) -> None:
         self._shard = shard
@@ -17,12 +16,13 @@ class ShardBuffer:
         self.summary = NOTHING
 
     def add(self, body: PulledBody, *, now: float) -> None:
-        """Append the log groups of an answer. With a limit of logs it must be decoded already."""
+        """Append the log groups of an answer. If there is a limit of logs, the body must be decoded
+        already."""
         self._slices.append((BodySlice(body, 0, body.count), now))
         self._sum_up()
 
     def put_back(self, batch: LogBatch) -> None:
-        """Log groups that were taken last are taken next."""
+        """Put log groups back that were taken last, so that they are taken next."""
         self._slices.extendleft((part, 0.0) for part in reversed(batch.slices))
         self._sum_up()
 
@@ -36,8 +36,8 @@ class ShardBuffer:
         return self._slices[0][0].first if self._slices else None
 
     def take(self, *, max_groups: int | None = None, end: int | None = None) -> LogBatch:
-        """Remove and return the next batch: as much as the limits allow, at least one log group. `end` is the
-        cursor before which it ends; the first log group lies before."""
+        """Remove and return the next batch: as much as the limits allow, at least one log group. The batch
+        ends before the cursor `end`; the first log group lies before it."""
         parts: list[BodySlice] = []
         size = logs = groups = 0
         while self._slices:
@@ -46,7 +46,8 @@ class ShardBuffer:
             if max_groups is not None:
                 fits = min(fits, max(max_groups - groups, 0 if parts else 1))
             if end is not None:
-                fits = min(fits, max(0, end - part.first))  # there may be gaps, where log groups expired
+                # There may be gaps, because log groups have expired.
+                fits = min(fits, max(0, end - part.first))
             if not fits:
                 break
             taken = BodySlice(part.body, part.begin, part.begin + fits)
@@ -83,7 +84,7 @@ def _fitting(part: BodySlice, limits: ReceiveLimits, *, size: int, logs: int, is
     if not has_limit and not is_first and not part.body.is_unpacked:
         return 0
     low, high = 0, part.groups
-    while low < high:  # the sizes grow with the number
+    while low < high:  # the sizes grow with the number of log groups
         middle = (low + high + 1) // 2
         taken = BodySlice(part.body, part.begin, part.begin + middle)
         has_room = size + taken.bytes <= limits.max_bytes

@@ -1,10 +1,10 @@
-"""Positions in the user's database, saved in the transaction that has the user's own writes: exactly once.
+"""Positions in the user's database, saved in the transaction with the user's own writes: exactly once.
 
-The log service only knows which consumer holds a shard now, and a consumer may stand still for minutes and
-then go on. So each assignment takes a new number for its shard, the fence, and a transaction commits only
-under the number that is the shard's at that moment. Two owners of one shard cannot both commit. Its update
-also names the position that it replaces: an older copy of the database, or the standby after a failover, may
-lack what was committed, the number of an assignment included.
+The log service only knows which consumer holds a shard now, and a consumer may pause for minutes and then
+continue. So each assignment takes a new number for its shard, the fence, and a transaction commits only under
+the number that the shard has at that moment. Two owners of one shard cannot both commit. The update also
+names the position that it replaces: an older copy of the database, or the standby after a failover, may lack
+committed rows, including the number of an assignment.
 
 `SqlCheckpointStore` uses any driver with Python's DB-API (PEP 249), for a database with ``ON CONFLICT`` and
 ``RETURNING``, such as PostgreSQL and SQLite since 3.35.
@@ -24,7 +24,8 @@ IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredShard:
-    """A shard of a consumer group. `created_unix_s` tells a logstore from an earlier one of the same name."""
+    """A shard of a consumer group. `created_unix_s` distinguishes a logstore from an earlier one of the same
+    name."""
 
     project: str
     logstore: str
@@ -35,8 +36,8 @@ class StoredShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owned:
-    """What an assignment of a shard has got: its number, and the position that it left in the database, which
-    is at first the cursor from which it continues."""
+    """The result of acquiring a shard: the number of the assignment, and the last position that it has saved
+    in the database, which is at first the cursor from which it continues."""
 
     shard: StoredShard
     fence: int
@@ -48,20 +49,21 @@ class FencedError(Exception):
 
 
 class PositionMovedError(Exception):
-    """The database has another position than this assignment has left there: it was changed by another
-    program, or is of an older copy."""
+    """The database has another position than this assignment has saved: another program changed it, or it is
+    an older copy."""
 
 
 class CheckpointStore(Protocol):
     """Thread-safe; each shard is used by one thread."""
 
     def acquire(self, shard: StoredShard, *, position: int) -> Owned:
-        """Begin an assignment, which ends all earlier ones. `position` is for a shard that is new here."""
+        """Begin an assignment, which ends all earlier ones. `position` is used for a shard that is new in the
+        store."""
 
     def transaction(self, owned: Owned, *, position: int) -> AbstractContextManager[Any]:
-        """A transaction that saves this position as well; the value is what the user writes with. Raises
-        `FencedError` at its end, and then nothing of it is committed. It may raise any other error if the
-        position is not that of `owned` any more: the shard is then acquired again."""
+        """A transaction that also saves this position; the value is the connection for the user's writes.
+        Raises `FencedError` at its end, and then nothing is committed. It may raise any other error if the
+        position in the database differs from `owned`: the shard is then acquired again."""
 
 
 class SqlCheckpointStore:
@@ -74,8 +76,8 @@ class SqlCheckpointStore:
         paramstyle: Literal["qmark", "format", "pyformat"],
         table: str = "loghub_positions",
     ) -> None:
-        """`connect` returns a new connection, without autocommit, which the first assignment tries; each
-        thread has one of its own. `paramstyle` is that of the driver: ``psycopg.paramstyle``,
+        """`connect` returns a new connection, without autocommit, which the first assignment tests; each
+        thread has its own connection. `paramstyle` is the driver's: ``psycopg.paramstyle``,
         ``sqlite3.paramstyle``."""
         if not IDENTIFIER.fullmatch(table):
             raise ValueError(f"table is {table!r}; it must be a plain name, with or without a schema")
@@ -83,7 +85,7 @@ class SqlCheckpointStore:
         self._mark = "?" if paramstyle == "qmark" else "%s"
         self._table = table
         self._local = threading.local()
-        self._has_transactions = False  # as far as was tried
+        self._has_transactions = False  # True once this was tested
 
     def acquire(self, shard: StoredShard, *, position: int) -> Owned:
         columns = "project, logstore, consumer_group, shard, created"
@@ -103,11 +105,11 @@ class SqlCheckpointStore:
         return Owned(shard=shard, fence=int(fence), position=int(stored))
 
     def _create(self, connection: Any, columns: str) -> None:
-        """Create the table where it does not exist; the user may lack the right to, where it does."""
+        """Create the table unless it exists; if it exists, the user may lack the right to create tables."""
         cursor = connection.cursor()
         try:
             cursor.execute(f"SELECT 1 FROM {self._table} WHERE 1 = 0")  # noqa: S608 - a plain name
-        except Exception:  # noqa: BLE001 - each driver has its own; what else is wrong appears below
+        except Exception:  # noqa: BLE001 - each driver has its own errors; another problem shows below
             connection.rollback()
             cursor.execute(
                 f"CREATE TABLE IF NOT EXISTS {self._table} (project TEXT, logstore TEXT, consumer_group TEXT,"
@@ -117,8 +119,8 @@ class SqlCheckpointStore:
             connection.commit()
 
     def _require_transactions(self, connection: Any, columns: str) -> None:
-        """Raises `ValueError` if statements are committed one by one: what a consumer writes that has lost
-        its shard would then stay. Each driver says so in another way, if at all, so a row is written and
+        """Raises `ValueError` if statements are committed one by one: the writes of a consumer that has lost
+        its shard would then stay. Drivers report this in different ways, if at all, so a row is written and
         rolled back."""
         if self._has_transactions:
             return
@@ -145,7 +147,8 @@ class SqlCheckpointStore:
     def transaction(self, owned: Owned, *, position: int) -> Iterator[Any]:
         with self._connection() as connection:
             yield connection
-            # Last, so that a program that stands still in its own writes keeps nobody from taking the shard.
+            # At the end of the transaction, so that a program that pauses during its own writes does not keep
+            # others from taking the shard.
             cursor = connection.cursor()
             where = (
                 f" WHERE project = {self._mark} AND logstore = {self._mark} AND consumer_group = {self._mark}"
@@ -176,7 +179,8 @@ class SqlCheckpointStore:
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:
-        """The connection of this thread. After an error it is rolled back and closed: it may be broken."""
+        """The connection of this thread. After an error it is rolled back and closed, because it may be
+        broken."""
         connection = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = self._connect()
@@ -192,7 +196,7 @@ class SqlCheckpointStore:
 
 
 def _values(row: Any) -> tuple[Any, ...]:
-    """A row, which some drivers give as a dictionary if they are set to."""
+    """A row as a tuple; some drivers can be set to return dictionaries."""
     return tuple(row.values() if isinstance(row, Mapping) else row)
 
 

@@ -1,17 +1,10 @@
 """A consumer in a program of its own: puts the parts together, hands out shards and takes them back.
 
 `Consumer.run` blocks; its thread calls the listener. Membership, heartbeats, the opening of shards and the
-saving of checkpoints are those of the worker on Spark (`loghub_consumer.membership`). Its threads are its
-own, or those of all consumers of a program (`loghub_consumer.program_parts`).
-
-What does not work in a consumer at the moment.
-
-The steps of a consumer, and its end: its running batches end, what was noted is saved, and it leaves its
-group.
-
-The consumer of the retry logstore, which runs next to that of the logstore, with processors of its own.
-
-How far a shard is behind, from what the pulls have seen.
+saving of checkpoints are shared with the worker on Spark (`loghub_consumer.membership`). The threads belong
+to the consumer, or to all consumers of a program (`loghub_consumer.program_parts`). At its end (`Drain`) the
+running batches end, the noted positions are saved, and the consumer leaves its group. A `RetryConsumer` runs
+a second consumer for the retry logstore, with processors of its own.
 """
 
 import random
@@ -59,7 +52,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerError:
-    """Why something does not work now; it is retried. `shard` is None for what concerns all."""
+    """A present problem, which is retried. `shard` is None for a problem that concerns all shards."""
 
     shard: int | None
     reason: str  # in CamelCase
@@ -67,7 +60,7 @@ class ConsumerError:
 
 
 def errors_of(shard: int | None, errors: Iterable[ReportedError]) -> tuple[ConsumerError, ...]:
-    """Those that have a reason."""
+    """The errors that have a reason."""
     return tuple(
         ConsumerError(shard=shard, reason=error.reason, message=error.message)
         for error in errors
@@ -75,12 +68,14 @@ def errors_of(shard: int | None, errors: Iterable[ReportedError]) -> tuple[Consu
     )
 
 
-MAX_LEAVE_S = 10.0  # for leaving the group once every shard is given up
+# For leaving the group once every shard is given up. Only a courtesy to the other consumers: the service ends
+# the session by itself later.
+MAX_LEAVE_S = 10.0
 
 
 def run_to_end(life: Generator[int, None, None], wait: Callable[[int], None]) -> None:
-    """Take all steps. Each yields the change after which the next one is due, for which `wait` waits. What
-    is raised between two steps, such as Ctrl-C, is raised in `life`."""
+    """Take all steps. Each yields the change after which the next one is due, for which `wait` waits. An
+    exception between two steps, such as Ctrl-C, is raised inside `life`."""
     between: BaseException | None = None
     while True:
         try:
@@ -96,7 +91,8 @@ def run_to_end(life: Generator[int, None, None], wait: Callable[[int], None]) ->
 
 
 class Drain:
-    """Each step of `run` yields the number of the change after which the next one may do more."""
+    """The end of a consumer. Each step of `run` yields the number of the change after which the next one may
+    do more."""
 
     def __init__(self, assignment: Assignment, runners: ShardRunners, clock: Clock) -> None:
         self._assignment = assignment
@@ -104,8 +100,8 @@ class Drain:
         self._clock = clock
 
     def run(self, *, leaves: bool, timeout_s: float) -> Iterator[int]:
-        """The timeout bounds the wait; then the shards are abandoned, so that other consumers continue with
-        them."""
+        """Give up all shards. After `timeout_s` the remaining ones are abandoned, so that other consumers
+        continue with them."""
         self._assignment.give_up(leaves=leaves)
         yield from self._until(self._is_drained, timeout_s)
         if not self._is_drained():
@@ -136,7 +132,7 @@ Error = TypeVar("Error", covariant=True)
 
 
 class Runnable(Protocol[Error]):
-    """What is used of a consumer."""
+    """The methods of a consumer that `RetryConsumer` uses."""
 
     def run(self) -> None: ...
     def wakeup(self) -> None: ...
@@ -147,7 +143,8 @@ class Runnable(Protocol[Error]):
 
 
 def retry_settings(settings: ConsumerSettings) -> ConsumerSettings | None:
-    """The settings of the consumer of the retry logstore; None if there is none, or if these are they."""
+    """The settings of the consumer of the retry logstore; None if there is no retry logstore, or if these
+    settings are the ones of its consumer."""
     if settings.retry is None or settings.is_of_retries:
         return None
     return replace(
@@ -184,7 +181,8 @@ class RetryConsumer(Generic[Error]):
         return self._consumer.failure_report()
 
     def stop(self, *, leaves: bool) -> None:
-        """Let it end; its shards drain meanwhile. With `leaves` it leaves the group in any case."""
+        """Let the consumer end, and its shards drain meanwhile. With `leaves` it leaves the group in any
+        case."""
         if leaves:
             self._consumer.leave()
         else:
@@ -204,14 +202,15 @@ class RetryConsumer(Generic[Error]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardLag:
     """Log groups that were not processed yet. `is_complete`: the last pull reached the end of the shard, so
-    that there were no more at that time; otherwise there are at least so many."""
+    that there were no more at that time; otherwise there are at least this many."""
 
     log_groups: int
     is_complete: bool
 
 
 def lag_of(state: HeldShardState, end: int | None) -> ShardLag:
-    """`end` is the cursor after the last log group; None if the last pull did not reach it."""
+    """The lag of a shard. `end` is the cursor after the last log group; None if the last pull did not reach
+    it."""
     if end is not None and end >= state.position:
         return ShardLag(log_groups=end - state.position, is_complete=True)
     return ShardLag(log_groups=max(0, state.read_to - state.position), is_complete=False)
@@ -219,11 +218,11 @@ def lag_of(state: HeldShardState, end: int | None) -> ShardLag:
 
 T = TypeVar("T")
 
-STEP_S = 0.2  # how often `wakeup`, which takes no lock, is noticed
+STEP_S = 0.2  # `wakeup` takes no lock, so `run` notices it only when it looks: this often
 
 
 class Consumer:
-    """One consumer of a consumer group. `run` it once; the other methods may be called by any thread, also by
+    """One consumer of a consumer group. `run` it once; any thread may call the other methods, including
     processors and the listener."""
 
     @logs_as_consumer
@@ -236,16 +235,16 @@ class Consumer:
         shared: ProgramParts | None = None,
         worker: WorkerOptions | None = None,
     ) -> None:
-        """`factory` may be a text ``module:name`` with `ConsumerSettings.processes`. `shared` is given by a
-        `loghub_consumer.multi_logstore.MultiLogstoreConsumer`, `worker` by `loghub_worker.processing`.
-        Raises `OSError` if its folder cannot be written to."""
+        """With `ConsumerSettings.processes`, `factory` may be a text ``module:name``.
+        `loghub_consumer.multi_logstore.MultiLogstoreConsumer` passes `shared`, `loghub_worker.processing`
+        passes `worker`. Raises `OSError` if its folder cannot be written to."""
         if not settings.logstore:
             raise ValueError("logstore is empty")
         if isinstance(factory, FanOutFactory):
             check_fan_out(by_log=settings.acknowledge == "log", ack_timeout_s=settings.ack_timeout_s)
         log_to_logging()
         self._leaves, self._abandons = settings.leave, False
-        self.has_started = False  # `run` has read what it needs at the start
+        self.has_started = False  # `run` has read the group and the shards
         self._settings = settings
         self._clock = SystemClock()
         self._random = random.SystemRandom().random
@@ -286,12 +285,12 @@ class Consumer:
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._stop = self._has_begun = False
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None  # that calls the listener, if it calls it
+        self._thread: threading.Thread | None = None  # the thread that calls the listener, if one does now
 
     def _in_processes(
         self, factory: ProcessorFactory | str, worker: WorkerOptions | None
     ) -> tuple[ProcessorFactory, WorkerOptions | None]:
-        """The factory of processors that call those of the user, if these run in other processes."""
+        """The factory of processors; with processes, its processors call the user's processors in these."""
         if self._settings.processes and worker is None:
             self._processes = ProgramProcesses(
                 self._settings, factory, self.failure_report, self._clock, random=self._random
@@ -313,11 +312,11 @@ class Consumer:
         return RetryConsumer(retrying, self._table.fail)
 
     def run(self) -> None:
-        """Consume until `shutdown`, `wakeup` or Ctrl-C, or until all is processed up to
-        `ConsumerSettings.end_time_s`. Raises `LogHubException` if the group cannot be read at the start,
-        `OSError` if the dead letter is a folder that cannot be written to, and what the listener, or a
-        processor that ends its thread, raised. With processes, `RuntimeError` if the factory cannot be
-        imported there."""
+        """Consume until `shutdown`, `wakeup` or Ctrl-C, or until all logs up to `ConsumerSettings.end_time_s`
+        are processed. Raises `LogHubException` if the group cannot be read at the start, `OSError` if the
+        dead letter is a folder that cannot be written to, and the exceptions of the listener, or of a
+        processor that ends its thread. With processes, `RuntimeError` if the factory cannot be imported
+        there."""
         with self._in_turn():  # also between the steps: a signal handler may call `shutdown`
             run_to_end(self.life(), lambda since: self._assignment.wait(since, STEP_S))
 
@@ -355,7 +354,8 @@ class Consumer:
             self._thread = before
 
     def call_on_change(self, on_change: Callable[[], None]) -> None:
-        """Call this when the next step of `life` may do more. It must not wait. Before the first step."""
+        """Call this when the next step of `life` may do more. It must not block. To be called before the
+        first step."""
         self._assignment.call_on_change(on_change)
 
     def wakeup(self) -> None:
@@ -364,22 +364,22 @@ class Consumer:
         self._stop = True
 
     def leave(self) -> None:
-        """As `wakeup`, and leave the group in any case."""
+        """End like `wakeup`, and leave the group in any case."""
         self._leaves = True
         self._stop = True
 
     def fail(self, failure: BaseException) -> None:
-        """As `wakeup`, and let `run` raise this."""
+        """End like `wakeup`, and let `run` raise this error."""
         self._table.fail(failure)
 
     def abandon(self) -> None:
-        """As `wakeup`, for a logstore that no longer exists: the shards are lost, and nothing is waited
+        """End like `wakeup`, for a logstore that no longer exists: the shards are lost, and nothing is waited
         for."""
         self._abandons = True
         self._stop = True
 
     def shutdown(self, timeout_s: float | None = None) -> bool:
-        """As `wakeup`, and wait until `run` has returned; False after `timeout_s`. A processor or the
+        """End like `wakeup`, and wait until `run` has returned; False after `timeout_s`. A processor or the
         listener does not wait for itself."""
         self._stop = True
         if not self._has_begun or self.is_own_thread():
@@ -387,7 +387,7 @@ class Consumer:
         return self._ended.wait(timeout_s)
 
     def is_own_thread(self) -> bool:
-        """Whether the caller is the listener, a processor, also one of the retry logstore, or `handle` of
+        """Whether the caller is the listener, a processor (of the retry logstore, too), or `handle` of
         `fan_out`."""
         if self._retries is not None and self._retries.is_own_thread():
             return True
@@ -395,15 +395,15 @@ class Consumer:
 
     @property
     def has_lost_group(self) -> bool:
-        """Whether the log service says that the group does not exist any more. Whether that is
-        meant is not known, so a consumer that runs does not create it again."""
+        """Whether the log service says that the group does not exist any more. A user may have deleted it on
+        purpose, so a running consumer does not create it again."""
         missing = reason_of_code(Code.CONSUMER_GROUP_NOT_EXIST)
         return self.has_started and any(error.reason == missing for error in self._assignment.errors())
 
     # -- shards
 
     def assignment(self) -> tuple[int, ...]:
-        """The shards of this consumer, those included that it is giving up."""
+        """The shards of this consumer, including shards that it is giving up."""
         return tuple(sorted(self._table.working()))
 
     def position(self, shard: int) -> str:
@@ -411,32 +411,32 @@ class Consumer:
         return encode_cursor(self._table.entry(shard).state.position)
 
     def lag(self, shard: int) -> ShardLag:
-        """What is not processed yet, as far as the pulls have seen; no request is sent. Raises
-        `NotAssignedError`."""
+        """The log groups that are not processed yet, as far as the pulls have seen; no request is sent.
+        Raises `NotAssignedError`."""
         entry = self._table.entry(shard)
         return lag_of(entry.state, entry.end)
 
     def end(self, shard: int) -> str | None:
-        """The cursor after the last log group, as the last pull has seen it; None if that did not reach the
-        end, and before the first. A shard that is paused is not pulled. Raises `NotAssignedError`."""
+        """The cursor after the last log group at the time of the last pull; None if that pull did not reach
+        the end, and before the first pull. A paused shard is not pulled. Raises `NotAssignedError`."""
         end = self._table.entry(shard).end
         return None if end is None else encode_cursor(end)
 
     def cursor_at(self, shard: int, where: Literal["begin", "end"] | int) -> str:
-        """Ask the log service for the cursor of the oldest log group of any shard, for that after the last
-        one, or for that of a time of receipt in unix seconds. Raises `LogHubException`."""
+        """The cursor of the oldest log group of any shard, the cursor after the last one, or the cursor of a
+        time of receipt in unix seconds, as the log service reports it. Raises `LogHubException`."""
         return self._client.get_cursor(self._settings.logstore, shard, where)
 
     def seek(self, shard: int, to: str | int) -> None:
-        """Continue a shard at ``"begin"``, ``"end"``, a time of receipt in unix seconds, or a cursor. It is
-        not saved. A batch that is being processed ends first. Raises `NotAssignedError`,
+        """Continue a shard at ``"begin"``, ``"end"``, a time of receipt in unix seconds, or a cursor. The new
+        position is not saved. A batch that is being processed ends first. Raises `NotAssignedError`,
         `MalformedCursor` and `LogHubException`."""
         entry = self._table.entry(shard)
         entry.seek(cursor_of(self._client, self._settings.logstore, shard, to))
 
     def pause(self, shards: Iterable[int] | None = None) -> None:
-        """Hand over no further batch of these shards; None: of any, those included that are assigned later.
-        Raises `NotAssignedError`."""
+        """Hand over no further batch of these shards; None: of any shard, including shards that are assigned
+        later. Raises `NotAssignedError`."""
         if shards is None:
             self._table.pause_all(is_paused=True)
             return
@@ -457,7 +457,7 @@ class Consumer:
         self._table.prioritize([self._table.entry(shard) for shard in shards], priority)
 
     def paused(self) -> tuple[int, ...]:
-        """The shards that `pause`, or the failure policy ``Stop``, keeps from going on."""
+        """The shards that are paused by `pause` or by the failure policy ``Stop``."""
         return tuple(sorted(n for n, entry in self._table.working().items() if entry.state.is_paused))
 
     def commit(self) -> None:
@@ -466,11 +466,11 @@ class Consumer:
         self._runners.commit()
 
     def commit_async(self) -> Future[None]:
-        """`commit` in another thread, one after the other."""
+        """Run `commit` in another thread; calls run one after the other."""
         return self._commits.submit(self.commit)
 
     def errors(self) -> tuple[ConsumerError, ...]:
-        """What does not work at the moment, with the shards of the retry logstore as None."""
+        """The present problems. For a problem of the retry logstore, the shard is None."""
         of_retries = () if self._retries is None else self._retries.errors()
         of_end = () if self._end_time is None else (self._end_time.error,)
         return (
@@ -484,14 +484,14 @@ class Consumer:
         )
 
     def failure_report(self) -> FailureReport:
-        """The shards that wait at logs that fail, and what was settled."""
+        """The shards that wait at failing logs, and the settled logs."""
         if self._failure_sink is None:
             return FailureReport()
         report = self._failure_sink.report(self._table)
         return report if self._retries is None else report.with_retries(self._retries.failure_report())
 
     def inspect(self, view: Callable[[Membership, float, ShardManager], T]) -> T | None:
-        """What `view` makes of the membership, at the present monotonic time; None before `run`, and
+        """The result of `view` for the membership at the present monotonic time; None before `run`, and
         without a group."""
         if not isinstance(self._assignment, GroupAssignment):
             return None

@@ -1,9 +1,10 @@
-"""Ends a consumer once everything that was received before a given time is processed.
+"""Ends a consumer once all logs that were received before a given time are processed.
 
-The time may lie ahead: what is received until then is processed as always. From then on no shard hands over
-anything behind the cursor of that time. A consumer does not end with its own shards alone, since those of
-another may become its own, such as after a crash, or as the children of a shard in an ordered group. It ends
-when the checkpoints of all others have reached that cursor, too.
+The time may lie ahead: logs that are received until then are processed normally. From then on no shard hands
+over log groups behind the cursor of that time. The consumer does not end when only its own shards are
+processed, since shards of other consumers may become its own, for example after a crash, or as the children
+of a shard in an ordered group. It ends when the checkpoints of all other shards have reached that cursor,
+too.
 """
 
 import threading
@@ -24,14 +25,15 @@ from loghub_consumer.shard_table import HeldShardEntry, ShardTable
 
 log = structlog.get_logger()
 
+# The end is noticed this late at most, and each look takes a request for the checkpoints.
 INTERVAL_S = 0.5
-# A log group gets its time before it is written, and the clocks of machines differ. So long after the time,
+# A log group gets its time before it is written, and the clocks of machines differ. This long after the time,
 # its cursor is final.
 SETTLE_S = 2.0
 
 
 class EndTime:
-    """Of one consumer, in a thread."""
+    """Watches for the end of one consumer, in a thread."""
 
     def __init__(
         self,
@@ -51,13 +53,13 @@ class EndTime:
         self._end_time_s = settings.end_time_s
         self._clock = clock
         self._on_reached = on_reached
-        self._ends: dict[int, int] = {}  # the cursors of the time, which do not change while it has passed
+        self._ends: dict[int, int] = {}  # the cursors of the time, which do not change once it has passed
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=inherited(self._run), name="end-time", daemon=True)
         self.error = ReportedError()
 
     def start(self) -> None:
-        """Before the first shard is begun."""
+        """To be called before the first shard is begun."""
         self._table.end_time_s = self._end_time_s
         self._thread.start()
 
@@ -94,7 +96,7 @@ class EndTime:
         return is_reached
 
     def _unbind(self, entries: Mapping[int, HeldShardEntry]) -> None:
-        """The clock was wrong when the time seemed to have passed."""
+        """Remove the bounds, because the clock was wrong when the time seemed to have passed."""
         self._ends.clear()
         for entry in entries.values():
             entry.apply(lambda state, _: held_shard.bounded(state, end=None))
@@ -112,7 +114,7 @@ class EndTime:
         return self._ends[shard]
 
     def _are_processed(self, entries: Mapping[int, HeldShardEntry]) -> bool:
-        """Whether this consumer has begun all its shards, and has nothing left to do in them."""
+        """Whether this consumer has begun all its shards, and processed all their logs."""
         is_known = self._assignment.has_joined
         if not is_known or {held.shard for held in self._assignment.held()} != set(entries):
             return False
@@ -132,7 +134,8 @@ class EndTime:
         return all(self._is_saved(shard, cursors.get(shard)) for shard in others)
 
     def _is_saved(self, shard: int, cursor: str | None) -> bool:
-        """Without a checkpoint no consumer has begun the shard yet, wherever that will be."""
+        """Whether the checkpoint has reached the end. Without a checkpoint no consumer has begun the shard
+        yet, wherever it will begin."""
         end = self._end_of(shard)
         if cursor is not None and decode_cursor(cursor) >= end:
             return True

@@ -1,12 +1,9 @@
-"""The error that ends a worker.
-
-The part of an error's text that a user needs.
-"""
+"""The error that ends a worker, and the part of an error's text that a user needs."""
 
 import re
 
-MESSAGE_LINES = 4  # of a message that are reported; the query plan that follows in Spark's does not help
-MAX_LINE_CHARS = 2000  # of each of them: a line may quote a whole log
+MESSAGE_LINES = 4  # lines of a message that are reported; in Spark's messages only the query plan follows
+MAX_LINE_CHARS = 2000  # characters of each line, which may quote a whole log
 CAUSED_BY = "Caused by: "
 _FRAME_OF_JAVA = re.compile(r"\s+(at \S+\(.*\)|\.\.\. \d+ more)$")
 
@@ -22,13 +19,13 @@ def first_lines(error: BaseException) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """The text of an error of user code, which may quote bytes that are no text, or have a `__str__` that
-    fails."""
+    """The text of an error of user code, which may quote bytes that are not text, or have a `__str__` that
+    raises."""
     try:
         text = str(error)
     except Exception as raised:  # noqa: BLE001 - user code
         text = f"its message raises {type(raised).__name__}"
-    return text.encode(errors="replace").decode()  # lone surrogates fit in no message
+    return text.encode(errors="replace").decode()  # no message can hold lone surrogates
 
 
 class FatalError(Exception):

@@ -1,10 +1,10 @@
 """The small files through which the processes of a worker exchange values.
 
-The driver and Spark's planning process, which run on one machine, share no memory (docs/spark.md 1). Whatever
-one of them knows and the other needs is a file, which is replaced atomically:
-`loghub_consumer.membership.shared_membership` writes the positions, and `loghub_worker.source`
-reads them and writes reports. The processes that read may run elsewhere; what they count reaches the driver
-through Spark (`loghub_worker.source`).
+The driver and Spark's planning process, which run on one machine, share no memory (docs/spark.md 1). Each
+value that one of them has and the other needs is a file, which is replaced atomically:
+`loghub_consumer.membership.shared_membership` writes the positions, and `loghub_worker.source` reads them and
+writes reports. The processes that read may run elsewhere; their counts reach the driver through Spark
+(`loghub_worker.source`).
 """
 
 from pathlib import Path
@@ -19,18 +19,21 @@ T = TypeVar("T")
 
 
 class Positions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the source may read: for each shard the cursor to continue from. The driver writes it."""
+    """The positions that the source may read: for each shard the cursor to continue from. The driver writes
+    it."""
 
     version: int
     shards: dict[int, int]
     group_sizes: dict[int, GroupSize] = {}  # by shard, where measured
-    opening: list[int] = []  # shards that are held, and whose cursors are not known yet
+    opening: list[int] = []  # held shards whose cursors are not known yet
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What the source's planner observed. Spark's reader process writes it."""
+    """The observations of the source's planner. Spark's reader process writes it."""
 
-    version: int  # of the positions it plans by; every batch planned earlier has ended
+    # The version of the positions by which it plans; every batch that was planned by an earlier version has
+    # ended.
+    version: int
     ends: dict[int, int]  # shard -> cursor after its last log group, as last requested
     reason: str = ""  # why some shard cannot be read, in CamelCase; empty if all can
     message: str = ""
@@ -38,15 +41,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShardRetries(msgspec.Struct, frozen=True, kw_only=True):
-    """How shards are read of which a batch failed. The driver writes it."""
+    """How shards are read after a batch with them failed. The driver writes it."""
 
     shards: dict[int, RangeRetry]
 
 
 class FileShare(msgspec.Struct, frozen=True, kw_only=True):
-    """How large the files of a sink are that rolls them. The driver writes it."""
+    """The size of the files of a sink that rolls them. The driver writes it."""
 
-    bytes: float = 1.0  # of files, for each byte of log groups; also before the first batch
+    bytes: float = 1.0  # bytes of files for each byte of log groups; also before the first batch
 
 
 class ExchangeFiles:

@@ -1,9 +1,9 @@
-"""Processes the logs of a shard on several threads: those of one key in order, on one thread.
+"""Processes the logs of a shard on several threads: the logs of one key in order, on one thread.
 
 Each log is acknowledged by itself (`ConsumerSettings.acknowledge` is ``"log"``), so that the checkpoint
 follows the first log that is not done, whatever the threads do. Queues need no bound of their own: nothing is
-handed over beyond `max_unacknowledged` log groups and the shard's part of the buffered bytes, and nothing
-comes again while it waits here, since there is no `ack_timeout_s` (docs/processor.md 5).
+handed over beyond `max_unacknowledged` log groups and the shard's part of the buffered bytes, and no log is
+redelivered while it waits here, since there is no `ack_timeout_s` (docs/processor.md 5).
 """
 
 import queue
@@ -32,13 +32,14 @@ Key: TypeAlias = Callable[[ReceivedLog, ReceivedLogGroup], str]
 
 
 def fan_out(handle: Handle, *, key: Key, threads: int, max_attempts: int | None = None) -> "FanOutFactory":
-    """A factory of processors that call `handle` for each log, on so many threads for each shard. It needs
+    """A factory of processors that call `handle` for each log, on `threads` threads for each shard. It needs
     ``acknowledge="log"`` and no `ack_timeout_s`.
 
-    `handle` may be ``async``. If it raises, it is called again after a pause that grows, and the logs behind
-    it on its thread wait. After `max_attempts` the log is rejected, so that `ConsumerSettings.on_failure`
-    settles it; None, or an outage such as `UnavailableError`: never. A log for which `key` raises, or returns
-    no text, is refused by itself, as by `Tracker.nack`."""
+    `handle` may be ``async``. If it raises, it is called again after a pause that grows, and the later logs
+    of its thread wait. After `max_attempts` the log is rejected, so that `ConsumerSettings.on_failure`
+    settles it; None, or an outage such as `UnavailableError`: never. A log for which `key` raises, or does
+    not return a text, is refused by itself, as by `Tracker.nack`.
+    """
     if threads < 1:
         raise ValueError(f"threads is {threads}; it must be at least 1")
     return FanOutFactory(handle, key, threads, max_attempts)
@@ -97,7 +98,7 @@ class FanOut(ThreadedProcessor):
                     jobs.append((self._lane_of(received, group), _Job(received, group)))
                 except Exception as error:
                     if is_outage(error):
-                        raise  # so far nothing was passed on, and all of it comes again
+                        raise  # nothing was passed on so far, and the whole batch is redelivered
                     refused.append((received, f"key raised {description(error)}"))
                     if len(refused) == 1:
                         log_error(
@@ -125,8 +126,8 @@ class FanOut(ThreadedProcessor):
     def failure(self) -> BaseException | None:
         return next((lane.failure for lane in self._lanes if lane.failure is not None), None)
 
-    def shutdown(self, tracker: Tracker) -> None:  # noqa: ARG002 - that of each log has acknowledged it
-        """What the threads are doing ends; what waits comes to the next consumer."""
+    def shutdown(self, tracker: Tracker) -> None:  # noqa: ARG002 - the tracker of each log acknowledges it
+        """Let the threads end their present logs; the waiting logs are redelivered to the next consumer."""
         for lane in self._lanes:
             lane.stop()
         for lane in self._lanes:
@@ -172,7 +173,7 @@ class _Lane:
                     if self._is_done(code, job, tracker):
                         tracker.ack(job.log)
                 except BaseException as failure:  # noqa: BLE001 - such as SystemExit of user code
-                    # A program ends. In a worker it counts as an exception, and the others are handled.
+                    # A program ends. In a worker this counts as an exception, and the other logs are handled.
                     self.failure = failure
                     tracker.nack(job.log, reason=description(failure))
         finally:

@@ -1,8 +1,9 @@
 """One held shard as a state machine: what to pull, when to process, how to give it up.
 
 Everything is a value: an event is a function from one `HeldShardState` and the time to the next. `next_step`
-says what to do next, and `loghub_consumer.shard_runner` does it; `next_pull` says what to pull, and
-`loghub_consumer.puller` does. A batch is processed while the next logs are pulled.
+says what the thread of the shard does next, and `loghub_consumer.shard_runner` does it; `next_pull` says what
+to pull, and `loghub_consumer.puller` does; `rebalance` says which shards a consumer begins and gives up. A
+batch is processed while the next logs are pulled.
 
 The phases, with the function that leads from one to the next:
 
@@ -14,7 +15,7 @@ PULLING         logs are awaited for a batch                 `batch_began` -> PR
 PROCESSING      `process` has a batch                        `batch_done` -> PULLING, PAUSING;
                                                              `batch_failed`, `rolled_back` ->
                                                              ROLLING_BACK, PAUSING
-ROLLING_BACK    waits; then the same logs, or those from     `batch_began` -> PROCESSING (the same logs);
+ROLLING_BACK    waits; then the same logs, or the logs from  `batch_began` -> PROCESSING (the same logs);
                 the cursor that `process` returned           `roll_back_ended` -> PULLING; `paused` -> PAUSING
 PAUSING         nothing is pulled nor processed              `resumed` -> PULLING, ROLLING_BACK
 DRAINING        given up: a running batch ends, then         `shut_down` -> ENDED
@@ -24,13 +25,8 @@ LOST            another consumer may have it: a running      `shut_down` -> ENDE
 ENDED           nothing
 ==============  ===========================================  ==============================================
 
-From every phase but LOST and ENDED, `revoked` leads to DRAINING and `lost` to LOST. `sought` changes no phase
-but that of ROLLING_BACK, to PULLING. Cursors are integers; times are seconds of the monotonic clock.
-
-Which shards a consumer begins and gives up, as a value, from what the membership holds.
-
-What the thread of a shard does next, as a value: initialize, process, hand logs over again, shut down, or
-wait.
+From every phase but LOST and ENDED, `revoked` leads to DRAINING and `lost` to LOST. `sought` changes only the
+phase ROLLING_BACK, to PULLING. Cursors are integers; times are seconds of the monotonic clock.
 """
 
 from collections.abc import Mapping
@@ -44,14 +40,14 @@ from loghub.backoff import Backoff
 from loghub_consumer.batch_plan import BatchLimits, GroupSize, smoothed
 from loghub_consumer.membership.membership import HeldShard, ShardPhase
 
-# A pull asks for less than a batch, since an answer that is larger than one must be divided. It does not
-# begin with less room than this part of the shard's share, since each request costs the same.
+# A pull requests less than a batch, since an answer that is larger than a batch must be divided. It does not
+# begin with less room than this part of the shard's share, since each request has a fixed cost.
 PULL_FRACTION, MIN_ROOM = 0.9, 0.25
-PULL_LOG_GROUPS = 1000  # the most that one PullLogs may request (docs/sls-protocol.md 5)
+PULL_LOG_GROUPS = 1000  # the maximum of one PullLogs request (docs/sls-protocol.md 5)
 
 
 class HeldShardPhase(StrEnum):
-    """The state of a shard in a consumer; the module has the table."""
+    """The phase of a shard in a consumer; the module has the table."""
 
     OPENING = "opening"
     PULLING = "pulling"
@@ -67,33 +63,37 @@ ENDING = (HeldShardPhase.DRAINING, HeldShardPhase.LOST, HeldShardPhase.ENDED)
 
 
 class HeldShardState(msgspec.Struct, frozen=True, kw_only=True):
-    """One assignment of a shard. Each pull replaces it about ten times, which costs less here than with a
-    dataclass, by a factor of fifty. `generation` tells answers to earlier pulls, which count no longer."""
+    """One assignment of a shard. A msgspec.Struct, because each pull replaces it about ten times, and that is
+    50 times faster than with a dataclass. Invariant: ``began_at <= position <= read_to``.
+    """
 
     shard: int
-    epoch: int  # of `loghub_consumer.membership.membership.HeldShard`
+    # The epoch of `loghub_consumer.membership.membership.HeldShard`; another assignment has another one.
+    epoch: int
     position: int  # everything before it was processed
     read_to: int  # cursor of the next pull
-    began_at: int = 0  # where it was assigned, or last sought
+    began_at: int = 0  # the cursor at the assignment, or at the last seek
     phase: HeldShardPhase = HeldShardPhase.OPENING
     generation: int = 0
     is_initialized: bool = False
     is_paused: bool = False
     is_busy: bool = False  # user code of the shard runs
     is_announced: bool = False  # the listener knows that the shard is given up
-    keeps_batch: bool = False  # the failed batch is processed again
+    keeps_batch: bool = False  # the failed batch is processed again, unless the shard is given up
     is_at_end: bool = False  # the last pull saw the end of the shard
     is_pulling: bool = False  # a request is in flight
-    is_parked: bool = False  # at its end, and a poll tells when there is more
-    end: int | None = None  # nothing from there on is handed over
+    # At its end, and a poll reports when there is more; invariant: never with `is_pulling`.
+    is_parked: bool = False
+    end: int | None = None  # nothing from this cursor on is handed over; None: no bound
     pull_due_s: float = 0.0
     pull_failures: int = 0  # consecutive
-    due_s: float = 0.0  # of the next attempt, in OPENING and ROLLING_BACK
-    failures: int = 0  # consecutive, of the processor
+    due_s: float = 0.0  # the next attempt, in OPENING and ROLLING_BACK
+    failures: int = 0  # of the processor, consecutive
     held_bytes: int = 0  # pulled and not yet processed
-    unacknowledged_bytes: int = 0  # processed, but kept to be handed over again
-    asked_bytes: int = 0  # that the request in flight may bring, about
-    group_size: GroupSize | None = None  # the mean; the logs, which are decoded later, are not counted
+    unacknowledged_bytes: int = 0  # processed, but kept for a redelivery
+    asked_bytes: int = 0  # the expected size of the answer to the request in flight; 0 unless `is_pulling`
+    # The mean size; without the number of logs, since they are decoded later.
+    group_size: GroupSize | None = None
 
     @property
     def memory_bytes(self) -> int:
@@ -101,7 +101,7 @@ class HeldShardState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def used_bytes(self) -> int:
-        """Of what all shards may hold together."""
+        """The bytes that count against the bound on all shards together."""
         return self.held_bytes + self.unacknowledged_bytes + self.asked_bytes
 
 
@@ -110,7 +110,7 @@ class HeldShardState(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pull:
-    """Request so many log groups, of so many bytes together, about, from a cursor on."""
+    """Request about `count` log groups, of about `bytes` bytes together, from a cursor on."""
 
     shard: int
     generation: int
@@ -120,32 +120,33 @@ class Pull:
 
 
 def share_bytes(state: HeldShardState, *, max_bytes: int, shards: int, used_bytes: int) -> int:
-    """How much the shard may hold: an equal part of `max_bytes`, so that a processor that never returns does
-    not keep the others from pulling, and not more than is free, since those that came first may hold more.
-    `used_bytes` is the sum of what all shards hold and have requested."""
+    """How many bytes the shard may hold: an equal part of `max_bytes`, so that a processor that never returns
+    does not keep the other shards from pulling, and at most the free bytes, since earlier shards may hold
+    more. `used_bytes` is the sum of the bytes that all shards hold and have requested."""
     return min(max_bytes // max(1, shards), state.memory_bytes + max(0, max_bytes - used_bytes))
 
 
 def is_full(state: HeldShardState, *, share_bytes: int) -> bool:
-    """Whether the shard holds about all that it may hold. One log group is always read."""
+    """Whether the shard holds about as much as it may. One log group is always read."""
     return state.memory_bytes > 0 and share_bytes - state.memory_bytes < share_bytes * MIN_ROOM
 
 
 def is_read(state: HeldShardState) -> bool:
-    """Whether everything up to the end that the settings give was pulled."""
+    """Whether everything up to `end` was pulled."""
     return state.end is not None and state.read_to >= state.end
 
 
 def room_to_end(state: HeldShardState, *, first: int, has_passed: bool) -> int | None:
-    """How many log groups from `first` on may be handed over before the end of the settings; None: any.
-    `has_passed`: the time of the end has, so that nothing may before its cursor is known."""
+    """How many log groups from `first` on may be handed over before the end of the settings; None: any
+    number. `has_passed`: the end time has passed, so nothing may be handed over before its cursor is
+    known."""
     if state.end is None:
         return 0 if has_passed else None
     return max(0, state.end - first)
 
 
 def pull_due_s(state: HeldShardState, *, share_bytes: int) -> float | None:
-    """When to pull; None: not as things are. `share_bytes` is what the shard may hold."""
+    """When to pull; None: not in this state. `share_bytes` is what the shard may hold."""
     cannot_pull = state.is_pulling or state.is_parked or state.is_paused or not state.is_initialized
     if cannot_pull or state.phase in ENDING or is_read(state):
         return None
@@ -155,7 +156,7 @@ def pull_due_s(state: HeldShardState, *, share_bytes: int) -> float | None:
 
 
 def next_pull(state: HeldShardState, *, share_bytes: int, batch_bytes: int) -> Pull:
-    """The pull that is due: as much as the share and a batch have room for, and at least one log group."""
+    """The pull that is due: as much as fits into the share and into a batch, and at least one log group."""
     room = max(1, min(share_bytes - state.memory_bytes, int(batch_bytes * PULL_FRACTION)))
     limits = BatchLimits(log_groups=PULL_LOG_GROUPS, bytes=room, logs=PULL_LOG_GROUPS)
     count = limits.groups_of(state.group_size)
@@ -188,8 +189,9 @@ def batch_began(state: HeldShardState) -> HeldShardState:
 
 
 def batch_done(state: HeldShardState, *, end: int, size: int, generation: int) -> HeldShardState:
-    """`process` has returned. `generation` is that of the batch: a later one was sought meanwhile. Once
-    nothing is left, everything that was read is processed; a query may have left out what follows."""
+    """`process` has returned. `generation` is the batch's: another position may have been sought meanwhile.
+    Once nothing is held, everything that was read is processed; a query may have left out the last log
+    groups."""
     state = _after_batch(state, size=size, generation=generation)
     state = replace(state, failures=0)
     if generation != state.generation:
@@ -217,7 +219,7 @@ def rolled_back(
     state: HeldShardState, *, to: int, size: int, generation: int, retries: Backoff, now: float
 ) -> HeldShardState:
     """`process` has returned a cursor: the shard continues there. The first time it does so at once; without
-    a batch that succeeds in between, it waits longer each time."""
+    a successful batch in between, it waits longer each time."""
     state = _after_batch(state, size=size, generation=generation)
     if generation != state.generation or state.phase in ENDING:
         return state
@@ -227,7 +229,7 @@ def rolled_back(
 
 
 def retained(state: HeldShardState, *, size: int) -> HeldShardState:
-    """So many bytes of logs are not acknowledged."""
+    """`size` bytes of logs are not acknowledged."""
     return replace(state, unacknowledged_bytes=size)
 
 
@@ -238,7 +240,7 @@ def roll_back_ended(state: HeldShardState, *, now: float) -> HeldShardState:
 
 
 def shut_down(state: HeldShardState) -> HeldShardState:
-    """`shutdown` has returned, or there was no processor."""
+    """`shutdown` has returned, or there is no processor."""
     return replace(state, phase=HeldShardPhase.ENDED, is_busy=False, held_bytes=0, unacknowledged_bytes=0)
 
 
@@ -287,7 +289,7 @@ def pulled(
     state: HeldShardState, pull: Pull, result: PullResult, *, interval_s: float, now: float
 ) -> HeldShardState:
     """The answer to `pull`. At the end of the shard the next pull follows after the fetch interval, and
-    otherwise at once. An answer of an earlier generation counts no longer."""
+    otherwise at once. An answer of an earlier generation is ignored."""
     state = replace(_pull_ended(state), pull_failures=0)
     if pull.generation != state.generation:
         return state
@@ -311,12 +313,13 @@ def pull_failed(state: HeldShardState, *, retries: Backoff, now: float) -> HeldS
 
 
 def parked(state: HeldShardState) -> HeldShardState:
-    """A pull is due although the last one has seen the end: nothing is pulled before there is more."""
+    """A pull is due although the last one has reached the end: nothing is pulled before there are more log
+    groups."""
     return replace(state, is_parked=True)
 
 
 def arrived(state: HeldShardState, *, now: float) -> HeldShardState:
-    """There is more, or it is not known any more whether: the next pull is due."""
+    """There are more log groups, or it is unknown whether there are: the next pull is due."""
     return replace(state, is_parked=False, is_at_end=False, pull_due_s=now) if state.is_parked else state
 
 
@@ -333,8 +336,8 @@ def expired(state: HeldShardState, pull: Pull, *, oldest: int, now: float) -> He
 
 
 def sought(state: HeldShardState, *, to: int, now: float) -> HeldShardState:
-    """The shard continues at another cursor; what was pulled is discarded. A batch that is being processed
-    ends, but its end is not the position."""
+    """The shard continues at another cursor; the pulled log groups are discarded. A batch that is being
+    processed ends, but its end is not the position."""
     if state.phase in ENDING:
         return state
     state = _moved(state, to=to, now=now)
@@ -358,12 +361,13 @@ def _moved(state: HeldShardState, *, to: int, now: float) -> HeldShardState:
 
 
 def bounded(state: HeldShardState, *, end: int | None) -> HeldShardState:
-    """The time at which the shard ends has passed, and this is its cursor; None: it lies ahead after all."""
+    """The end time has passed, and `end` is its cursor; None: the time lies ahead after all."""
     return replace(state, end=end)
 
 
 def paused(state: HeldShardState) -> HeldShardState:
-    """No further batch is handed over; what was pulled stays. A batch that failed comes again afterwards."""
+    """No further batch is handed over; the pulled log groups stay. A failed batch is processed again
+    afterwards."""
     state = replace(state, is_paused=True)
     idle = (HeldShardPhase.PULLING, HeldShardPhase.ROLLING_BACK)
     return replace(state, phase=HeldShardPhase.PAUSING) if state.phase in idle else state
@@ -397,9 +401,9 @@ def announced(state: HeldShardState) -> HeldShardState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebalance:
-    """The shards by what happens to them. `revoked` end their batch, `announce` have no batch any more and
-    wait for the listener, `ended` are released, and so are `unbegun`, which were revoked before they
-    began."""
+    """The shards by what happens to them. The `revoked` shards end their batch, the shards to `announce` have
+    no batch any more and wait for the listener, the `ended` ones are released, and so are the `unbegun` ones,
+    which were revoked before they began."""
 
     assigned: tuple[HeldShard, ...] = ()
     revoked: tuple[int, ...] = ()
@@ -410,8 +414,8 @@ class Rebalance:
 
 
 def rebalance(states: Mapping[int, HeldShardState], held: tuple[HeldShard, ...]) -> Rebalance:
-    """What to do now. A shard that returns waits until the processor of its earlier assignment has ended, so
-    that the order of its logs is kept."""
+    """What to do now. A shard that is assigned again waits until the processor of its earlier assignment has
+    ended, so that the order of its logs is kept."""
     by_shard = {shard.shard: shard for shard in held}
     revoked, lost, announce, ended = [], [], [], []
     for number, state in sorted(states.items()):
@@ -441,7 +445,8 @@ def rebalance(states: Mapping[int, HeldShardState], held: tuple[HeldShard, ...])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiveLimits:
-    """When a batch is complete: it has this many logs or bytes, or its first log group waits for so long."""
+    """When a batch is complete: it has this many logs or bytes, or its first log group has waited this
+    long."""
 
     max_logs: int | None
     max_bytes: int
@@ -450,8 +455,8 @@ class ReceiveLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffered:
-    """What was pulled and not yet handed over. `logs` counts no further than a limit needs, and is 0 without
-    one; `since_s` is when the first of it arrived."""
+    """The pulled log groups that were not handed over. `logs` counts no further than a limit needs, and is 0
+    without a limit; `since_s` is when the first log group arrived."""
 
     groups: int = 0
     logs: int = 0
@@ -464,8 +469,8 @@ NOTHING = Buffered()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Again:
-    """What is handed over again: when, or None for nothing; and whether so much is not acknowledged that
-    nothing new may be handed over."""
+    """When logs are redelivered, None for never; and whether so many logs are not acknowledged that no new
+    logs may be handed over."""
 
     due_s: float | None = None
     is_full: bool = False
@@ -478,7 +483,7 @@ class ThreadStep(Enum):
     """What the thread of a shard does next."""
 
     INITIALIZE = "initialize"
-    PROCESS = "process"  # the batch that failed, if there is one, or the next one
+    PROCESS = "process"  # the failed batch, if there is one, or the next one
     REDELIVER = "redeliver"  # process logs that were handed over before
     SHUT_DOWN = "shutdown"
     WAIT = "wait"
@@ -487,7 +492,7 @@ class ThreadStep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """The next step; for WAIT also when to ask again if nothing happens, or None: not before."""
+    """The next step; for WAIT also when to ask again if nothing happens, or None: not without an event."""
 
     step: ThreadStep
     at_s: float | None = None
@@ -505,7 +510,7 @@ def next_step(
     now: float,
     again: Again = NOT_AGAIN,
 ) -> NextStep:
-    """What the thread of the shard, which is idle, does next. `is_full`: no more may be pulled."""
+    """The next step of the thread of the shard, which is idle. `is_full`: no more may be pulled."""
     match state.phase:
         case HeldShardPhase.ENDED:
             return NextStep(ThreadStep.END)
@@ -527,9 +532,9 @@ def next_step(
 
 
 def has_backlog(state: HeldShardState, step: ThreadStep, *, is_held: bool) -> bool:
-    """Whether the shard has logs to process at present, for shards with a lower priority; `step` is what it
-    would do next. A shard that waits, such as after a failure or for a batch to be complete, has none, and
-    neither has one that `is_held`: whatever is pulled, it may not be handed over yet."""
+    """Whether the shard has logs to process at present, for shards with a lower priority; `step` is its own
+    next step. A shard that waits, for example after a failure or until a batch is complete, has no backlog,
+    and neither has one that `is_held`: its logs may not be handed over yet, even if they were pulled."""
     if state.phase is HeldShardPhase.PROCESSING:
         return True
     is_unread = not (state.is_at_end or state.pull_failures or is_read(state) or is_held)
@@ -545,7 +550,7 @@ def _at(due_s: float | None, step: ThreadStep, now: float) -> NextStep:
 
 
 def _ready_s(buffered: Buffered, limits: ReceiveLimits, *, is_full: bool) -> float | None:
-    """When the buffered log groups are a batch; None: not before more arrive."""
+    """When the buffered log groups are a batch; None: not before more log groups arrive."""
     if not buffered.groups:
         return None
     has_logs = limits.max_logs is not None and buffered.logs >= limits.max_logs

@@ -1,7 +1,7 @@
-"""What a message of a consumer is about, in each of its threads: project, logstore and group.
+"""The context of a consumer's messages in each of its threads: project, logstore and group.
 
 A program may have many consumers, and one with several logstores has one for each, so no message may leave
-this open. structlog's context variables carry it: a thread gets those of the thread that makes it, and
+this open. structlog's context variables carry it: a thread inherits them from the thread that makes it, and
 `loghub_consumer.settings` adds them to each message.
 """
 
@@ -19,14 +19,13 @@ R = TypeVar("R")
 
 
 def about(*, project: str, logstore: str, group: str) -> AbstractContextManager[None]:
-    """Within it, messages name these, as far as they are not empty."""
+    """Within it, messages name these, except empty ones."""
     named = {"project": project, "logstore": logstore, "group": group}
     return bound_contextvars(**{name: value for name, value in named.items() if value})
 
 
 def inherited(target: Callable[P, R]) -> Callable[P, R]:
-    """The same function, for one thread at a time: its messages name what those of the calling thread
-    name."""
+    """The same function, for one thread at a time, whose messages have the context of the calling thread."""
     context = contextvars.copy_context()
 
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -43,5 +42,5 @@ def log_error(write: Callable[..., object], event: str, error: BaseException, **
     """
     try:
         write(event, **fields, exc_info=error)
-    except Exception:  # noqa: BLE001 - of a renderer, whatever it is
+    except Exception:  # noqa: BLE001 - of a renderer, which the program chooses
         write(event, **fields, error=f"{type(error).__name__}: {text_of(error)}")

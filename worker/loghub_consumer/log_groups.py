@@ -29,7 +29,7 @@ TIME, TIME_NS, TOPIC, SOURCE, TAGS = "__time__", "__time_ns__", "__topic__", "__
 CONTENTS, HASH_KEY, SHARD = "contents", "__hash_key__", "__shard__"
 RESERVED = frozenset({TIME, TIME_NS, TOPIC, SOURCE, TAGS, CONTENTS, HASH_KEY, SHARD})
 
-# The most text in a log group with more than one log; the service rejects a log group above 5 MB.
+# The maximum of text in a log group with more than one log; the service rejects a log group above 5 MB.
 GROUP_CHARS = 1_000_000
 GROUP_LOGS = 4_096
 MAX_OPEN_CHARS = 16_000_000  # in all groups that are not full, one for each target shard
@@ -50,7 +50,7 @@ class Route(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FormedGroup:
-    """A log group to be written, to the shard of the hash key if there is one."""
+    """A log group to be written, to the shard of the hash key if it has one."""
 
     group: LogGroup
     hash_key: str | None
@@ -77,8 +77,8 @@ class _OpenGroup:
 
 
 def rows_of(batch: pa.RecordBatch) -> list[Row]:
-    """The rows of a batch, with U+FFFD in place of bytes that are no text: Spark casts a binary column to a
-    string without looking at them."""
+    """The rows of a batch, with U+FFFD in place of bytes that are not text: Spark casts a binary column to a
+    string without checking it."""
     try:
         rows: list[Row] = batch.to_pylist()
     except UnicodeDecodeError:
@@ -95,18 +95,18 @@ def _readable(value: Any) -> Any:
 
 
 def route_anywhere(_row: Row) -> Route:
-    """The log service chooses the shard."""
+    """The route to a shard that the log service chooses."""
     return Route()
 
 
 def route_by_shard(begin_key: Callable[[int], str]) -> Callable[[Row], Route]:
-    """To the shard that holds the first key of the row's source shard."""
+    """The route to the shard that holds the first key of the row's source shard."""
     return lambda row: Route(row[SHARD], begin_key(row[SHARD]))
 
 
 def route_by_hash_key(shards: Iterable[ShardInfo]) -> Callable[[Row], Route]:
-    """To the shard that holds the row's key. `shards` are those of the target: rows whose keys belong to one
-    shard share log groups. Raises `ValueError` for an invalid key."""
+    """The route to the shard that holds the row's key. `shards` are the shards of the target: rows whose keys
+    belong to one shard share log groups. Raises `ValueError` for an invalid key."""
     begins = sorted(parse_key(shard.begin_key) for shard in shards if not shard.read_only)
 
     def route(row: Row) -> Route:
@@ -133,7 +133,7 @@ class LogGroupBuilder:
         self._open_chars = 0
 
     def add(self, batch: pa.RecordBatch) -> Iterator[FormedGroup]:
-        """The groups that are complete with the rows of a batch."""
+        """The groups that the rows of a batch complete."""
         columns = dict.fromkeys(name for name in batch.schema.names if name not in RESERVED)
         for row in rows_of(batch):
             route = self._route(row)
@@ -152,7 +152,7 @@ class LogGroupBuilder:
                 yield from self.finish()
 
     def finish(self) -> Iterator[FormedGroup]:
-        """The groups that are not full."""
+        """The remaining groups, which are not full."""
         for bucket in list(self._open):
             yield self._close(bucket)
 
@@ -190,6 +190,6 @@ LOGS_FIELD = 1  # of a LogGroup (docs/sls-protocol.md 3)
 
 
 def number_of_logs(log_group: bytes | memoryview) -> int:
-    """The number of logs in a serialized LogGroup, whose logs are skipped and not decoded."""
+    """The number of logs in a serialized LogGroup, counted without decoding them."""
     view = memoryview(log_group)
     return sum(number == LOGS_FIELD for number, _, _, _ in fields(view, 0, len(view)))

@@ -123,7 +123,7 @@ def shared_shard_keys(address: LogServiceAddress, logstore: str) -> ShardKeys:
 
 
 PIPELINE_FAILED = WorkerReason.PIPELINE_FAILED.value
-# The log service rejects the content of a request and not the request: the same logs are rejected again.
+# The log service rejects the content of a request and not the request: the same logs would be rejected again.
 REJECTED_CONTENT = frozenset(
     {
         Code.PARAMETER_INVALID,
@@ -143,8 +143,8 @@ _REASONS = {
 
 
 def to_reported_error(error: Exception) -> ReportedError:
-    """An error of the client as a reason and a message. The reason is the error's own code if there is no
-    better one."""
+    """An error of the client as a reason and a message. The reason is the error's own code if no other reason
+    fits."""
     if isinstance(error, EndpointUnreachable):
         return ReportedError("EndpointUnreachable", str(error))
     if isinstance(error, LogHubError):
@@ -156,10 +156,10 @@ def to_reported_error(error: Exception) -> ReportedError:
 
 
 def rejects_content(error: LogHubException) -> bool:
-    """Whether the log service rejected the content of a request, and would again."""
+    """Whether the log service rejected the content of a request, and would reject it again."""
     return isinstance(error, LogHubError) and error.code in REJECTED_CONTENT
 
 
 def reason_of_code(code: str) -> str:
-    """The reason for a code of the service; the code itself if there is no better one."""
+    """The reason for a code of the service; the code itself if no other reason fits."""
     return _REASONS.get(code, code)

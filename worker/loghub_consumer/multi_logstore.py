@@ -25,14 +25,14 @@ from loghub_consumer.settings import ConsumerSettings, about_consumer, connect, 
 
 log = structlog.get_logger()
 
-STEP_S = 0.2  # how often `wakeup`, which takes no lock, is noticed
-LIFE_STEP_S = 1.0  # how often a consumer looks what is due, unless it is woken
+STEP_S = 0.2  # `wakeup` takes no lock, so `run` notices it only when it looks: this often
+LIFE_STEP_S = 1.0  # how often a consumer looks for due work, unless it is woken
 Change: TypeAlias = Callable[[ConsumerSettings], ConsumerSettings]
 
 
 class MultiLogstoreListener:
-    """As `loghub_consumer.processor.Listener`, for all logstores; one call at a time. An exception
-    ends the program."""
+    """A `loghub_consumer.processor.Listener` for all logstores; one call at a time. An exception ends the
+    program."""
 
     def on_assigned(self, logstore: str, shards: tuple[int, ...]) -> None:
         """Called before the shards are processed."""
@@ -45,7 +45,7 @@ class MultiLogstoreListener:
 
 
 class _LogstoreListener(Listener):
-    """The part of one logstore."""
+    """The listener of one logstore."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class _LogstoreListener(Listener):
 
 
 def _check_targets(settings: ConsumerSettings, logstores: Collection[str] | re.Pattern[str]) -> None:
-    """Raises `ValueError` if logs that fail would be read again."""
+    """Raises `ValueError` if failed logs would be read again."""
     for name in settings.targets:
         is_read = logstores.fullmatch(name) if isinstance(logstores, re.Pattern) else name in logstores
         if is_read:
@@ -114,12 +114,13 @@ class MultiLogstoreConsumer:
         change: Change = lambda settings: settings,
         look_up_interval_s: float = 30.0,
     ) -> None:
-        """`settings` are those of each logstore, after `change`, which gets them with its name in `logstore`;
+        """Each logstore has the settings that `change` returns for `settings` with its name in `logstore`;
         `max_buffered_bytes` is for all together. `factory` makes the factory of a logstore. `logstores` are
-        names, or a pattern that matches whole names; every `look_up_interval_s` those that exist are looked
-        up. Raises `ValueError` for `ConsumerSettings.retry`, whose logstore belongs to one logstore only,
-        for a dead letter in one of `logstores`, for `ConsumerSettings.end_time_s`, since logstores may still
-        come, and for `ConsumerSettings.processes`, which would be those of each logstore."""
+        names, or a pattern that matches whole names; the existing ones are looked up every
+        `look_up_interval_s`. Raises `ValueError` for `ConsumerSettings.retry`, whose logstore belongs to one
+        logstore only, for a dead letter in one of `logstores`, for `ConsumerSettings.end_time_s`, since
+        further logstores may be created, and for `ConsumerSettings.processes`, which would be processes of
+        each logstore."""
         if settings.logstore:
             raise ValueError("logstore is set; leave it out, since logstores names them")
         if settings.retry is not None:
@@ -140,7 +141,7 @@ class MultiLogstoreConsumer:
         self._look_up_interval_s = look_up_interval_s
         self._clock = SystemClock()
         self._shared = SharedParts(settings.max_buffered_bytes, self._clock)
-        self._lock = threading.Lock()  # of all that follows
+        self._lock = threading.Lock()  # of all fields below
         self._calling = threading.RLock()  # while the listener runs
         self._runs: dict[str, _LogstoreRun] = {}
         self._paused: set[str] = set()
@@ -152,12 +153,13 @@ class MultiLogstoreConsumer:
 
     def run(self) -> None:
         """Consume until `shutdown`, `wakeup` or Ctrl-C. Raises `LogHubException` if the logstores cannot be
-        looked up at the start, and what the listener, or a processor that ends its thread, raised. A consumer
-        that cannot start, such as without its group, is in `errors`, and started again at each look-up."""
+        looked up at the start, and the exceptions of the listener, or of a processor that ends its thread. A
+        consumer that cannot start, for example without its group, is in `errors`, and started again at each
+        look-up."""
         if self._thread is not None:
             raise RuntimeError("this runs only once; make another one")
         self._thread = threading.current_thread()
-        with about_consumer(self._settings):  # without a logstore, which its messages name
+        with about_consumer(self._settings):  # without a logstore, which the messages of its consumers name
             self._serve()
         if self._failure is not None:
             raise self._failure
@@ -186,7 +188,7 @@ class MultiLogstoreConsumer:
         self._stop = True
 
     def shutdown(self, timeout_s: float | None = None) -> bool:
-        """As `wakeup`, and wait until `run` has returned; False after `timeout_s`. A processor or the
+        """End like `wakeup`, and wait until `run` has returned; False after `timeout_s`. A processor or the
         listener does not wait for itself."""
         self._stop = True
         with self._lock:
@@ -197,12 +199,13 @@ class MultiLogstoreConsumer:
         return self._ended.is_set() if self._thread is None or is_own else self._ended.wait(timeout_s)
 
     def consumers(self) -> dict[str, Consumer]:
-        """The consumers that run, by logstore: for `seek`, `lag`, `pause` of single shards, and the rest."""
+        """The running consumers by logstore, for `seek`, `lag`, `pause` of single shards, and their other
+        methods."""
         with self._lock:
             return {logstore: run.consumer for logstore, run in self._runs.items()}
 
     def pause(self, logstores: Iterable[str]) -> None:
-        """Hand over no further batch of these logstores, also if they are not there yet."""
+        """Hand over no further batch of these logstores, even if they do not exist yet."""
         for logstore in logstores:
             with self._lock:
                 self._paused.add(logstore)
@@ -220,7 +223,7 @@ class MultiLogstoreConsumer:
                 run.consumer.resume()
 
     def errors(self) -> Mapping[str | None, tuple[ConsumerError, ...]]:
-        """What does not work at the moment, by logstore; None for the look-up."""
+        """The present problems by logstore; None for the look-up."""
         with self._lock:
             self._forget_errors()
             errors_by_logstore = {logstore: (error,) for logstore, error in self._errors.items()}
@@ -241,8 +244,7 @@ class MultiLogstoreConsumer:
         return logstores
 
     def _follow(self, logstores: tuple[str, ...]) -> None:
-        """Begin with the logstores that are new, and give up those that no longer exist, or lost their
-        group."""
+        """Begin with new logstores, and give up the ones that no longer exist, or lost their group."""
         if isinstance(self._logstores, re.Pattern):
             wanted = {name for name in logstores if self._logstores.fullmatch(name)}
         else:
@@ -254,14 +256,14 @@ class MultiLogstoreConsumer:
                 log.info("logstore no longer exists", logstore=logstore)
                 run.consumer.abandon()
             elif run.consumer.has_lost_group:
-                # As after a logstore was deleted and created again: the next look-up starts it again.
+                # The logstore was perhaps deleted and created again: the next look-up starts it again.
                 log.warning("consumer group no longer exists", logstore=logstore)
                 run.consumer.abandon()
         for logstore in sorted(wanted - self._runs.keys()):
             self._begin(logstore)
 
     def _forget_errors(self) -> None:
-        """A consumer that has started has those of its own."""
+        """Forget the errors of consumers that have started, since these have errors of their own."""
         for logstore, run in self._runs.items():
             if run.consumer.has_started and not run.ended.is_set():
                 self._errors.pop(logstore, None)

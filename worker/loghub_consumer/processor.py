@@ -1,4 +1,5 @@
-"""What a program implements, or is given: processor, tracker, listener, and the errors."""
+"""The interfaces of a program: the ones that it implements, processor and listener, the tracker that it is
+given, and the errors."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
@@ -37,26 +38,26 @@ class Tracker(Protocol):
         """The checkpoint as last noted, which the log service may not have yet."""
 
     def nack(self, *logs: Logs, delay_s: float | None = None, reason: str = "") -> None:
-        """Refuse batches, log groups or single logs; without any, the batch that `process` has. They come
-        again after `delay_s` or, without it, after `ConsumerSettings.redelivery_delay_s` and later each time,
-        with a count in `LogBatch.delivery`, while the shard goes on. Raises `ValueError` for what is
-        acknowledged already. After `ConsumerSettings.on_failure.max_attempts` deliveries, if its policy is
-        not ``Retry``, they are settled instead; `reason` is a sentence for the dead letter."""
+        """Refuse batches, log groups or single logs; without any, the batch that `process` has. They are
+        redelivered after `delay_s` or, without it, after `ConsumerSettings.redelivery_delay_s` and later each
+        time, with a count in `LogBatch.delivery`, while the shard continues. Raises `ValueError` for logs
+        that are acknowledged already. After `ConsumerSettings.on_failure.max_attempts` deliveries, if its
+        policy is not ``Retry``, they are settled instead; `reason` is a sentence for the dead letter."""
 
     def nack_up_to(self, last: Logs, *, delay_s: float | None = None, reason: str = "") -> None:
-        """As `nack`, for this log, log group or batch and everything before it in the shard that is not
-        acknowledged, that of the batch that `process` has included. What was refused before comes again at
-        the time that is given now."""
+        """Refuse, like `nack`, this log, log group or batch and all logs before it in the shard that are not
+        acknowledged, including the logs of the batch that `process` has. Logs that were refused before are
+        redelivered at the new time."""
 
     def transaction(self, logs: LogBatch) -> AbstractContextManager[Any]:
         """``with tracker.transaction(logs) as connection:`` A transaction of
-        `ConsumerSettings.checkpoint_store` that saves the position after these logs as well: what is written
-        with `connection` and the position are committed together or not at all. Raises what the driver
-        raises, and `ShardLostError` if another consumer has the shard; let `process` raise them."""
+        `ConsumerSettings.checkpoint_store` that also saves the position after these logs: the writes with
+        `connection` and the position are committed together or not at all. Raises the errors of the driver,
+        and `ShardLostError` if another consumer has the shard; let `process` raise them."""
 
     def reject(self, *logs: Logs, reason: str = "") -> None:
-        """As `nack`, for logs of which another delivery would change nothing: they are settled now by
-        `ConsumerSettings.on_failure`. With the policy ``Retry`` they come again."""
+        """Refuse logs for which another delivery would change nothing: `ConsumerSettings.on_failure` settles
+        them now. With the policy ``Retry`` they are redelivered."""
 
     def seek(self, to: str | int) -> None:
         """Continue the shard at ``"begin"``, ``"end"``, a time of receipt in unix seconds, or a cursor, as
@@ -72,8 +73,8 @@ class Tracker(Protocol):
 
     def ack(self, *logs: Logs) -> None:
         """Acknowledge batches, log groups or single logs; without any, the batch that `process` has. Needed
-        with ``ConsumerSettings.acknowledge="log"``, where it is also what moves the checkpoint. What was
-        acknowledged already stays so."""
+        with ``ConsumerSettings.acknowledge="log"``, where it also moves the checkpoint. Acknowledging logs
+        twice does no harm."""
 
 
 class Processor(ABC):
@@ -86,8 +87,8 @@ class Processor(ABC):
     @abstractmethod
     def process(self, logs: LogBatch, tracker: Tracker) -> Awaitable[str | None] | str | None:
         """Process a batch. Return None, or a cursor: the shard then continues there. If it raises, the same
-        logs come again after a pause, before any others; if they have come again, or by log, what is not
-        acknowledged counts as refused. Nothing is saved unless the tracker is asked to."""
+        logs are processed again after a pause, before any others; in a redelivered batch, or by log, the logs
+        that are not acknowledged count as refused instead. Only the tracker saves a position."""
 
     def shutdown(self, tracker: Tracker) -> Awaitable[None] | None:  # noqa: B027
         """Called last, when the shard is given up or lost; `tracker.save` raises `ShardLostError` if lost."""
@@ -101,9 +102,9 @@ class TrackedProcessor(Processor):
         """Called first of all, once."""
 
     def prepare(self, logs: LogBatch) -> str | None:  # noqa: ARG002 - usually there is nothing to do
-        """Called before `process`, while the tracker knows nothing of this batch: the user's code that this
-        calls, such as `shutdown`, may save, and that must not pass logs that nobody has processed. Return
-        None, or a cursor in place of what `process` would return, which is not called then."""
+        """Called before `process`, while the tracker does not know this batch: user code that this calls,
+        such as `shutdown`, may save, and its checkpoint must not pass logs that no processor has processed.
+        Returns None, or a cursor in place of the result of `process`, which is not called then."""
         return None
 
     @abstractmethod
@@ -117,32 +118,32 @@ class ThreadedProcessor(Processor):
     @property
     @abstractmethod
     def threads(self) -> tuple[Thread, ...]:
-        """Those that were started; any thread may ask."""
+        """The threads that were started; any thread may ask."""
 
     @property
     @abstractmethod
     def failure(self) -> BaseException | None:
-        """What the user's code raised that must end the program, such as `SystemExit`; any thread may ask."""
+        """The exception of user code that must end the program, such as `SystemExit`; any thread may ask."""
 
 
 ProcessorFactory = Callable[[], Processor]
 
 
 class ShardControl(Protocol):
-    """What a listener may use: a `Consumer`, or in a worker the shards of its process. Thread-safe. Each
-    method raises `NotAssignedError` for a shard that is not there."""
+    """The methods for a listener, of a `Consumer` or, in a worker, of the shards of its process. Thread-safe.
+    Each method raises `NotAssignedError` for a shard that is not there."""
 
     def assignment(self) -> tuple[int, ...]:
-        """The shards, those included that are being given up."""
+        """The shards, including shards that are being given up."""
 
     def seek(self, shard: int, to: str | int) -> None:
-        """As `Tracker.seek`."""
+        """Continue the shard elsewhere, see `Tracker.seek`."""
 
     def pause(self, shards: Iterable[int]) -> None:
-        """As `Tracker.pause`."""
+        """Pause shards, see `Tracker.pause`."""
 
     def resume(self, shards: Iterable[int]) -> None:
-        """As `Tracker.resume`."""
+        """Resume shards, see `Tracker.resume`."""
 
 
 class Listener:

@@ -1,6 +1,6 @@
-"""What a consumer uses of its program: a bound on memory, threads and connections.
+"""The parts of a program that its consumers share: a bound on memory, threads and connections.
 
-A consumer by itself has all of them for itself, a thread for each of its parts. The consumers of several
+A consumer by itself has all of them for itself, with a thread for each of its parts. The consumers of several
 logstores share them, so that hundreds need fewer than a hundred threads (docs/processor.md 8).
 """
 
@@ -17,29 +17,29 @@ from loghub_consumer.membership.turns import Crew, OwnThreads, Turns
 from loghub_consumer.settings import ConsumerSettings, connect
 from loghub_consumer.shard_table import SharedBuffers
 
-# Together fewer than a hundred, with that of `run`. A heartbeat takes milliseconds, so that one thread sends
-# those of hundreds of logstores; the others are for some that the service answers late.
+# Together with the thread of `run` fewer than a hundred. A heartbeat takes milliseconds, so one thread sends
+# the heartbeats of hundreds of logstores; the others are for requests that the service answers late.
 HEARTBEATS = 8
 LIVES = 8  # starts, listeners, ends; listeners are called once at a time, and one may never return
-CONTROL = 4  # what is due in the shards of a group
+CONTROL = 4  # the due work in the shards of a group
 REQUESTS = 16  # pulls above all
-PROCESSORS = 40  # of which some may never return
+PROCESSORS = 40  # some processors may never return
 SHARED_STEP_S = 0.5  # hundreds of groups, at 0.1 s each, would cost a quarter of a core
-PULLS_EACH_S = 50  # of all shards together that are at their ends, each of which takes a millisecond
+PULLS_EACH_S = 50  # pulls of all shards at their ends together; each takes a millisecond
 
 
 class ConsumerConnections(Protocol):
     """Connections to the log service."""
 
     def open(self, settings: ConsumerSettings, *, timeout_s: float | None = None) -> LogHub:
-        """As `loghub_consumer.settings.connect`. The caller gives it back."""
+        """Open a connection, see `loghub_consumer.settings.connect`. The caller gives it back."""
 
     def give_back(self, client: LogHub) -> None:
         """It is not used any more."""
 
 
 class OwnConnections:
-    """Each is for who has opened it."""
+    """Connections of which each belongs to its opener."""
 
     def open(self, settings: ConsumerSettings, *, timeout_s: float | None = None) -> LogHub:
         return connect(settings, timeout_s=timeout_s)
@@ -49,7 +49,7 @@ class OwnConnections:
 
 
 class SharedConnections:
-    """One for all that want the same. They stay open until `close`."""
+    """One connection for all openers with equal settings. They stay open until `close`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -64,7 +64,7 @@ class SharedConnections:
             return self._clients[key]
 
     def give_back(self, client: LogHub) -> None:
-        """Others may use it."""
+        """Does nothing, because other consumers may use the connection."""
 
     def close(self) -> None:
         for client in self._clients.values():
@@ -73,23 +73,23 @@ class SharedConnections:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramParts:
-    """Those of one consumer. `polls`: whether it may have requests that wait for news, each of which holds a
-    thread. `least_interval_s` is the least pause between two pulls of a shard at its end."""
+    """The parts for one consumer. `polls`: whether it may have requests that wait for a change, each of which
+    holds a thread. `least_interval_s` is the least pause between two pulls of a shard at its end."""
 
     buffers: SharedBuffers
     connections: ConsumerConnections
     heartbeats: Turns
     control: Turns
-    requests: Turns  # some of which the service may answer late
+    requests: Turns  # the service may answer some of them late
     processors: Turns
     tasks: ShardTasks
     polls: bool
-    step_s: float  # how often it is looked what is due in a group
+    step_s: float  # how often to look for due work in a group
     min_interval_s: Callable[[], float]
 
 
 def own_parts(max_buffered_bytes: int) -> ProgramParts:
-    """For a consumer by itself."""
+    """The parts for a consumer by itself."""
     own = OwnThreads()
     return ProgramParts(
         buffers=SharedBuffers(max_buffered_bytes),
@@ -106,7 +106,7 @@ def own_parts(max_buffered_bytes: int) -> ProgramParts:
 
 
 class SharedParts:
-    """Those of all consumers of a program."""
+    """The parts of all consumers of a program."""
 
     def __init__(self, max_buffered_bytes: int, clock: Clock) -> None:
         self._buffers = SharedBuffers(max_buffered_bytes)
@@ -119,7 +119,7 @@ class SharedParts:
         self._tasks = ParallelTasks()
 
     def of(self, logstore: str) -> ProgramParts:
-        """For the consumer of this logstore."""
+        """The parts for the consumer of this logstore."""
         return ProgramParts(
             buffers=self._buffers,
             connections=self._connections,

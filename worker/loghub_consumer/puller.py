@@ -1,10 +1,9 @@
-"""Pulls: at most so many requests in flight, for whichever shard is due.
+"""Pulls log groups, with a bounded number of requests in flight, for whichever shard is due; and lets the log
+service report new log groups of a shard, if it can, in place of pulls at its end.
 
-Lets the log service say when a shard has new log groups, where it can, in place of pulls at its end.
-
-A shard whose pull is due although the last one has seen its end is parked (`held_shard.parked`), and watched
-by a poll (`loghub_consumer.reading.end_cursors`) until there is something to pull. If polls fail, all shards
-are pulled at the fetch interval, as on SLS, until the next attempt.
+A shard whose pull is due although the last one has reached its end is parked (`held_shard.parked`), and
+watched by a poll (`loghub_consumer.reading.end_cursors`) until there are new log groups. If polls fail, all
+shards are pulled at the fetch interval, as on SLS, until the next attempt.
 """
 
 import math
@@ -34,7 +33,7 @@ log = structlog.get_logger()
 
 
 STEP_S = 1.0  # how often it is checked whether polls work again
-PAUSE_S = 0.05  # in which shards are collected that are parked one after the other
+PAUSE_S = 0.05  # time in which shards are collected that are parked one after the other
 
 
 class ArrivalWatch:
@@ -82,8 +81,8 @@ class ArrivalWatch:
 
 
 class Puller:
-    """Pulls for every shard of the table. Of its turns one is on duty: it waits for the time of the next
-    pull, and lets another one wait once it has one."""
+    """Pulls for every shard of the table. One of its turns is on duty: it waits for the time of the next
+    pull, and lets another turn wait once it has one."""
 
     def __init__(
         self, table: ShardTable, client: LogHub, settings: ConsumerSettings, parts: ProgramParts
@@ -100,7 +99,7 @@ class Puller:
         self._divides = settings.acknowledge == "log" or settings.is_of_retries
         self._threads = parts.requests
         self._max_pulls = settings.max_pulls
-        self._lock = threading.Lock()  # of all that follows; nothing else is done under it
+        self._lock = threading.Lock()  # guards all fields below; nothing else is done under it
         self._turns: dict[int, Turn] = {}
         self._on_duty: int | None = None
         self._off_duty: set[int] = set()
@@ -115,7 +114,7 @@ class Puller:
         self._wake()
 
     def stop(self) -> None:
-        """No further pull begins; those in flight end by themselves."""
+        """Begin no further pull; the pulls in flight end by themselves."""
         self._table.stop_pulls()
         with self._lock:
             self._stopped = True
@@ -124,7 +123,7 @@ class Puller:
             turn.wake()
 
     def _wake(self) -> None:
-        """Let the one on duty look again, or another one if there is none."""
+        """Let the turn on duty look again, or another one if there is none."""
         with self._lock:
             number = self._on_duty if self._on_duty is not None else next(iter(self._off_duty), None)
             turn = None if number is None else self._turns.get(number)
@@ -177,8 +176,8 @@ class Puller:
             raise ShortReadError(
                 f"an answer at cursor {pull.cursor} has {pulled.count} log groups and ends at cursor {after}"
             )
-        # Which log groups a query has left out is not known. Those that it returned are numbered from the
-        # first cursor on, which none of them is before, so that a checkpoint between them passes no log.
+        # Which log groups a query has left out is unknown. The returned ones are numbered from the first
+        # cursor on, which lies before all of them, so that a checkpoint between them passes no log.
         body = PulledBody(
             pulled.body,
             shard=pull.shard,

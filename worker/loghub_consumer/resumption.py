@@ -1,10 +1,9 @@
-"""Where a shard continues, by what its sink has of it and by the consumer group's checkpoint. Pure.
+"""Where a shard continues, by its sink's record and by the consumer group's checkpoint. Pure.
 
-All sinks that deliver exactly once decide by these functions; docs/sinks.md 7 says for users what follows.
-What the sink has is decisive, since only the sink knows it: a log that it has does not come again, and one
-that it has not does. A checkpoint counts against it only where it was moved on purpose.
-
-Where a shard continues: what the shard manager asks of a sink, and of a consumer without one.
+All sinks that deliver exactly once decide by these functions; docs/sinks.md 7 explains the consequences to
+users. The sink's record is decisive, since only the sink knows which logs it has: these are not delivered
+again, and all others are. A checkpoint counts against the record only if it was moved on purpose. The shard
+manager asks a `ShardRecord`, which a consumer without a sink has, too.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,9 +15,9 @@ from typing import Protocol
 class CheckpointOrigin(Enum):
     """Who has set a checkpoint.
 
-    NONE: there is none. The group is new, or it was lost and the sink is not. The checkpoint is then where
-    the start position points. SAVED: a worker. MOVED: a person or another program, on purpose. UNKNOWN: one
-    or the other, since the real SLS was never seen to tell.
+    NONE: there is no checkpoint. The group is new, or it was lost and the sink was not. The position is then
+    the start position. SAVED: a worker. MOVED: a person or another program, on purpose. UNKNOWN: a worker, or
+    someone on purpose, since it is unknown whether the real SLS distinguishes them.
     """
 
     NONE = auto()
@@ -28,13 +27,13 @@ class CheckpointOrigin(Enum):
 
 
 def delivered_until(ends: Mapping[int, int], checkpoint: int, origin: CheckpointOrigin) -> int | None:
-    """The cursor up to which a sink has a shard that records ranges: their ends, by their begins. None: it
-    has nothing that counts.
+    """The cursor up to which a sink that records ranges has a shard. `ends` has the end of each range by its
+    begin. None: no range counts.
 
-    Ranges follow one another, so the greatest end is that of the last one. Where a checkpoint may have been
-    moved and nobody says so, only ranges count that begin at the checkpoint, or follow one that does: a
-    worker that ends before it saves its checkpoint leaves these, and hardly any other cursor is the begin
-    of a range.
+    Ranges follow one another, so the greatest end belongs to the last range. If it is unknown whether a
+    checkpoint was moved, only ranges count that begin at the checkpoint, or follow such a range: a worker
+    that ends before it saves its checkpoint leaves these, and hardly any other cursor is the begin of a
+    range.
     """
     if origin is not CheckpointOrigin.UNKNOWN:
         return max(ends.values(), default=None)
@@ -45,13 +44,13 @@ def delivered_until(ends: Mapping[int, int], checkpoint: int, origin: Checkpoint
 
 
 def continues_at(delivered: int | None, checkpoint: int, origin: CheckpointOrigin) -> int:
-    """Where a shard continues which the sink has up to `delivered`; None: it has nothing. That also counts
-    against the start position, which may point behind logs that nobody has delivered.
+    """Where a shard continues that the sink has up to `delivered`; None: the sink has nothing. That also
+    counts against the start position, which may point behind logs that no consumer has delivered.
 
-    The sink is ahead of the checkpoint if a worker ended between a batch and its checkpoint, if the group
-    was lost, or if the log service has an earlier checkpoint again. It is behind if the last logs made no
-    rows, if the checkpoint was moved forward or saved with another sink, or if the sink was restored from
-    an older copy, which nothing tells from the others.
+    The sink is ahead of the checkpoint if a worker ended between a batch and its checkpoint, if the group was
+    lost, or if the log service has an earlier checkpoint again. It is behind if the last logs made no rows,
+    if the checkpoint was moved forward or saved with another sink, or if the sink was restored from an older
+    copy, which cannot be distinguished from the other cases.
     """
     if delivered is None or origin is CheckpointOrigin.MOVED:
         return checkpoint
@@ -60,17 +59,18 @@ def continues_at(delivered: int | None, checkpoint: int, origin: CheckpointOrigi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardIncarnation:
-    """A shard, as distinct from a shard with the same number in a logstore that was recreated."""
+    """A shard, as distinguished from a shard with the same number in a logstore that was created again."""
 
     shard: int
     created: int  # unix seconds
 
 
 class ShardRecord(Protocol):
-    """What else than the log service's checkpoint says where a shard continues. Cursors are integers.
+    """A record besides the log service's checkpoint that says where a shard continues. Cursors are integers.
 
     Different shards are opened and acknowledged at the same time, by several threads; the calls for one shard
-    follow one another."""
+    follow one another.
+    """
 
     def open_shard(self, shard: ShardIncarnation) -> None:
         """This consumer was assigned the shard. Called before its checkpoint is requested."""
@@ -83,19 +83,18 @@ class ShardRecord(Protocol):
         confirm: Callable[[], None],
         origin: CheckpointOrigin = CheckpointOrigin.SAVED,
     ) -> int:
-        """Where the shard continues, given the service's checkpoint and who has set it.
-        `confirm` is called before anything is changed; it raises if the shard was lost since it was
-        opened."""
+        """Where the shard continues, given the service's checkpoint and its origin. `confirm` is called
+        before anything is changed; it raises if the shard was lost since it was opened."""
 
     def acknowledge(self, shard: int, checkpoint: int) -> None:
         """The service has the checkpoint."""
 
 
 class NoRecord:
-    """The checkpoint is the only record: what was delivered after it is delivered again."""
+    """The checkpoint is the only record: logs that were delivered after it are delivered again."""
 
     def open_shard(self, shard: ShardIncarnation) -> None:
-        """Do nothing: nobody else's delivery can be noticed."""
+        """Does nothing, because no other delivery can be noticed."""
 
     def resume(
         self,

@@ -1,8 +1,8 @@
-"""Which batches run in a worker at the same time, so that what ends a process is laid on the right logs.
+"""Which batches run in a worker at the same time, so that the end of a process is blamed on the right logs.
 
-A process may be ended by what another one does: the kernel ends the largest if memory runs out, or all of a
-container. So an end counts against logs only if nothing else ran in the worker. Logs that are suspected run
-one after the other, and alone; all others run side by side.
+Another process may be the reason why a process ends: if memory runs out, the kernel ends the largest process,
+or all processes of a container. So an end counts against logs only if nothing else ran in the worker.
+Suspected logs run one after the other, and alone; all others run at the same time.
 """
 
 import threading
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from loghub_consumer.failure.handler import AttemptJournal
 
-LOOK_S = 0.2  # how often who waits looks whether it still has to
+LOOK_S = 0.2  # how often a waiting thread checks whether it still must wait
 FILES = "attempts-*.json"  # of `loghub_consumer.settlement`
 
 
@@ -23,11 +23,11 @@ class BatchTurn:
 
 
 class RunningBatches:
-    """Those of a worker, of its retry logstore included. Thread-safe."""
+    """The running batches of a worker, including its retry logstore. Thread-safe."""
 
     def __init__(self, folder: Path | None) -> None:
-        """`folder` has the journals of a worker: `ended_alone` says whether its last process ended in one
-        batch only. None: a program, which leaves none."""
+        """`folder` has the journals of a worker: `ended_alone` says whether its last process ended in a
+        single batch. None: a program, which has no journals."""
         files = () if folder is None else folder.rglob(FILES)
         left = (AttemptJournal(path).read() for path in files)
         self.ended_alone = sum(len(journal.running) for journal in left) == 1
@@ -37,8 +37,9 @@ class RunningBatches:
         self._waiting_alone = 0
 
     def begin(self, may_wait: Callable[[], bool], *, alone: bool) -> BatchTurn | None:
-        """Wait until a batch may run; None once `may_wait` says no. The wait is bounded, since a call that
-        takes too long is ended. Those that run alone go first, since the others would never leave a gap."""
+        """Wait until a batch may run; None once `may_wait` returns False. The wait is bounded, since a call
+        that takes too long is ended. Batches that must run alone go first, because the other batches would
+        never leave a gap."""
         with self._changed:
             self._waiting_alone += alone
             try:

@@ -1,15 +1,9 @@
-"""The settings of a consumer.
+"""The settings of a consumer, its connections, and its consumer group at the start, which has the timeout or
+is created.
 
-What a consumer has to know whose processors run in other processes.
-
-Connections of a consumer to its endpoint.
-
-The consumer group at the start of a consumer: its timeout, or its creation; and the name of a shard.
-
-Where the messages of a consumer go in a program that is not ours: to Python's `logging`.
-
-The modules log through structlog, whose default prints on standard output. A program that uses structlog has
-configured it, and is left alone.
+The modules log through structlog, whose default prints on standard output. In a program that does not use
+structlog, messages go to Python's `logging`; a program that uses structlog has configured it, and keeps its
+configuration.
 """
 
 import math
@@ -44,16 +38,16 @@ class WorkerOptions:
     for which `process` raises is divided, also with the policy ``Retry``. A worker remembers attempts from
     one of its processes to the next; a program has neither timeouts nor `state_dir`."""
 
-    timeout_s: int | None  # of the group, if it is known
-    retry_timeout_s: int | None  # of the group in the retry logstore
-    state_dir: Path | None  # keeps what the next process must know of logs that fail
+    timeout_s: int | None  # None: the group has it
+    retry_timeout_s: int | None  # None: the group in the retry logstore has it
+    state_dir: Path | None  # keeps the facts about failed logs for the next process
     batch_timeout_s: float  # after which a call of `process` is ended, with its process
     restart_s: float  # the first pause after a process has ended
     retry_factory: ProcessorFactory  # for the shards of the retry logstore
-    running: RunningBatches  # those of the retry logstore included
+    running: RunningBatches  # including the batches of the retry logstore
 
     def of_retries(self) -> "WorkerOptions":
-        """Those of the consumer of the retry logstore."""
+        """The options of the consumer of the retry logstore."""
         folder = None if self.state_dir is None else self.state_dir / "retries"
         return replace(self, state_dir=folder, timeout_s=self.retry_timeout_s)
 
@@ -64,19 +58,19 @@ RETRY = OnFailure()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """One consumer of a consumer group. Raises `ValueError` for a value that cannot work, and `ImportError`
-    for a client whose package is not installed.
+    """One consumer of a consumer group. Raises `ValueError` for an invalid value, and `ImportError` for a
+    client whose package is not installed.
 
     `credentials` is an access key, or a function that is called before each request, so that keys can rotate
-    (`loghub_consumer.read_key` reads one from a folder). A request for which it raises has failed, and is
-    sent again later.
+    (`loghub_consumer.read_key` reads one from a folder). If the function raises, the request has failed, and
+    is sent again later.
     """
 
     endpoint: str  # without the project, such as https://cn-hangzhou.log.aliyuncs.com
     project: str
     credentials: Credentials | Callable[[], Credentials]
-    # What talks to the log service: our own client, or "sdk", that of the vendor (the extra `sdk`), which has
-    # no extensions of the embedded service.
+    # The client of the log service: our own, or "sdk", the vendor's (the extra `sdk`), which lacks the
+    # extensions of the embedded service.
     client: ClientKind = "http"
     logstore: str = ""  # left out only for a `MultiLogstoreConsumer`
     consumer_group: str = ""  # with `shards` only a name for positions in the checkpoint store
@@ -86,51 +80,53 @@ class ConsumerSettings:
     shards: tuple[int, ...] | None = None
     # Where a shard without a checkpoint begins; int: the time of receipt in unix seconds.
     start_position: Literal["begin", "end"] | int = "begin"
-    # Shards with higher numbers begin at their first log (docs/decisions/worker.md). None: so do those that
-    # were split or merged from shards of which the group has a checkpoint.
+    # Shards with higher numbers begin at their first log (docs/decisions/worker.md). None: shards begin there
+    # that were split or merged from shards with a checkpoint of the group.
     last_initial_shard: int | None = None
     # Everything that was received before this time, in unix seconds, is processed; then `run` returns.
     # None: it runs until it is stopped.
     end_time_s: int | None = None
-    # The log service hands over only what this SPL query returns, such as "* | where status >= '500'". Of the
-    # real SLS only; the embedded service refuses it. Logs stay in order: `on_failure` must be "Retry".
+    # The log service hands over only the logs that this SPL query returns, such as "* | where status >=
+    # '500'". Only the real SLS has it; the embedded service refuses it. Logs stay in order: `on_failure` must
+    # be "Retry".
     query: str = ""
     create_group: bool = False  # if it does not exist; an existing one is never changed
-    timeout_s: int = 60  # of a group that is created: a consumer that is silent for so long loses its shards
-    in_order: bool = False  # of a group that is created: children of a split wait for their parent
+    # For a group that is created: a consumer that is silent for this long loses its shards.
+    timeout_s: int = 60
+    in_order: bool = False  # for a group that is created: children of a split wait for their parent
     heartbeat_interval_s: float = 5.0  # at most; a third of the group's timeout if that is less
     fetch_interval_s: float = MIN_FETCH_INTERVAL_S  # at the end of a shard; before it, pulls never pause
     checkpoint_interval_s: float = 5.0  # how often what `save(persist=False)` noted is sent
-    # A batch is complete with this many logs or bytes, or once its first log group waits for so long,
+    # A batch is complete with this many logs or bytes, or once its first log group has waited for this time,
     # whichever comes first. A log group is never divided.
     max_logs: int | None = None
     max_bytes: int = 4 << 20
     max_wait_s: float = 0.0
     max_buffered_bytes: int = 32 << 20  # pulled and not yet processed, of all shards together, about
     max_pulls: int = 4  # in flight at once
-    # Processors run in so many other processes, so that one that computes for long, hangs or crashes takes
-    # neither the heartbeats nor other shards with it (docs/processor.md 9.1). 0: in this process.
+    # The number of other processes for the processors, so that a processor that computes for long, hangs or
+    # crashes affects neither the heartbeats nor other shards (docs/processor.md 9.1). 0: this process.
     processes: int = 0
     load_timeout_s: float = 120.0  # with processes, for one to import the factory's module
     batch_timeout_s: float = 600.0  # with processes: one is ended in which a call takes longer
-    # Shards wait while others of the process, with a higher priority, have a backlog.
+    # Shards wait while shards of the process with a higher priority have a backlog.
     priority: int = 0
-    # "batch": what `process` returns from is acknowledged, but for what was refused with `Tracker.nack`.
-    # "log": nothing is acknowledged but by `Tracker.ack`, which is also what saves the checkpoint.
+    # "batch": when `process` returns, the batch is acknowledged, except for logs that were refused with
+    # `Tracker.nack`. "log": only `Tracker.ack` acknowledges logs, and also saves the checkpoint.
     acknowledge: Literal["batch", "log"] = "batch"
-    # What was refused comes again after the first of these pauses, then after twice as long each time, up to
-    # the second, unless `nack` says when.
+    # Refused logs are redelivered after the first of these pauses, then after twice as long each time, up to
+    # the second, unless `nack` has a delay.
     redelivery_delay_s: float = 1.0
     max_redelivery_delay_s: float = 60.0
-    # "log": what was neither acknowledged nor refused for so long comes again; None: never. The next time it
-    # has twice as long, up to the second of these; None: as long each time.
+    # "log": logs that are neither acknowledged nor refused within this time are redelivered; None: never. The
+    # time doubles with each redelivery, up to the second of these; None: it does not.
     ack_timeout_s: float | None = None
     max_ack_timeout_s: float | None = None
-    # Log groups of a shard from the first that is not acknowledged to the last that was handed over; beyond,
-    # nothing new is. So many are repeated, at most, after a crash or a move of the shard.
+    # Log groups of a shard from the first that is not acknowledged to the last that was handed over; at this
+    # number, no new one is handed over. At most this many are repeated after a crash or a move of the shard.
     max_unacknowledged: int = 10_000
-    # What happens to logs that `process` raised for, alone, or that were refused, `max_attempts` times. With
-    # "Retry" they come again forever, and a batch for which `process` raises is not divided.
+    # What happens to logs for which `process` raised, alone, or that were refused, `max_attempts` times. With
+    # "Retry" they are redelivered forever, and a batch for which `process` raises is not divided.
     on_failure: OnFailure = RETRY
     # Where logs wait before they are settled by `on_failure`, which must be "DeadLetter" or "Skip". A
     # consumer of this logstore runs in the same process, with processors of its own.
@@ -140,7 +136,7 @@ class ConsumerSettings:
     checkpoint_store: CheckpointStore | None = None
     drain_timeout_s: float = 60.0  # how long a shutdown waits for running batches
     leave: bool = True  # at the end; otherwise the shards stay reserved for this name until the timeout
-    # Set by a consumer for the one that reads its retry logstore: whose logs wait there.
+    # Set by a consumer for the consumer of its retry logstore: the group whose logs wait there.
     retries_of: Origin | None = None
 
     def __post_init__(self) -> None:
@@ -198,7 +194,7 @@ class ConsumerSettings:
         self._check_targets()
 
     def _check_targets(self) -> None:
-        """What fails must not come back as a new log, which fails again."""
+        """Raises `ValueError` if failed logs would be read again as new logs, which fail again."""
         if self.is_of_retries:
             return
         if self.logstore and self.logstore in self.targets:
@@ -242,7 +238,7 @@ class ConsumerSettings:
 
     @property
     def origin(self) -> Origin:
-        """What is written with logs that are put elsewhere."""
+        """The origin that is written with logs that are put into another logstore."""
         return Origin(project=self.project, logstore=self.logstore, consumer_group=self.consumer_group)
 
     @property
@@ -274,7 +270,7 @@ class ConsumerSettings:
 def connect(
     settings: ConsumerSettings, *, project: str | None = None, timeout_s: float | None = None
 ) -> LogHub:
-    """A connection to a project, by default that of the settings. The caller closes it."""
+    """A connection to a project, by default the project of the settings. The caller closes it."""
     timeouts = Timeouts()
     if timeout_s is not None:
         timeouts = Timeouts(connect_s=min(timeout_s, timeouts.connect_s), read_s=timeout_s, total_s=timeout_s)
@@ -304,7 +300,7 @@ def group_timeout_s(client: LogHub, settings: ConsumerSettings) -> int:
 
 
 def stored_shard(client: LogHub, settings: ConsumerSettings, shard: int) -> StoredShard:
-    """What a shard is called in a checkpoint store. Raises `LogHubException`."""
+    """The name of a shard in a checkpoint store. Raises `LogHubException`."""
     created = {info.shard: info.created_unix_s for info in client.list_shards(settings.logstore)}
     if shard not in created:
         raise LogHubError(Code.SHARD_NOT_EXIST, 400, f"the logstore no longer has shard {shard}")
@@ -360,7 +356,7 @@ def log_to_logging() -> None:
 def _to_logging(
     logger: Any, method: str, event_dict: MutableMapping[str, Any]
 ) -> tuple[tuple[str], dict[str, Any]]:
-    """The arguments of `logging`: the text with the fields after it, and the exception as it is."""
+    """The arguments of `logging`: the text followed by the fields, and the exception."""
     kept = {name: event_dict.pop(name) for name in _OF_LOGGING if name in event_dict}
     event = event_dict.pop("event")
     fields = {name: value if isinstance(value, str) else repr(value) for name, value in event_dict.items()}
@@ -375,7 +371,8 @@ def about_consumer(settings: ConsumerSettings) -> AbstractContextManager[None]:
 def logs_as_consumer(
     init: Callable[Concatenate[S, ConsumerSettings, P], None],
 ) -> Callable[Concatenate[S, ConsumerSettings, P], None]:
-    """For an ``__init__`` that gets the settings first: so do the threads that it makes."""
+    """Decorates an ``__init__`` with the settings as its first argument: its messages, and the threads that
+    it makes, have the context of the consumer."""
 
     @wraps(init)
     def named(self: S, settings: ConsumerSettings, /, *args: P.args, **kwargs: P.kwargs) -> None:

@@ -1,13 +1,9 @@
-"""What becomes of logs that a processor has refused too often: the group's failure policy, carried out.
+"""Carries out the group's failure policy for logs that a processor has refused too often, and keeps the facts
+about failed logs for the next process of a worker.
 
 `loghub_consumer.failure` decides and writes, as for the workers on Spark. The thread of the shard waits for
-the write, so that other shards go on, and its checkpoint does not pass what is not written.
-
-What is known of logs that fail, for the next process of this worker.
-
-Each shard has a file, since each has a thread: `loghub_consumer.failure.handler` says what is in it.
-
-The failure policy of a consumer, and where it puts logs.
+the write, so that other shards continue, and its checkpoint does not pass logs that are not written. Each
+shard has a journal of its own, since each has a thread: `loghub_consumer.failure.handler` describes it.
 """
 
 import re
@@ -57,7 +53,7 @@ FILE_NAME = re.compile(r"attempts-(\d+)\.json")
 
 
 def journal_of(policy: FailingShards, shard: int, running: tuple[Range, ...] = (), *, now: float) -> Journal:
-    """What the next process must know of a shard."""
+    """The facts about a shard for the next process."""
     return Journal(
         running=running,
         failing=tuple(one for one in policy.failing if one.shard == shard),
@@ -66,7 +62,7 @@ def journal_of(policy: FailingShards, shard: int, running: tuple[Range, ...] = (
 
 
 class ShardJournals:
-    """The files. Thread-safe; the thread of a shard writes that of the shard."""
+    """The journals. Thread-safe; the thread of a shard writes the shard's journal."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -76,8 +72,8 @@ class ShardJournals:
         self._lock = threading.Lock()
 
     def restore(self, policy: FailingShards, *, ended_alone: bool, now: float) -> None:
-        """Tell the policy what an earlier process knew, and that it ended in the batches that ran. The end
-        counts against the logs only if a single batch ran."""
+        """Restore the policy's state from an earlier process, and note that it ended in the batches that ran.
+        The end counts against the logs only if a single batch ran."""
         for path in sorted(self._folder.iterdir()):
             name = FILE_NAME.fullmatch(path.name)
             if name is None:
@@ -113,7 +109,7 @@ class ShardJournals:
         return self._files[shard]
 
 
-HANG_S = 60.0  # for pauses of the policy after a batch that hung, which a consumer does not cancel
+HANG_S = 60.0  # for pauses of the policy after a batch that hung, because a consumer does not cancel batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +126,7 @@ class FailureSink:
     running: RunningBatches | None = None
 
     def forget(self) -> None:
-        """The consumer ends in order, so that nothing must be known of the attempts later."""
+        """The consumer ends in order, so no later process needs the attempts."""
         if self.journals is not None:
             self.journals.close()
 
@@ -144,7 +140,7 @@ class FailureSink:
             self.target.check()
 
     def report(self, table: ShardTable) -> FailureReport:
-        """What concerns the present places of the shards."""
+        """The report on shards at their present positions."""
         entries = table.working()
         with table.lock:
             positions = {shard: entry.state.position for shard, entry in entries.items()}
@@ -216,7 +212,7 @@ class Settlement:
     # -- what the next process must know, and what runs with it
 
     def begin(self, kept: Kept) -> bool:
-        """These logs are processed, or settled, next. Those that may have ended a process wait until nothing
+        """These logs are processed, or settled, next. Logs that may have ended a process wait until nothing
         else runs in the worker. False if the shard was given up meanwhile."""
         if self._sink.running is not None:
             self._running = self._sink.running.begin(self._stays, alone=self._is_suspect(kept))
@@ -257,7 +253,7 @@ class Settlement:
     # -- logs that come again
 
     def settle(self, kept: Kept, again: Sequence[Unsettled]) -> Kept | None:
-        """Settle those that were refused too often. Returns those that must be handed over now."""
+        """Settle the logs that were refused too often. Returns the logs that must be handed over now."""
         with self._entry.lock:
             for mark in (one.mark for one in again if one.failure is not None):
                 self._sink.policy.refused(self._shard_of(mark))
@@ -309,7 +305,8 @@ class Settlement:
         return True
 
     def _part(self, unsettled: Unsettled, only: tuple[int, ...] | None) -> str:
-        """Which logs of their log group these are; of those that waited elsewhere, their place there."""
+        """Which logs of their log group these are; for logs that waited in the retry logstore, with their
+        place there."""
         logs = "" if only is None else ",".join(map(str, only))
         return logs if unsettled.mark is None else f"{self._shard}-{unsettled.cursor}-{logs}"
 
@@ -392,7 +389,7 @@ class Settlement:
         return next(one for one in self._sink.policy.failing if one.shard == self._shard)
 
     def succeeded(self, kept: Kept, *, refused_all: bool) -> None:
-        """`process` returned. What it refused of new logs is settled on its own, if it is."""
+        """`process` returned. Refused logs of a new batch are settled on their own, if at all."""
         with self._entry.lock:
             policy = self._sink.policy
             if not refused_all:
@@ -404,7 +401,8 @@ class Settlement:
     # -- both
 
     def _shard_of(self, mark: RetryMark | None) -> int:
-        """The shard of the logstore that the group consumes, also of logs that wait in the retry logstore."""
+        """The shard of the logstore that the group consumes, also for logs that wait in the retry
+        logstore."""
         return self._shard if mark is None else mark.shard
 
     def _rejection(self, cursor: int, failure: Failure, attempts: int, mark: RetryMark | None) -> Rejection:

@@ -1,13 +1,10 @@
-"""The turns of one shard: calls its processor, step by step.
+"""Runs the processors of the shards: the turns of one shard (`ShardRunner`), which call its processor step by
+step, and the shards that a consumer begins and gives up (`ShardRunners`), with listener, processor and
+checkpoint. `loghub_consumer.held_shard` decides the steps.
 
-Calls user code that may be `async`, with one event loop for all calls of a thread.
-
-The loop also runs while the thread waits for its next call, so that tasks which user code has started go on:
-producers that collect messages, keep-alives of connections, timers.
-
-Begins the shards that a consumer has been given, and gives them up: listener, processor, checkpoint.
-
-`loghub_consumer.held_shard` decides; this does it, in the thread of `Consumer.run`.
+User code may be `async`, with one event loop for all calls of a thread. The loop also runs while the thread
+waits for its next call, so that tasks that user code has started continue: producers that collect messages,
+keep-alives of connections, timers.
 """
 
 import asyncio
@@ -73,11 +70,11 @@ class UserCalls:
 
     @property
     def has_loop(self) -> bool:
-        """Whether some of the code is `async`: tasks of it may go on between its calls."""
+        """Whether some of the code is `async`: its tasks may run between its calls."""
         return self._loop is not None
 
     def call(self, method: Callable[..., Any], *arguments: object) -> Any:
-        """What the method returns, or what it returns when awaited."""
+        """The result of the method, awaited if it is awaitable."""
         result = method(*arguments)
         if not inspect.isawaitable(result):
             return result
@@ -105,7 +102,7 @@ async def _await(result: Any) -> Any:
 async def _aside(wait: Callable[[], T]) -> T:
     waiting = asyncio.get_running_loop().run_in_executor(None, wait)
     while not waiting.done():
-        with suppress(asyncio.CancelledError):  # of user code that cancels all tasks, of which this is none
+        with suppress(asyncio.CancelledError):  # user code may cancel all tasks; this is none of its tasks
             await asyncio.wait([waiting])
     return waiting.result()
 
@@ -153,7 +150,7 @@ class ShardRunner:
     def start(self) -> None:
         turn = self._turns.start(f"shard-{self.tracker.shard}", self._take_turn, wait=self._wait)
         self.entry.wake = turn.wake
-        turn.wake()  # for what has changed meanwhile
+        turn.wake()  # for changes since the entry was made
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
@@ -189,7 +186,8 @@ class ShardRunner:
         return None
 
     def _step(self) -> float | None:
-        """What is due, and how long nothing is then; None: the shard has ended."""
+        """Carry out the step that is due, and return after how many seconds the next one is; None: the shard
+        has ended."""
         steps: dict[ThreadStep, Callable[[], None]] = {
             ThreadStep.INITIALIZE: self._initialize,
             ThreadStep.PROCESS: self._process,
@@ -280,7 +278,7 @@ class ShardRunner:
                 self._roll_back(kept, to=to)
 
     def _hand_over(self, kept: Kept, processor: Processor) -> int | None:
-        """The cursor that `process` has returned. Raises what it raised, and `ShortReadError`."""
+        """The cursor that `process` has returned. Raises its exception, and `ShortReadError`."""
         batch, failure, returned = kept.batch, None, None
         try:  # while nothing that is saved concerns this batch
             returned = processor.prepare(batch) if isinstance(processor, TrackedProcessor) else None
@@ -324,7 +322,7 @@ class ShardRunner:
         self._note_settled(kept.batch.begin, kept.batch.end)
 
     def _settle(self, kept: Kept) -> Kept | None:
-        """Settle what failed too often. Returns what is left for the processor."""
+        """Settle logs that failed too often. Returns the remaining batch for the processor."""
         settlement = self._settlement
         if settlement is None:
             return kept
@@ -412,7 +410,7 @@ class ShardRunner:
 
 
 def _is_sound(batch: LogBatch) -> bool:
-    """Whether the bodies are lists of log groups: nobody may have looked at them yet."""
+    """Whether the bodies are lists of log groups, which perhaps no code has checked yet."""
     try:
         for part in batch.slices:
             _ = part.body.ends
@@ -430,7 +428,7 @@ def _failure_of(error: Exception) -> Failure:
 
 
 def _held_bytes(kept: Kept) -> int:
-    """What comes again is not counted with what was pulled."""
+    """The bytes that the batch has of the pulled ones; a redelivered batch has none."""
     return kept.batch.size_bytes if kept.again is None else 0
 
 

@@ -1,13 +1,10 @@
-"""The checkpoint of one shard, as its processor sees it.
+"""The checkpoint of one shard for its processor, the acknowledgement of its logs, and its position in the
+user's database.
 
-Acknowledging and refusing the logs of one assignment of a shard, under the lock of the table.
-
-There are two modes. By batch, which is the default, `process` acknowledges a batch by returning, and only
-what it refused is kept. By log, everything that was handed over is kept until it is acknowledged, which any
-thread may do at any time. What comes again is handed over by the thread of the shard, in order and in batches
-of logs with the same number of deliveries, while new logs go on.
-
-The position of one assignment of a shard in the user's database.
+There are two modes of acknowledgement. By batch, which is the default, `process` acknowledges a batch by
+returning, and only refused logs are kept. By log, everything that was handed over is kept until it is
+acknowledged, which any thread may do at any time. The thread of the shard redelivers logs, in order and in
+batches of logs with the same number of deliveries, while new logs continue.
 """
 
 import threading
@@ -42,7 +39,8 @@ NO_SAVE = -1
 
 
 class Acknowledgement:
-    """Of one assignment of a shard. Thread-safe."""
+    """Acknowledges and refuses the logs of one assignment of a shard, under the lock of the table.
+    Thread-safe."""
 
     def __init__(self, entry: HeldShardEntry, rules: RedeliveryRules) -> None:
         self._entry = entry
@@ -72,8 +70,8 @@ class Acknowledgement:
             self._changed()
 
     def defer(self, kept: Kept) -> None:
-        """Keep the logs of a retry logstore until their time. Those of another group are passed over: that
-        one reads them. Raises `ShortReadError`."""
+        """Keep the logs of a retry logstore until their time. Logs of another group are passed over, because
+        that group reads them. Raises `ShortReadError`."""
         marked = [(cursor, raw, mark_of(raw)) for cursor, raw, _ in kept.batch.raw_groups()]
         groups = [one for one in marked if self._is_ours(one[2])]
         if len(groups) < len(marked):
@@ -100,8 +98,8 @@ class Acknowledgement:
         return mark is None or ours is None or mark.origin in ours
 
     def returned(self) -> bool:
-        """`process` has returned: by batch, what it did not refuse is acknowledged. Returns whether all of it
-        was refused."""
+        """`process` has returned: by batch, all logs that it did not refuse are acknowledged. Returns whether
+        the whole batch was refused."""
         with self._entry.lock:
             running, unacknowledged = self._running, self._entry.unacknowledged
             assert running is not None
@@ -130,8 +128,8 @@ class Acknowledgement:
 
     def raised(self, failure: Failure, *, was_alone: bool) -> bool:
         """`process` has raised; `was_alone`: no other batch ran in the worker. Returns whether the whole
-        batch must come again, before anything else; otherwise what it has not acknowledged comes again by
-        itself."""
+        batch must be processed again, before anything else; otherwise the logs that it has not acknowledged
+        are redelivered by themselves."""
         with self._entry.lock:
             running = self._running
             assert running is not None
@@ -151,9 +149,9 @@ class Acknowledgement:
     def _blame(
         self, of_batch: Sequence[Unsettled], failure: Failure, *, is_known: bool, delivery: int
     ) -> None:
-        """Lay the failure of a batch on the log that caused it. Which of several it was is only known once
-        each was handed over alone, and what ended a process once nothing else ran in the worker. That costs
-        none of them an attempt."""
+        """Blame the failure of a batch on the log that caused it. Which of several logs it was is only known
+        once each was handed over alone, and which ended a process only once nothing else ran in the worker.
+        Until then it counts as no attempt of any of them."""
         unacknowledged, backoff = self._entry.unacknowledged, self._rules.backoff
         now = self._entry.now_s
         if not is_blamed(failure):
@@ -173,7 +171,7 @@ class Acknowledgement:
 
     @property
     def is_by_batch(self) -> bool:
-        """Whether nothing but the position says what is processed, besides what was refused."""
+        """Whether the position alone, besides refused logs, says which logs are processed."""
         return not self._rules.by_log and not self._rules.defers
 
     def ended(self) -> None:
@@ -184,7 +182,7 @@ class Acknowledgement:
     # -- any thread
 
     def interrupted(self, failure: Failure) -> None:
-        """The process that had what was handed over has ended. `raised` follows for a running batch."""
+        """The process that had the logs has ended. `raised` follows for a running batch."""
         with self._entry.lock:
             due_s = self._entry.now_s + self._rules.backoff.pause_s(1)
             running = self._running
@@ -206,8 +204,8 @@ class Acknowledgement:
             return None if self._unsaved is None else self._unsaved[0]
 
     def saved(self, position: int) -> None:
-        """The processor says that everything before is done, the running batch included: by batch, what comes
-        again in it is acknowledged."""
+        """The processor says that everything before `position` is done, including logs of the running batch:
+        by batch, redelivered logs in it are acknowledged."""
         with self._entry.lock:
             self._pass(position)
             running = self._running
@@ -254,14 +252,13 @@ class Acknowledgement:
     def refuse(
         self, logs: Iterable[Logs], delay_s: float | None, reason: str, *, is_final: bool = False
     ) -> None:
-        """Hand these over again, after so long or after a pause that grows; without any, the running batch.
-        `is_final`: settle them instead. Raises `ValueError` for what was acknowledged
-        already."""
+        """Redeliver these logs, after `delay_s` or after a pause that grows; without any, the running batch.
+        `is_final`: settle them instead. Raises `ValueError` for logs that were acknowledged already."""
         with self._entry.lock:
             self._refuse_all(self._places(logs), delay_s, reason, is_final=is_final)
 
     def refuse_up_to(self, last: Logs, delay_s: float | None, reason: str) -> None:
-        """As `refuse`, for this and everything before it in the shard that is not acknowledged."""
+        """Refuse this log and all logs before it in the shard that are not acknowledged."""
         with self._entry.lock:
             self._refuse_all(self._places_up_to(self._places((last,))[-1]), delay_s, reason)
 
@@ -310,7 +307,7 @@ class Acknowledgement:
         running = self._running
         if running is not None and running.again is None and not self._rules.by_log:
             if running.generation != self._entry.state.generation:
-                return  # the position was sought, and what is read there counts
+                return  # the position was sought, so the logs are pulled again
             raw_group = running.batch.raw_group(place.cursor)
             if raw_group is not None:
                 if place.index is not None and place.index >= count_logs(raw_group[0]):
@@ -346,7 +343,8 @@ def _has(running: Kept | None, unsettled: Unsettled) -> bool:
 
 
 class StoredPosition:
-    """Used by the thread of the shard only."""
+    """The position of one assignment of a shard in the user's database. Used by the thread of the shard
+    only."""
 
     def __init__(
         self,
@@ -356,18 +354,22 @@ class StoredPosition:
         describe: Callable[[], StoredShard],
         on_fenced: Callable[[], None],
     ) -> None:
-        """`describe` asks the log service what the shard is; `on_fenced` if it has another owner."""
+        """`describe` asks the log service for the shard's name; `on_fenced` is called if it has another
+        owner."""
         self._store = store
         self._entry = entry
         self._describe = describe
         self._on_fenced = on_fenced
         self._owned: Owned | None = None
-        self._generation = 0  # of the state, in which the position in the database was reached
-        self.is_uncertain = True  # what the database has, such as after a commit without an answer
+        # The generation of the shard's state when the position in the database was reached.
+        self._generation = 0
+        # Whether the position in the database is unknown, such as after a commit without an answer.
+        self.is_uncertain = True
 
     def acquire(self) -> bool:
-        """Own the shard in the database, and continue where that says, unless another position was sought
-        since. Returns whether what was last written from is committed, so that it must not come again."""
+        """Own the shard in the database, and continue at its position there, unless another position was
+        sought since. Returns whether the batch of the last transaction is committed, so that it must not be
+        processed again."""
         before, state, since = self._owned, self._entry.state, self._generation
         shard, known_position = (
             (self._describe(), state.position) if before is None else (before.shard, before.position)
@@ -387,8 +389,8 @@ class StoredPosition:
 
     @contextmanager
     def transaction(self, begin: int, end: int) -> Iterator[Any]:
-        """A transaction that writes from the logs between, and saves their end. Raises `ShardLostError`, and
-        what the driver raises."""
+        """A transaction for writes from the logs between two cursors, which saves their end. Raises
+        `ShardLostError`, and the errors of the driver."""
         assert self._owned is not None
         if self.is_uncertain:
             raise ShardLostError("an earlier transaction of this batch failed; let process raise its error")
@@ -450,13 +452,13 @@ class ShardTracker:
         self._epoch = held.epoch
         self._noting = threading.Lock()
         self._noted = position
-        self._asked = position  # what was to be noted, also if something before it is not acknowledged
+        self._asked = position  # the position to be noted, even if something before it is not acknowledged
         self._handed_over = position  # the end of the last batch
         self._done = position  # what `save` means without a cursor
         self._ahead: int | None = None  # noted while a batch is being processed
-        self._asked_in: int | None = None  # generation of the state
+        self._asked_in: int | None = None  # the generation of the shard's state
         self._reached: int | None = None  # noted last while a batch was, unless the position was sought since
-        self._generation = 0  # of the state, at the last batch
+        self._generation = 0  # the generation of the shard's state at the last batch
 
     def seek(self, to: str | int) -> None:
         self._entry.require_assigned()
@@ -482,8 +484,7 @@ class ShardTracker:
             self._done = self._furthest(state.position, state.generation)
 
     def _furthest(self, position: int, generation: int) -> int:
-        """This position, or what was saved beyond it; that does not count once another position was
-        sought."""
+        """This position, or a position beyond it that was saved, unless another position was sought since."""
         if generation != self._generation:
             self._generation, self._reached = generation, None
         return position if self._reached is None else max(position, self._reached)
@@ -497,7 +498,7 @@ class ShardTracker:
             self.send()
 
     def send(self) -> None:
-        """Send what was noted. Raises as `save` does."""
+        """Send the noted position. Raises the errors of `save`."""
         self._checkpoints.send(self.shard, epoch=self._epoch)
 
     def _saved(self, position: int) -> None:
@@ -505,8 +506,8 @@ class ShardTracker:
         self._ahead = self._note(position)
 
     def commit(self, present: Callable[[], HeldShardState]) -> None:
-        """Save what was processed, or what a batch has saved already, which is further. Raises as `save`
-        does."""
+        """Save the processed position, or the position that a batch has saved already, which is further.
+        Raises the errors of `save`."""
         self._checkpoints.require_place()
         with self._noting:
             state = present()
@@ -544,7 +545,7 @@ class ShardTracker:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether nothing of the shard is processed any more, but its `shutdown`."""
+        """Whether only the `shutdown` of the processor is left."""
         return self._entry.is_given_up
 
     @property
@@ -565,8 +566,8 @@ class ShardTracker:
         self._acknowledgement.acknowledge(logs)
 
     def interrupted(self, failure: Failure) -> None:
-        """The processor is gone. What it had, and neither acknowledged nor refused, comes again; by batch so
-        does what it has not saved, since it may have kept that in its memory."""
+        """The processor is gone. Logs that it had, and neither acknowledged nor refused, are redelivered; by
+        batch, logs that it has not saved as well, since it may have kept them in its memory."""
         self._acknowledgement.interrupted(failure)
         self._entry.roll_back(self.restart_before(self._entry.state.position))
 
@@ -576,8 +577,9 @@ class ShardTracker:
         return floor is None or floor >= position
 
     def restart_before(self, position: int) -> int:
-        """Where another processor has to begin of which the last one has got everything before `position`: by
-        batch, where it has saved, or since then was sought, and what came again since; by log there."""
+        """Where another processor must begin after the last one, which got everything before `position`. By
+        batch, where that one has saved, or where the position was sought since, and at redelivered logs since
+        then; by log, at `position`."""
         if not self._checkpoints.can_save:
             return position
         with self._noting:
@@ -588,7 +590,8 @@ class ShardTracker:
             return min(position, self._asked if self._asked_in == state.generation else state.began_at)
 
     def note_acknowledged(self) -> None:
-        """Note what was acknowledged by log, up to the first log that was not. Raises `ShardLostError`."""
+        """Note the position of acknowledgement by log, up to the first log that is not acknowledged. Raises
+        `ShardLostError`."""
         with self._noting:
             position = self._acknowledgement.take_prefix()
             if position is not None:
@@ -598,7 +601,7 @@ class ShardTracker:
         """These log groups were settled, so that no processor saves them. Raises `ShardLostError`."""
         self._acknowledgement.settled()
         with self._noting:
-            if end > self._asked >= begin:  # what is before was saved
+            if end > self._asked >= begin:  # the log groups before were saved
                 self._note(end)
             else:
                 self._note_asked()

@@ -1,12 +1,12 @@
-"""The logs of one shard that are not acknowledged: which must be handed over again, and when.
+"""The logs of one shard that are not acknowledged: which must be redelivered, and when.
 
 A log group stays here from the moment at which it was refused, or handed over to a processor that
 acknowledges each log itself, until all its logs are acknowledged. Parts of a log group may be refused with
-different delays. The first log group that is here bounds the checkpoint (`floor`), so that everything here is
-read again by the next consumer, whatever happens to this one.
+different delays. The first log group here bounds the checkpoint (`floor`), so that the next consumer reads
+every log group here again, whatever happens to this one.
 
-Nothing here knows threads or clocks: times are arguments, in seconds of the monotonic clock, and
-`loghub_consumer.tracker` has the lock.
+No threads or clocks: times are arguments, in seconds of the monotonic clock, and `loghub_consumer.tracker`
+has the lock.
 """
 
 import heapq
@@ -24,42 +24,45 @@ TIMED_OUT = Failure(
     cause=Cause.REJECTED, reason="AckTimedOut", message="it was neither acknowledged nor refused in time"
 )
 FINAL = "Rejected"  # the reason of a failure after which another delivery would change nothing
-# When logs come again: after a refusal by the number of their attempts, else by that of their deliveries.
+# When logs are redelivered: after a refusal by the number of their attempts, otherwise by the number of their
+# deliveries.
 Due: TypeAlias = Callable[[int], float]
 GRID_S = 0.05
-ENTRY_BYTES = 500  # what Python needs besides the bytes of a log group, about
-# A heap is made again when more than half of it is void, but not for a few entries.
+ENTRY_BYTES = 500  # about what Python needs besides the bytes of a log group
+# A heap is rebuilt when more than half of it is void, unless it has only a few entries.
 FEW_ENTRIES = 64
-MAX_PARTS = 1000  # of log groups that are divided to find a log that makes a batch fail
-# What logs of a log group have in common that come again together.
+MAX_PARTS = 1000  # of log groups that are divided to find the log that makes a batch fail
+# The properties that logs of a log group must share to be redelivered together.
 ALIKE = ("delivery", "attempts", "due_s", "failure", "is_suspect")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedeliveryRules:
-    """How logs are acknowledged, and when they come again."""
+    """How logs are acknowledged, and when they are redelivered."""
 
-    by_log: bool  # and not by the return of `process`
+    by_log: bool  # by `Tracker.ack`, and not by the return of `process`
     backoff: Backoff  # by the number of attempts
-    ack_timeouts: Backoff | None  # the same; None: what was handed over does not come again by itself
+    # By the number of deliveries; None: logs are redelivered only after a refusal.
+    ack_timeouts: Backoff | None
     max_unacknowledged: int  # log groups, from the first that is here to the last that was handed over
 
-    # Every log is kept until its time, which is written with it, unless it is of none of these origins, which
-    # this group reads. None: nothing is kept.
+    # Every log is kept until its time, which is written with it, unless its origin is not among these, which
+    # this group reads. None: no log is kept.
     defers_for: frozenset[Origin] | None = None
-    max_attempts: int | None = None  # that count, then they are settled; None: they come again forever
+    max_attempts: int | None = None  # then the logs are settled; None: they are redelivered forever
 
     @property
     def defers(self) -> bool:
         return self.defers_for is not None
 
     def is_settled(self, attempts: int, *, is_final: bool) -> bool:
-        """Whether logs that have failed so often are settled next. `is_final`: another delivery would change
+        """Whether logs are settled after this many attempts. `is_final`: another delivery would change
         nothing."""
         return self.max_attempts is not None and (is_final or attempts >= self.max_attempts)
 
     def again(self, now: float) -> Due | None:
-        """When logs that are handed over now come again unless something happens to them; None: never."""
+        """When logs that are handed over now are redelivered unless something happens to them; None:
+        never."""
         timeouts = self.ack_timeouts
         return None if timeouts is None else lambda delivery: now + timeouts.pause_s(delivery)
 
@@ -79,7 +82,7 @@ class Unsettled:
     only: set[int] | None  # the logs that are meant, by index; None: all
     delivery: int  # how often they were handed over
     is_out: bool  # handed over, and neither acknowledged nor refused since
-    due_s: float | None = None  # when they are handed over again; None: not as things are
+    due_s: float | None = None  # when they are redelivered; None: nothing is planned
     failure: Failure | None = None  # why it was refused last; None: it was not
     settle_failures: int = 0  # consecutive, of the dead letter
     is_limited: bool = False  # it is not settled before it was handed over once more
@@ -121,7 +124,7 @@ class Unacknowledged:
 
     @property
     def due_s(self) -> float | None:
-        """When the next logs are handed over again; None: not as things are."""
+        """When the next logs are redelivered; None: nothing is planned."""
         while self._due and not _holds(*self._due[0]):
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
@@ -192,7 +195,7 @@ class Unacknowledged:
         self._join(_part_of(part, {index}, due_s, failure))
 
     def _join(self, refused: Unsettled) -> None:
-        """Add logs to those of their log group that come again at the same time, if there are any."""
+        """Add logs to the part of their log group that is redelivered at the same time, if there is one."""
         for other in self._by_cursor.get(refused.cursor, ()):
             if other.only is not None and not other.is_out and _alike(other, refused):
                 other.only |= refused.only or set()
@@ -200,7 +203,7 @@ class Unacknowledged:
         self.add(refused)
 
     def refuse_out(self, some: Iterable[Unsettled], *, due_s: float, failure: Failure | None = None) -> None:
-        """Hand those over again that are neither acknowledged nor refused."""
+        """Redeliver the parts of these that are neither acknowledged nor refused."""
         for part in some:
             if part.is_out and not part.is_gone:
                 part.is_out, part.failure = False, failure
@@ -208,13 +211,13 @@ class Unacknowledged:
 
     @property
     def can_divide(self) -> bool:
-        """Whether there are few parts of log groups. With a processor that fails for all logs each of them
-        would become a part, and take more memory than its bytes."""
+        """Whether there are few parts of log groups. With a processor that fails for all logs, each log would
+        become a part, and take more memory than its bytes."""
         return self._parts - len(self._by_cursor) < MAX_PARTS
 
     def suspect_out(self, some: Iterable[Unsettled], *, due_s: float, failure: Failure, divisor: int) -> None:
-        """A batch failed with these: those that are neither acknowledged nor refused come again, each alone.
-        If only logs of one log group are left, they are divided into so many parts."""
+        """A batch failed with these: the parts that are neither acknowledged nor refused are redelivered,
+        each alone. If only logs of one log group are left, they are divided into `divisor` parts."""
         out = [one for one in some if one.is_out and not one.is_gone]
         for suspect in out:
             suspect.is_suspect = True
@@ -235,7 +238,7 @@ class Unacknowledged:
         return parts
 
     def put_back(self, part: Unsettled, due_s: float | None) -> None:
-        """It was taken, and not handed over after all: that is tried again later."""
+        """A part was taken and not handed over after all: try that again later."""
         part.delivery -= 1
         part.attempts -= 1
         if not part.is_gone:
@@ -243,7 +246,7 @@ class Unacknowledged:
             self._set_due(part, due_s)
 
     def acknowledge_out(self, some: Iterable[Unsettled]) -> None:
-        """Those that are neither acknowledged nor refused are done."""
+        """The parts of these that are neither acknowledged nor refused are done."""
         self._remove([one for one in some if one.is_out and not one.is_gone])
 
     def discard(self, begin: int, end: int | None = None) -> None:
@@ -256,8 +259,8 @@ class Unacknowledged:
             self._remove(self._by_cursor[cursor])
 
     def take_due(self, *, max_bytes: int, now: float, again: Due | None) -> list[Unsettled]:
-        """Hand over again what is due: logs with the same number of deliveries, in order, at least one. If
-        nothing happens to them, that is repeated at `again`."""
+        """Redeliver the parts that are due: logs with the same number of deliveries, in order, at least one
+        part. If nothing happens to them, that is repeated at `again`."""
         taken: list[Unsettled] = []
         later: list[tuple[float, int, Unsettled]] = []
         size = 0
@@ -287,8 +290,8 @@ class Unacknowledged:
         return sorted(taken, key=lambda part: (part.cursor, min(part.only or (0,))))
 
     def up_to(self, cursor: int, index: int | None) -> list[tuple[int, int | None]]:
-        """The log groups, or logs of the last one, that are here up to a log; without an index, up to the end
-        of a log group. Those that still wait for their first delivery are left out."""
+        """The log groups, or logs of the last log group, that are here up to a log; without an index, up to
+        the end of a log group. Logs that still wait for their first delivery are left out."""
         came = [at for at, parts in self._by_cursor.items() if at <= cursor and any(map(_has_come, parts))]
         whole = [(at, None) for at in sorted(came) if at < cursor or index is None]
         if index is None or cursor not in came:
@@ -348,7 +351,7 @@ def is_blamed(failure: Failure | None) -> bool:
 
 
 def _part_of(part: Unsettled, only: set[int], due_s: float | None, failure: Failure | None) -> Unsettled:
-    """Some of the logs, which come again by themselves."""
+    """Some of the logs, with a time of their own."""
     return Unsettled(
         part.cursor,
         part.raw,
@@ -371,7 +374,7 @@ def _has_come(part: Unsettled) -> bool:
 
 
 def _on_grid(due_s: float) -> float:
-    """Logs that are refused one after the other come again together."""
+    """Let logs that are refused shortly after each other be redelivered together."""
     grids = due_s / GRID_S
     return due_s if math.isinf(grids) else math.ceil(grids) * GRID_S
 

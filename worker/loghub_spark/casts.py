@@ -1,8 +1,9 @@
 """Texts as decimals, dates and times, as Spark's own casts in a session of UTC read them.
 
-Spark is more generous than Python in some things (``2026-1-5 7:30``, a zone by name) and stricter in others:
-``20260105`` and ``2026-W02-1`` are neither dates nor times. Left out on purpose is a time without a date,
-which Spark puts on the day of the query. Dates and times are numbers: Spark has years beyond Python's.
+Spark accepts more than Python in some cases (``2026-1-5 7:30``, a zone by name) and less in others:
+``20260105`` and ``2026-W02-1`` are neither dates nor times. A time without a date, which Spark puts on the
+day of the query, is left out on purpose. Dates and times are numbers, because Spark has years that Python
+lacks.
 """
 
 import re
@@ -14,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 DAY_US, SECOND_US = 86_400_000_000, 1_000_000
 MAX_PRECISION = 38
 INT_BITS, LONG_BITS = 31, 63
-# Of any result of at most `MAX_PRECISION` digits, and of the rounding before it is found to be too long.
+# For any result of at most `MAX_PRECISION` digits, and for rounding it before it is found to be too long.
 _EXACT = Context(prec=2 * MAX_PRECISION, rounding=ROUND_HALF_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _DECIMAL = re.compile(r"[+-]?(?P<whole>\d*)(?:\.(?P<part>\d*))?(?:[eE](?P<exponent>[+-]?\d{1,10}))?")
 _DATE = re.compile(r"([+-]?[0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", re.DOTALL)
@@ -26,7 +27,7 @@ _TIME = re.compile(
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d{1,2})(?::(\d\d))?|(\d\d)(\d\d)?)?", re.ASCII)
 _MAX_OFFSET_S = 18 * 3600
 _BLANKS = "".join(map(chr, range(33)))  # and control characters, as Java trims them
-# Names of Java's, each of a zone or an offset.
+# Java's short names of zones and offsets.
 _SHORT_NAMES = {
     "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
     "ART": "Africa/Cairo", "AST": "America/Anchorage", "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka",
@@ -58,7 +59,7 @@ def decimal_of(text: str, *, precision: int, scale: int) -> Decimal:
 
 
 def days_of(text: str) -> int:
-    """The days since 1970 of a date, or of a date and whatever follows it. Raises `ValueError`."""
+    """The days since 1970 of a date, with or without text after it. Raises `ValueError`."""
     match = _DATE.fullmatch(text.strip(_BLANKS + "\x7f"))
     if match is None:
         raise ValueError(text)
@@ -69,8 +70,8 @@ def days_of(text: str) -> int:
 
 
 def microseconds_of(text: str, *, in_utc: bool) -> int:
-    """The microseconds since 1970 of a time; without a zone it is one of UTC. Not `in_utc`: as a clock there
-    shows it. Further digits are cut. Raises `ValueError`."""
+    """The microseconds since 1970 of a time; without a zone it is in UTC. If not `in_utc`: the time of a
+    clock in the zone. Further digits are cut. Raises `ValueError`."""
     match = _TIME.fullmatch(text.strip(_BLANKS + "\x7f"))
     if match is None:
         raise ValueError(text)
@@ -94,8 +95,8 @@ def microseconds_of(text: str, *, in_utc: bool) -> int:
 
 
 def _known_year(year: int) -> int:
-    """A year of Python's in which a zone has the same offsets: its rules repeat after 400 years, as the
-    calendar does."""
+    """A year between 1 and 9999 in which a zone has the same offsets: its rules repeat after 400 years, as
+    the calendar does."""
     first = 1 if year < 1 else 9600
     return year if 1 <= year <= 9999 else first + (year - first) % 400
 
@@ -105,7 +106,8 @@ def _fits(value: int, bits: int) -> bool:
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Of the Gregorian calendar, which repeats after 400 years of 146,097 days. Raises `ValueError`."""
+    """The days since 1970 of a date of the Gregorian calendar, which repeats after 400 years of 146,097 days.
+    Raises `ValueError`."""
     cycles = (year - 1970) // 400
     like = datetime(year - cycles * 400, month, day, tzinfo=UTC)
     return cycles * 146_097 + (like - datetime(1970, 1, 1, tzinfo=UTC)).days

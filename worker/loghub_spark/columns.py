@@ -1,7 +1,8 @@
-"""The columns of the rows: those of the view `logs`, or those that the user declares with ``.schema(...)``.
+"""The columns of the rows: the columns of the view `logs`, or the columns that the user declares with
+``.schema(...)``.
 
 A declared column has the name of a column of the view, whose type it must have, or is a key of the contents,
-whose text is converted to its type. What is not declared is not decoded and never reaches the JVM.
+whose text is converted to its type. Other columns are not decoded and never reach the JVM.
 """
 
 from collections.abc import Callable
@@ -25,15 +26,15 @@ SHOWN_CHARS = 60
 
 @dataclass(frozen=True)
 class ReadColumns:
-    """The columns to read, with their types in Arrow; `fail_fast` says what a text does that is no value of
-    its column's type: fail the read, or become null."""
+    """The columns to read, with their types in Arrow. A text that is no value of its column's type fails the
+    read if `fail_fast`, and becomes null otherwise."""
 
     schema: pa.Schema
     fail_fast: bool
 
     @property
     def selection(self) -> Selection:
-        """What the decoder makes: always with the cursor, by which a range is cut to its end."""
+        """The columns for the decoder: always with the cursor, by which a range is cut to its end."""
         view = tuple(name for name in self.schema.names if name in SCHEMA.names)
         keys = tuple(name for name in self.schema.names if name not in SCHEMA.names)
         return Selection(view=view if CURSOR in view else (*view, CURSOR), keys=keys)
@@ -70,7 +71,7 @@ class ReadColumns:
 
 
 def columns_of(schema: StructType, *, fail_fast: bool) -> ReadColumns:
-    """The columns of a schema. Raises `OptionError` for one that cannot be read so."""
+    """The columns of a schema. Raises `OptionError` for a schema that cannot be read."""
     names = [name.lower() for name in schema.names]
     for declared in schema.fields:
         name = declared.name

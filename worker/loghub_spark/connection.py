@@ -1,7 +1,7 @@
 """Connections to the logstore, one for each process of Spark, and its errors in the words of the options.
 
 A key in the environment or in a folder is read where the request is sent, on the driver and on executors, and
-again for each request, so that it can rotate. Only a key that was given as an option travels with the tasks.
+again for each request, so that it can rotate. Only a key in an option travels with the tasks.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Where a stream stands, and what its next micro-batch reads: decisions over plain values.
+"""The position of a stream, and the next micro-batch: decisions over plain values.
 
 An offset of Spark is the cursor of each shard. A shard that a split or merge has created enters an offset at
 its first log group, and is read from the next offset on; so a batch is always the difference of two offsets,
@@ -20,9 +20,9 @@ SPLIT_GROUPS = 100
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """The cursor of each shard that may have something to read, and the read-only shards that have been read
-    to their end. One that is read to its end by the batch before the offset is among both. `logstore` is
-    ``project/logstore``: cursors of another one mean nothing here."""
+    """The cursor of each shard that may have something to read, and the read-only shards that were read to
+    their end. A shard that the batch before the offset reads to its end is among both. `logstore` is
+    ``project/logstore``: cursors of another logstore mean nothing here."""
 
     shards: Mapping[int, int]
     finished: frozenset[int] = frozenset()
@@ -36,7 +36,7 @@ class Offset:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> "Offset":
-        """Raises `LogstoreError` for what is no offset of this data source."""
+        """The offset in a JSON value. Raises `LogstoreError` for any other value."""
         try:
             shards = {int(shard): int(cursor) for shard, cursor in value["shards"].items()}
             return Offset(shards, frozenset(value["finished"]), str(value["logstore"]))
@@ -59,7 +59,8 @@ class ShardView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardSample:
-    """The logs and bytes of a shard's next log groups, the first first. More may follow, of the same mean."""
+    """The logs and bytes of a shard's next log groups, in order. Further log groups may follow, with the same
+    mean."""
 
     logs: tuple[int, ...] = ()
     bytes: tuple[int, ...] = ()
@@ -75,8 +76,8 @@ def next_offset(
     """The end of the batch that begins at `start`: `allowed` log groups further in each shard. `begins` are
     the first cursors of shards that `start` lacks. `start` itself is returned if nothing changes.
 
-    A shard that no longer exists is left out, and one whose cursor lies beyond its end continues there; the
-    caller has decided that this is right.
+    A shard that no longer exists is left out, and a shard whose cursor lies beyond its end continues there;
+    the caller has decided that this is right.
     """
     here = {shard: cursor for shard, cursor in start.shards.items() if shard in views}
     moved = {shard: min(cursor, views[shard].end) for shard, cursor in here.items()}
@@ -117,15 +118,15 @@ def new_shards(start: Offset, views: Mapping[int, ShardView]) -> list[int]:
 
 
 def beyond_end(start: Offset, views: Mapping[int, ShardView]) -> list[int]:
-    """Shards of which the log service has fewer log groups than were read."""
+    """The shards whose log service has fewer log groups than were read."""
     return [s for s, cursor in sorted(start.shards.items()) if s in views and cursor > views[s].end]
 
 
 def limited(
     groups: Mapping[int, int], limits: MicroBatchLimits, samples: Mapping[int, ShardSample] | None = None
 ) -> dict[int, int]:
-    """At most as many log groups of each shard as all limits allow together, and at least one in all: the
-    same part of what each shard has, so that shards that get their logs evenly stay level."""
+    """As many log groups of each shard as all limits allow together, and at least one in all: the same part
+    of each shard's backlog, so that shards that get their logs evenly stay level."""
     sampled = samples or {}
     result = {shard: count for shard, count in groups.items() if count}
     if limits.log_groups is not None:
@@ -138,15 +139,15 @@ def limited(
 
 
 def _share(groups: Mapping[int, int], costs: Mapping[int, Sequence[int]], budget: int) -> dict[int, int]:
-    """Costs of a log group that are unknown count as 1."""
+    """A budget's log groups of each shard. An unknown cost of a log group counts as 1."""
     curves = {shard: _Curve(costs.get(shard) or (1,)) for shard in groups}
     order = sorted(groups, key=lambda shard: (curves[shard].cost(groups[shard]), shard))
     result, left = {}, float(budget)
     rest = sum(curve.cost(groups[shard]) for shard, curve in curves.items())
     for shard in order:
         curve, cost = curves[shard], curves[shard].cost(groups[shard])
-        # Rounded up, at the expense of the larger ones: the last log group of a small one may be long before
-        # theirs, and would hold them back.
+        # Rounded up, at the expense of the larger backlogs: the last log group of a small backlog may be much
+        # older than theirs, and would hold them back.
         part = groups[shard] if left >= rest else curve.groups_for(left * cost / rest)
         taken = min(groups[shard], part, curve.groups_within(left))
         left -= curve.cost(taken)
@@ -157,7 +158,7 @@ def _share(groups: Mapping[int, int], costs: Mapping[int, Sequence[int]], budget
 
 
 def ranges_of(start: Offset, groups: Mapping[int, int]) -> tuple[Range, ...]:
-    """So many log groups of each shard from `start` on."""
+    """The ranges of this many log groups of each shard from `start` on."""
     return tuple(
         Range(shard, start.shards[shard], start.shards[shard] + count)
         for shard, count in sorted(groups.items())
@@ -174,7 +175,7 @@ def levelled_ends(
 
 
 class _Curve:
-    """The cost of a shard's next log groups: known of the first ones, then their mean."""
+    """The cost of a shard's next log groups: known for the first ones, then their mean."""
 
     def __init__(self, costs: Sequence[int]) -> None:
         self._sums = list(accumulate(costs))
@@ -185,7 +186,7 @@ class _Curve:
         return (self._sums[measured - 1] if measured else 0) + (groups - measured) * self._mean
 
     def groups_for(self, budget: float) -> int:
-        """The fewest that cost so much."""
+        """The smallest number of log groups with at least this cost."""
         within = self.groups_within(budget)
         return within if within and self.cost(within) >= budget else within + 1
 
@@ -196,7 +197,7 @@ class _Curve:
 
 
 def ranges_between(start: Offset, end: Offset) -> tuple[Range, ...]:
-    """What the batch from `start` to `end` reads."""
+    """The ranges of the batch from `start` to `end`."""
     return tuple(
         Range(shard, start.shards[shard], cursor)
         for shard, cursor in sorted(end.shards.items())

@@ -1,9 +1,7 @@
-"""The options of the data source, as values.
+"""The options of the data source, as values, and its errors: each says what to do, and contains no key.
 
-Names that Spark's Kafka source has mean the same here. Spark passes all options as texts, and their names in
-lower case. docs/data-source.md describes each one.
-
-What the data source raises: each error says what to do, and none has a key in it.
+Options that Spark's Kafka source has, too, mean the same here. Spark passes all options as texts, and their
+names in lower case. docs/data-source.md describes each one.
 """
 
 import json
@@ -60,7 +58,7 @@ MAX_SHARD = 1 << 31
 
 
 class Use(Enum):
-    """What the options are for, with the names that it understands."""
+    """The uses of the options, with the names that each use accepts."""
 
     BATCH_READ = "a batch read"
     STREAM_READ = "a stream"
@@ -73,8 +71,8 @@ class Use(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogstoreConnection:
-    """A logstore, and where the access key is: given, in the folder, or in the environment. Its ``repr`` has
-    no part of the key."""
+    """A logstore, and the place of the access key: in the options, in the folder, or in the environment. Its
+    ``repr`` shows no part of the key."""
 
     endpoint: str
     project: str
@@ -115,7 +113,8 @@ class MicroBatchLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """All options of a reader. `shards` is None for all shards, those of later splits and merges included."""
+    """All options of a reader. `shards` is None for all shards, including shards of later splits and
+    merges."""
 
     connection: LogstoreConnection
     start: Bound
@@ -165,7 +164,7 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
 def connection(
     options: Mapping[str, str], use: Use, environment: Mapping[str, str] = os.environ
 ) -> LogstoreConnection:
-    """Which logstore, with which key. Raises `OptionError`, also if no key is given in any of the ways."""
+    """The logstore and its key. Raises `OptionError`, also if no key is found in any of the ways."""
     values = _Given(options, use)
     endpoint = values.required("endpoint")
     project, logstore = values.name("project", names.PROJECT), values.name("logstore", names.LOGSTORE)

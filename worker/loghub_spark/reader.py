@@ -64,7 +64,7 @@ class RangePartition(InputPartition):
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """What a reader carries to where it reads."""
+    """The values that a reader carries to the process in which it reads."""
 
     options: ReadOptions
     columns: ReadColumns
@@ -98,7 +98,7 @@ class ReadPlan:
                     yield self.columns.convert(rows)
 
     def _check(self, part: Range, count: ReadCount) -> None:
-        """Fails the task, and with it all of the rows that it has read, or says what is lost."""
+        """Fail the task, and with it all rows that it has read, or log the loss."""
         if not count.missing:
             return
         lost = _lost(self.options, part, count.missing)
@@ -163,7 +163,8 @@ class LogHubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._shards: LogstoreShards | None = None
         self._views: dict[int, ShardView] = {}
         self._requested_s: float | None = None
-        self._last: dict[int, ShardView] | None = None  # for AvailableNow: the shards as they were then
+        # For AvailableNow: the shards at the start of the query.
+        self._last: dict[int, ShardView] | None = None
 
     @cached_property
     def _plan(self) -> ReadPlan:
@@ -230,7 +231,7 @@ class LogHubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _up_to_now(self, here: Offset) -> dict[int, ShardView]:
         """The shards, requested no more often than the option says, whatever Spark's trigger does. With
-        AvailableNow they end where they ended at the start of the query."""
+        AvailableNow they end at their ends at the start of the query."""
         now = SystemClock().monotonic_s()
         due = self._requested_s is None or now >= self._requested_s + self._plan.options.fetch_interval_s
         views = self._refreshed() if due or beyond_end(here, self._views) else self._views
@@ -243,15 +244,15 @@ class LogHubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def _limited(self, here: Offset, there: dict[int, int], views: Mapping[int, ShardView]) -> dict[int, int]:
-        """As much of what is there as the limits allow, and nothing that was received later than what it
-        leaves in another shard: a query has one watermark."""
+        """As much of the backlog as the limits allow, and no log group that was received later than the log
+        groups that it leaves in another shard, because a query has one watermark."""
         options = self._plan.options
         limits = options.limits
         samples = self._known_shards().samples(here.shards, there) if limits.needs_sizes else {}
         allowed = limited(there, limits, samples)
         if allowed == there:
             return allowed
-        # Of a shard for which there is no room it must be known when its next log group was received.
+        # For a shard without room in the batch, the receive time of its next log group must be known.
         plan = BatchPlan(0, ranges_of(here, {shard: allowed.get(shard, 1) for shard in there}))
         level = self._receipts.level(plan, levelled_ends(there, views, in_order=options.in_order))
         left = {part.shard: part.groups for part in level.ranges}

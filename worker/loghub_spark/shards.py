@@ -1,5 +1,5 @@
-"""What the log service says of the shards: which there are, where they begin and end, and how large their
-next log groups are."""
+"""The shards as the log service reports them: their numbers, their begins and ends, and the sizes of their
+next log groups."""
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,13 +22,13 @@ _NAMES: Mapping[int, Position] = {EARLIEST: "begin", LATEST: "end"}
 
 
 class LogstoreShards:
-    """The shards of one logstore, or those of them that `only` names."""
+    """The shards of one logstore, or only the shards in `only`."""
 
     def __init__(self, client: LogHub, logstore: str, *, only: frozenset[int] | None) -> None:
         self._client = client
         self._logstore = logstore
         self._only = only
-        self.final_ends: dict[int, int] = {}  # of read-only shards, also after they are gone
+        self.final_ends: dict[int, int] = {}  # of read-only shards, even after they are deleted
 
     def views(self) -> dict[int, ShardView]:
         """All shards as they are now. Raises `OptionError` if one that is named has never existed."""
@@ -45,7 +45,7 @@ class LogstoreShards:
         if unknown and unknown[-1] > max(listed, default=-1):
             raise OptionError(f"option shards: the logstore has no shard {unknown[-1]}, but {sorted(listed)}")
         wanted = [shard for shard in sorted(listed) if self._only is None or shard in self._only]
-        # Of a read-only shard only an end that was requested after it became so is final.
+        # The end of a read-only shard is final only if it was requested after the shard became read-only.
         ends = self.cursors({s: "end" for s in wanted if s not in self.final_ends})
         self.final_ends |= {shard: end for shard, end in ends.items() if listed[shard].read_only}
         ends |= {shard: self.final_ends[shard] for shard in wanted if listed[shard].read_only}
@@ -57,15 +57,15 @@ class LogstoreShards:
         }
 
     def cursors(self, positions: Mapping[int, Position]) -> dict[int, int]:
-        """The cursor of a position in each shard; for a time, that of the first log group received then or
-        later."""
+        """The cursor of a position in each shard; for a time, the cursor of the first log group that was
+        received then or later."""
         return _at_once(
             positions,
             lambda shard: decode_cursor(self._client.get_cursor(self._logstore, shard, positions[shard])),
         )
 
     def resolve(self, bound: Bound, shards: Iterable[int]) -> dict[int, int]:
-        """The cursors of a bound. Raises `OptionError` unless its cursors are those of all shards."""
+        """The cursors of a bound. Raises `OptionError` unless it has a cursor for each shard."""
         wanted = sorted(shards)
         if bound.unix_s is not None:
             return self.cursors(dict.fromkeys(wanted, bound.unix_s))

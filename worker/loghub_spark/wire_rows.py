@@ -1,8 +1,8 @@
-"""The rows of a DataFrame as `loghub_consumer.log_groups` takes them: times in unix seconds and the
+"""The rows of a DataFrame in the form of `loghub_consumer.log_groups`: times in unix seconds and the
 nanoseconds below, everything else as text.
 
-A writer of Spark gets the rows as they are, so the conversion is done here and not by Spark. Texts are those
-of JSON: 1.5, true, {"a": 1}. A time is one of ISO 8601, in UTC. Null is no content.
+A writer of Spark gets the rows unchanged, so the conversion is done here and not by Spark. Texts have the
+form of JSON: 1.5, true, {"a": 1}. Times have the form of ISO 8601, in UTC. A null is omitted.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Writes rows to a logstore, at least once: what a task has written before it failed is written again.
+"""Writes rows to a logstore, at least once: rows that a task has written before it failed are written again.
 
 A batch and a stream write in the same way. Each task forms log groups of its rows and sends them; it returns
-what it has written, and the driver counts.
+its counts, and the driver adds them up.
 """
 
 import logging

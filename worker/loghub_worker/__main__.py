@@ -1,15 +1,14 @@
 """``python -m loghub_worker``: run one worker process; with the argument ``executor``, an executor of Spark
-(`loghub_worker.query.executor_pods`), and with ``try`` none, but the checks of its start
+(`loghub_worker.query.executor_pods`), and with ``try`` no worker, but the checks of its start
 (`loghub_worker.trial`).
 
 The process reads its settings from the environment and turns the outcome of the worker into an exit status:
 `loghub_worker.worker.WorkerRuntime` on Spark, or for a processor
-`loghub_worker.processing.processor_worker.ProcessorWorker`. It also writes the message of a failure to the
-termination log, from which the kubelet copies it into the container's status.
+`loghub_worker.processing.processor_worker.ProcessorWorker`. It ends the processes that the worker has
+started, and writes the message of a failure to the termination log, from which the kubelet copies it into the
+container's status.
 
 Exit status: 0 the worker stopped on request, or could work; 1 a fatal error; 2 invalid settings.
-
-Ends the processes that a worker started.
 """
 
 import contextlib

@@ -1,15 +1,13 @@
-"""A log file of bounded size in addition to the worker's standard error.
+"""The worker's own log: to standard error, and to a file of bounded size if the settings name one.
 
 The file is for reading, and nothing depends on it. A volume that is full, read-only or hangs must not stop
-the worker, nor a thread that logs, such as the one that sends heartbeats. So one thread writes the file from
-a bounded queue. What does not fit into the queue, or cannot be written, is left out of the file and counted;
-standard error has it.
+the worker, nor a thread that logs, such as the heartbeats' thread. So one thread writes the file from a
+bounded queue. A line that does not fit into the queue, or cannot be written, is left out of the file and
+counted; standard error has it.
 
-The worker's own log: to standard error, and to a file if the settings name one.
-
-Only the worker's main process logs through this. Spark's JVM and Python processes, and whatever code of the
-user prints or logs through Python's `logging`, share its standard output and standard error, and stay as
-they are (docs/worker-log.md).
+Only the worker's main process logs through this. Spark's JVM and Python processes, and user code that prints
+or logs through Python's `logging`, share its standard output and standard error unchanged
+(docs/worker-log.md).
 """
 
 import contextlib
@@ -115,8 +113,8 @@ class _RotatedFile(RotatingFileHandler):
         return size > 0 and size + len(line) > self.maxBytes
 
     def doRollover(self) -> None:  # noqa: N802 - the name in logging
-        """Unlike the method that this replaces, it compresses only after everything has its new name, and
-        removes backups of earlier settings too. A backup that cannot be compressed stays as it is."""
+        """Compress the file only after every file has its new name, unlike the method that this replaces, and
+        remove backups of earlier settings, too. A backup that cannot be compressed stays uncompressed."""
         self._close_stream()
         for number, backup in sorted(self._backups(), reverse=True):
             if number >= self.backupCount:

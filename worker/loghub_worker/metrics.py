@@ -1,15 +1,9 @@
 """``/metrics``, ``/healthz``, ``/readyz`` and ``/status`` of a worker, for Prometheus, the kubelet and the
-operator.
+operator, with their HTTP server.
 
-The counters of failures for the metrics.
-
-The HTTP server of a worker for Prometheus, the kubelet and the operator.
-
-Anything in the pod network can connect, and the kubelet ends a worker whose probes are not answered. So
+Any program in the pod network can connect, and the kubelet ends a worker whose probes are not answered. So
 threads and connections are bounded, a new connection replaces the oldest one, and metrics, which wait for a
 lock of the worker, cannot take all threads from the probes, which do not.
-
-What a worker with a processor counts, for the metrics.
 """
 
 import contextlib
@@ -303,7 +297,7 @@ class _BoundedServer(ThreadingHTTPServer):
             self._forget(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log nothing: a client that goes away is no error of the worker."""
+        """Log nothing, because a client that disconnects is no error of the worker."""
 
     def _forget(self, request: socket.socket) -> None:
         with self._lock:

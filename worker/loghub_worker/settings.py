@@ -25,8 +25,8 @@ class BadSettingsError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """The settings that `loghub.contract.worker` describes; ``ignored`` are those that this release does not
-    know."""
+    """The settings that `loghub.contract.worker` describes; ``ignored`` are settings that this release does
+    not know."""
 
     config: WorkerConfig
     ignored: tuple[str, ...]
@@ -43,7 +43,7 @@ class WorkerSettings:
 
     @property
     def address(self) -> LogServiceAddress:
-        """What the worker reads, for its connections."""
+        """The address of the logstore that the worker reads, for its connections."""
         return LogServiceAddress(
             endpoint=self.config.endpoint,
             project=self.config.project,

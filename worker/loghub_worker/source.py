@@ -1,6 +1,6 @@
 """The Spark data source of a worker, ``loghub-worker``: shards of a logstore as a stream of rows.
 
-Only the worker loads it; `loghub_spark` is the one for other programs. The positions file of
+Only the worker loads it; `loghub_spark` is the data source for other programs. The positions file of
 `loghub_consumer.exchange_files`, which the membership writes, determines which shards are read and from
 where, so shards may be added, removed and added again while the query runs.
 
@@ -8,14 +8,11 @@ An "offset" of Spark is a whole plan (`loghub_consumer.batch_plan.BatchPlan.to_j
 and the end of the batch's own ranges, so nothing has to be derived from two offsets. A plan begins where the
 positions file says, and the driver advances a position only when the sink has the previous batch.
 
-The accumulator of Spark that takes counts from the processes that read to the driver.
-
-These processes share neither memory nor a disk with the driver. What a task has added arrives there with the
-end of the task, and before the end of the action that it belongs to; what a task has added that failed, or
-that was not read to its end, never does (docs/spark.md 1). An accumulator costs nothing for a row.
-
-Spark passes the reader to its processes by way of others, so the reader has only the id of the accumulator,
-and the process that reads makes its own end of it.
+The processes that read share neither memory nor a disk with the driver, so an accumulator of Spark takes
+their counts there. A task's counts arrive with the end of the task, and before the end of the action that it
+belongs to; the counts of a task that failed, or was not read to its end, never arrive (docs/spark.md 1). An
+accumulator costs nothing for a row. Spark passes the reader to its processes by way of others, so the reader
+has only the id of the accumulator, and the process that reads makes its own end of it.
 """
 
 import json
@@ -86,7 +83,7 @@ def report_counts(accumulator_id: int, counts: Mapping[Range, ReadCount]) -> Non
 
 
 LOOK_S = 0.05  # how often the positions are read while there is no batch to begin
-MAX_WAIT_S = 1.0  # for a batch to begin; then Spark may look after its own affairs
+MAX_WAIT_S = 1.0  # for a batch to begin; then Spark may do its own housekeeping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,19 +96,21 @@ class SourceOptions:
     credentials_dir: str
     exchange_dir: str
     fetch_interval_s: float
-    batch_interval_s: float  # from the start of a batch to that of the next, unless log groups are waiting
+    # From the start of a batch to the start of the next one, unless log groups are waiting.
+    batch_interval_s: float
     max_log_groups: int
     max_bytes: int
     max_logs: int
     cores: int
     copy_to: str = ""  # project/logstore to which log groups are copied in place of being yielded as rows
-    columns: tuple[str, ...] = tuple(SCHEMA.names)  # of the view, as the rows have them
+    columns: tuple[str, ...] = tuple(SCHEMA.names)  # of the view, in the order of the rows
     keys: tuple[str, ...] = ()  # of the contents, which are columns of their own
     roll_bytes: int | None = None  # the size of files that a batch waits for; None: the interval alone counts
     roll_delay_s: float = 0.0  # how long a log group waits for that at most
     levels: bool = False  # whether no shard is read ahead of another (a stateful pipeline)
     client: ClientKind = "http"  # of the log service
-    counts: int | None = None  # id of the accumulator for what is read; None: nobody asks for it
+    # Id of the accumulator for the counts of what is read; None: nothing is counted.
+    counts: int | None = None
 
     @property
     def address(self) -> LogServiceAddress:
@@ -148,7 +147,7 @@ class SourceOptions:
 
 
 def copied_schema() -> pa.Schema:
-    """What a source that copies yields for each range: the number of logs in the log groups that it
+    """The schema of a source that copies: for each range the number of logs in the log groups that it
     copied."""
     return pa.schema([pa.field(COPIED_LOGS, pa.int64())])
 
@@ -181,7 +180,7 @@ class GroupRangePartition(InputPartition):
 
     plan: int
     ranges: tuple[Range, ...]
-    latest_s: int | None  # as in the plan
+    latest_s: int | None  # see `BatchPlan`
 
     def __post_init__(self) -> None:
         super().__init__(self.plan)
@@ -199,7 +198,7 @@ class GroupStreamReader(DataSourceStreamReader):
         self._not_before_s = 0.0  # the next batch
         self._backlogs: dict[int, Backlog] = {}
         self._clock = SystemClock()
-        self._news: threading.Event | None = None  # of the ends
+        self._news: threading.Event | None = None  # set when the end of a shard has changed
         self._sleep = self._await_news
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -223,8 +222,8 @@ class GroupStreamReader(DataSourceStreamReader):
             self._sleep(LOOK_S)
 
     def _plan(self, exchange: ExchangeFiles, last: BatchPlan) -> BatchPlan:
-        """The next plan, or `last` if no batch may begin now. What the positions say is reported in any
-        case: a shard is released once the source has reported that it no longer reads it."""
+        """The next plan, or `last` if no batch may begin now. Reports in any case that it has read the
+        positions: a shard is released once the source has reported that it no longer reads it."""
         positions, now = exchange.positions(), self._clock.monotonic_s()
         ends = self._watch().ends(positions.shards, now=now)
         self._report(exchange, version=positions.version)
@@ -232,7 +231,7 @@ class GroupStreamReader(DataSourceStreamReader):
         if now < self._not_before_s:
             return last
         if self.options.levels and positions.opening:
-            return last  # perhaps their logs are older than those of the others
+            return last  # perhaps their logs are older than the logs of the other shards
         retries = due_retries(exchange.retries().shards, positions.shards, now=now)
         plan = self._from(last, positions, ends, retries)
         roll = self.options.roll
@@ -245,7 +244,8 @@ class GroupStreamReader(DataSourceStreamReader):
             file_share=exchange.file_share().bytes,
             now=now,
         ):
-            # The others wait for their files, so what failed takes no turns with them, and waits no longer.
+            # The other shards wait for their files, so a failed shard takes no turns with them, and waits no
+            # longer.
             failed = {shard: at for shard, at in positions.shards.items() if shard in retries}
             plan = self._from(last, structs.replace(positions, shards=failed), ends, retries)
         if self.options.levels and plan is not last:
@@ -264,8 +264,8 @@ class GroupStreamReader(DataSourceStreamReader):
         return next_plan(last, positions=shards, ends=ends, sizes=sizes, limits=limits, retries=retries)
 
     def _levelled(self, last: BatchPlan, positions: Positions, *, now: float) -> BatchPlan:
-        """The next plan by what there is at this moment in each shard: the end of one that was requested
-        earlier, when that shard had nothing more to read, would let the others be read ahead of it."""
+        """The next plan by the current ends of all shards: with an end that was requested earlier, when that
+        shard had nothing more to read, the other shards would be read ahead of it."""
         watch = self._watch()
         if self._receipts is None:
             self._receipts = Receipts(shared_client(self.options.address), logstore=self.options.logstore)
@@ -293,7 +293,7 @@ class GroupStreamReader(DataSourceStreamReader):
         return self._ends
 
     def _await_news(self, seconds: float) -> None:
-        """Until a shard has new log groups, but at most so long."""
+        """Wait until a shard has new log groups, for at most `seconds`."""
         if self._news is not None and self._news.wait(seconds):
             self._news.clear()
 
@@ -302,7 +302,7 @@ class GroupStreamReader(DataSourceStreamReader):
         error = watch.error
         report = Report(
             version=version,
-            ends=dict(watch.known),  # a copy, or it would never differ from the one before
+            ends=dict(watch.known),  # a copy, or it would never differ from the previous value
             reason=error.reason,
             message=error.message,
             beyond_end=watch.beyond_end,

@@ -1,7 +1,5 @@
-"""Errors of Spark as Python sees them: which types they have, and their causes in the JVM.
-
-The error of a Spark cluster that a worker cannot use.
-"""
+"""Errors of Spark as Python sees them: which types they have, and their causes in the JVM; and the error of a
+Spark cluster that a worker cannot use."""
 
 from contextlib import suppress
 
@@ -23,13 +21,14 @@ class ClusterError(Exception):
 
 
 SPARK_ERRORS = (PySparkException, Py4JError)
-# What a call raises while Spark's JVM exits, and afterwards.
+# The errors of a call while Spark's JVM exits, and afterwards.
 JVM_EXITED = (Py4JNetworkError, ConnectionError, EOFError)
 MAX_JAVA_CAUSES = 20
 
 
 def java_types(error: Exception) -> list[tuple[tuple[str, ...], str, str | None]]:
-    """As `java_causes`, with all types of each one, and with the SQLSTATE of an `SQLException`."""
+    """The exception and its causes as in `java_causes`, with all types of each, and with the SQLSTATE of an
+    `SQLException`."""
     causes: list[tuple[tuple[str, ...], str, str | None]] = []
     at = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
     while at is not None and len(causes) < MAX_JAVA_CAUSES:
@@ -44,8 +43,8 @@ def java_types(error: Exception) -> list[tuple[tuple[str, ...], str, str | None]
 
 
 def java_causes(error: Exception) -> list[tuple[str, str]]:
-    """The type and the message of an exception of the JVM and of each of its causes; empty if `error` is of
-    Python only. The causes that are not known once the JVM exits are left out."""
+    """The type and the message of an exception of the JVM and of each of its causes; empty if `error` is an
+    error of Python only. Causes that are not known once the JVM exits are left out."""
     causes: list[tuple[str, str]] = []
     at = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
     with suppress(*JVM_EXITED):

@@ -1,9 +1,8 @@
-"""The worker's status, from its membership.
+"""The worker's status, from its membership; published once a second in the status file, and by the HTTP
+server for metrics and probes.
 
 The status file and the metrics are both built from it, so the live view, the operator's conditions and a
 scraper show the same values. `loghub.contract.worker.WorkerStatus` describes its fields.
-
-Publishes a worker's status: the file once a second, and the HTTP server for metrics and probes.
 """
 
 import threading
@@ -57,7 +56,7 @@ class StatusPublisher:
         self._status = status
         self._counters = counters
         self._ended = threading.Event()
-        self._written = status()  # as last written
+        self._written = status()  # the status that was written last
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
@@ -106,9 +105,9 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardReadings:
-    """What was measured of the held shards. `oldest_unix_s` maps a shard to the time at which the log group
-    to be read next was received, `beyond_end` to the log groups by which its position lies beyond its
-    end, and `continued` one that had no checkpoint to where it continued by the sink's record."""
+    """Measurements of the held shards. `oldest_unix_s` maps a shard to the time at which the log group to be
+    read next was received, `beyond_end` to the log groups by which its position lies beyond its end, and
+    `continued` a shard that had no checkpoint to where it continued by the sink's record."""
 
     oldest_unix_s: Mapping[int, float | None] = field(default_factory=dict)
     beyond_end: Mapping[int, int] = field(default_factory=dict)
@@ -126,7 +125,7 @@ class QueryProgress:
     incomplete: Mapping[int, ShardStateRecord] = field(
         default_factory=dict
     )  # of a stateful pipeline, by shard
-    state: StateFigures | None = None  # the same
+    state: StateFigures | None = None  # of a stateful pipeline
 
 
 def phase_of(membership: Membership) -> WorkerPhaseName:
@@ -178,7 +177,7 @@ def status_of(
 
 
 def kept_state(figures: StateFigures, *, unix_s: float) -> KeptState:
-    """The state of a stateful pipeline, as of now."""
+    """The current state of a stateful pipeline."""
     return KeptState(
         rows=figures.rows,
         bytes=figures.bytes,
@@ -218,7 +217,7 @@ def skipped_log_groups(failures: FailureReport) -> list[SkippedLogGroups]:
 
 
 def lag_of(oldest_unix_s: Mapping[int, float | None], shard: int, *, unix_s: float) -> float | None:
-    """Seconds since the service received the log group to be read next; 0 if none is left, None if that is
+    """Seconds since the service received the log group to be read next; 0 if there is none, None if that is
     not known."""
     if shard not in oldest_unix_s:
         return None

@@ -1,4 +1,4 @@
-"""``python -m loghub_worker try``: whether a worker could work with these settings, without one.
+"""``python -m loghub_worker try``: whether a worker could work with these settings.
 
 It does what the start of a worker does before the first heartbeat: it imports the user's code, lets Spark
 analyse the query on no logs, and asks the sink whether it takes the columns. It is no member of the group and
@@ -20,7 +20,7 @@ ARGUMENT = "try"
 
 
 def try_settings(settings: WorkerSettings) -> None:
-    """Raises `FatalError` with what a worker would end with, or would wait for."""
+    """Raises `FatalError` with the reason for which a worker would end, or would wait."""
     code = place_code(settings.config.pipeline, settings.state_dir / "code")
     if isinstance(settings.config.pipeline, ProcessorPipeline):
         _try_processor(settings.config.pipeline, code)

@@ -3,8 +3,6 @@
 The order matters. The query or function is checked and Spark is warm before the first heartbeat, because the
 service assigns shards to this worker from that heartbeat on, and they would idle meanwhile. At the end, the
 shards drain while heartbeats continue.
-
-Checks the query or function before the worker joins its group.
 """
 
 import hashlib
@@ -73,10 +71,9 @@ def checked_rows(transform: Transform, spark: SparkSession, settings: QuerySetti
 
 
 def state_identity(config: WorkerConfig) -> StateIdentity:
-    """What the state of these settings belongs to. The text of a query or function counts, and not what it
+    """The identity of the state of these settings. The text of a query or function counts, but not what it
     reads from a volume or an image. Nor does the endpoint: a log service may get another name, a port or TLS,
-    and its shards are known by when they were created.
-    """
+    and its shards are known by when they were created."""
     parts = (config.project, config.logstore, config.consumer_group, config.pipeline)
     return StateIdentity(
         pipeline=_digest(parts), former=_digest((config.endpoint, *parts)), reset=config.reset
@@ -399,7 +396,8 @@ class WorkerRuntime:
         )
 
     def _current_error(self, query: QueryProgress) -> ReportedError:
-        """The first error of the parts, those closest to the cause first; empty if there is none."""
+        """The first error of the parts, in the order of how close each part is to the cause; empty if there
+        is none."""
         errors = [self._failed, self._shared_state.error, self._sink_start.error]
         if self._heartbeat and self._shard_manager and self._query_runner:
             shard_manager = self._shard_manager

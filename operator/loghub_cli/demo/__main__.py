@@ -35,13 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return exit_status(command, arguments, "make demo")
 
 
-def _positive(given: str | float) -> float:
+def _positive(value: str | float) -> float:
     try:
-        number = float(given)
+        number = float(value)
     except ValueError:
         number = 0.0
     if not 0 < number <= 1e6:
-        raise click.BadParameter(f"{given!r} is not a number above 0, at most a million")
+        raise click.BadParameter(f"{value!r} is not a number above 0, at most a million")
     return number
 
 

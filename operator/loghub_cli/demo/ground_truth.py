@@ -1,14 +1,14 @@
-"""The producer's own record of what it wrote: the ground truth against which the sink is counted.
+r"""The lines that the demo writes, and the record of what was written: the ground truth against which the
+sink is counted.
+
+Lines come from a file of the user or from a generated web access log; each source is endless. The identity of
+a line is (file, pass, line number); both numbers count from 1. Bytes that are not UTF-8 are written as
+``\xNN``, so that no part of a line is lost and a person can read it.
 
 The producer writes the record line by line while the demo runs, and `loghub_cli.demo.verify` reads it
 afterwards. Each log group has two JSON lines: ``"sending"`` before the call, then ``"sent"`` (the service
 acknowledged it) or ``"unsure"`` (no answer came, so the group may have arrived or not). Each line is on disk
-before the producer continues, so what was sent is known whatever happens to the producer.
-
-The lines that the demo writes: from a file of the user, or from a generated web access log.
-
-Each source is endless. The identity of a line is (file, pass, line number); both numbers count from 1. Bytes
-that are not UTF-8 are written as ``\\xNN``, so that no part of a line is lost and a person can read it.
+before the producer continues, so what was sent is known even if the producer is killed.
 """
 
 import os
@@ -162,8 +162,8 @@ class RecordWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """Multisets of identities: the lines in ``sent`` must be in the sink once each, those in ``unsure`` may
-    be."""
+    """Multisets of identities: each line in ``sent`` must be in the sink once, and each line in ``unsure``
+    may be."""
 
     sent: Counter[Identity]
     unsure: Counter[Identity]

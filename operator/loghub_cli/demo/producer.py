@@ -38,9 +38,10 @@ from loghub_cli.demo.ground_truth import (
 from loghub_cli.up.credentials import read_folder
 from loghub_operator.logservice.access import LogServiceUnavailable
 
+# Enough for a view that moves, and few enough for a slow disk, which syncs two lines of the record for each.
 GROUPS_PER_S = 8
 GROUP_BYTES = 1 << 20
-RETRY_S = 1.0
+RETRY_S = 1.0  # between two attempts at a service that does not answer
 MAX_UNREACHABLE = 60  # consecutive attempts; after that the service will not recover by itself
 
 

@@ -1,12 +1,9 @@
 """One run of the demo: the service, the producer, the consumer group, the scenario and the final count.
 
-The run starts all of them, in parallel where possible, and ends all of them.
-
-The demo's state folder: made by a demo, emptied by the next one, and by nobody else.
-
-`loghub up` and `loghub serve` have an option of the same name, and keep a user's logs and tables in folders
-of the same names. So a demo removes only what stands in a folder with its mark, and they remove the mark:
-from then on the folder is the user's.
+The run starts all of them, in parallel where possible, and ends all of them. It empties the demo's own state
+folder first. `loghub up` and `loghub serve` have an option of the same name, and keep a user's logs and
+tables in folders of the same names. So a demo removes only what stands in a folder with its mark, and they
+remove the mark: from then on the folder is the user's.
 """
 
 import asyncio
@@ -51,11 +48,11 @@ def reject_foreign(folder: Path) -> None:
     """Raises `NotOfTheDemo` if the demo would remove what it has not made."""
     if (folder / DEMO_MARK).exists():
         return
-    found = [name for name in _OWN_PATHS if (folder / name).exists() or (folder / name).is_symlink()]
-    if found:
+    foreign = [name for name in _OWN_PATHS if (folder / name).exists() or (folder / name).is_symlink()]
+    if foreign:
         raise NotOfTheDemo(
-            f"{folder} has {', '.join(found)}, which no demo made, or which `loghub up` or `loghub serve` has"
-            " used since; nothing is removed. Choose another --state-dir, or remove them yourself"
+            f"{folder} has {', '.join(foreign)}, which no demo made, or which `loghub up` or `loghub serve`"
+            " has used since; nothing is removed. Choose another --state-dir, or remove them yourself"
         )
 
 
@@ -81,7 +78,8 @@ def empty(folder: Path) -> None:
 
 SHARDS = 4
 PRODUCER_GRACE_S = 90.0  # a call in flight ends by its own timeout
-COUNT_EVERY_S = 0.5
+COUNT_EVERY_S = 0.5  # the footers of new files are read each time
+# A guard: the start of two Sparks takes minutes on a machine with too much to do.
 FIRST_ROW_GUARD_S = 600.0
 # After this long without a new row, missing lines are lost; longer while not every worker is ready.
 DRAIN_GUARD_S, UNREADY_GUARD_S = 120.0, 600.0

@@ -1,10 +1,7 @@
 """The scenario of the demo: wait for rows, add a worker, kill one, and observe how the shards move.
 
-Each step lasts until its effect is observed or its bound has passed.
-
-What the scenario of the demo can observe and do.
-
-The scenario needs only this context, so tests run it without processes.
+Each step lasts until its effect is observed or its bound has passed. The scenario needs only a
+`ScenarioContext`, which says what it can observe and do, so tests run it without processes.
 """
 
 import asyncio
@@ -130,7 +127,8 @@ def add_worker(cr_file: Path) -> int:
 def working(snapshot: GroupSnapshot | None, worker: str) -> bool:
     """The worker is ready and holds a shard as `already_alloc`."""
     ready = snapshot is not None and any(
-        one.observed.name == worker and one.observed.phase is WorkerPhase.RUNNING for one in snapshot.workers
+        view.observed.name == worker and view.observed.phase is WorkerPhase.RUNNING
+        for view in snapshot.workers
     )
     return ready and bool(holdings(snapshot, worker))
 

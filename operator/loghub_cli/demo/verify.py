@@ -21,12 +21,12 @@ from loghub_cli.commands import exit_status
 from loghub_cli.demo.ground_truth import Identity, Truth, identity, read_record
 
 COLUMNS = ("file", "pass", "number", "line")
-ROWS_AT_ONCE = 65_536
+ROWS_AT_ONCE = 65_536  # a few MiB in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Numbers of lines. ``foreign`` counts the rows that match no line of the record, also those with a
+    """Numbers of lines. ``foreign`` counts the rows that match no line of the record, also the rows with a
     changed text."""
 
     sent: int
@@ -68,16 +68,16 @@ def compare(truth: Truth, sink: Counter[Identity]) -> Verdict:
 
 def sink_files(folder: Path) -> tuple[Path, ...]:
     """The Parquet files that a reader of the folder sees: names that begin with ``_`` or ``.`` are hidden."""
-    found: list[Path] = []
+    paths: list[Path] = []
     # Not rglob: workers create and remove hidden folders in the meantime, and it would fail on them.
     for parent, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(("_", "."))]
-        found += [
+        paths += [
             Path(parent, name)
             for name in files
             if name.endswith(".parquet") and not name.startswith(("_", "."))
         ]
-    return tuple(sorted(found))
+    return tuple(sorted(paths))
 
 
 def read_sink(folder: Path) -> Counter[Identity]:

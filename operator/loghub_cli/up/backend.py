@@ -1,18 +1,12 @@
-"""The local half of `loghub_operator.observe.observer` and `loghub_operator.apply.applier`: observes one
-consumer group on this machine and carries the actions of a plan out.
+"""Observes one consumer group on this machine and carries the actions of a plan out: the local half of
+`loghub_operator.observe.observer` and `loghub_operator.apply.applier`.
 
-Backups of the checkpoints from before a checkpoint reset, as files.
-
-They correspond to the ConfigMaps of `loghub_operator.resources.checkpoint_backup` in a cluster and have the
-same names.
-
-The other groups of this machine that refer to the same consumer group, as a cluster's index of objects
-knows them. One that is stopped counts too: its workers go on with the checkpoints at the next `loghub up`.
-
-Provides on this machine what a cluster provides to a worker: code, volume claims and variables.
-
-Code comes from the user's file (`loghub_cli.up.manifest`), claims are folders. A resource that refers
-to something that only a cluster can provide is rejected before anything starts.
+What a cluster provides to a worker comes from elsewhere: code from the user's file
+(`loghub_cli.up.manifest`), claims are folders, variables are written out. A resource that refers to something
+that only a cluster can provide is rejected before anything starts. Backups of checkpoints from before a reset
+are files with the names that the ConfigMaps of `loghub_operator.resources.metadata` have. The peers of a
+group are the other groups of this machine that refer to the same consumer group. One that is stopped counts
+too: its workers go on with the checkpoints at the next `loghub up`.
 """
 
 import hashlib
@@ -140,8 +134,8 @@ def local_placement(
 ) -> Placement:
     """The placement on this machine. A claim is a folder of the same name; a loopback address needs no host
     name for the project."""
-    written, given = resource.spec.pipeline.sink_volume_claim, resource.spec.pipeline.code
-    claim = None if given is None else given.volume_claim
+    written, code_source = resource.spec.pipeline.sink_volume_claim, resource.spec.pipeline.code
+    claim = None if code_source is None else code_source.volume_claim
     rejected = resource.spec.pipeline.on_failure.folder
     log_file = resource.spec.worker.log.file
     log_claim = None if log_file is None else log_file.volume_claim
@@ -166,7 +160,7 @@ class ProcessEnvironment:
     """Workers as processes of this machine: their settings are all that is applied."""
 
     def worker_spec(self, resource: LogHubConsumerGroup, config: WorkerConfig) -> WorkerSpec:
-        """As `loghub_operator.model.observed.WorkerEnvironment` says."""
+        """Implements `loghub_operator.model.observed.WorkerEnvironment`."""
         revision = revision_of(config, variables_of(resource), generation=resource.metadata.generation)
         return WorkerSpec(revision=revision, config=config)
 
@@ -186,8 +180,8 @@ def reject_cluster_references(resource: LogHubConsumerGroup, code: UserCodeFiles
     no_objects = "there are no Secrets and ConfigMaps on this machine; give a value"
     problems = [
         Problem(f"spec.worker.env[{number}].valueFrom", no_objects)
-        for number, one in enumerate(resource.spec.worker.env)
-        if one.value_from is not None
+        for number, variable in enumerate(resource.spec.worker.env)
+        if variable.value_from is not None
     ]
     if code.error:
         message = f"{code.error}; on this machine it must be a document in the same file"

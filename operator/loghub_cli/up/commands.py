@@ -1,10 +1,8 @@
 """The commands `loghub up`, `down` and `serve`.
 
 `up` validates the object, locks its folder, cleans up after an earlier run that was killed, finds or starts
-the log service, runs the group (`loghub_cli.up.runner`), and stops it.
-
-Creates the project and the logstores that a consumer group needs, for `loghub up --create-logstore` and
-the demo.
+the log service, creates the project and the logstores if asked to (`--create-logstore`), runs the group
+(`loghub_cli.up.runner`), and stops it.
 """
 
 import asyncio
@@ -96,7 +94,7 @@ class StartFailed(Exception):  # noqa: N818 - says what happened
 
 
 class Refused(Exception):  # noqa: N818 - says what happened
-    """The object is invalid, or the change to it is forbidden; the message is that of `kubectl apply`."""
+    """The object is invalid, or the change to it is forbidden; worded as by `kubectl apply`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +216,8 @@ async def _taken_down_by_its_owner(folder: GroupFolder) -> bool:
     print(waits, file=sys.stderr, flush=True)  # noqa: T201 - the program's output
     while is_locked(folder.lock):
         await asyncio.sleep(POLL_S)
-    # An `up` that began just then has removed the request with those of earlier runs, and not the object.
+    # An `up` that began just then has removed the request together with the requests of earlier runs, and not
+    # the object.
     return not folder.down.exists() and not folder.object.exists()
 
 
@@ -368,10 +367,12 @@ def _reject_cluster_references(file: CrFile, document: dict[str, Any]) -> None:
 
 
 def _reject_another_endpoint(options: DownOptions, resource: LogHubConsumerGroup) -> None:
-    given, known, service = options.endpoint, resource.spec.endpoint, options.root.service
-    if given is not None and service_meant(given, service) != service_meant(known, service):
-        where = "the embedded service on this machine" if known == EMBEDDED else known
-        raise StartFailed(f"{resource.metadata.name} is up at {where}, not at {given}; leave out --endpoint")
+    requested, current, service = options.endpoint, resource.spec.endpoint, options.root.service
+    if requested is not None and service_meant(requested, service) != service_meant(current, service):
+        where = "the embedded service on this machine" if current == EMBEDDED else current
+        raise StartFailed(
+            f"{resource.metadata.name} is up at {where}, not at {requested}; leave out --endpoint"
+        )
 
 
 def _reject_another_policy(options: DownOptions, resource: LogHubConsumerGroup) -> None:
@@ -379,12 +380,12 @@ def _reject_another_policy(options: DownOptions, resource: LogHubConsumerGroup) 
     the checkpoints may be lost."""
     if options.file is None:
         return
-    given = parse_resource(CrFile(options.file, options.name).read()).spec.deletion_policy
-    known, name = resource.spec.deletion_policy, resource.metadata.name
-    if given != known:
+    in_file = parse_resource(CrFile(options.file, options.name).read()).spec.deletion_policy
+    applied, name = resource.spec.deletion_policy, resource.metadata.name
+    if in_file != applied:
         raise StartFailed(
-            f"{options.file} has deletionPolicy {given}, but {name} was last up with {known}, and nothing has"
-            f" applied the change: run `loghub up` with it, or `loghub down --name {name}`, for {known}"
+            f"{options.file} has deletionPolicy {in_file}, but {name} was last up with {applied}, and nothing"
+            f" has applied the change: run `loghub up` with it, or `loghub down --name {name}`, for {applied}"
         )
 
 

@@ -38,9 +38,10 @@ from loghub_operator.api.v1alpha1 import EMBEDDED
 
 HOST = "127.0.0.1"
 START_GUARD_S = 60.0
+# A guard: after a power cut the service checks its data folder before it answers.
 RECOVERY_GUARD_S = 3600.0
 HEALTH_TIMEOUT_S = 2.0
-STOP_GRACE_S = 20.0
+STOP_GRACE_S = 20.0  # the service ends its requests and syncs what it has
 POLL_S = 0.05
 RECOVERY_POLL_S = 0.5
 CHECK_INTERVAL_S = 2.0
@@ -253,8 +254,8 @@ def known_endpoint(folder: Path) -> str:
 
 
 def service_meant(endpoint: str, folder: Path) -> str:
-    """The key of the log service (`hosts.log_service`) that an endpoint means where `folder` is that of the
-    embedded service: no other URL means one that has not run there yet."""
+    """The key of the log service (`hosts.log_service`) that an endpoint means where `folder` is the folder of
+    the embedded service: no other URL means one that has not run there yet."""
     return names.log_service(known_endpoint(folder) or endpoint if endpoint == EMBEDDED else endpoint)
 
 

@@ -1,4 +1,4 @@
-"""Whether a folder is the one that a program used before, or a copy of it.
+"""Whether a folder is the folder that a program used before, or a copy of it.
 
 A copy has the same key, the same address and the same names of consumers, so a program that goes by its
 content acts on what belongs to the original. A copy has an inode of its own, a folder that was only moved or

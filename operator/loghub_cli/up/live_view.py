@@ -1,18 +1,9 @@
 """What `loghub up` and the demo show of a group: what is wrong, workers, events and shards.
 
-A frame is computed from values of `loghub_cli.up.snapshot`; `LiveView`
-draws it on a terminal, and `plain` makes lines of it. Pure.
-
-Which parts of the live view are shown on a terminal that is too small for all of them. Pure.
-
-Failures, workers and events come before shards: there may be hundreds of shards, and one line says what is
-wrong with them.
-
-Computes rates from counters that restart at zero with their process, such as the rows of a worker.
-
-Draws a frame on a terminal, whatever its size.
-
-Shows a run of `loghub up` or the demo: as a live view on a terminal, as plain lines elsewhere.
+A frame is computed from values of `loghub_cli.up.snapshot`, purely; `LiveView` draws it on a terminal of any
+size, and `plain` makes lines of it elsewhere. Where a terminal is too small for all parts, failures, workers
+and events come before shards: there may be hundreds of shards, and one line says what is wrong with them.
+Rates come from counters that restart at zero with their process, such as the rows of a worker.
 """
 
 from collections import deque
@@ -47,13 +38,13 @@ T = TypeVar("T", bound=_HasUrgency)
 def heights(room: int, wanted: Sequence[int], minimum: Sequence[int]) -> tuple[int, ...]:
     """The lines of each part, in the order of importance: each one gets its least first, then what is left
     goes to the first ones that want more."""
-    given = [0] * len(wanted)
+    lines = [0] * len(wanted)
     for bounds in (map(min, wanted, minimum), wanted):
         for part, maximum in enumerate(bounds):
-            more = min(maximum - given[part], room)
-            given[part] += more
+            more = min(maximum - lines[part], room)
+            lines[part] += more
             room -= more
-    return tuple(given)
+    return tuple(lines)
 
 
 def folded(rows: Sequence[T], lines: int) -> tuple[tuple[T, ...], int]:
@@ -122,7 +113,7 @@ _PHASE_STYLES = {"running": "green", "starting": "yellow", "failed": "red", "sto
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A table row: the cells, and the style of the second cell. Where not all rows fit, those of greater
+    """A table row: the cells, and the style of the second cell. Where not all rows fit, the rows of greater
     ``urgency`` are shown."""
 
     cells: tuple[str, ...]
@@ -164,7 +155,7 @@ class Watcher:
         self._workers.update(_rows(snapshot.workers), now=now)
         self._shards.update(_logs(snapshot.workers), now=now)
         failing = frozenset(
-            one.shard for view in snapshot.workers if view.status for one in view.status.failing
+            shard.shard for view in snapshot.workers if view.status for shard in view.status.failing
         )
         return ScreenFrame(
             title=title,
@@ -224,10 +215,12 @@ def _problems(status: Status, workers: Sequence[WorkerView]) -> Iterator[str]:
     """What the workers say, and what else is wrong by the conditions, whose words may be a worker's."""
     said = {f"{view.observed.name}: {says(view)}": view.observed.message for view in workers if says(view)}
     yield from said
-    for one in status.conditions:
-        is_wrong = one.type in (ConditionType.DEGRADED, ConditionType.STALLED) and one.status == "True"
-        if is_wrong and not any(message in one.message for message in said.values()):
-            yield one_line(f"{one.type} {one.reason}: {one.message}")
+    for condition in status.conditions:
+        is_wrong = (
+            condition.type in (ConditionType.DEGRADED, ConditionType.STALLED) and condition.status == "True"
+        )
+        if is_wrong and not any(message in condition.message for message in said.values()):
+            yield one_line(f"{condition.type} {condition.reason}: {condition.message}")
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -321,8 +314,8 @@ class LiveView:
         # A part has a blank line before it, and a table has a line of headings.
         extra = (2, 1, 2)
         wanted = [len(part) + more if part else 0 for part, more in zip(parts, extra, strict=True)]
-        given = heights(max(console.height - len(top), 0), wanted, [MIN_ROWS + more for more in extra])
-        rows = [max(lines - more, 0) for lines, more in zip(given, extra, strict=True)]
+        room = heights(max(console.height - len(top), 0), wanted, [MIN_ROWS + more for more in extra])
+        rows = [max(lines - more, 0) for lines, more in zip(room, extra, strict=True)]
         yield from _table("worker", WORKER_HEADS, self.frame.workers, rows[0], width)
         if rows[1]:
             yield Text()
@@ -388,8 +381,8 @@ def _end(name: str) -> str:
     return name if len(name) <= _NAME_CHARS else f"…{name[-(_NAME_CHARS - 1) :]}"
 
 
-PLAIN_EVERY_S = 10.0
-PER_SECOND = 4
+PLAIN_EVERY_S = 10.0  # a line of progress where nothing is redrawn, such as a log of a CI
+PER_SECOND = 4  # redraws: smooth enough, and cheap over ssh
 
 
 class Screen:

@@ -64,18 +64,18 @@ class CrFile:
             return UserCodeFiles()
         return code_in(resource, next((one for one in self._config_maps if _is_named(one, name)), None))
 
-    def _pick(self, found: tuple[Document, ...]) -> Document:
-        names = [str((one.get("metadata") or {}).get("name")) for one in found]
-        if not found:
+    def _pick(self, groups: tuple[Document, ...]) -> Document:
+        names = [str((one.get("metadata") or {}).get("name")) for one in groups]
+        if not groups:
             raise _invalid(f"{self._path} has no LogHubConsumerGroup of loghub.dev")
         if self._name is not None:
             if self._name not in names:
                 hint = did_you_mean(self._name, names)
                 raise _invalid(f"{self._path} has no LogHubConsumerGroup {self._name}{hint}")
-            return found[names.index(self._name)]
-        if len(found) > 1:
-            raise _invalid(f"{self._path} has {len(found)}; choose one with --name: {', '.join(names)}")
-        return found[0]
+            return groups[names.index(self._name)]
+        if len(groups) > 1:
+            raise _invalid(f"{self._path} has {len(groups)}; choose one with --name: {', '.join(names)}")
+        return groups[0]
 
     def _file_stamp(self) -> tuple[int, int, int] | None:
         try:

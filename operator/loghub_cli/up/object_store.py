@@ -118,15 +118,15 @@ def _of_the_user(metadata: Document) -> Document:
     """Without what an API server sets itself and would ignore here. A file that `kubectl get -o yaml` wrote
     has it, about an object of a cluster: its deletion, for example, and who created its group.
     """
-    given = {key: value for key, value in metadata.items() if key in _USERS}
-    if given.get("annotations"):
-        annotations = given["annotations"].items()
-        given["annotations"] = {key: value for key, value in annotations if key not in ANNOTATIONS}
-    return given
+    kept = {key: value for key, value in metadata.items() if key in _USERS}
+    if kept.get("annotations"):
+        annotations = kept["annotations"].items()
+        kept["annotations"] = {key: value for key, value in annotations if key not in ANNOTATIONS}
+    return kept
 
 
 def _preserve_group_record(metadata: Document, before: Document) -> None:
-    known = before.get("annotations") or {}
-    preserved = {name: known[name] for name in ANNOTATIONS if name in known}
+    annotations = before.get("annotations") or {}
+    preserved = {name: annotations[name] for name in ANNOTATIONS if name in annotations}
     if preserved:
         metadata["annotations"] = {**(metadata.get("annotations") or {}), **preserved}

@@ -1,6 +1,6 @@
 """Decides which worker processes to start and to stop now.
 
-The rules are those of a StatefulSet with parallel pod management: workers have names by ordinal, missing
+The rules are the rules of a StatefulSet with parallel pod management: workers have names by ordinal, missing
 workers start together, changed settings are rolled out one worker at a time from the highest ordinal, and a
 failed worker restarts after a back-off. One thing more: no worker that is ready is stopped for settings that
 have not passed a trial, since a laptop often has one worker, and a typo would end all delivery.
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from loghub.backoff import backoff_s
 from loghub_operator.model.revision import Revision
 
-FIRST_BACKOFF_S = 1.0
-MAX_BACKOFF_S = 60.0
+FIRST_BACKOFF_S = 1.0  # doubles after each end in a row
+MAX_BACKOFF_S = 60.0  # a program that was corrected is tried again within a minute
 STEADY_S = 30.0  # a worker that has been ready this long has its back-off reset
 
 

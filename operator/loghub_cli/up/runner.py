@@ -1,17 +1,12 @@
 """Runs one consumer group on this machine from start to stop.
 
 `LocalGroup` connects the stored object, the supervisor of the worker processes, the edge to the log service
-and the reconcile loop, and watches the user's file.
+and the reconcile loop, and watches the user's file. A file that is saved while its group is up is applied
+whole, or rejected in words. Only `InvalidResourceError` is raised about its content: an editor saves
+half-typed files, and none of them ends the group.
 
-What becomes of a file that is saved while its group is up: it is applied whole, or rejected in words.
-
-Whatever a file has, `InvalidResourceError` is all that is raised about it: an editor saves half-typed files,
-and none of them ends the group.
-
-The reconcile loop of one consumer group on this machine.
-
-It runs the same rounds (`loghub_operator.plan.planner`) as `loghub_operator.controller.reconciler` does in
-the cluster; `loghub_cli.up.backend` observes and carries out.
+`ReconcileLoop` runs the same rounds (`loghub_operator.plan.planner`) as
+`loghub_operator.controller.reconciler` does in the cluster; `loghub_cli.up.backend` observes and carries out.
 """
 
 import asyncio
@@ -75,7 +70,8 @@ def _reject_changed_endpoint(before: LogHubConsumerGroup, changed: LogHubConsume
 
 
 SETTLED_S = 2.0  # the log service does not report its changes
-UNSETTLED_S = 0.5
+UNSETTLED_S = 0.5  # a process changes its state in less, and a round costs a few requests
+# A user waits in front of the terminal for the service to come back.
 MAX_BACKOFF_S = 10.0
 
 
@@ -170,7 +166,7 @@ class ReconcileLoop:
 
 # -P: the current folder is the user's, and may have files with the names of modules.
 WORKER_COMMAND = (sys.executable, "-P", "-m", "loghub_worker")
-FILES_EVERY_S = 0.3
+FILES_EVERY_S = 0.3  # soon enough after a save, and one stat() each time
 GRACE_S = float(DRAIN_TIMEOUT_S + AFTER_DRAIN_S)
 
 

@@ -1,9 +1,8 @@
 """How the embedded service of this machine was started, kept next to its data.
 
 `loghub up` starts it again if it dies, even if `loghub serve` had started it: then with the same options.
-Other commands learn here how to reach it.
-
-The environment variables with an access key for an endpoint other than the embedded service.
+Other commands learn here how to reach it, and which environment variables have the access key for an endpoint
+other than the embedded service.
 """
 
 from dataclasses import dataclass
@@ -43,7 +42,7 @@ class ServiceOptions:
 
     @classmethod
     def read(cls, folder: Path) -> "ServiceOptions":
-        """Those of the last start on this folder."""
+        """The options of the last start on this folder."""
         try:
             return msgspec.json.decode((folder / _FILE).read_bytes(), type=cls)
         except (FileNotFoundError, msgspec.DecodeError):  # started by an older release, or damaged
@@ -69,8 +68,8 @@ class ServiceOptions:
             "--tls-cert": self.tls_cert,
             "--tls-key": self.tls_key,
         }
-        given = [text for name, value in named.items() if value is not None for text in (name, value)]
-        return [*given, *(["--kafka-plaintext"] if self.kafka_plaintext else []), *self.more]
+        flags = [text for name, value in named.items() if value is not None for text in (name, value)]
+        return [*flags, *(["--kafka-plaintext"] if self.kafka_plaintext else []), *self.more]
 
 
 def address_file(folder: Path) -> Path:
@@ -91,7 +90,7 @@ def known_address(folder: Path) -> str:
 
 
 def kafka_address_file(folder: Path) -> Path:
-    """The same for its Kafka endpoint; without one there is no such file."""
+    """The file with the address of the Kafka endpoint; it exists only if there is such an endpoint."""
     return folder / "kafka-address"
 
 

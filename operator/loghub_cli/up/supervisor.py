@@ -1,19 +1,15 @@
 """Runs the workers of one consumer group as processes on this machine.
 
 The supervisor does what the StatefulSet controller and the kubelet do in a cluster: it carries out the steps
-of `loghub_cli.up.process_plan`, restarts processes that end, and reports the state of each
-worker. Settings are tried before a worker stops for them.
+of `loghub_cli.up.process_plan`, restarts processes that end, and reports the state of each worker. Settings
+are tried in a process of their own before a worker stops for them: the worker's program does what its start
+checks and ends (`loghub_worker.trial`). With Spark that takes as long, and as much memory, as the start of
+one more worker.
 
-Finds and kills worker processes of an earlier run that was killed before it could stop them.
-
-Two runs must not have consumers of the same name. The processes are identified by their environment, which
-names the worker's own scratch folder and is inherited by everything that a worker starts. A process ID alone
-may belong to an unrelated process by now. Without ``/proc``, on systems other than Linux, none is found.
-
-Tries settings in a process of its own, while the workers that run go on with theirs.
-
-The process is the worker's program, which then does what its start checks and ends (`loghub_worker.trial`).
-With Spark that takes as long, and as much memory, as the start of one more worker.
+Worker processes of an earlier run that was killed are found and killed, since two runs must not have
+consumers of the same name. They are identified by their environment, which names the worker's own scratch
+folder and is inherited by everything that a worker starts; a process ID alone may belong to an unrelated
+process by now. Without ``/proc``, on systems other than Linux, none is found.
 """
 
 import asyncio
@@ -61,12 +57,12 @@ from loghub_operator.model.revision import UNKNOWN, Revision, WorkerSpec
 def find_orphans(workers: Path) -> tuple[int, ...]:
     """The IDs of this user's processes whose scratch folder is below ``workers``."""
     prefix = f"{ENV_STATE_DIR}={workers}/".encode()
-    found = []
+    orphans = []
     for entry in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             if any(variable.startswith(prefix) for variable in entry.read_bytes().split(b"\0")):
-                found.append(int(entry.parent.name))
-    return tuple(sorted(found))
+                orphans.append(int(entry.parent.name))
+    return tuple(sorted(orphans))
 
 
 def end_orphans(workers: Path) -> int:
@@ -109,7 +105,7 @@ class TrialRun:
         self.starts = 0
 
     def start(self, spec: WorkerSpec, variables: Mapping[str, str]) -> None:
-        """Ends the one before."""
+        """Tries the settings of ``spec``; ends an earlier trial."""
         self.end()
         revision = spec.revision.of_pods()
         if self.state is None or self.state.revision != revision:
@@ -187,7 +183,7 @@ class _ManagedWorker:
     child: ChildProgram | None = None
     stateful: bool = False  # its state outlives it, as a volume in a cluster does
     stopping: bool = False
-    forget_drain: bool = False  # the next start is like that of a new pod, without a drain request
+    forget_drain: bool = False  # the next start is like the start of a new pod, without a drain request
     drain_requested_at_unix_s: float | None = None
     status: WorkerStatus | None = None  # as last read, and since when it is the same
     status_since_s: float = 0.0
@@ -314,7 +310,7 @@ class Supervisor:
         return tuple(self._view(worker) for worker in workers)
 
     def observed(self) -> tuple[WorkerObserved, ...]:
-        """The same workers as `loghub_operator.plan` expects them."""
+        """The workers in the form that `loghub_operator.plan` expects."""
         return tuple(view.observed for view in self.views())
 
     # -- carrying out
@@ -434,7 +430,7 @@ class Supervisor:
         return worker.alive and self._desired is not None and worker.revision != self._desired.revision
 
     def _comes_next(self, worker: _ManagedWorker) -> bool:
-        """Whether it is the one that is replaced first: what it says is said once."""
+        """Whether this worker is replaced first: its message is reported once."""
         outdated = [one.ordinal for one in self._workers.values() if self._is_outdated(one)]
         return worker.ordinal == max(outdated, default=None)
 

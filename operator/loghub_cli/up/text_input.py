@@ -3,7 +3,7 @@
 `TextDecoder` turns the bytes into UTF-8 text as they arrive. A file says what it is by its first bytes: UTF-8
 and UTF-16 by a byte order mark, which is no part of the text, gzip by its magic number. Without any of these
 it is taken for UTF-8, and bytes that are not are left as they are. What cannot be read is refused, since its
-bytes would be logs that nobody wrote.
+bytes would become logs that no program wrote.
 """
 
 import codecs
@@ -13,7 +13,7 @@ from typing import Any
 
 AUTO = "auto"
 _GZIP = b"\x1f\x8b\x08"
-_ENCODINGS = {  # the longer mark first: that of UTF-32 begins with one of UTF-16
+_ENCODINGS = {  # the longer mark first: the mark of UTF-32 begins with a mark of UTF-16
     codecs.BOM_UTF32_LE: "utf-32-le",
     codecs.BOM_UTF32_BE: "utf-32-be",
     codecs.BOM_UTF16_LE: "utf-16-le",
@@ -63,8 +63,8 @@ def reject_unreadable(head: bytes, *, readable: tuple[str, ...]) -> None:
 
 
 class TextDecoder:
-    """Bytes of one file in, UTF-8 out, in pieces of any length. ``encoding`` other than `AUTO`: it is text
-    in that encoding, whatever it begins with."""
+    """Bytes of one file in, UTF-8 out, in pieces of any length. ``encoding`` other than `AUTO`: it is text in
+    that encoding, even if it begins with another mark."""
 
     def __init__(self, encoding: str = AUTO) -> None:
         self._head: bytes | None = b"" if encoding == AUTO else None  # None: it is known what the bytes are

@@ -33,10 +33,10 @@ class WaitFor:
         if self.state == CAUGHT_UP and _suspended(snapshot.status) and not self.is_reached(snapshot):
             return True
         return self.state is not None and any(
-            one.type == ConditionType.STALLED
-            and one.status == "True"
-            and fields.unix_s(one.last_transition_time) >= int(self.since_unix_s)
-            for one in snapshot.status.conditions
+            condition.type == ConditionType.STALLED
+            and condition.status == "True"
+            and fields.unix_s(condition.last_transition_time) >= int(self.since_unix_s)
+            for condition in snapshot.status.conditions
         )
 
     def not_reached(self, snapshot: GroupSnapshot | None) -> str:

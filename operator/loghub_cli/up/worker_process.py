@@ -1,15 +1,11 @@
-"""Starts, watches and stops a child process that ends together with this process.
+"""Starts, watches and stops a child process that ends together with this process, and derives the state of a
+worker from its process.
 
 The embedded service, the workers and the demo's producer are such processes. Start children only from the
-main thread, because the kernel ends a child when the thread that started it ends
-(`loghub_cli.up.launcher`).
-
-Derives the state of a worker process, `WorkerObserved`, as `loghub_operator.observe.pods` does for a pod.
-
-The sources are the worker's status file, its termination message (`loghub.contract.worker`), and the state of
-the process.
-
-How the program of a worker is started: its files, its environment, its log.
+main thread, because the kernel ends a child when the thread that started it ends (`loghub_cli.up.launcher`).
+The state of a worker, `WorkerObserved`, follows from its status file, its termination message
+(`loghub.contract.worker`) and the state of its process, as it follows from a pod in
+`loghub_operator.observe.pods`.
 """
 
 import asyncio
@@ -36,7 +32,7 @@ from loghub_operator.model.revision import Revision, WorkerSpec
 
 NOT_APPLIED = "the change is not applied"
 STALE_S = 30.0  # a worker whose status is older than this hangs
-LAST_WORDS_BYTES = 4096
+LAST_WORDS_BYTES = 4096  # as much as the kubelet reads of a termination message
 
 _PHASES = {
     "starting": WorkerPhase.STARTING,
@@ -52,7 +48,8 @@ _PHASES = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:
     """What the supervisor knows of a worker; ``failure`` are the reason and message of its last failure, and
-    ``rejected`` those of settings that it would run with, had they passed their trial."""
+    ``rejected`` are the reason and message of settings that it would run with, had they passed their trial.
+    """
 
     name: str
     ordinal: int
@@ -106,8 +103,8 @@ def _phase(state: ProcessState, status: WorkerStatus | None, silent_s: float) ->
 
 
 def read_status(folder: WorkerFolder) -> WorkerStatus | None:
-    """The status that the worker wrote last; None if its current process has not written any: that of an
-    earlier one was removed. No time is compared, since the clock may have been set meanwhile."""
+    """The status that the worker wrote last; None if its current process has not written any: the status of
+    an earlier process was removed. No time is compared, since the clock may have been set meanwhile."""
     try:
         return msgspec.json.decode(folder.status.read_bytes(), type=WorkerStatus)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -197,8 +194,8 @@ class ChildProgram:
 
 
 def _end_session(leader: int) -> None:
-    """Ends what is left of a session: in its process group a JVM, and on Linux also what has a group of its
-    own, as the processes of processors with those that their code has started."""
+    """Ends what is left of a session: in its process group a JVM, and on Linux also each process that has a
+    group of its own, such as the processes of processors with the processes that their code has started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
     for stat in Path("/proc").glob("[0-9]*/stat"):

@@ -81,7 +81,7 @@ def is_attributed(resource: LogHubConsumerGroup) -> bool:
 def read_record(resource: LogHubConsumerGroup) -> GroupRecord | None:
     """The record of the group that the object refers to; None: nothing is recorded.
 
-    `kubectl replace` removes all annotations and keeps the status, which then says the same.
+    `kubectl replace` removes all annotations and keeps the status, which then has the record.
     """
     if is_annotated(resource):
         return _annotated_record(resource)
@@ -102,9 +102,9 @@ def is_recorded_elsewhere(resource: LogHubConsumerGroup) -> bool:
     """Whether what is recorded on the object is about a group of another log service: workers that exist then
     were started for that group.
     """
-    given = resource.spec.endpoint
-    annotated = resource.metadata.annotations.get(ANNOTATION_ENDPOINT, given)
-    elsewhere = names.log_service(annotated) != names.log_service(given)
+    endpoint = resource.spec.endpoint
+    annotated = resource.metadata.annotations.get(ANNOTATION_ENDPOINT, endpoint)
+    elsewhere = names.log_service(annotated) != names.log_service(endpoint)
     return elsewhere or endpoint_left_behind(resource) is not None
 
 

@@ -1,14 +1,10 @@
 """The conditions of the status: their types and reasons, each with its explanation.
 
-``docs/reasons.md`` is generated from the texts here and from
-those of four more enumerations of reasons: `ServiceErrorReason` (`loghub_operator.model.observed`),
-`PodReason` (`loghub_operator.observe.pods`), `LocalReason`
-(`loghub_cli.up.worker_process`) and `WorkerReason` (`loghub.contract.worker`).
-One cause has one reason, in whichever condition it appears. The messages are in
-`loghub_operator.plan.status`, `loghub_operator.plan.scaling` and next to what they report.
-
-The reasons of the conditions that concern what workers and sinks keep, each with its explanation.
-``docs/reasons.md`` is generated from the texts.
+``docs/reasons.md`` is generated from the texts here and from the texts of four more enumerations of reasons:
+`ServiceErrorReason` (`loghub_operator.model.observed`), `PodReason` (`loghub_operator.observe.pods`),
+`LocalReason` (`loghub_cli.up.worker_process`) and `WorkerReason` (`loghub.contract.worker`). One cause has
+one reason, in whichever condition it appears. The messages are in `loghub_operator.plan.status`,
+`loghub_operator.plan.scaling` and next to what they report.
 """
 
 from dataclasses import dataclass
@@ -125,8 +121,8 @@ class ConditionType(StrEnum):
 
 
 class ReadyReason(StrEnum):
-    """If Ready is False, the reason is that of the condition that prevents it: GroupSynced, WorkersAvailable,
-    ScalingLimited or Suspended, or one of these.
+    """If Ready is False, its reason is the reason of the condition that prevents it: GroupSynced,
+    WorkersAvailable, ScalingLimited or Suspended, or one of these.
 
     RUNNING: the consumer group is up to date, and as many workers as should run are ready and run with the
     settings of the generation in observedGeneration. SUSPENDED: with status True, spec.suspend is true and no
@@ -288,8 +284,8 @@ class LagReason(StrEnum):
     lag of some shard. TIMED_OUT: the endpoint answers too slowly, or there are too many shards, to read all
     of them; the last values are shown. POSITION_BEYOND_END: a shard ends before the position of the group, so
     what is left to read is not known, see Degraded. OTHER_LOGSTORE_UNKNOWN: what waits in the retry logstore,
-    or lies in that of the dead letter, cannot be read: the logstore does not exist, or the access key has no
-    rights there. While the retry logstore cannot be read, the group is not scaled to zero.
+    or lies in the logstore of the dead letter, cannot be read: the logstore does not exist, or the access key
+    has no rights there. While the retry logstore cannot be read, the group is not scaled to zero.
     LOG_SERVICE_UNAVAILABLE: the log service cannot be used, see GroupSynced."""
 
     AVAILABLE = "Available"
@@ -408,9 +404,9 @@ class ShardFailingReason(StrEnum):
     you change the spec or reset the shard's checkpoint. FAILURE_LIMIT_REACHED: so many log groups failed that
     the pipeline counts as broken (maxConsecutive, maxPerHour); no more are skipped, and the shard is retried.
     DEAD_LETTER_PENDING: the dead letter cannot be written, and the shard waits for it. DATA_SKIPPED: no shard
-    waits, and log groups were skipped in the last hour. DATA_DEAD_LETTERED: the same, and they are in the
-    dead letter. NOT_REPORTED: the operator cannot read the status of a ready worker at port 9404 of its pod;
-    check NetworkPolicies."""
+    waits, and log groups were skipped in the last hour. DATA_DEAD_LETTERED: log groups were skipped in the
+    last hour, and they are in the dead letter. NOT_REPORTED: the operator cannot read the status of a ready
+    worker at port 9404 of its pod; check NetworkPolicies."""
 
     NO_SHARD_FAILING = "NoShardFailing"
     RETRYING_LOG_GROUP = "RetryingLogGroup"
@@ -436,9 +432,9 @@ def fill_unknown(
     conditions: tuple[ConditionUpdate, ...], reason: UncheckedReason, message: str
 ) -> tuple[ConditionUpdate, ...]:
     """All types in their order; types that were not checked are Unknown."""
-    known = {condition.type: condition for condition in conditions}
+    checked = {condition.type: condition for condition in conditions}
     return tuple(
-        known.get(kind) or ConditionUpdate(type=kind, status="Unknown", reason=reason, message=message)
+        checked.get(kind) or ConditionUpdate(type=kind, status="Unknown", reason=reason, message=message)
         for kind in ConditionType
     )
 
@@ -452,8 +448,8 @@ def with_transition_times(
     conditions: tuple[ConditionUpdate, ...], before: tuple[Condition, ...], *, generation: int, now: float
 ) -> tuple[Condition, ...]:
     """Adds the time of the last change of status to each condition: the old time if it did not change."""
-    known = {condition.type: condition for condition in before}
-    return tuple(_dated(condition, known.get(condition.type), generation, now) for condition in conditions)
+    reported = {condition.type: condition for condition in before}
+    return tuple(_dated(condition, reported.get(condition.type), generation, now) for condition in conditions)
 
 
 def _dated(condition: ConditionUpdate, before: Condition | None, generation: int, now: float) -> Condition:

@@ -1,14 +1,9 @@
-"""The types of value that several parts of the resource share, each bounded in one place.
+"""The types of value that several parts of the resource share, each bounded and explained in one place.
 
-Enumerations whose members explain themselves, in the class's docstring.
-
-The docstring reads ``Introduction. FIRST: text. SECOND, THIRD: text.`` One text then serves
-`kubectl explain` (through `loghub_operator.api.crd`) and ``docs/reasons.md``, so that the two
-cannot differ.
-
-The spellings that the resource accepts, as regular expressions that Go's RE2 and Python both read.
-
-The CRD and the check of `loghub up` use one text each.
+Spellings are regular expressions that Go's RE2 and Python both read: the CRD and the check of `loghub up` use
+one text each. The members of an enumeration are explained in the docstring of its class, which reads
+``Introduction. FIRST: text. SECOND, THIRD: text.`` One text then serves `kubectl explain` (through
+`loghub_operator.api.crd`) and ``docs/reasons.md``, so that the two cannot differ.
 """
 
 import inspect
@@ -109,15 +104,15 @@ def known_service(endpoint: str) -> str:
     for a private host.
     """
     text = endpoint.lower()
-    found = re.search(_SLS_HOST, text)
-    region = re.sub("-(intranet|internal)[.]log[.]", ".log.", found[0]) if found else ""
+    match = re.search(_SLS_HOST, text)
+    region = re.sub("-(intranet|internal)[.]log[.]", ".log.", match[0]) if match else ""
     return text if text == "embedded" else region.strip("/:")
 
 
 def same_unless_known_to_differ(new: str, old: str) -> str:
     """A CEL expression: whether two endpoints may be one log service, by `known_service`."""
-    one, other = _known_service_cel(new), _known_service_cel(old)
-    return f"{one} == {other} || {one} == '' || {other} == ''"
+    after, before = _known_service_cel(new), _known_service_cel(old)
+    return f"{after} == {before} || {after} == '' || {before} == ''"
 
 
 def _known_service_cel(field: str) -> str:

@@ -37,5 +37,5 @@ def worker_selector(name: str) -> dict[str, str]:
 
 
 def selector_text(name: str) -> str:
-    """The same as text, for /scale."""
+    """The selector as text, for /scale."""
     return ",".join(f"{key}={value}" for key, value in sorted(worker_selector(name).items()))

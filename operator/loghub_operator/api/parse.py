@@ -74,9 +74,9 @@ def parse_for_deletion(document: Mapping[str, Any]) -> LogHubConsumerGroup | Non
     if not isinstance(spec, Mapping):
         return None
     for names in ((*_NAMES_OF_GROUP, *_TIMING), _NAMES_OF_GROUP):
-        known = {name: spec[name] for name in names if name in spec}
+        kept = {name: spec[name] for name in names if name in spec}
         try:
-            return parse_stored({**document, "spec": {**known, "pipeline": _NEVER_RUN}})
+            return parse_stored({**document, "spec": {**kept, "pipeline": _NEVER_RUN}})
         except InvalidResourceError:
             continue
     return None
@@ -121,7 +121,8 @@ def _readable(remaining: dict[str, Any]) -> Status:
 
 
 def _unreadable(error: ErrorDetails) -> tuple[int | str, ...]:
-    """The path of the part to leave out: that of the value, or, for a missing one, of what should have it."""
+    """The path of the part to leave out: the invalid value or, if a value is missing, the object that should
+    have it."""
     return error["loc"][:-1] if error["type"] == "missing" else error["loc"]
 
 
@@ -150,8 +151,8 @@ def _problems(detail: ErrorDetails) -> tuple[Problem, ...]:
         case "json_invalid":  # it was written as JSON just now, so only its depth can be wrong
             return (Problem("spec.worker.podTemplate", "nested too deeply; at most 190 levels are read"),)
         case _:
-            given = json.dumps(detail["input"], default=str)
-            return (Problem(path, f"Invalid value: {_shortened(given)}: {detail['msg']}"),)
+            value = json.dumps(detail["input"], default=str)
+            return (Problem(path, f"Invalid value: {_shortened(value)}: {detail['msg']}"),)
 
 
 def _fields_beside(location: tuple[int | str, ...]) -> Iterator[str]:
@@ -171,8 +172,8 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models_in(part)
 
 
-def _shortened(given: str) -> str:
-    return given if len(given) <= MAX_VALUE else f"{given[:MAX_VALUE]} (and more)"
+def _shortened(value: str) -> str:
+    return value if len(value) <= MAX_VALUE else f"{value[:MAX_VALUE]} (and more)"
 
 
 def _joined(problems: Iterable[Problem]) -> Iterator[Problem]:

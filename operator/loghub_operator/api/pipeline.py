@@ -180,8 +180,8 @@ class Pipeline(ApiModel):
     @property
     def retry_logstore(self) -> str | None:
         """The logstore in which logs of a processor wait, if there is one."""
-        given = None if self.processor is None else self.processor.retry_logstore
-        return None if given is None else given.name
+        logstore = None if self.processor is None else self.processor.retry_logstore
+        return None if logstore is None else logstore.name
 
     @property
     def sink_volume_claim(self) -> str | None:

@@ -48,8 +48,9 @@ class SslMode(StrEnum):
     """How the worker's connection to PostgreSQL is secured, in the words of PostgreSQL.
 
     VERIFY_FULL: TLS; the server's certificate must be signed by ca.crt of credentialsSecret, or without it by
-    an authority that the worker's image knows, and must be for this host. VERIFY_CA: the same without the
-    host. DISABLE: no TLS; passwords are still not sent in clear text, rows are.
+    an authority that the worker's image knows, and must be for this host. VERIFY_CA: TLS with a certificate
+    of such an authority, which may be for another host. DISABLE: no TLS; passwords are still not sent in
+    clear text, rows are.
     """
 
     VERIFY_FULL = "verify-full"
@@ -344,7 +345,7 @@ class KafkaCompression(StrEnum):
 class KafkaSink(ApiModel):
     """A topic of Apache Kafka; at least once.
 
-    Each row is one record. The columns key, value, headers, topic and partition are those of the record, as
+    Each row is one record. The columns key, value, headers, topic and partition are parts of the record, as
     in Spark's Kafka sink; without a column value, the other columns are its value as a JSON object. If the
     query returns __shard__, __cursor__ and __index__, they become headers of these names, by which a reader
     drops repeated records."""
@@ -400,7 +401,7 @@ class SparkSink(ApiModel):
     """Any format that Spark writes, such as csv, orc or jdbc; at least once.
 
     The jars of the format must be in the worker's image. Each key of credentialsSecret is an option too, and
-    overrides the one in options; passwords belong there."""
+    overrides an option of the same name; passwords belong there."""
 
     RULES: ClassVar = (
         Rule(

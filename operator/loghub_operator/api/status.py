@@ -248,7 +248,7 @@ class CheckpointResetStatus(ApiModel):
 
 def executed_nonces(status: "Status") -> tuple[str, ...]:
     """The nonces of the resets that changed checkpoints, oldest first. An earlier release kept the last reset
-    only, and gave stateful workers its nonce whatever became of it.
+    only, and gave stateful workers its nonce even if it had failed.
     """
     if status.reset_nonces is not None:
         return status.reset_nonces

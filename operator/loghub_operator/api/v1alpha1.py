@@ -1,8 +1,8 @@
 """The custom resource ``loghub.dev/v1alpha1 LogHubConsumerGroup``: what a user writes.
 
-The CRD in ``crds/`` is generated from these models, and `loghub up` reads files through them.
-
-The rules of ``spec`` for pipelines that must not follow the load in every way.
+The CRD in ``crds/`` is generated from these models, and `loghub up` reads files through them. Some pipelines
+must not follow the load in every way; the rules for them are here too, since they relate several parts of
+``spec``.
 """
 
 from datetime import datetime
@@ -306,7 +306,7 @@ class Spec(ApiModel):
 
     @property
     def other_projects(self) -> tuple[str, ...]:
-        """The projects that the sink and the dead letter write to, without the one that is consumed."""
+        """The projects that the sink and the dead letter write to, without the project that is consumed."""
         dead_letter = self.pipeline.on_failure.dead_letter
         targets = (self.pipeline.logstore_sink, None if dead_letter is None else dead_letter.logstore)
         named = (target.project for target in targets if target is not None)
@@ -392,7 +392,8 @@ class LogHubConsumerGroup(ApiModel):
             self.status.consumer_group is None
             and self.status.checkpoint_reset is None
             and any(
-                one.type == ConditionType.READY and one.reason in _UNCHECKED for one in self.status.conditions
+                condition.type == ConditionType.READY and condition.reason in _UNCHECKED
+                for condition in self.status.conditions
             )
         )
 

@@ -18,7 +18,7 @@ RULE_ERROR = "rule"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """``holds(self)`` checks the same as ``cel``; the message is shown at ``field``."""
+    """``holds(self)`` is the rule of ``cel`` in Python; the message is shown at ``field``."""
 
     cel: str
     message: str

@@ -1,8 +1,5 @@
-"""The part of the spec that describes the worker pods: ``spec.worker``.
-
-``spec.pipeline.state``: where a stateful pipeline keeps its state, and which settings go with it.
-
-``spec.worker.log``: what the workers log, how, and where.
+"""The part of the spec that describes the worker pods, ``spec.worker``, with what and where they log, and
+``spec.pipeline.state``: where a stateful pipeline keeps its state.
 """
 
 from enum import StrEnum

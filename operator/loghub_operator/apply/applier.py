@@ -269,6 +269,7 @@ class Applier:
             )
         await _all_of(self._apply_ours(resource, wanted) for wanted in spec.dependencies)
         await self._apply_ours(resource, with_replicas(spec.stateful_set, action.replicas))
+        # What the pods do not need any more goes last: a crash before leaves too much, never too little.
         await self._remove_old_settings(resource, spec.stateful_set["spec"]["template"])
         if not makes_pods:
             await self._revoke_rights(resource)
@@ -302,7 +303,7 @@ class Applier:
 
     async def _revoke_rights(self, resource: LogHubConsumerGroup) -> None:
         """Takes the right to make pods from the workers' ServiceAccount. The RoleBinding stays until the
-        object is deleted: a right to delete RoleBindings would extend to those of others."""
+        object is deleted: a right to delete RoleBindings would extend to RoleBindings of others."""
         if self._settings.worker_defaults.executor_role is None:
             return
         namespace, name = resource.metadata.namespace, workers_name(resource)

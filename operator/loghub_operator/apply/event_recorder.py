@@ -1,12 +1,10 @@
-"""Writes Events, so that what repeats is one object with a count.
+"""Builds and writes Events about a LogHubConsumerGroup, so that what repeats is one object with a count.
 
 An endpoint that comes and goes would otherwise leave an object for each time. The name of an event follows
-from what it says, so that this process, and the same pod after a restart, find the one that is stored and
-count in its ``series``; the API server lets nothing else of an event change. Each group may cause as many
-writes as with client-go's event recorder: 25 at once, then one in five minutes. What is not written is
-counted, and is in the next write of that event.
-
-Builds the Event that reports something about a LogHubConsumerGroup.
+from what it says, so that this process, and the same pod after a restart, find the stored event and count in
+its ``series``; the API server lets nothing else of an event change. Each group may cause as many writes as
+with client-go's event recorder: 25 at once, then one in five minutes. What is not written is counted, and is
+in the next write of that event.
 """
 
 import hashlib
@@ -158,6 +156,6 @@ class EventRecorder:
 
 
 def _name(resource: LogHubConsumerGroup, event: Document) -> str:
-    """The same for the same event about the same object by the same pod."""
+    """One name for each event about one object by one pod."""
     said = (resource.metadata.uid, *(event[key] for key in ("reportingInstance", "type", "reason", "note")))
     return f"{resource.metadata.name}.{hashlib.sha256(repr(said).encode()).hexdigest()[:16]}"

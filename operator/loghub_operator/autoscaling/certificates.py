@@ -1,12 +1,10 @@
-"""A certificate with its key, and the TLS configuration of a server that uses it.
+"""A certificate with its key, read from a folder or generated, and the TLS configuration of a server that
+uses it.
 
-The folder is that of a mounted ``kubernetes.io/tls`` Secret: ``tls.crt``, ``tls.key``, and ``ca.crt`` if the
-server verifies client certificates. The servers read it repeatedly, so a renewed certificate takes effect
-without a restart of the process.
-
-Generates a self-signed certificate for a server that has no mounted certificate.
-
-The aggregation layer verifies it against the copy in the APIService, so no CA has to sign it.
+The folder is a mounted ``kubernetes.io/tls`` Secret: ``tls.crt``, ``tls.key``, and ``ca.crt`` if the server
+verifies client certificates. The servers read it repeatedly, so a renewed certificate takes effect without a
+restart of the process. A server without such a folder generates a self-signed certificate. The aggregation
+layer verifies it against the copy in the APIService, so no CA has to sign it.
 """
 
 import ssl
@@ -73,7 +71,7 @@ def server_context(pair: KeyPair, *, clients_ca: str) -> ssl.SSLContext:
 
 
 VALID = timedelta(days=365)
-SKEW = timedelta(hours=1)  # between this clock and that of the client
+SKEW = timedelta(hours=1)  # between this clock and the clock of the client
 
 
 def self_signed(host: str, *, now_unix_s: float) -> KeyPair:

@@ -1,21 +1,16 @@
-"""``external.metrics.k8s.io/v1beta1``: the documents that HPAs and kubectl read.
+"""``external.metrics.k8s.io/v1beta1``: who asks, what is selected, and the documents that HPAs and kubectl
+read.
 
-Each value has the label ``consumerGroup``, the name of the LogHubConsumerGroup. An HPA adds up the values
-that its selector matches, so if any of them is unknown, the whole request fails.
+Each value has the label ``consumerGroup``, the name of the LogHubConsumerGroup. An HPA's metric selects
+groups by a label selector, in the grammar of Kubernetes: ``a=b``, ``a==b``, ``a!=b``, ``a in (b,c)``, ``a
+notin (b,c)``, ``a`` and ``!a``, joined by commas. A missing label matches ``!=``, ``notin`` and ``!``. The
+HPA adds up the values that its selector matches, so if any of them is unknown, the whole request fails.
 
-Kubernetes label selectors, as they appear in a query; an HPA's metric selects groups with one.
-
-The grammar is that of Kubernetes: ``a=b``, ``a==b``, ``a!=b``, ``a in (b,c)``, ``a notin (b,c)``, ``a`` and
-``!a``, joined by commas. A missing label matches ``!=``, ``notin`` and ``!``.
-
-Request header authentication: identifies the user of a request from the API server's aggregation layer.
-
-The module reads the configuration of the API server's front proxy from the ConfigMap
-``kube-system/extension-apiserver-authentication``, and the user from the headers of a proxied request.
-
-The rules are those of Kubernetes ("Configure the Aggregation Layer"): a request is authenticated only if its
-client certificate is signed by the request-header CA and has one of the allowed names, or any name if none is
-listed. The headers then identify the user.
+Requests come through the API server's aggregation layer, which has authenticated the user. As "Configure the
+Aggregation Layer" in the Kubernetes documentation says, a request counts only if its client certificate is
+signed by the request-header CA and has one of the allowed names, or any name if none is listed; its headers
+then identify the user. The ConfigMap ``kube-system/extension-apiserver-authentication`` has the configuration
+of that proxy.
 """
 
 import math
@@ -165,12 +160,12 @@ def user_of(proxy: FrontProxy, headers: Headers) -> User | None:
 
 
 def _extra(proxy: FrontProxy, lower: list[tuple[str, str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    found: dict[str, list[str]] = {}
+    extra: dict[str, list[str]] = {}
     for name, value in lower[:MAX_VALUES]:
         for prefix in proxy.extra_prefixes:
             if name.startswith(prefix):
-                found.setdefault(unquote(name.removeprefix(prefix)), []).append(value)
-    return tuple(sorted((key, tuple(values)) for key, values in found.items()))
+                extra.setdefault(unquote(name.removeprefix(prefix)), []).append(value)
+    return tuple(sorted((key, tuple(values)) for key, values in extra.items()))
 
 
 GROUP = "external.metrics.k8s.io"
@@ -193,7 +188,7 @@ def quantity(value: float) -> str:
 
 
 class UnknownMetricError(LookupError):
-    """No metric has this name; the message lists those that exist."""
+    """No metric has this name; the message lists the metrics that exist."""
 
 
 def group_list() -> Document:

@@ -1,20 +1,16 @@
-"""``external.metrics.k8s.io`` over HTTPS, only for the API server's aggregation layer.
+"""Serves ``external.metrics.k8s.io`` over HTTPS, only to the API server's aggregation layer.
 
-HPAs with metrics of type External read the metrics of a consumer group from it.
+HPAs with metrics of type External read the metrics of a consumer group from it. TLS requires a client
+certificate of the front proxy's CA. The API server authorizes each request before it forwards it. As the
+Kubernetes documentation requires, this server authorizes it again with a SubjectAccessReview, whose result it
+caches for `CACHE_S` seconds.
 
-TLS requires a client certificate of the front proxy's CA. The API server authorizes each request before it
-forwards it. As the Kubernetes documentation requires, this server authorizes it again with a
-SubjectAccessReview, whose result it caches for `CACHE_S` seconds.
-
-Runs the server of ``external.metrics.k8s.io`` with the current certificate and front proxy.
-
-The server reads the front proxy's configuration, reads or generates a serving certificate, writes it into
-the APIService, and restarts when any of these changes.
-
-Without a folder of certificates, each start generates a certificate. Its key never leaves the process, and
-the leader writes the certificate into the APIService (``caBundle``), so that the API server trusts no other
-certificate. An APIService that refers to another Service belongs to another metrics server, for example
-KEDA's, and is not changed: a cluster can have only one APIService for this API.
+The server reads the front proxy's configuration, reads or generates a serving certificate, writes it into the
+APIService, and restarts when any of these changes. Without a folder of certificates, each start generates a
+certificate. Its key never leaves the process, and the leader writes the certificate into the APIService
+(``caBundle``), so that the API server trusts no other certificate. An APIService that refers to another
+Service belongs to another metrics server, for example KEDA's, and is not changed: a cluster can have only one
+APIService for this API.
 """
 
 import asyncio
@@ -242,10 +238,10 @@ class ExternalMetricsServer:
         return self_signed(self._endpoint.host, now_unix_s=self._clock.unix_s()), now_s
 
     async def _proxy(self) -> FrontProxy:
-        found = await self._kube.get(CONFIG_MAP, *AUTHENTICATION_CONFIG_MAP)
-        if found is None:
+        config_map = await self._kube.get(CONFIG_MAP, *AUTHENTICATION_CONFIG_MAP)
+        if config_map is None:
             raise NotAggregatedError("there is no ConfigMap {}/{}".format(*AUTHENTICATION_CONFIG_MAP))
-        return front_proxy_of(found)
+        return front_proxy_of(config_map)
 
     async def _changed(self, proxy: FrontProxy, pair: KeyPair, read_s: float) -> bool:
         """Whether the server must restart. While the API server is unavailable, nothing counts as changed."""
@@ -266,14 +262,14 @@ class ExternalMetricsServer:
         their provider sets ``caBundle``. Raises `NotOursError`, `KubeError`."""
         if self._endpoint.keys is not None:
             return
-        found = await self._kube.get(API_SERVICE, "", NAME)
-        spec = (found or {}).get("spec", {})
+        registered = await self._kube.get(API_SERVICE, "", NAME)
+        spec = (registered or {}).get("spec", {})
         ours = {"namespace": self._endpoint.namespace, "name": self._endpoint.service}
         leads_to = {key: (spec.get("service") or {}).get(key) for key in ours}
         if leads_to != ours:
             raise NotOursError(
                 f"APIService {NAME} leads to {leads_to}, and not to {ours}"
-                if found
+                if registered
                 else f"no APIService {NAME}"
             )
         bundle = base64.b64encode(pair.certificate).decode()

@@ -248,8 +248,8 @@ def _path(kind: Kind, namespace: str, name: str = "") -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeConnection:
-    """What any HTTP client needs to reach the API server now. Paths are those of PEM files;
-    ``authorization`` is the header's value."""
+    """What any HTTP client needs to reach the API server now. Paths name PEM files; ``authorization`` is the
+    header's value."""
 
     server: str
     verify_tls: bool
@@ -283,12 +283,12 @@ async def configured(kubeconfig: str | None = None, *, clock: Clock | None = Non
     configuration = Configuration()
     # Like Kopf, use no proxy from the environment: it would be read for each call, and so would ~/.netrc.
     configuration.client_session_kwargs = {"trust_env": False}
-    given = kubeconfig or os.environ.get("KUBECONFIG")
+    path = kubeconfig or os.environ.get("KUBECONFIG")
     load = _load_incluster
-    if given is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
+    if path is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
         await load(configuration)
     else:
-        loader = await kube_config.load_kube_config(config_file=given, client_configuration=configuration)
+        loader = await kube_config.load_kube_config(config_file=path, client_configuration=configuration)
         load = loader.load_and_set
     configuration.refresh_api_key_hook = _refresh(load, clock or SystemClock())
     return configuration

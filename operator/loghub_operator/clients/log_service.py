@@ -1,11 +1,9 @@
 """Pool of log-service clients, which stay open while they are in use.
 
 There is one client per endpoint, project and access key, so a rotated key gets a new client and the old
-client is closed once idle. Calls run in a bounded pool of threads, because the adapters are synchronous.
-A call that makes many requests spreads them over a second pool, so that calls never wait for each other's
-requests in a circle.
-
-Selects the log-service client for an endpoint: the vendor's SDK or this project's own HTTP adapter.
+client is closed once idle. The endpoint decides whether it is the vendor's SDK or this project's own HTTP
+adapter. Calls run in a bounded pool of threads, because the adapters are synchronous. A call that makes many
+requests spreads them over a second pool, so that calls never wait for each other's requests in a circle.
 """
 
 import asyncio
@@ -51,8 +49,8 @@ class LogServicePool:
         """Returns the client for this project; the same arguments return the same client."""
         key, now = (endpoint, project, credentials), self._clock.monotonic_s()
         with self._lock:
-            known = self._open.pop(key, None)
-            client = self._connect(endpoint, project, credentials) if known is None else known[0]
+            opened = self._open.pop(key, None)
+            client = self._connect(endpoint, project, credentials) if opened is None else opened[0]
             self._open[key] = (client, now)
             stale = self._pop_stale(now)
         for old in stale:

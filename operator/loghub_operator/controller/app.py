@@ -142,7 +142,7 @@ class Operator:
         )
 
     def _claimed_objects(self) -> ClaimedObjects:
-        """To other operators, this one is its Lease: the same for all processes of a release."""
+        """To other operators, this operator is its Lease, which all processes of a release share."""
         lease, bound_s = self._settings.lease, liveness.bound_s(self._settings.resync_s)
         identity = self._instance if lease is None else f"{lease.namespace}/{lease.name}"
         duration_s = claim_duration_s(bound_s)
@@ -163,14 +163,14 @@ class Operator:
         )
 
     def _endpoint(self, resource: LogHubConsumerGroup) -> str:
-        """The URL of a group's log service; that of the embedded one is the administrator's choice."""
-        given, settings = resource.spec.endpoint, self._settings
+        """The URL of a group's log service; the administrator chooses the URL of the embedded service."""
+        endpoint, settings = resource.spec.endpoint, self._settings
         remedy = "ask the administrator of the operator to add the host to allowedHttpHosts in the chart"
-        if given != EMBEDDED and (
-            why := insecure_endpoint(given, settings.allowed_http_hosts, remedy=remedy)
+        if endpoint != EMBEDDED and (
+            why := insecure_endpoint(endpoint, settings.allowed_http_hosts, remedy=remedy)
         ):
             raise LogServiceUnavailable(why)
-        return settings.endpoint(given)
+        return settings.endpoint(endpoint)
 
     def _existing_groups(self, namespace: str) -> frozenset[str] | None:
         return self._group_index.names(namespace) if self._listed else None
@@ -312,7 +312,7 @@ async def run(
     timings: LeaseTimings | None = None,
 ) -> None:
     """Runs the operator until ``stop`` is set. The defaults of ``kube`` and ``connect`` are an `AioKube` and
-    `connector`. Kopf and the `AioKube` share one configuration, that of the environment."""
+    `connector`. Kopf and the `AioKube` share one configuration, which comes from the environment."""
     async with AsyncExitStack() as stack:
         clock = SystemClock()
         exporters = Exporters(settings, clock)

@@ -1,7 +1,7 @@
-"""Kopf handlers: each watch event enqueues a reconcile of the affected groups.
+"""Kopf's handlers, which enqueue a reconcile of the affected groups for each watch event, and Kopf's login.
 
-The handlers watch the groups, their StatefulSets and their workers' pods; of the latter two the API server
-sends only those with our labels. They pass on no details of a change, because
+The handlers watch the groups, their StatefulSets and their workers' pods; of StatefulSets and pods the API
+server sends only objects with our labels. They pass on no details of a change, because
 `loghub_operator.controller.reconciler` observes the group itself. An event of a StatefulSet or pod counts
 only if it changes what an observation reads; Kopf's memo of the object keeps a hash of that, never the
 object.
@@ -10,11 +10,9 @@ The operator uses event handlers only. Kopf's own finalizer, annotations and pro
 nothing is written to an idle object, and a group whose deletion began before this process started is handled
 like any other (docs/decisions/operator.md).
 
-Kopf's login, from the configuration of our own client.
-
-Both then talk to the same cluster as the same user, and both see a rotated token: our client takes the
-configuration's current credentials for each call, and Kopf logs in again when a login is `LOGIN_S` old or was
-rejected.
+Kopf logs in with the configuration of our own client, so both talk to the same cluster as the same user, and
+both see a rotated token: our client takes the configuration's current credentials for each call, and Kopf
+logs in again when a login is `LOGIN_S` old or was rejected.
 """
 
 import asyncio
@@ -107,22 +105,22 @@ async def on_cleanup(*, memo: kopf.Memo, **_: Any) -> None:
 
 
 async def on_group_event(*, type: str | None, body: kopf.Body, memo: kopf.Memo, **_: Any) -> None:
-    """Enqueues an object that was created, changed or deleted, and those that share its consumer group."""
+    """Enqueues an object that was created, changed or deleted, and the objects that share its group."""
     metadata = body["metadata"]
-    known = (metadata["namespace"], metadata["name"], metadata["uid"])
+    incarnation = (metadata["namespace"], metadata["name"], metadata["uid"])
     watch_check = memo.watch_check
     assert isinstance(watch_check, WatchCheck)
     group_index = memo.group_index
     assert isinstance(group_index, GroupIndex)
     version = ""
     if type == "DELETED":
-        watch_check.deletion_reported(known)
-        affected = group_index.remove(*known)
+        watch_check.deletion_reported(incarnation)
+        affected = group_index.remove(*incarnation)
     else:
         version = metadata.get("resourceVersion", "")
-        watch_check.reported(known, version)
+        watch_check.reported(incarnation, version)
         affected = group_index.update(body)
-    _reconciler(memo).enqueue(Key(*known[:2]), version=version)
+    _reconciler(memo).enqueue(Key(*incarnation[:2]), version=version)
     for other in affected:
         _reconciler(memo).enqueue(Key(*other))
 

@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 
+# Longer than a reconcile whose calls to the log service all run into their bounds (30 s for cursors, 45 s for
+# the targets of a reset).
 MIN_BOUND_S = 120.0
+# With a longer resync a reconcile may wait for longer without being stuck.
 RESYNCS = 3
+# Twice the Lease's duration: a follower that does not look at the Lease for so long would not take over.
 LEASE_BOUND_S = 30.0
 MAX_NAMED = 5
 

@@ -1,16 +1,14 @@
 """Periodically removes the Services of projects that no object names and that do not exist any more.
 
 Nothing else would: a Service has no owner (docs/decisions/ownership.md), and a project may be deleted long
-after the last object that named it. The log service is asked with the keys of the objects that use it. While
-there is no such object nothing is removed, and the number of these Services is limited
+after the last object that named it. A project's Service is for everybody who uses the project, so a Service
+without an object is kept as long as the project exists, and the Service of a project that does not exist as
+long as an object names the project, which may be created any moment. A project that is merely not known to
+exist keeps its Service, since a key may lack rights in it.
+
+The log service is asked with the keys of the objects that use it. While there is no such object nothing is
+removed, and the number of these Services is limited
 (`loghub_operator.settings.Settings.max_project_services`).
-
-Decides which Services of projects of the embedded service are removed.
-
-A project's Service is for everybody who uses the project, so a Service without an object is kept as long as
-the project exists. One whose project does not exist is kept as long as an object names the project, which may
-be created any moment. A project that is merely not known to exist keeps its Service, since a key may lack
-rights in it.
 """
 
 import asyncio
@@ -56,12 +54,13 @@ def abandoned(
     return tuple(one for one in services if one.project in missing and one.project not in named)
 
 
+# The Service of a deleted project does no harm but to use an address of the cluster.
 EVERY_S = 300.0
 MAX_ASKED = 100  # projects in a round: each takes a client of the pool, which other groups use too
 
 
 class ProjectServices:
-    """The Services of projects in ``namespace``, that of the embedded service at ``endpoint``."""
+    """The Services of projects in ``namespace``, the namespace of the embedded service at ``endpoint``."""
 
     def __init__(
         self,

@@ -47,6 +47,7 @@ from loghub_operator.plan.subject import Subject, subject_of
 
 log = structlog.get_logger()
 
+# As long as the usual resync: a group that fails is tried no more rarely than one that works.
 MAX_BACKOFF_S = 30.0
 # Failures before Forbidden is reported: an API server that just started rejects what it later allows.
 FORBIDDEN_AFTER = 5
@@ -103,7 +104,7 @@ class Reconciler:
         self._queue = WorkQueue(self._guarded_reconcile, clock)
 
     def enqueue(self, key: Key, *, version: str = "") -> None:
-        """Reconciles this group now; ``version`` as in `WorkQueue.enqueue`."""
+        """Reconciles this group now; `WorkQueue.enqueue` explains ``version``."""
         self._queue.enqueue(key, version=version)
 
     def enqueue_known(self, key: Key) -> None:
@@ -195,6 +196,7 @@ class Reconciler:
             log.exception("failure not reported", name=str(document.get("metadata", {}).get("name")))
 
     async def _reconcile(self, key: Key, document: Document, group: _GroupState) -> float | None:
+        # 1. The object as it is stored now; one that cannot be parsed is only reported.
         try:
             resource = _parsed(document)
         except InvalidResourceError as error:
@@ -202,6 +204,7 @@ class Reconciler:
             await self._report_invalid(without_spec(document), error, group)
             return MAX_BACKOFF_S
         group.deletion_bound_s = bound_s(resource)
+        # 2. Observe, decide, and act up to the first action that fails.
         subject = await self._observe(resource, group)
         planned, failure = plan(subject, self._clock.unix_s()), None
         _log_owner(key, group, planned.owner)
@@ -209,12 +212,14 @@ class Reconciler:
             await self._carry_out(resource, planned.actions, subject.observed.group_record)
         except (KubeError, LogHubException, ActionRefused) as raised:
             failure = raised
+        # 3. Report, also what failed; only then does the failure end the reconcile.
         outcome = finish(subject, planned, failure, self._clock.unix_s(), passes=_passes(failure))
         group.memory, status = outcome.memory, outcome.status
         self._publish(key, planned, status)
         reported = await self._report(resource, status, group)
         if outcome.error is not None:
             raise outcome.error
+        # 4. The next one comes soon after a change, and less and less often while nothing changes.
         group.unchanged = 0 if planned.actions or reported else group.unchanged + 1
         pause = requeue_after_s(
             planned.actions, status, unchanged=group.unchanged, resync_s=self._intervals.resync_s

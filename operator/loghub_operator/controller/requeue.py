@@ -20,15 +20,15 @@ from loghub_operator.api.status import CheckpointResetPhase, Phase, Status
 from loghub_operator.model.actions import Action
 from loghub_operator.model.observed import ServiceErrorReason
 
-SOON_S = 1.0
-UNSETTLED_S = 2.0
+SOON_S = 1.0  # after a change of ours, whose effect is observed next
+UNSETTLED_S = 2.0  # the first interval while something is awaited; it doubles
 LOAD_EVERY_S = 10.0  # where the load decides, by the operator or by an autoscaler that reads its metrics
 IN_PROGRESS_S = 8.0  # longest interval while an operation is in progress
 THROTTLED_S = 300.0  # longest interval while the log service asks for fewer requests
 _IN_PROGRESS = (Phase.REBALANCING, Phase.TERMINATING)
 _LEAVING = (CheckpointResetPhase.STOPPING_WORKERS, CheckpointResetPhase.COMMITTING)
 _NOT_BY_PODS = (WorkersReason.PIPELINE_CODE_NOT_FOUND, WorkersReason.LOG_SERVICE_UNAVAILABLE)
-_SPREAD = 0.25
+_SPREAD = 0.25  # of a pause: enough to spread the groups of one start over a resync
 
 
 def requeue_after_s(actions: Sequence[Action], status: Status, *, unchanged: int, resync_s: float) -> float:

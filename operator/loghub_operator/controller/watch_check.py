@@ -26,7 +26,8 @@ Versions = Mapping[Incarnation, str]
 
 def missed(listed: Versions, reported: Versions) -> dict[Incarnation, str | None]:
     """The listed versions that the watch has not reported; the value is the version that it reported last."""
-    return {known: reported.get(known) for known, version in listed.items() if reported.get(known) != version}
+    changed = (name for name, version in listed.items() if reported.get(name) != version)
+    return {name: reported.get(name) for name in changed}
 
 
 def missed_twice(
@@ -56,13 +57,13 @@ class WatchCheck:
         self._absent: frozenset[Incarnation] = frozenset()
         self.unreported: tuple[Incarnation, ...] = ()
 
-    def reported(self, known: Incarnation, version: str) -> None:
+    def reported(self, incarnation: Incarnation, version: str) -> None:
         """The watch reported this version."""
-        self._reported[known] = version
+        self._reported[incarnation] = version
 
-    def deletion_reported(self, known: Incarnation) -> None:
+    def deletion_reported(self, incarnation: Incarnation) -> None:
         """The watch reported the deletion of this object."""
-        self._reported.pop(known, None)
+        self._reported.pop(incarnation, None)
 
     async def run(self, *, every_s: float = EVERY_S) -> None:
         """Runs forever; if the API server does not answer, the next check tries again."""
@@ -86,8 +87,8 @@ class WatchCheck:
                 log.warning("namespace not listed", namespace=namespace, error=str(error))
                 forbidden.add(namespace)
         self._compare(missed(listed, self._reported))
-        known = self._group_index.known() | self._reported.keys()
-        self._forget(frozenset(one for one in known - listed.keys() if not {"", one[0]} & forbidden))
+        indexed = self._group_index.known() | self._reported.keys()
+        self._forget(frozenset(one for one in indexed - listed.keys() if not {"", one[0]} & forbidden))
 
     def _compare(self, missing: dict[Incarnation, str | None]) -> None:
         self.unreported = missed_twice(self._missed, missing)
@@ -99,10 +100,10 @@ class WatchCheck:
     def _forget(self, absent: frozenset[Incarnation]) -> None:
         """Removes objects that are absent for the second time, and enqueues the objects that wait for their
         groups."""
-        for known in self._absent & absent:
-            namespace, name, _ = known
+        for incarnation in self._absent & absent:
+            namespace, name, _ = incarnation
             log.warning("deletion not reported by the watch", namespace=namespace, name=name)
-            self._reported.pop(known, None)
-            for affected in ((namespace, name), *self._group_index.remove(*known)):
+            self._reported.pop(incarnation, None)
+            for affected in ((namespace, name), *self._group_index.remove(*incarnation)):
                 self._enqueue(affected)
         self._absent = absent

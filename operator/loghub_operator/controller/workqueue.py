@@ -2,7 +2,7 @@
 
 Each group has one task, so it is never reconciled twice at the same time, and any number of events during a
 reconcile cause one more. At most `AT_ONCE` reconciles run. Groups that changed, or whose last reconcile
-changed something, go first; those that are only due for a resync take at most `RESYNCS_AT_ONCE` of the
+changed something, go first; groups that are only due for a resync take at most `RESYNCS_AT_ONCE` of the
 places, and `UNANSWERED_AT_ONCE` if their log service does not answer, because such a reconcile lasts long.
 """
 
@@ -15,13 +15,17 @@ from loghub.clock import Clock
 from loghub_operator.controller.liveness import TaskHealth, TaskState
 from loghub_operator.controller.requeue import SOON_S
 
+# As many as the pool of log-service clients has threads (`loghub_operator.clients.log_service.THREADS`).
 AT_ONCE = 20
 # At 50 ms a request a resync takes a second, most of it waiting: twelve keep 500 groups below a minute.
 RESYNCS_AT_ONCE = 12
+# An endpoint that does not answer holds its place until a timeout, so such groups never hold the places of
+# the others.
 UNANSWERED_AT_ONCE = 2
 UNANSWERED_AFTER = 3  # reconciles in a row without an answer; a single one may be chance
 # A rollout changes many pods, a crash loop the same ones again and again, a new pod several times in a row.
 CHILDREN_EVERY_S = 1.0
+# Longer than the API server needs for the events of one change, and too short for anyone to notice.
 COLLECT_S = 0.2
 
 
@@ -92,8 +96,8 @@ class WorkQueue:
             task.runner = asyncio.create_task(self._run(key, task), name=f"{key.namespace}/{key.name}")
 
     def enqueue_known(self, key: Key) -> None:
-        """The same for a change of a child, after `COLLECT_S` and at most once in `CHILDREN_EVERY_S`. A group
-        that no longer exists is not started again."""
+        """Reconciles the group of a changed child after `COLLECT_S` and at most once in `CHILDREN_EVERY_S`. A
+        group that no longer exists is not started again."""
         task = self._tasks.get(key)
         if task is not None:
             task.causes.add("")

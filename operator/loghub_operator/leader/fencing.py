@@ -63,7 +63,7 @@ class WriteFence:
 
     @property
     def under_way(self) -> int:
-        """Number of writes that have begun and not ended, including those in threads."""
+        """Number of writes that have begun and not ended, in threads too."""
         return self._under_way
 
     def __enter__(self) -> None:

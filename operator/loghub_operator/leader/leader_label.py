@@ -52,8 +52,8 @@ class LeaderLabel:
 
     async def _take(self) -> None:
         """Writes only if a label is wrong."""
-        found = await self.kube.list(POD, self.lease.namespace, {LABEL: self.value})
-        names = {one["metadata"]["name"] for one in found}
+        pods = await self.kube.list(POD, self.lease.namespace, {LABEL: self.value})
+        names = {one["metadata"]["name"] for one in pods}
         for other in sorted(names - {self.pod}):
             await self._set(other, None)
         if self.pod not in names:

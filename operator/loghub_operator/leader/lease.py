@@ -3,7 +3,7 @@
 At most one of several operators writes; the others wait until it stops. `loghub_operator.leader.elector`
 carries the decisions out, and `loghub_operator.leader.fencing` prevents writes after the deadline.
 
-The rules are those of Kubernetes' own leader election. A follower does not trust the holder's clock: it
+The rules are the rules of Kubernetes' own leader election. A follower does not trust the holder's clock: it
 measures with its own clock how long the record has been unchanged. A holder measures from before its last
 successful write was sent, and its deadline is shorter than a follower's wait, so it has stopped writing
 before another operator begins. Every write names the resource version that the decision is based on, so only

@@ -1,18 +1,16 @@
 """Which operator manages the objects of a namespace, where several watch it.
 
 Two operators of one object undo each other's changes: two releases whose `watchNamespaces` overlap, or one
-that runs on a laptop next to that of the cluster. The scope of an operator is a set of namespaces, so each
-one claims every namespace in which it finds an object, by the Lease `CLAIM` there, and keeps off those that
-another one holds. Who may manage objects in a namespace can see its Lease, whatever else it may see.
+that runs on a laptop next to the operator of the cluster. The scope of an operator is a set of namespaces, so
+each one claims every namespace in which it finds an object, by the Lease `CLAIM` there, and keeps off the
+namespaces that another operator holds. Who may manage objects in a namespace can see its Lease.
 
 The holder is the release, not its pod, so a change of the leader within a release changes nothing. The rules
-are those of the leader election (`loghub_operator.leader.lease`): nobody trusts the clock of another, and a
+come from the leader election (`loghub_operator.leader.lease`): no operator trusts the clock of another, and a
 claim that is not renewed runs out. It is renewed by the reconciles, as seldom as `CHECK_S`, and lasts longer
 than any reconcile that began under it, so one that another operator took over has ended. An operator that may
 not write Leases, as after an upgrade of its image alone or in a namespace that is being deleted, goes on
 without a claim.
-
-The objects that this operator may manage, of those that it watches.
 """
 
 import asyncio
@@ -53,7 +51,7 @@ class _NamespaceClaim:
 
 
 class NamespaceClaims:
-    """The claims of one operator. ``identity`` is the same for all processes of a release."""
+    """The claims of one operator; all processes of a release have the same ``identity``."""
 
     def __init__(self, kube: Kube, clock: Clock, *, identity: str, duration_s: float) -> None:
         self._kube = kube

@@ -1,4 +1,4 @@
-"""Reads and writes a Lease for those that decide by `loghub_operator.leader.lease`."""
+"""Reads and writes a Lease for the callers that decide by `loghub_operator.leader.lease`."""
 
 from datetime import UTC, datetime
 
@@ -19,8 +19,8 @@ class StoredLease:
 
     async def read(self) -> LeaseRecord | None:
         """None if there is none. Raises `KubeError`."""
-        found = await self._kube.get(LEASE, self._lease.namespace, self._lease.name)
-        return None if found is None else self._record_of(found)
+        lease = await self._kube.get(LEASE, self._lease.namespace, self._lease.name)
+        return None if lease is None else self._record_of(lease)
 
     async def write(self, record: LeaseRecord | None, *, holder: str, transitions: int) -> LeaseRecord | None:
         """Writes over ``record``, or creates the Lease; None if it has changed since it was observed, so that

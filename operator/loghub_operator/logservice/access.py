@@ -1,18 +1,15 @@
 """Access to the log service of each group, in a cluster and for `loghub up` alike.
 
-A `LogServiceAccess` opens the client of a group's project and makes the calls of
-`loghub_operator.logservice` in the threads of the pool. Where a group's access key comes from is up to the
-caller.
+A `LogServiceAccess` opens the client of a group's project and makes the calls of `loghub_operator.logservice`
+in the threads of the pool. Where a group's access key comes from is up to the caller. Endpoints are refused
+over which an access key and logs would be readable on the public internet, or at which a node keeps what is
+not for the author of an object.
 
-Remembers for each object the last access key that its log service accepted, for the object's deletion.
-
+The last access key that its log service accepted is remembered for each object, for the object's deletion.
 While a namespace is deleted, its Secrets and its groups go in any order. Without the key the workers could
 not leave the group, and the group could not be deleted. A finalizer on the user's Secret would keep the
 namespace from ending where no operator runs; a key in memory is lost with the operator, which is then as it
 was without.
-
-Refuses endpoints over which an access key and logs would be readable on the public internet, or at which a
-node keeps what is not for the author of an object.
 """
 
 import asyncio
@@ -55,11 +52,13 @@ from loghub_operator.model.observed import (
     needs_observation,
 )
 
+# Twenty times as many groups as one operator is made for; an object whose key was forgotten is deleted
+# without it.
 MAX_OBJECTS = 10_000
 
 
 class AcceptedCredentials:
-    """By UID of the object; of more than `MAX_OBJECTS` objects, those that were not used longest are
+    """By UID of the object; of more than `MAX_OBJECTS` objects, the objects that were not used longest are
     forgotten."""
 
     def __init__(self) -> None:
@@ -85,11 +84,11 @@ class AcceptedCredentials:
         self._accepted.pop(uid, None)
 
 
-def _put(known: OrderedDict[str, Credentials], uid: str, credentials: Credentials) -> None:
-    known[uid] = credentials
-    known.move_to_end(uid)
-    if len(known) > MAX_OBJECTS:
-        known.popitem(last=False)
+def _put(keys: OrderedDict[str, Credentials], uid: str, credentials: Credentials) -> None:
+    keys[uid] = credentials
+    keys.move_to_end(uid)
+    if len(keys) > MAX_OBJECTS:
+        keys.popitem(last=False)
 
 
 def insecure_endpoint(endpoint: str, allowed_http_hosts: Iterable[str], *, remedy: str) -> Unavailable | None:
@@ -130,6 +129,7 @@ class _CursorReading(TypedDict):
 
 
 DEAD_LETTER_EVERY_S = 60.0  # nothing is decided with it, and it is a few requests for each group
+# Eight times as many groups as one operator is made for; a number that was forgotten is read again.
 MAX_DEAD_LETTERS = 4096
 MAX_KEYS = 10  # to ask for one project with
 
@@ -145,8 +145,8 @@ class LogServiceUnavailable(ActionRefused):
 class LogServiceAccess:
     """Clients and calls for any number of groups.
 
-    ``endpoint`` and ``credentials`` return those of a group, or raise `LogServiceUnavailable`. Every
-    method that calls the log service raises it too, or `LogHubException`.
+    ``endpoint`` and ``credentials`` return the URL and the access key of a group, or raise
+    `LogServiceUnavailable`. Every method that calls the log service raises it too, or `LogHubException`.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class LogServiceAccess:
         self._reading: _CursorReading = {"cache": self._cursors, "run_all": pool.run_all, "clock": clock}
 
     async def client(self, resource: LogHubConsumerGroup) -> LogHub:
-        """Returns the client of the group's project; the same one as long as the access key is the same."""
+        """Returns the client of the group's project; one client as long as the access key stays."""
         return self._open(resource, await self._key(resource))
 
     async def _key(self, resource: LogHubConsumerGroup) -> Credentials:
@@ -235,8 +235,10 @@ class LogServiceAccess:
         retries, dead_letter = await asyncio.gather(
             self._retries(resource, client), self._dead_letter(resource)
         )
-        known = observed.resolved(await reports(observed)) if isinstance(observed, Unresolved) else observed
-        return replace(known, retries=retries, dead_letter=dead_letter)
+        resolved = (
+            observed.resolved(await reports(observed)) if isinstance(observed, Unresolved) else observed
+        )
+        return replace(resolved, retries=retries, dead_letter=dead_letter)
 
     async def _retries(self, resource: LogHubConsumerGroup, client: LogHub) -> OtherLogstore | None:
         place = retry_place(resource)
@@ -250,15 +252,15 @@ class LogServiceAccess:
         if place is None or key is None or resource.metadata.deletion_timestamp is not None:
             return None
         now, mine = self._clock.monotonic_s(), (resource.metadata.uid, place)
-        known, until_s = self._dead_letters.pop(mine, (None, now))
-        if known is None or now >= until_s:
+        dead_letter, until_s = self._dead_letters.pop(mine, (None, now))
+        if dead_letter is None or now >= until_s:
             client = self._pool.client(self._endpoint(resource), place[1], key)
-            known = await self._pool.call(read_dead_letter, client, place, **self._reading)
+            dead_letter = await self._pool.call(read_dead_letter, client, place, **self._reading)
             until_s = now + DEAD_LETTER_EVERY_S
-        self._dead_letters[mine] = known, until_s
+        self._dead_letters[mine] = dead_letter, until_s
         while len(self._dead_letters) > MAX_DEAD_LETTERS:
             self._dead_letters.popitem(last=False)
-        return known
+        return dead_letter
 
     async def project_error(
         self, resource: LogHubConsumerGroup, project: str, credentials: Credentials | Unavailable
@@ -279,10 +281,11 @@ class LogServiceAccess:
     async def missing_projects(
         self, endpoint: str, projects: Iterable[str], *, uids: Iterable[str]
     ) -> frozenset[str]:
-        """Returns those of the projects of which the log service says that they do not exist.
+        """Returns the projects of which the log service says that they do not exist.
 
-        It is asked with the keys that it accepted for the objects ``uids``, at most `MAX_KEYS` of them. A
-        key without rights in a project learns nothing about it. A service that is away is not asked again.
+        It is asked with the keys that it accepted for the objects ``uids``, at most `MAX_KEYS` of them. A key
+        without rights in a project learns nothing about it. A service that does not answer is not asked
+        again.
         """
         accepted = (self._accepted.last(uid) for uid in uids)
         keys = tuple(dict.fromkeys(key for key in accepted if key is not None))[:MAX_KEYS]
@@ -324,7 +327,7 @@ class LogServiceAccess:
         if not isinstance(service, Available) or service.group is None:
             return None
         try:
-            found = await stored()
+            checkpoints = await stored()
         except ValueError as error:
             return ResetObserved(error=str(error))
         return await self._pool.call(
@@ -332,7 +335,7 @@ class LogServiceAccess:
             client,
             resource,
             service.shards,
-            found,
+            checkpoints,
             last_initial_shard=last_initial_shard,
             clock=self._clock,
         )

@@ -1,10 +1,9 @@
-"""Creates, updates and deletes the consumer group; splits and merges shards.
+"""Changes of a consumer group at the log service: created, updated and deleted, its shards split and merged,
+its checkpoints reset.
 
-Resolves the target cursors of a checkpoint reset, and forces checkpoints.
-
-This is the log-service half of a checkpoint reset, in a cluster and for `loghub up`. It needs only cursors
-and forced checkpoints, so it works with the real SLS and with the embedded service. Whether a reset is
-valid is decided in `loghub_operator.plan.checkpoint_reset`.
+All of it is the same in a cluster and for `loghub up`. A checkpoint reset needs only cursors and forced
+checkpoints, so it works with the real SLS and with the embedded service. Whether a reset is valid is decided
+in `loghub_operator.plan.checkpoint_reset`.
 """
 
 from collections.abc import Iterable
@@ -33,6 +32,7 @@ from loghub_operator.model.actions import (
 from loghub_operator.model.observed import ResetObserved, ShardObserved, StoredCheckpoints
 
 AHEAD_S = 45.0  # together with the observation before it, below the bound of liveness
+# With the observation before it, below the bound of liveness; the next reconcile forces the rest.
 FORCE_S = 30.0
 TOO_SLOW = f"the log service did not return the target cursors of all shards within {AHEAD_S:.0f} s"
 
@@ -129,8 +129,8 @@ def change_shards(client: LogHub, logstore: str, action: ShardChange) -> bool:
 
     Raises `ReshardRefused` if the change definitely did not happen.
     """
-    known = {one.shard: one for one in client.list_shards(logstore)}
-    if action.shard not in known or known[action.shard].read_only:
+    shards = {one.shard: one for one in client.list_shards(logstore)}
+    if action.shard not in shards or shards[action.shard].read_only:
         return False
     try:
         if isinstance(action, SplitShard):

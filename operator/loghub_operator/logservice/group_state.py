@@ -4,24 +4,16 @@ This is the log-service half of an observation, the same in a cluster and for `l
 `loghub_operator.logservice.group_changes`. The calls are synchronous, one after the other, and each is
 bounded by the adapter; callers run them in a thread. The embedded service returns a group's whole state in
 one response. The real SLS does not, so `loghub.domain.state_inference` infers the states from the shards,
-checkpoints, end cursors and the workers' own reports. The reports do not come from the log service, so the
-caller adds them to an `Unresolved` observation.
+checkpoints, end cursors and the workers' own reports (docs/shard-states.md 4). The reports do not come from
+the log service, so the caller adds them to an `Unresolved` observation. A status is evidence only of what its
+worker holds as a member of the group. A worker that is no member may still hold shards by its name until its
+session times out, and it does not know which; so it has no report until then.
 
-Identifies a consumer group within its project.
-
-Refuses answers that no log service gives, before anything follows from them.
-
-The author of an object chooses the endpoint, so anyone may answer there. A number that the status cannot hold
-would end every reconcile, the object's deletion included, and a text of megabytes or a number beyond 64 bits
-would make the API server refuse the status, so that the old one stayed. The work per observation grows with
-the number of shards, and is shared by all groups.
-
-Turns a worker's own status into the evidence from which the states of shards are inferred.
-
-Used only where the log service does not report the states (docs/shard-states.md 4), the same in a cluster and
-for `loghub up`. A status is evidence only of what its worker holds as a member of the group. A worker that is
-no member may still hold shards by its name until its session times out, and it does not know which; so it has
-no report until then.
+Answers that no log service gives are refused before anything follows from them. The author of an object
+chooses the endpoint, so anyone may answer there. A number that the status cannot hold would end every
+reconcile, the object's deletion included, and a text of megabytes or a number beyond 64 bits would make the
+API server refuse the status, so that the old one stayed. The work per observation grows with the number of
+shards, and is shared by all groups.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -65,7 +57,7 @@ class ConsumerGroupKey:
         return cls(logstore=resource.spec.logstore, group=resource.group)
 
 
-MAX_SHARDS = 4096  # SLS allows a few hundred writable ones; the others are read-only ones within retention
+MAX_SHARDS = 4096  # SLS allows a few hundred writable ones; the rest are read-only, within retention
 HIGHEST_SHARD = 2**31 - 1
 MAX_TEXT = 256  # of a consumer's name (`loghub.wire.names`); a cursor is shorter
 MAX_LAG = 2**63 // MAX_SHARDS  # so that the sum over all shards is a 64-bit number
@@ -88,12 +80,12 @@ def check_numbers(shards: Collection[int]) -> None:
 def check_shards(shards: Collection[ShardObserved]) -> None:
     """What is reported of the shards. Raises `ImplausibleAnswer`."""
     check_numbers([one.shard for one in shards])
-    for one in shards:
-        if not all(0 <= parent <= HIGHEST_SHARD for parent in one.parents):
+    for shard in shards:
+        if not all(0 <= parent <= HIGHEST_SHARD for parent in shard.parents):
             raise ImplausibleAnswer("lists shards whose parents have numbers that are negative or too large")
-        if any(len(text) > MAX_TEXT for text in _texts(one)):
+        if any(len(text) > MAX_TEXT for text in _texts(shard)):
             raise ImplausibleAnswer("reports names of consumers, or cursors, that are too long")
-        if any(lag is not None and abs(lag) > MAX_LAG for lag in (one.lag_s, one.lag_logs)):
+        if any(lag is not None and abs(lag) > MAX_LAG for lag in (shard.lag_s, shard.lag_logs)):
             raise ImplausibleAnswer("reports a lag that is too large")
 
 
@@ -229,9 +221,9 @@ def unavailable(error: LogHubException, resource: LogHubConsumerGroup) -> Unavai
 
 def _reason(error: LogHubError) -> ServiceErrorReason:
     """Only what is about the key says that it was rejected: such an owner loses its group."""
-    known = _REASONS.get(str(error.code))
-    if known is not None:
-        return known
+    reason = _REASONS.get(str(error.code))
+    if reason is not None:
+        return reason
     if str(error.code).endswith(_QUOTA) or error.status in _SLOWER:
         return ServiceErrorReason.THROTTLED
     return (
@@ -256,10 +248,10 @@ def _from_extension(client: LogHub, key: ConsumerGroupKey) -> Available:
 
 
 def _reported_shard(shard: ShardStatus) -> ShardObserved:
-    known = {"not_alloc", "already_alloc", "wait", "transfer", "over"}
+    states = {"not_alloc", "already_alloc", "wait", "transfer", "over"}
     observed = ShardObserved(
         shard=shard.shard,
-        state=shard.state if shard.state in known else "unknown",  # type: ignore[arg-type]
+        state=shard.state if shard.state in states else "unknown",  # type: ignore[arg-type]
         holder=shard.holder,
         next_holder=shard.next_holder,
         checkpoint=shard.checkpoint,
@@ -312,8 +304,8 @@ def _of_kafka(client: LogHub, key: ConsumerGroupKey) -> int:
 
 def _with_keys(observed: Available, shards: Iterable[ShardInfo]) -> Available:
     """Adds what only the list of shards contains; a shard created between the two responses stays as is."""
-    known = {one.shard: one for one in shards}
-    return replace(observed, shards=tuple(_keyed(one, known.get(one.shard)) for one in observed.shards))
+    infos = {one.shard: one for one in shards}
+    return replace(observed, shards=tuple(_keyed(one, infos.get(one.shard)) for one in observed.shards))
 
 
 def _keyed(shard: ShardObserved, info: ShardInfo | None) -> ShardObserved:
@@ -331,8 +323,10 @@ def _without_group(shards: tuple[ShardInfo, ...]) -> Available:
     """No consumer holds a shard and nothing has been consumed, so every shard can be assigned."""
     parents = _parents(shards)
     free = (
-        ShardObserved(shard=one.shard, state="not_alloc", read_only=one.read_only, parents=parents[one.shard])
-        for one in sorted(shards, key=lambda one: one.shard)
+        ShardObserved(
+            shard=shard.shard, state="not_alloc", read_only=shard.read_only, parents=parents[shard.shard]
+        )
+        for shard in sorted(shards, key=lambda shard: shard.shard)
     )
     return Available(shards=tuple(free))
 
@@ -341,11 +335,11 @@ def _parents(shards: tuple[ShardInfo, ...]) -> dict[int, tuple[int, ...]]:
     check_numbers([one.shard for one in shards])
     return infer_parents(
         Shard(
-            shard=one.shard,
-            keys=HashRange.parse(begin_key=one.begin_key, end_key=one.end_key),
-            read_only=one.read_only,
+            shard=shard.shard,
+            keys=HashRange.parse(begin_key=shard.begin_key, end_key=shard.end_key),
+            read_only=shard.read_only,
         )
-        for one in shards
+        for shard in shards
     )
 
 
@@ -364,11 +358,12 @@ def _without_states(
     saved = {one.shard: one for one in client.get_checkpoints(key.logstore, key.group)}
     cursors = query.cursors(shards, {shard: _position(one) for shard, one in saved.items()})
     seen = tuple(
-        _seen_shard(one, cursors[one.shard], saved.get(one.shard), parents[one.shard])
-        for one in sorted(shards, key=lambda one: one.shard)
+        _seen_shard(shard, cursors[shard.shard], saved.get(shard.shard), parents[shard.shard])
+        for shard in sorted(shards, key=lambda shard: shard.shard)
     )
     observed = (
-        _shard_without_state(one, cursors[one.shard], saved.get(one.shard), clock.unix_s()) for one in seen
+        _shard_without_state(shard, cursors[shard.shard], saved.get(shard.shard), clock.unix_s())
+        for shard in seen
     )
     observation = Available(
         group=GroupSettings(timeout_s=group.timeout_s, order=group.order),

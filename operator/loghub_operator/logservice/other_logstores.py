@@ -68,12 +68,12 @@ def _left(client: LogHub, place: Name, query: CursorQuery, saved: Mapping[int, i
     check_numbers([one.shard for one in shards])
     cursors = query.cursors(shards, saved)
     numbers = [_between(cursors[one.shard], saved.get(one.shard)) for one in shards]
-    known = [one for one in numbers if one is not None]
-    if len(known) < len(numbers):
+    counts = [one for one in numbers if one is not None]
+    if len(counts) < len(numbers):
         return OtherLogstore(
             error=f"logstore {place[2]}: its cursors were not returned within {BOUND_S:.0f} s"
         )
-    return OtherLogstore(log_groups=sum(known))
+    return OtherLogstore(log_groups=sum(counts))
 
 
 def _between(cursors: ShardCursors, saved: int | None) -> int | None:
@@ -88,7 +88,7 @@ def _between(cursors: ShardCursors, saved: int | None) -> int | None:
 
 
 def _checkpoints(client: LogHub, logstore: str, group: str) -> dict[int, int | None]:
-    """Without the group, the one that will be created begins at the oldest log group."""
+    """If the group does not exist yet, it will begin at the oldest log group."""
     try:
         saved = client.get_checkpoints(logstore, group)
     except LogHubError as error:

@@ -1,24 +1,19 @@
-"""Requests the begin and end cursors of each shard until a deadline.
+"""Requests the begin and end cursors of each shard until a deadline, and finds the shards that begin at
+spec.startPosition.
 
 The real SLS reveals a lag only through cursors, one call each, so with many groups, many shards or a slow
 endpoint the readings would become old. Hence three things: several requests of one observation run at a time;
 what other groups of the logstore, or earlier observations, have read is not requested again while it is
-valid; and no request begins after `QUERY_BOUND_S`, so that a reconcile never takes longer than liveness
-allows. The cursors of a shard that was not reached are None and `late`. Read-only shards come first: their
-end cursors never move (docs/sls-protocol.md 4.3, 5), so that each observation, however short, leaves fewer
-requests for the next.
-
-Deadline for further requests to a log service within one reconcile.
-
-With it, a reconcile that makes many calls one after the other ends before
+valid; and no request begins after `QUERY_BOUND_S`, so that a reconcile ends before
 `loghub_operator.controller.liveness` considers the process stuck, no matter how many shards there are or how
-slow the endpoint is.
+slow the endpoint is. The cursors of a shard that was not reached are None and `late`. Read-only shards come
+first: their end cursors never move (docs/sls-protocol.md 4.3, 5), so that each observation, however short,
+leaves fewer requests for the next.
 
-Which shards begin at spec.startPosition: those that existed when the group was created or adopted.
-
-Every later shard continues the shards that it was split or merged from, so it begins at its own first log,
-whatever spec.startPosition says: `end` would skip what was written before a worker opens it. Numbers of
-shards are never reused and ascend, so one number separates the two kinds, without any clock.
+The shards that existed when the group was created or adopted begin at spec.startPosition. Every later shard
+continues the shards that it was split or merged from, so it begins at its own first log: `end` would skip
+what was written before a worker opens it. Numbers of shards are never reused and ascend, so one number
+separates the two kinds, without any clock.
 """
 
 import threading
@@ -49,9 +44,9 @@ class Deadline:
 def last_initial_shard(recorded: GroupRecord | None, service: LogServiceObserved) -> int | None:
     """The highest number of a shard that begins at spec.startPosition; None while nothing is known.
 
-    A group that does not exist yet has read nothing, so its initial shards are those of now. For an adopted
-    group, a shard that nobody read begins at its own first log if one of its ancestors was read, and so does
-    every shard after it.
+    A group that does not exist yet has read nothing, so its initial shards are the present ones. For an
+    adopted group, a shard that was never read begins at its own first log if one of its ancestors was read,
+    and so does every shard after it.
     """
     if isinstance(service, Available) and service.group is None:
         return _highest(service.shards)
@@ -68,15 +63,15 @@ def _highest(shards: tuple[ShardObserved, ...]) -> int | None:
 
 
 def _continuing(shards: tuple[ShardObserved, ...]) -> list[int]:
-    """The shards that nobody read, of which an ancestor was read. A parent's number is the lower one."""
+    """The shards that were never read, although an ancestor was. A parent's number is the lower one."""
     after_read = dict[int, bool]()  # whether the shard or an ancestor was read
-    found = []
-    for one in sorted(shards, key=lambda one: one.shard):
-        ancestor_read = any(after_read.get(parent, False) for parent in one.parents)
-        if ancestor_read and not one.checkpoint:
-            found.append(one.shard)
-        after_read[one.shard] = ancestor_read or bool(one.checkpoint)
-    return found
+    continuing = []
+    for shard in sorted(shards, key=lambda shard: shard.shard):
+        ancestor_read = any(after_read.get(parent, False) for parent in shard.parents)
+        if ancestor_read and not shard.checkpoint:
+            continuing.append(shard.shard)
+        after_read[shard.shard] = ancestor_read or bool(shard.checkpoint)
+    return continuing
 
 
 # Together with the surrounding calls, far below `loghub_operator.controller.liveness.MIN_BOUND_S`.
@@ -136,7 +131,7 @@ class CursorCache:
 
 
 def _key(logstore: Name, shard: ShardInfo, what: Hashable) -> Hashable:
-    """An end that was read while the shard accepted writes is not that of the read-only shard."""
+    """An end that was read while the shard accepted writes is not the end of the read-only shard."""
     return (logstore, shard.shard, shard.created_unix_s, shard.read_only, what)
 
 
@@ -164,7 +159,7 @@ class CursorQuery:
     ) -> dict[int, ShardCursors]:
         """The cursors of every shard; ``saved`` are the checkpoints by shard."""
         todo = deque(sorted(shards, key=lambda one: (not one.read_only, one.shard)))
-        found: dict[int, ShardCursors] = {}
+        cursors: dict[int, ShardCursors] = {}
 
         def work() -> None:
             while True:
@@ -173,13 +168,13 @@ class CursorQuery:
                 except IndexError:
                     return
                 try:
-                    found[shard.shard] = self._cursors(shard, saved.get(shard.shard))
+                    cursors[shard.shard] = self._cursors(shard, saved.get(shard.shard))
                 except BaseException:
                     todo.clear()
                     raise
 
         self._run_all(work, min(REQUESTS_AT_ONCE, len(todo)))
-        return found
+        return cursors
 
     def _cursors(self, shard: ShardInfo, saved: int | None) -> ShardCursors:
         end = self._end(shard)

@@ -90,7 +90,7 @@ class GroupCollector(Collector):
         self._max_shard_series = max_shard_series
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """All families, including those without a series, so that their names can be discovered."""
+        """All families, including families without a series, so that their names can be discovered."""
         snapshot = self._store.snapshot()
         yield GaugeMetricFamily(
             "loghub_operator_groups", "Number of consumer groups that the operator manages.", len(snapshot)

@@ -1,15 +1,14 @@
-"""The latest metrics of each group, for as long as they are fresh.
+"""The latest metrics of each group, for as long as they are fresh, and the interface by which reconciles
+report.
 
-Reconciles update them; Prometheus, KEDA and the external metrics API read them. Each existing group has
-one entry, removed with the group. A group that exists and was not reconciled yet, as after a change of the
-leader, is unknown too: the sum of those that were would be too small. An entry older than `fresh_s` counts as
-unknown: nothing must scale on an outdated value. All methods are called in the event loop, except
-`snapshot`, which is thread-safe.
+Reconciles update the metrics; Prometheus, KEDA and the external metrics API read them. Each existing group
+has one entry, removed with the group. A group that exists and was not reconciled yet, as after a change of
+the leader, is unknown too: the sum over the reconciled groups would be too small. An entry older than
+`fresh_s` counts as unknown: nothing must scale on an outdated value. All methods are called in the event
+loop, except `snapshot`, which is thread-safe.
 
-The interface through which `reconcile` reports what it observed and how each reconcile ended.
-
-This implementation ignores everything; `loghub_operator.controller.exporters` contains the implementation
-that updates the metrics.
+A `MetricsReporter` gets what each reconcile observed and how it ended. It ignores everything;
+`loghub_operator.controller.exporters` has the implementation that updates the metrics.
 """
 
 import asyncio
@@ -46,6 +45,7 @@ class MetricsReporter:
         """A reconcile ended with ``success``, ``error`` or ``panic``."""
 
 
+# A value may miss two resyncs before nothing may scale on it; with short resyncs, as many as a minute has.
 MIN_FRESH_S = 60.0
 RESYNCS = 3
 NamespacedName = tuple[str, str]  # namespace, name
@@ -104,7 +104,7 @@ class MetricsStore:
         self._existing = existing
 
     def update(self, readings: GroupMetrics, conditions: tuple[Condition, ...]) -> None:
-        """Replace a group's metrics and conditions with those of the latest reconcile."""
+        """Replace a group's metrics and conditions with the result of the latest reconcile."""
         name = (readings.namespace, readings.name)
         self._elsewhere.pop(name, None)
         self._entries[name] = _StoredMetrics(
@@ -116,11 +116,11 @@ class MetricsStore:
         """Record a group that could not be observed, and the conditions that say so. Without conditions, as
         for a request that failed, what was observed before stays and becomes outdated.
         """
-        known = self._entries.get((namespace, name))
+        stored = self._entries.get((namespace, name))
         self._elsewhere.pop((namespace, name), None)
-        if known is not None and not conditions:
+        if stored is not None and not conditions:
             return
-        observed_at = self._clock.unix_s() if known is None else known.observed_at_unix_s
+        observed_at = self._clock.unix_s() if stored is None else stored.observed_at_unix_s
         entry = _StoredMetrics(None, conditions, observed_at, self._clock.monotonic_s())
         self._entries[namespace, name] = entry
         self._notify((namespace, name))

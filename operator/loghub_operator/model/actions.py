@@ -13,7 +13,7 @@ from loghub_operator.model.memory import NO_MEMORY, Memory
 from loghub_operator.model.observed import CheckpointBackup, Peer
 from loghub_operator.model.revision import WorkerSpec
 
-# Reason of the event about a group that no object refers to any more and that nobody will delete.
+# Reason of the event about a group that no object refers to any more and no operator will delete.
 GROUP_ORPHANED = "ConsumerGroupOrphaned"
 
 

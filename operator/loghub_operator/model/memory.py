@@ -1,14 +1,10 @@
-"""What the operator remembers of one group from one reconcile to the next, to decide on its workers.
+"""What one reconcile of a group leaves for the next: for scaling, for drift, and what failed.
 
-It is one frozen value, `ObservedState.memory` in and `Plan.memory` out; both loops only keep it. A restart
-of the operator loses it: rates are then unknown for a while, and the decision is held back, never wrong. It
-belongs to one `Stream`; a group that reads another stream starts without it. Everything in it is bounded:
-samples by `SampleWindow`, windows by the number of workers there can be. All ``*_unix_s`` are unix seconds;
-if the clock is set back, everything is dropped.
-
-Fields that another client changed, and what is remembered of their corrections.
-
-What one reconcile of a group leaves for the next.
+It is one frozen value, `ObservedState.memory` in and `Plan.memory` out; both loops only keep it. A restart of
+the operator loses it: rates are then unknown for a while, and the decision is held back, never wrong.
+`ScalingState` belongs to one `Stream`; a group that reads another stream starts without it. Everything is
+bounded: samples by `SampleWindow`, windows by the number of workers there can be. All ``*_unix_s`` are unix
+seconds; if the clock is set back, everything is dropped.
 """
 
 from collections.abc import Iterable, Mapping
@@ -158,7 +154,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleUpTrial:
-    """The last scale-up, until it is known whether it helped. ``failed_unix_s``: when it had not."""
+    """The last scale-up, until it is known whether it helped. ``failed_unix_s``: when it had not.
+
+    Invariant: 0 < ``before`` < ``after``.
+    """
 
     at_unix_s: float
     before: int
@@ -196,7 +195,7 @@ class ScalingState:
     """Everything that is remembered; the default is empty and belongs to no stream."""
 
     of: Stream | None = None
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[Sample, ...] = ()  # at most `MAX_SAMPLES`, in the order of time, without a gap
     rate: WorkerRate | None = None
     ready: tuple[Since, ...] = ()  # the workers that are ready, and since when
     unready_unix_s: float | None = None  # since when a worker that should be ready is not
@@ -231,21 +230,21 @@ def with_sample(samples: tuple[Sample, ...], new: Sample, pace: SampleWindow) ->
 
 
 def _close(samples: tuple[Sample, ...], pace: SampleWindow) -> bool:
-    """The last sample is so close to the one before it that the next sample replaces it."""
+    """The last sample is so close to the sample before it that the next sample replaces it."""
     return len(samples) > 1 and samples[-1].at_unix_s - samples[-2].at_unix_s < pace.apart_s
 
 
 def _shared(old: tuple[ShardMark, ...], new: tuple[ShardMark, ...]) -> tuple[ShardMark, ...]:
     """Equal marks are one object, so thousands of idle shards cost little."""
-    known = {mark.shard: mark for mark in old}
-    shared = tuple(known[mark.shard] if known.get(mark.shard) == mark else mark for mark in new)
+    old_marks = {mark.shard: mark for mark in old}
+    shared = tuple(old_marks[mark.shard] if old_marks.get(mark.shard) == mark else mark for mark in new)
     return old if shared == old else shared
 
 
 def track_since(before: tuple[Since, ...], names: Iterable[str], now: float) -> tuple[Since, ...]:
     """These names, each with the time since when it has been listed; a time in the future counts as now."""
-    known = {one.name: one.at_unix_s for one in before}
-    return tuple(Since(name=name, at_unix_s=min(now, known.get(name, now))) for name in sorted(names))
+    listed_since = {one.name: one.at_unix_s for one in before}
+    return tuple(Since(name=name, at_unix_s=min(now, listed_since.get(name, now))) for name in sorted(names))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,12 +263,12 @@ class Memory:
     """A restart of the operator forgets it, so nothing that must survive is kept in it.
 
     ``last_error`` is the message of the action that failed in the previous reconcile, "" if none did;
-    ``service_error`` is the same if it was the log service that failed or refused. ``committed`` is how many
-    checkpoints it committed for a reset; 0 if that failed. ``failed_looks`` is how many
-    observations in a row the log service did not answer, and ``failed_tries`` in how many reconciles in a row
-    the API server was too busy for an action. ``deletion_seen_unix_s`` is when this operator
-    first saw that the object is being deleted, and ``stillness`` is what it knows of the checkpoints since no
-    worker exists.
+    ``service_error`` is the same text if it was the log service that failed or refused, and "" otherwise.
+    ``committed`` is how many checkpoints it committed for a reset; 0 if that failed. ``failed_looks`` is how
+    many observations in a row the log service did not answer, and ``failed_tries`` in how many reconciles in
+    a row the API server was too busy for an action. ``deletion_seen_unix_s`` is when this operator first saw
+    that the object is being deleted, and ``stillness`` is what it knows of the checkpoints since no worker
+    exists.
     """
 
     scaling: ScalingState = NOTHING

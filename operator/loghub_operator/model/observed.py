@@ -3,21 +3,12 @@
 `loghub_operator.observe.observer` (cluster) and `loghub_cli.up` (processes) fill an `ObservedState`;
 `loghub_operator.plan.planner.plan` turns it into a `Plan`; the two backends carry out its actions.
 
-Both loops are the same: observe, ``plan(resource, observed, now)``, carry out the actions in their order,
-stop at the first one that fails (the next reconcile observes the result), then write the status. Every action
-is idempotent. ``now`` and all ``*_unix_s`` are unix seconds.
+Both loops do the same: observe, plan, carry out the actions in their order, stop at the first one that fails
+(the next reconcile observes the result), then write the status. Every action is idempotent. ``now`` and all
+``*_unix_s`` are unix seconds.
 
-The values of a checkpoint reset: the backup that is written before, and what is observed for it.
-
-What the workers of one group report about logs that they cannot deliver.
-
-A worker runs the user's code, so its report is not trusted: what does not look like a report is left out, and
-the number of entries is bounded.
-
-What the workers of one group report about the state of a stateful pipeline.
-
-A worker runs the user's code, so its report is not trusted: what does not look like a report is left out, and
-the number of entries is bounded.
+A worker runs the user's code, so its report on logs that it cannot deliver, and on the state of a stateful
+pipeline, is not trusted: what does not look like a report is left out, and the number of entries is bounded.
 """
 
 import re
@@ -56,7 +47,7 @@ class CheckpointBackup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredCheckpoints:
-    """What is stored about a reset, apart from the object; ``source`` is as in `ResetObserved`."""
+    """What is stored about a reset, apart from the object; `ResetObserved` explains ``source``."""
 
     backup: CheckpointBackup | None = None
     source: Mapping[str, str] | None = None
@@ -112,11 +103,11 @@ NO_FAILURES = ShardFailures()
 
 
 def shard_failures(statuses: Mapping[str, WorkerStatus | None], *, ready: Collection[str]) -> ShardFailures:
-    """What these workers report, by shard; ``ready`` are the names of those that are ready."""
-    known = [status for name, status in statuses.items() if status is not None and status.consumer == name]
-    failing = (_checked(one) for status in known for one in status.failing if _is_failing(one))
-    skipped = (one for status in known for one in status.skipped if _CURSOR.fullmatch(one.last_cursor))
-    answered = {status.consumer for status in known}
+    """What these workers report, by shard; ``ready`` are the names of the ready ones."""
+    reports = [status for name, status in statuses.items() if status is not None and status.consumer == name]
+    failing = (_checked(one) for status in reports for one in status.failing if _is_failing(one))
+    skipped = (one for status in reports for one in status.skipped if _CURSOR.fullmatch(one.last_cursor))
+    answered = {status.consumer for status in reports}
     return ShardFailures(
         failing=_first(failing),
         skipped=_first(skipped),
@@ -124,14 +115,14 @@ def shard_failures(statuses: Mapping[str, WorkerStatus | None], *, ready: Collec
     )
 
 
-def _is_failing(one: FailingShard) -> bool:
-    is_reason = one.reason.isalnum() and len(one.reason) <= MAX_REASON
-    return is_reason and _CURSOR.fullmatch(one.cursor) is not None
+def _is_failing(shard: FailingShard) -> bool:
+    is_reason = shard.reason.isalnum() and len(shard.reason) <= MAX_REASON
+    return is_reason and _CURSOR.fullmatch(shard.cursor) is not None
 
 
-def _checked(one: FailingShard) -> FailingShard:
-    """A shard that fails is not hidden by a class that is none, perhaps of a newer worker."""
-    return one if is_error_class(one.error) else msgspec.structs.replace(one, error="")
+def _checked(shard: FailingShard) -> FailingShard:
+    """An unknown error class, perhaps of a newer worker, is left out, and the shard is still reported."""
+    return shard if is_error_class(shard.error) else msgspec.structs.replace(shard, error="")
 
 
 def _first(entries: Iterable[T]) -> tuple[T, ...]:
@@ -157,24 +148,24 @@ NO_STATE_REPORTS = StateReports()
 
 
 def state_reports(statuses: Mapping[str, WorkerStatus | None], *, ready: Collection[str]) -> StateReports:
-    """What these workers report, by shard; ``ready`` are the names of those that are ready."""
-    known = [status for name, status in statuses.items() if status is not None and status.consumer == name]
-    incomplete = (one for status in known for one in status.incomplete if _CURSOR.fullmatch(one.cursor))
-    kept = ((status.consumer, status.state) for status in known if status.state is not None)
+    """What these workers report, by shard; ``ready`` are the names of the ready ones."""
+    reports = [status for name, status in statuses.items() if status is not None and status.consumer == name]
+    incomplete = (one for status in reports for one in status.incomplete if _CURSOR.fullmatch(one.cursor))
+    kept = ((status.consumer, status.state) for status in reports if status.state is not None)
     late = sorted((one for one in kept if _is_late(one[1])), key=lambda one: one[0])
-    answered = {status.consumer for status in known}
+    answered = {status.consumer for status in reports}
     return StateReports(
         incomplete=tuple(sorted(incomplete, key=lambda one: one.shard)[:MAX_ENTRIES]),
         late=tuple(late[:MAX_ENTRIES]),
-        continued=tuple(sorted(_continued(known))[:MAX_ENTRIES]),
+        continued=tuple(sorted(_continued(reports))[:MAX_ENTRIES]),
         unreported=tuple(sorted(name for name in ready if name not in answered)),
     )
 
 
 def _continued(statuses: Iterable[WorkerStatus]) -> Iterator[tuple[int, str]]:
-    for one in (shard for status in statuses for shard in status.shards):
-        if one.sink_cursor is not None and _CURSOR.fullmatch(one.sink_cursor):
-            yield one.shard, one.sink_cursor
+    for shard in (shard for status in statuses for shard in status.shards):
+        if shard.sink_cursor is not None and _CURSOR.fullmatch(shard.sink_cursor):
+            yield shard.shard, shard.sink_cursor
 
 
 def _is_late(state: KeptState) -> bool:
@@ -241,9 +232,9 @@ class Placement:
     endpoint: str  # URL of the log service, from the CR or of the embedded service
     sink_root: str  # absolute folder in which a claim's content is: "/sink", or <state>/volumes/<claim>
     needs_project_address: bool  # workers reach each project by a Service of that name
-    code_root: str = ""  # the same for the claim with the pipeline's code
-    dead_letter_root: str = ""  # the same for the claim of the dead letter
-    log_root: str = ""  # the same for the claim of the log file
+    code_root: str = ""  # of the claim with the pipeline's code
+    dead_letter_root: str = ""  # of the claim of the dead letter
+    log_root: str = ""  # of the claim of the log file
     has_pods: bool = False  # workers are pods, and can make others
     code: UserCodeFiles = UserCodeFiles()
 
@@ -304,11 +295,11 @@ class OtherLogstore:
 class Available:
     """The log service answered all questions of one observation.
 
-    ``group`` None: the group does not exist. ``shards`` are those of the logstore; while the group does not
-    exist they are ``not_alloc``. ``consumers`` are the live ones, None if the endpoint cannot report them.
-    ``other_groups`` counts all others on the same logstore, if shards may be merged. ``lag_error`` says why
-    the lag of some shard is unknown, as a message for users. ``retries`` and ``dead_letter`` are None if the
-    group has no such logstore.
+    ``group`` None: the group does not exist. ``shards`` are the shards of the logstore; while the group does
+    not exist they are ``not_alloc``. ``consumers`` are the live ones, None if the endpoint cannot report
+    them. ``other_groups`` counts all others on the same logstore, if shards may be merged. ``lag_error`` says
+    why the lag of some shard is unknown, as a message for users. ``retries`` and ``dead_letter`` are None if
+    the group has no such logstore.
     """
 
     group: GroupSettings | None = None
@@ -425,7 +416,7 @@ class ObservedState:
     peers: tuple[Peer, ...] = ()  # the other objects that refer to the group
     reset: ResetObserved | None = None  # only while a checkpoint reset is in progress
     failures: ShardFailures = NO_FAILURES  # what the workers report
-    states: StateReports = NO_STATE_REPORTS  # the same, of a stateful pipeline
+    states: StateReports = NO_STATE_REPORTS  # what the workers of a stateful pipeline report
 
     @property
     def group(self) -> GroupSettings | None:

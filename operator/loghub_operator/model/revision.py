@@ -21,10 +21,11 @@ class Revision:
 
     ``settings``: of the `WorkerConfig`. ``pod_template``: of the pod template, or, with `loghub up`, of the
     variables that the user adds. Only the StatefulSet has the other two: ``objects`` is a hash of everything
-    that is applied for the workers, except their number, and ``generation`` that of the LogHubConsumerGroup
-    when it was last applied. The generation is for readers and is not compared: a change of the spec that
-    changes nothing for the workers need not be applied. What another release adds follows a semicolon, and is
-    ignored; a release adds it only where it is used, since another text on pods restarts them.
+    that is applied for the workers, except their number, and ``generation`` is the generation of the
+    LogHubConsumerGroup when it was last applied. The generation is for readers and is not compared: a change
+    of the spec that changes nothing for the workers need not be applied. What another release adds follows a
+    semicolon, and is ignored; a release adds it only where it is used, since another text on pods restarts
+    them.
     """
 
     settings: str = ""
@@ -33,7 +34,7 @@ class Revision:
     generation: int = field(default=0, compare=False)
 
     def same_workers(self, other: "Revision") -> bool:
-        """Whether a worker of the one need not be replaced to be a worker of the other."""
+        """Whether a worker with this revision needs no replacement to have the other."""
         return (self.settings, self.pod_template) == (other.settings, other.pod_template)
 
     def of_pods(self) -> "Revision":

@@ -26,6 +26,7 @@ from loghub_operator.resources.diff import (
     replicas_taken,
 )
 
+# 500 groups have 2,500 objects and 500 StatefulSets; what is evicted is only compared again.
 MAX_REMEMBERED = 20_000
 # Of a revision, as parts of the path to its annotation.
 _REVISIONS = ((), ("spec", "template"))
@@ -65,30 +66,31 @@ class DriftDetector:
         fields = list(self._new(wanted, existing))
         if replicas_taken(existing, MANAGER):
             fields.append(FieldPath(object=object_name(wanted), path=FieldPath.REPLICAS))
+        # NB: this is why the comparison is a step of its own and no part of `plan`: what is read depends on
+        # what differs. With a watch on the dependencies, observing could read all, and `plan` compare.
         if self._is_due(wanted) or fields:  # a correction writes all objects, so it reports all drift
             fields += await self._of_dependencies(desired.dependencies)
         return tuple(fields)
 
     async def _of_dependencies(self, dependencies: tuple[Document, ...]) -> list[FieldPath]:
-        all_existing = await asyncio.gather(*(self._get(wanted) for wanted in dependencies))
+        kinds = (KINDS[wanted["kind"]] for wanted in dependencies)
+        names = ((wanted["metadata"]["namespace"], wanted["metadata"]["name"]) for wanted in dependencies)
+        reads = (self._kube.get(kind, *name) for kind, name in zip(kinds, names, strict=True))
+        all_existing = await asyncio.gather(*reads)
         pairs = zip(dependencies, all_existing, strict=True)
         return [field for wanted, existing in pairs for field in self._new(wanted, existing)]
 
-    async def _get(self, document: Document) -> Document | None:
-        metadata = document["metadata"]
-        return await self._kube.get(KINDS[document["kind"]], metadata["namespace"], metadata["name"])
-
     def _new(self, wanted: Document, existing: Document | None) -> tuple[FieldPath, ...]:
-        found = {
+        differing = {
             field: value
             for field, value in differences(wanted, existing).items()
             if existing is None or not _same(field.path, wanted, existing)
         }
         name = _name(wanted)
-        if name not in self._accepted and fingerprint(found) == left_to_others(existing):
-            self._accepted[name] = frozenset(found)
+        if name not in self._accepted and fingerprint(differing) == left_to_others(existing):
+            self._accepted[name] = frozenset(differing)
             _bounded(self._accepted)
-        return tuple(field for field in found if field not in self._accepted.get(name, frozenset()))
+        return tuple(field for field in differing if field not in self._accepted.get(name, frozenset()))
 
     def _is_due(self, wanted: Document) -> bool:
         last_s = self._compared_s.get(_group(wanted), float("-inf"))

@@ -5,7 +5,7 @@ The index provides `ObservedState.peers` without a further request in each recon
 begins fills the index, so that no earlier object is missed; after that the watch updates it through
 `loghub_operator.controller.handlers`, and `loghub_operator.controller.watch_check` finds objects whose
 deletion the watch missed. A recreated object is a different object, identified by its UID. An operator that
-watches only some namespaces does not know the objects of the others."""
+watches only some namespaces does not know the objects of other namespaces."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ class _Claim:
     uid: str
     group: Group
     peer: Peer
-    projects: frozenset[str]  # also those that the object writes to
+    projects: frozenset[str]  # also the projects that the object writes to
     former: str = field(default="", compare=False)  # UID of the previous object of that name
 
     def is_newer_than(self, metadata: Mapping[str, Any]) -> bool:
@@ -98,9 +98,9 @@ class GroupIndex:
         return affected
 
     def remove(self, namespace: str, name: str, uid: str) -> tuple[Name, ...]:
-        """Removes a deleted object, unless it has been recreated; returns the others of its group."""
-        known = self._claims.get((namespace, name))
-        return () if known is None or known.uid != uid else self._remove_claim((namespace, name))
+        """Removes a deleted object, unless it has been recreated; returns the other objects of its group."""
+        claim = self._claims.get((namespace, name))
+        return () if claim is None or claim.uid != uid else self._remove_claim((namespace, name))
 
     def known(self) -> frozenset[Incarnation]:
         """Every object that refers to a group."""
@@ -142,7 +142,7 @@ class GroupIndex:
         return tuple(sorted((peer for name, peer in others if name != own), key=lambda one: one.rank))
 
     def _claim_or_none(self, document: Mapping[str, Any], before: _Claim | None) -> _Claim | None:
-        """A fault that one object brings out is reported when it is reconciled; the others are listed."""
+        """A fault of one object is reported when it is reconciled; the other objects are listed."""
         try:
             return self._claim(document, before)
         except Exception:
@@ -162,14 +162,14 @@ class GroupIndex:
     def _group(self, spec: Mapping[str, Any], name: str) -> Group | None:
         try:
             group = spec.get("consumerGroup") or name
-            found = self._endpoint(spec.get("endpoint", EMBEDDED)), spec["project"], spec["logstore"], group
+            parts = self._endpoint(spec.get("endpoint", EMBEDDED)), spec["project"], spec["logstore"], group
         except (KeyError, AttributeError, TypeError, ValueError):
             return None
-        return found if all(isinstance(part, str) for part in found) else None
+        return parts if all(isinstance(part, str) for part in parts) else None
 
-    def _endpoint(self, given: str) -> str:
+    def _endpoint(self, endpoint: str) -> str:
         """Normalizes the endpoint, so that different spellings of a URL identify the same log service."""
-        return hosts.log_service(self._settings.endpoint(given))
+        return hosts.log_service(self._settings.endpoint(endpoint))
 
     def _peer(self, document: Mapping[str, Any], group: Group) -> Peer:
         metadata = document["metadata"]

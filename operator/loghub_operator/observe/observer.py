@@ -1,13 +1,12 @@
 """Observes one consumer group: its objects in the cluster and its group at the log service.
 
-The observer fills `ObservedState`, from which `loghub_operator.plan.planner` plans the next actions. It only
+The observer fills `ObservedState`, from which `loghub_operator.plan` decides on the next actions. It only
 reads.
 
-Finds out why pods are missing or do not start, in the API server's own words.
-
-A quota, a limit range, Pod Security or a webhook refuses a pod before it exists, and a missing Secret or a
-volume of a lost node keeps one from starting: neither is in the status of any object, only in a Warning event
-of the StatefulSet or the pod. The events are requested only while there is something to explain.
+Why pods are missing or do not start is found out in the API server's own words. A quota, a limit range, Pod
+Security or a webhook refuses a pod before it exists, and a missing Secret or a volume of a lost node keeps
+one from starting: neither is in the status of any object, only in a Warning event of the StatefulSet or the
+pod. The events are requested only while there is something to explain.
 """
 
 import asyncio
@@ -59,7 +58,7 @@ from loghub_operator.resources.metadata import (
 )
 from loghub_operator.settings import Settings
 
-MAX_NOTE = 1000  # characters of an event in a condition
+MAX_NOTE = 1000  # characters of an event in a condition, whose message has at most 1,024
 
 
 async def refusal_of(kube: Kube, stateful_set: Document, workers: Sequence[WorkerObserved]) -> str:
@@ -105,7 +104,7 @@ async def _newest(kube: Kube, of: Document) -> tuple[str, str] | None:
 
 
 def _last_seen(event: Document) -> str:
-    """All of them are RFC 3339 in UTC, so their order is that of the texts."""
+    """All times are RFC 3339 in UTC, so the texts sort by time."""
     series = event.get("series") or {}
     times = (
         series.get("lastObservedTime"),
@@ -116,7 +115,7 @@ def _last_seen(event: Document) -> str:
     return max(str(one) for one in times if one) if any(times) else ""
 
 
-MAX_MESSAGE = 1000  # characters of a worker's message in a condition
+MAX_MESSAGE = 1000  # characters of a worker's message in a condition, whose message has at most 1,024
 
 
 class Observer:
@@ -143,6 +142,7 @@ class Observer:
         """Makes one observation. Raises `KubeError`; an error of the log service is part of the result. A
         deletion applies nothing, so what would be applied is not observed for it."""
         ending = resource.metadata.deletion_timestamp is not None
+        # 1. What the cluster has, and with which key the log service can be asked.
         placement = await self._placement(resource, ending=ending)
         pods, existing, without_service, credentials = await asyncio.gather(
             self._pods(resource),
@@ -152,7 +152,8 @@ class Observer:
         )
         client = self._log_service.client_or_reason(resource, credentials)
         workers = self._workers(pods)
-        # A pod that is being replaced does not exist for a moment, and its name still holds shards.
+        # 2. The workers are asked while the log service is, which may need their reports for its answer. A
+        # pod that is being replaced does not exist for a moment, and its name still holds shards.
         replicas = _replicas(existing) if existing else 0
         expected = range(min(replicas, MAX_REPLICAS))  # anyone who may scale it can ask for any number
         names = {*(resource.consumer(n) for n in expected), *(worker.name for worker in workers)}
@@ -161,6 +162,7 @@ class Observer:
         async def reports(unresolved: Unresolved) -> dict[str, WorkerReport | None]:
             return reports_of(await reading, expected=names, timeout_s=unresolved.timeout_s)
 
+        # 3. The group at the log service, and the positions that a checkpoint reset needs.
         service = await self._log_service.observe(resource, client, reports)
         recorded = read_record(resource)
         last_initial = last_initial_shard(recorded, service)
@@ -173,6 +175,7 @@ class Observer:
             last_initial_shard=last_initial,
         )
         statuses = await reading
+        # 4. Why something is missing, which takes requests only where something is.
         if not ending:
             workers = await explained(self._kube, workers, pods)
         unaddressed = await self._unaddressed(resource, without_service, service, credentials)
@@ -254,7 +257,7 @@ class Observer:
         return code_in(resource, await self._kube.get(CONFIG_MAP, resource.metadata.namespace, name))
 
     async def _without_service(self, resource: LogHubConsumerGroup, placement: Placement) -> tuple[str, ...]:
-        """The projects that the spec names and that no Service leads to, the one that is consumed first."""
+        """The projects that the spec names and that no Service leads to; the consumed project comes first."""
         namespace, spec = self._settings.project_namespace, resource.spec
         if namespace is None or not placement.needs_project_address:
             return ()
@@ -329,7 +332,7 @@ def missing_project(service: LogServiceObserved) -> str:
 
 def _as_reported(worker: WorkerObserved, statuses: Mapping[str, WorkerStatus | None]) -> WorkerObserved:
     """With what the worker reports of itself; a pod that does not answer is not known to ignore anything. A
-    worker whose sink is away retries, so its pod does not say so."""
+    worker that cannot reach its sink retries, so its pod does not say so."""
     status = statuses.get(worker.name)
     if status is None:
         return worker

@@ -1,17 +1,13 @@
-"""Derives the state of a worker, `WorkerObserved`, from its pod, with the pod's own message if it fails.
+"""Derives the state of a worker, `WorkerObserved`, from its pod, and requests its own status over HTTP.
 
-Requests the statuses of workers over HTTP (`loghub.contract.worker`, ``/status``).
-
-A worker runs the user's code, so its answer is not trusted: time and size are bounded, no redirect is
-followed, no proxy of the environment is used, and whatever is not a `WorkerStatus` counts as no answer.
+A pod that does not answer is not an error: what it would have reported stays unknown. A worker runs the
+user's code, so its answer (`loghub.contract.worker`, ``/status``) is not trusted: time and size are bounded,
+no redirect is followed, no proxy of the environment is used, and an answer that is not a `WorkerStatus`
+counts as none.
 
 An HTTP library would interpret the answer while it arrives, and parse megabytes of headers, interim responses
 or tiny chunks in the event loop before a limit of the body applies; a hundred such workers would stop the
 loop for seconds. So the bytes are read up to a limit, to the end of the connection, and only then looked at.
-
-Reads what the workers of one group report about their shards, from their pods.
-
-A pod that does not answer is not an error: what it would have reported stays unknown.
 """
 
 import asyncio
@@ -47,7 +43,7 @@ TIMEOUT_S = 2.0  # for all workers of a group together
 # their reconciles wait for this, and the resyncs still keep up.
 CONNECT_S = 0.5
 MAX_BYTES = 256 * 1024  # of an answer with its headers; a shard takes about 200
-MAX_AT_ONCE = 100
+MAX_AT_ONCE = 100  # pods of one group: each has an open connection and a buffer
 _OK = (b"HTTP/1.0 200 ", b"HTTP/1.1 200 ")
 
 

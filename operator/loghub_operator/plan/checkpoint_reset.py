@@ -1,23 +1,19 @@
 """Decides how far a requested checkpoint reset is, and what its next step is.
 
 ``spec.resetCheckpoints`` is executed once for each nonce, as a state machine over the status: StoppingWorkers
--> Committing -> Resuming -> Succeeded, or Failed. First all workers leave, and
-`loghub_operator.plan.desired` keeps them stopped. Then the operator writes one record with the previous
-checkpoints and the target cursors, so that the next reconcile commits the same cursors wherever the operator
-was interrupted. Finally the workers start again. All targets are determined and
-checked before that record is written, so an invalid reset changes nothing. A reset that is already
-in the manifest when the object is created counts as done, because it is most likely an old one.
+-> Committing -> Resuming -> Succeeded, or Failed. First all workers leave, and `loghub_operator.plan.desired`
+keeps them stopped. Then the operator writes one record with the previous checkpoints and the target cursors,
+so that the next reconcile commits the same cursors wherever the operator was interrupted. Finally the workers
+start again. A reset that is already in the manifest when the object is created counts as done, because it is
+most likely an old one.
 
-Decides which backups of checkpoint resets are kept while their object exists.
+Everything that can be wrong with a reset is found before any checkpoint changes, when the target cursor of
+each shard is determined. A cursor beyond the end of a shard never existed and is rejected. A cursor before
+the shard's oldest log is accepted: a checkpoint from before retention is there, and the log service continues
+from the oldest log that it has.
 
-Each reset leaves one, for undo. Without a bound an object that is reset every hour would fill the store of
-the API server, or the disk.
-
-Determines the target cursor for each shard of a checkpoint reset, or why there is none.
-
-Everything that can be wrong with a reset is found before any checkpoint changes. A cursor beyond the end of a
-shard never existed and is rejected. A cursor before the shard's oldest log is accepted: a checkpoint from
-before retention is there, and the log service continues from the oldest log that it has.
+Each reset leaves a backup, for undo. Only the last `MAX_BACKUPS` are kept while the object exists: an object
+that is reset every hour would fill the store of the API server, or the disk.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -33,8 +29,6 @@ from loghub_operator.api.status import (
     MAX_NONCES,
     CheckpointResetPhase,
     CheckpointResetStatus,
-    Status,
-    executed_nonces,
 )
 from loghub_operator.model.actions import Action, BackUpCheckpoints, CommitCheckpoints, EmitEvent
 from loghub_operator.model.memory import Memory
@@ -51,11 +45,12 @@ from loghub_operator.plan.ownership import owner_of
 from loghub_operator.plan.replicas import CLOCKS_DIFFER_S, ReplicaPlan
 from loghub_operator.plan.subject import Subject
 
+# How many resets can be undone one after the other; a further backup removes the oldest.
 MAX_BACKUPS = 5
 
 
 def needed_backups(name: str, source: str | None) -> frozenset[str]:
-    """The backups that a reset in progress uses: its own, and the one that it restores."""
+    """The backups that a reset in progress uses: its own backup, and the backup that it restores."""
     return frozenset(one for one in (name, source) if one is not None)
 
 
@@ -82,7 +77,7 @@ def target_cursors(
     existing = {shard.shard for shard in shards}
     unknown = [shard for shard in requested.shards or () if shard not in existing]
     if unknown:
-        return _invalid(f"the logstore has no shard {_numbers(unknown)}")
+        return TargetCursors(problem=f"the logstore has no shard {listed(sorted(unknown))}")
     if requested.to is ResetTarget.CONFIG_MAP:
         return _from_config_map(requested, existing, observed)
     return TargetCursors(
@@ -98,39 +93,33 @@ def same_cursor(first: str, second: str) -> bool:
         return False
 
 
-def _invalid(problem: str) -> TargetCursors:
-    return TargetCursors(problem=problem)
-
-
-def _numbers(shards: Iterable[int]) -> str:
-    return listed(sorted(shards))
-
-
 def _from_config_map(
     requested: ResetCheckpoints, existing: set[int], observed: ResetObserved
 ) -> TargetCursors:
     name = f"ConfigMap {requested.config_map_name}"
     if observed.source is None:
-        return _invalid(f"{name} does not exist")
+        return TargetCursors(problem=f"{name} does not exist")
     if not observed.source:
-        return _invalid(f"{name} contains no checkpoints")
+        return TargetCursors(problem=f"{name} contains no checkpoints")
     if not all(_is_shard(key) and _is_cursor(value) for key, value in observed.source.items()):
         # The message quotes nothing from it: a user who requests a reset may lack the right to read it.
-        return _invalid(f"{name} does not map shard IDs to cursors")
+        return TargetCursors(problem=f"{name} does not map shard IDs to cursors")
     saved = {int(key): cursor for key, cursor in observed.source.items()}
     missing = [shard for shard in requested.shards or () if shard not in saved]
     if missing:
-        return _invalid(f"{name} does not contain shard {_numbers(missing)}")
+        return TargetCursors(problem=f"{name} does not contain shard {listed(sorted(missing))}")
     deleted = set(saved) - existing if requested.shards is None else set()
     if deleted:
-        hint = "list the other shards in spec.resetCheckpoints.shards"
-        return _invalid(
-            f"{name} contains shard {_numbers(deleted)}, which the logstore does not have; {hint}"
+        shards, hint = listed(sorted(deleted)), "list the other shards in spec.resetCheckpoints.shards"
+        return TargetCursors(
+            problem=f"{name} contains shard {shards}, which the logstore does not have; {hint}"
         )
     chosen = {shard: saved[shard] for shard in sorted(requested.shards or saved)}
     beyond = [shard for shard, cursor in chosen.items() if _is_beyond(cursor, observed.ends[shard])]
     if beyond:
-        return _invalid(f"{name}: the cursor of shard {_numbers(beyond)} is beyond the end of the shard")
+        return TargetCursors(
+            problem=f"{name}: the cursor of shard {listed(sorted(beyond))} is beyond the end of the shard"
+        )
     # "" restores the absence of a checkpoint, so the shard begins where a worker would begin it.
     return TargetCursors(
         cursors={shard: cursor or observed.positions[shard] for shard, cursor in chosen.items()}
@@ -150,8 +139,9 @@ def _is_beyond(cursor: str, end: str) -> bool:
     return cursor != "" and wire_cursor.decode(cursor) > wire_cursor.decode(end)
 
 
+# Ten reconciles at the usual resync: what the log service rejects for longer does not pass by itself.
 COMMIT_BOUND_S = 300.0
-MAX_MESSAGE = 1024
+MAX_MESSAGE = 1024  # the bound of the field in the CRD
 IN_FIRST_MANIFEST = (
     "not executed: it was already in the manifest when the object was created. Change the nonce to execute "
     "it; spec.startPosition says where a new group starts"
@@ -210,7 +200,7 @@ def advance(subject: Subject, desired: Desired, replicas: ReplicaPlan, now: floa
     if not isinstance(service, Available):
         return ResetProgress(last)
     if last is None or last.nonce != requested.nonce:
-        if requested.nonce in executed_nonces(resource.status):
+        if requested.nonce in subject.executed:
             return _to(CheckpointResetPhase.FAILED, requested.nonce, USED_BEFORE, now)
         message = "the workers finish their batches and leave the group"
         return _to(CheckpointResetPhase.STOPPING_WORKERS, requested.nonce, message, now)
@@ -247,10 +237,9 @@ def at_deletion(subject: Subject, now: float, *, is_over: bool) -> ResetProgress
     return progress
 
 
-def with_executed(status: Status, reset: CheckpointResetStatus | None) -> tuple[str, ...] | None:
-    """The nonces that were executed, with this reset's from when it begins to change checkpoints; None if
+def with_executed(executed: tuple[str, ...], reset: CheckpointResetStatus | None) -> tuple[str, ...] | None:
+    """The nonces that were ``executed``, with this reset's from when it begins to change checkpoints; None if
     there never was a reset."""
-    executed = executed_nonces(status)
     if reset is None and not executed:
         return None
     if reset is None or reset.phase not in _EXECUTED or reset.nonce in executed:

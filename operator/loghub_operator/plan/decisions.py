@@ -1,19 +1,16 @@
 """Everything that one reconcile decided, from which its events and its status are built.
 
-Classifies what a changed spec requires: nothing, another number of workers, a group update, or new pods.
+Two of the decisions are worked out here. What a changed spec requires is one of: nothing, another number of
+workers, a group update, or new pods. Workers restart only if a change requires it, and an event reports which
+case applies. What two specs amount to is compared, not their fields. A worker reads its settings once, at
+startup, so every changed setting of a worker causes a rolling restart. Two changes need no restart:
+credentials, because a worker reads the mounted Secret again, and settings that only the log service needs to
+know, such as the order of a group's shards.
 
-Workers restart only if a change requires it, and an event reports which case applies. The module compares
-what two specs amount to, not their fields. A worker reads its settings once, at startup, so every changed
-setting of a worker causes a rolling restart. Two changes need no restart: credentials, because a worker reads
-the mounted Secret again, and settings that only the log service needs to know, such as the order of a group's
-shards.
-
-Determines how far the workers are with the settings of the present generation.
-
-A worker counts if its revision is the desired one and the StatefulSet has that revision too: while it still
-has another one, its controller may be about to replace the worker. The StatefulSet's controller replaces the
-highest ordinal first and waits until it is ready, so the highest worker that is not both is the one that a
-rollout waits for.
+How far a rollout is: a worker counts if its revision is the desired one and the StatefulSet has that revision
+too, since while it still has another one, its controller may be about to replace the worker. The
+StatefulSet's controller replaces the highest ordinal first and waits until it is ready, so a rollout waits
+for the highest worker that is not both.
 """
 
 from dataclasses import dataclass
@@ -63,12 +60,27 @@ def change_impact(old: Running, new: Running) -> ChangeImpact:
     return ChangeImpact.NONE if old.replicas == new.replicas else ChangeImpact.SCALE
 
 
+def impact_of(
+    existing: ObservedStatefulSet | None, group: GroupSettings | None, desired: Desired, *, run: int
+) -> ChangeImpact:
+    """The impact of getting from what runs, with this ``group`` at the log service, to ``run`` workers as
+    ``desired``.
+    """
+    if existing is None:
+        return ChangeImpact.NONE
+    return change_impact(
+        Running(replicas=existing.replicas, group=group, revision=existing.revision),
+        Running(replicas=run, group=desired.group if group else None, revision=desired.revision),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """``updated``: workers that run with the desired revision; ``current`` of those that should run also are
-    ready. ``waits_for`` is the worker that comes next, "" if none does. ``rolling``: workers run, and one
-    that should has another revision, or the StatefulSet has, or its controller has not observed the last
-    change.
+    """``updated``: workers that run with the desired revision; ``current`` of them are ready too and should
+    run. ``waits_for`` is the worker that comes next, "" if none does. ``rolling``: workers run, and one that
+    should has another revision, or the StatefulSet has, or its controller has not observed the last change.
+
+    Invariant: ``current`` <= ``updated``, and ``waits_for`` is "" exactly if all that should run are current.
     """
 
     updated: int

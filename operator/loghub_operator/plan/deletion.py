@@ -1,20 +1,18 @@
-"""Decides the next step for a consumer group whose object is being deleted.
+"""Decides the next step for a consumer group whose object is being deleted, or cannot be carried out at all.
 
 The workers are asked to drain, and the operator waits until they have left, within a bound; if the log
 service does not answer several times in a row, it stops them at once, because they could not leave. Under
 Retain the object is then released. Under Delete the operator tries to delete the group until `bound_s` has
-passed since it saw the deletion; then it releases the object, and an event reports what remains. The same
-holds for a worker that does not terminate, for example on a lost node. Every wait is bounded, so a deletion
-never hangs forever.
+passed since it saw the deletion; then it releases the object, and an event reports what remains. So it does
+where a worker does not terminate, for example on a lost node. Every wait is bounded, so a deletion never
+hangs forever.
 
-Plans for an object that this release cannot carry out: it cannot be parsed, or brings out a fault.
-
-The former was stored under the schema of another release, and has a value that this one does not know. A
-condition and an event report the problem. Its workers stay as they are while the object exists. When it is
-deleted, `loghub_operator.api.parse.parse_for_deletion` reads what `loghub_operator.plan.deletion` needs; only
-if the object does not even say which group it is, or what its deletion policy is, does this module release
-it: the cluster garbage-collects the workers, and the consumer group is left as it is. A fault is that of one
-object: it is reported in the same way, and the bound of a deletion holds.
+An object that cannot be parsed was stored under the schema of another release, and has a value that this
+release does not know. A condition and an event report the problem, and its workers stay as they are while the
+object exists. When it is deleted, `loghub_operator.api.parse.parse_for_deletion` reads what a deletion needs;
+only if the object does not even say which group it is, or what its deletion policy is, is it released at
+once: the cluster garbage-collects the workers, and the consumer group is left as it is. A fault that one
+object brings out is reported in the same way, and the bound of a deletion holds.
 """
 
 from collections.abc import Iterable
@@ -113,6 +111,8 @@ def _was_reported(resource: LogHubConsumerGroup, reason: ReadyReason) -> bool:
     return (ConditionType.READY, reason) in reported
 
 
+# A namespace that does not end is worse than a group to delete by hand, and an outage of the log service is
+# usually shorter (docs/decisions/ownership.md).
 DELETE_BOUND_S = 300.0
 # The API server's clock, from which the time of the request is, may be behind ours by this. With more than 15
 # minutes, SLS refuses every signature.
@@ -125,7 +125,7 @@ _DELETED_WITH_IT = (ServiceErrorReason.PROJECT_NOT_FOUND, ServiceErrorReason.LOG
 class _Bounds:
     """Which bounds have passed since the deletion was seen."""
 
-    leaving: bool  # stop the workers, even those that have not left
+    leaving: bool  # stop the workers, even workers that have not left
     ending: bool  # stop waiting for workers that have not terminated
     deleting: bool  # stop trying to delete the group
 
@@ -236,7 +236,7 @@ def _stop_workers(drains: Drains, over: _Bounds, *, is_patient: bool) -> tuple[l
 
 
 def _unrest(service: LogServiceObserved, stillness: Stillness | None, now: float) -> str:
-    """Why it is not sure that nobody consumes, where the endpoint does not list consumers; "" if it is. A
+    """Why it is not sure that no consumer is live, where the endpoint does not list consumers; "" if it is. A
     consumer with the name of one of our workers may be the worker of a copy of the object in another cluster.
     """
     if stillness is None or not isinstance(service, Available) or service.consumers is not None:

@@ -7,7 +7,7 @@ Four things stop all workers: another object that owns the group, a group that m
 from dataclasses import dataclass
 
 from loghub_operator.api.conditions import SuspendedReason
-from loghub_operator.api.status import CheckpointResetPhase, executed_nonces
+from loghub_operator.api.status import CheckpointResetPhase
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import Available, GroupSettings, Peer, WorkerObserved
 from loghub_operator.model.revision import Revision, WorkerSpec
@@ -44,11 +44,14 @@ def suspension_of(subject: Subject, owner: str, refusal: str | None) -> Suspensi
     if resource.spec.suspend:
         return Suspension(reason=SuspendedReason.SUSPENDED, message="spec.suspend is true")
     is_available = isinstance(observed.service, Available)
-    message = _moved_checkpoints(resource, replicas=observed.replicas, is_available=is_available)
+    executed, replicas = subject.executed, observed.replicas
+    message = _moved_checkpoints(resource, executed, replicas=replicas, is_available=is_available)
     return Suspension(reason=SuspendedReason.RESETTING_CHECKPOINTS, message=message) if message else None
 
 
-def _moved_checkpoints(resource: LogHubConsumerGroup, *, replicas: int, is_available: bool) -> str:
+def _moved_checkpoints(
+    resource: LogHubConsumerGroup, executed: tuple[str, ...], *, replicas: int, is_available: bool
+) -> str:
     """How the checkpoints are being moved, or "" if they are not. They are from the moment a reset is
     requested, but a reset does not start while the log service is unavailable. In a phase of another release
     they may have been moved in part, or the reset may be over, so workers stay as they are, stopped or not.
@@ -58,7 +61,7 @@ def _moved_checkpoints(resource: LogHubConsumerGroup, *, replicas: int, is_avail
     if nonce is None or resource.is_new:
         return ""
     if done is None or done.nonce != nonce:
-        if nonce in executed_nonces(resource.status):
+        if nonce in executed:
             return ""
         return message if is_available else ""
     if done.phase in _KNOWN:

@@ -1,11 +1,11 @@
-"""Limits how often the operator reverts what another controller keeps changing.
+"""What another controller has changed, and how often the operator reverts it.
 
 If another controller undoes each correction, neither of the two would ever settle, and events would have no
 end. The operator corrects each of its objects at once a few times, then after a delay that doubles up to a
 bound. The count starts over if the desired state changes, or if the object stays unchanged for a while.
-`loghub_operator.observe.drift_detector` finds the drift, and `loghub_operator.plan.planner` corrects it. The
-history is passed from one reconcile to the next; a restart of the operator clears it. ``now`` and all
-``*_unix_s`` are unix seconds.
+`loghub_operator.observe.drift_detector` finds the drift of objects, and `loghub_operator.plan.planner`
+corrects it. The history is passed from one reconcile to the next; a restart of the operator clears it.
+``now`` and all ``*_unix_s`` are unix seconds.
 """
 
 from collections.abc import Iterable
@@ -19,13 +19,35 @@ from loghub_operator.model.memory import (
     FieldPath,
     ObjectName,
 )
+from loghub_operator.model.observed import GroupSettings, ObservedStatefulSet
 from loghub_operator.model.revision import Revision
 
+# A person or a script changes a field once or twice. A controller does so each time, and two of them at full
+# speed cost the API server more than a wrong field costs the group.
 AT_ONCE = 3
 FIRST_PAUSE_S = 20.0
 MAX_PAUSE_S = 300.0
+# Longer than the longest pause: else a controller that goes on would be corrected at once again.
 FORGOTTEN_S = 2 * MAX_PAUSE_S
 CALM_S = 60.0  # a conflicting controller usually undoes a correction within this time
+
+
+def drift_of_group(name: str, existing: GroupSettings | None, wanted: GroupSettings) -> tuple[FieldPath, ...]:
+    """The operator of another cluster may want other settings for the group."""
+    if existing is None or existing == wanted:
+        return ()
+    return (FieldPath(object=ObjectName(kind="ConsumerGroup", name=name), path="settings"),)
+
+
+def drift_of_objects(
+    name: str, existing: ObservedStatefulSet | None, desired: Revision, found: tuple[FieldPath, ...]
+) -> tuple[FieldPath, ...]:
+    """What was ``found`` in the objects of StatefulSet ``name`` at the desired revision. If its revision is
+    another one, it is new, or another controller keeps removing the annotation.
+    """
+    if existing is None or existing.revision == desired:
+        return found
+    return (FieldPath(object=ObjectName(kind="StatefulSet", name=name), path=FieldPath.ANNOTATIONS),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +55,10 @@ class DriftBackoff:
     """What earlier corrections mean for the current drift.
 
     ``delayed`` are the fields whose correction has to wait; ``corrects``: some field does not have to wait,
-    so all of them are corrected together. ``contested`` are the objects that another controller changes
-    again after each correction. ``history`` is what to keep if everything is corrected now, and ``pause_s``
-    is the delay before the correction after that.
+    so all of them are corrected together. Without drift nothing is delayed and nothing is corrected.
+    ``contested`` are the objects that another controller changes again after each correction. ``history`` is
+    what to keep if everything is corrected now, and ``pause_s`` is the delay before the correction after
+    that.
     """
 
     delayed: tuple[FieldPath, ...] = ()
@@ -59,18 +82,18 @@ def evaluate(
     ``revision`` or the number of ``replicas`` changes, so that a change of ours does not count as drift.
     """
     fields = tuple(drift)
-    known = _recent(history, revision, replicas, now)
+    recent = _recent(history, revision, replicas, now)
     changed = dict.fromkeys(field.object for field in fields)
-    delayed = tuple(field for field in fields if _waits(known.get(field.object), now))
+    delayed = tuple(field for field in fields if _waits(recent.get(field.object), now))
     corrected = {
-        name: DriftCorrection(times=known[name].times + 1 if name in known else 1, at_unix_s=now)
+        name: DriftCorrection(times=recent[name].times + 1 if name in recent else 1, at_unix_s=now)
         for name in changed
     }
     return DriftBackoff(
         delayed=delayed,
         corrects=len(delayed) < len(fields),
-        contested=tuple(name for name, last in known.items() if _contested(last, name in changed, now)),
-        history=DriftHistory(revision=revision, replicas=replicas, corrections={**known, **corrected}),
+        contested=tuple(name for name, last in recent.items() if _contested(last, name in changed, now)),
+        history=DriftHistory(revision=revision, replicas=replicas, corrections={**recent, **corrected}),
         pause_s=max((pause_s(one.times) for one in corrected.values()), default=0.0),
     )
 

@@ -15,12 +15,12 @@ from loghub_operator.plan.decisions import ChangeImpact, Decisions
 from loghub_operator.plan.desired import Suspension
 from loghub_operator.plan.listing import listed, worker_count
 
-MAX_NAMED = 20
+MAX_NAMED = 20  # fields in one event, whose note has at most 1,024 bytes
 _NORMAL = (GroupReason.UP_TO_DATE, GroupReason.CREATING)
 
 
 def events_of(decisions: Decisions, actions: tuple[Action, ...]) -> Iterator[EmitEvent]:
-    """In order of importance for the reader; ``actions`` are those of the same reconcile."""
+    """In order of importance for the reader; ``actions`` are the actions of the same reconcile."""
     before = {condition.type: condition.reason for condition in decisions.subject.resource.status.conditions}
     group = decisions.group
     # An update passes before a user could read about it.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from itertools import islice
 
-MAX_LISTED = 10
+MAX_LISTED = 10  # names in one message, which has at most 1,024 characters
 
 
 def listed(items: Iterable[object], maximum: int = MAX_LISTED) -> str:
@@ -11,9 +11,9 @@ def listed(items: Iterable[object], maximum: int = MAX_LISTED) -> str:
     return ", ".join(map(str, islice(items, maximum)))
 
 
-def counted(number: int, one: str, more: str) -> str:
+def counted(number: int, singular: str, plural: str) -> str:
     """Such as "1 worker is" or "2 workers are"."""
-    return f"{number} {one if number == 1 else more}"
+    return f"{number} {singular if number == 1 else plural}"
 
 
 def worker_count(number: int) -> str:

@@ -1,20 +1,19 @@
-"""Decides which of several objects that refer to one consumer group may run its workers.
+"""Decides which of several objects that refer to one consumer group may run its workers, and which may adopt
+it.
 
-Otherwise two objects with one group would each apply their own settings and run their own workers. The owner
-is the object that first proved access to the group: the log service answered an observation with the object's
-own access key. The proof is stored in the status, which the author of an object cannot write, so naming a
-group takes nothing from those who consume it. An object without proof never owns a group that another one has
-proven access to; if nobody has, an object with access stores its proof before it does anything else. An
-object that has proven access keeps the group until its key has been missing or rejected for `REFUSED_FOR_S`,
-and then has to prove it again, after the others. Two objects refer to the same group if endpoint, project,
-logstore and group are equal.
+Without an owner, two objects with one group would each apply their own settings and run their own workers.
+The owner is the object that first proved access to the group: the log service answered an observation with
+the object's own access key. The proof is stored in the status, which the author of an object cannot write, so
+naming a group takes nothing from those who consume it. An object without proof never owns a group that
+another one has proven access to; if no object has, an object with access stores its proof before it does
+anything else. An object that has proven access keeps the group until its key has been missing or rejected for
+`REFUSED_FOR_S`, and then has to prove it again, after the others. Two objects refer to the same group if
+endpoint, project, logstore and group are equal.
 
-Decides whether an object may adopt a consumer group that existed before it.
-
-A typing error in ``spec.consumerGroup``, or a staging object with the name of production, would otherwise
-join a live group: it would change the group's settings and take shards from the consumers of others.
-``spec.adoption`` decides. A group that the object has created or adopted before is its own, whatever runs in
-it; foreign consumers are then only reported.
+A group that existed before the object needs one decision more. A typing error in ``spec.consumerGroup``, or a
+staging object with the name of production, would otherwise join a live group: it would change the group's
+settings and take shards from the consumers of others. ``spec.adoption`` decides. A group that the object has
+created or adopted before is its own, even with foreign consumers in it, which are then only reported.
 """
 
 from collections.abc import Iterable
@@ -164,8 +163,9 @@ def evaluate_ownership(subject: Subject, now: float) -> OwnershipStatus:
 
 
 def _after(peers: Iterable[Peer], now: float) -> str:
-    """When a proof is made now: never before one that is known, whatever the clock of this operator says.
-    A clock that is behind the former leader's would otherwise take the group from the object that owns it.
+    """When a proof is made now: never before a proof that is known, even if the clock of this operator is
+    behind. A clock that is behind the former leader's would otherwise take the group from the object that
+    owns it.
     """
     latest = max((peer.access_since for peer in peers), default="")
     try:
@@ -193,6 +193,6 @@ def named(owner: Peer, namespace: str) -> str:
 
 
 def remaining_claimants(peers: Iterable[Peer]) -> tuple[Peer, ...]:
-    """The objects that still use the group after this one is deleted: those with access to it."""
+    """The objects that still use the group after this one is deleted: the objects with access to it."""
     remaining = (peer for peer in peers if peer.access_since and not peer.leaving)
     return tuple(sorted(remaining, key=lambda peer: peer.rank))

@@ -11,7 +11,7 @@ from loghub_operator.api.status import Status
 from loghub_operator.model.observed import LogServiceObserved, Unavailable
 from loghub_operator.plan.status.builder import lag_condition
 
-PATIENCE = 3  # as `loghub_operator.controller.workqueue` counts before it asks with less urgency
+PATIENCE = 3  # as many as make `loghub_operator.controller.workqueue` ask with less urgency
 
 
 def failed_looks(before: int, service: LogServiceObserved) -> int:

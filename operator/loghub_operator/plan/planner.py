@@ -35,24 +35,22 @@ from loghub_operator.model.actions import (
     RestartWorker,
     UpdateGroup,
 )
-from loghub_operator.model.memory import DriftHistory, FieldPath, Memory, ObjectName
+from loghub_operator.model.memory import DriftHistory, FieldPath, Memory
 from loghub_operator.model.observed import (
     Available,
-    GroupSettings,
     ObservedState,
     Unavailable,
     WorkerPhase,
 )
-from loghub_operator.model.revision import Revision
 from loghub_operator.plan.checkpoint_reset import advance
-from loghub_operator.plan.decisions import ChangeImpact, Decisions, Running, change_impact, rollout_of
+from loghub_operator.plan.decisions import Decisions, impact_of, rollout_of
 from loghub_operator.plan.deletion import plan_deletion
 from loghub_operator.plan.desired import Desired, desired_state
-from loghub_operator.plan.drift import DriftBackoff, evaluate
+from loghub_operator.plan.drift import DriftBackoff, drift_of_group, drift_of_objects, evaluate
 from loghub_operator.plan.events import events_of, left_behind
 from loghub_operator.plan.ownership import evaluate_ownership, must_store_proof
 from loghub_operator.plan.patience import PATIENCE, failed_looks, was_as_it_should, with_stale_lag
-from loghub_operator.plan.replicas import ReplicaPlan, drains_of, plan_replicas
+from loghub_operator.plan.replicas import drains_of, plan_replicas
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision, decide
 from loghub_operator.plan.scaling.load import scaled_group
 from loghub_operator.plan.scaling.report import group_metrics
@@ -94,12 +92,13 @@ def _plan(subject: Subject, desired: Desired, now: float) -> Plan:
         return evaluate(history, drift, revision=desired.revision, replicas=replicas.target, now=now)
 
     history = observed.memory.drift
-    group_drift = backoff(history, _group_drift(resource.group, observed.group, desired.group_now))
+    group_drift = backoff(history, drift_of_group(resource.group, observed.group, desired.group_now))
     delayed = bool(group_drift.delayed)
     group_actions = _group(observed, desired, delayed=delayed)
     if any(isinstance(action, UpdateGroup) for action in group_actions):
         history = group_drift.history
-    drift = backoff(history, _drift(subject, desired.revision))
+    name, existing = resource.metadata.name, observed.worker_set
+    drift = backoff(history, drift_of_objects(name, existing, desired.revision, subject.drift))
     contested = tuple(dict.fromkeys((*group_drift.contested, *drift.contested)))
     # 4. The decisions are complete; everything below follows from them.
     decisions = Decisions(
@@ -107,10 +106,8 @@ def _plan(subject: Subject, desired: Desired, now: float) -> Plan:
         desired=desired,
         scaling=scaling,
         replicas=replicas,
-        rollout=rollout_of(
-            observed.worker_set, observed.workers, subject.names, desired.revision, run=replicas.run
-        ),
-        impact=_impact(observed, desired, replicas),
+        rollout=rollout_of(existing, observed.workers, subject.names, desired.revision, run=replicas.run),
+        impact=impact_of(existing, observed.group, desired, run=replicas.run),
         drift=replace(drift, contested=contested),
         group=group_condition(resource.group, observed.service, desired, delayed=delayed),
         reset=reset.status,
@@ -189,24 +186,6 @@ def _group(observed: ObservedState, desired: Desired, *, delayed: bool) -> list[
     return actions
 
 
-def _group_drift(name: str, existing: GroupSettings | None, wanted: GroupSettings) -> tuple[FieldPath, ...]:
-    """The operator of another cluster may want other settings for the group."""
-    if existing is None or existing == wanted:
-        return ()
-    return (FieldPath(object=ObjectName(kind="ConsumerGroup", name=name), path="settings"),)
-
-
-def _drift(subject: Subject, desired: Revision) -> tuple[FieldPath, ...]:
-    """Drift of the objects in the cluster. The revision differs if it is a new one, or if another controller
-    keeps removing the annotation.
-    """
-    existing = subject.observed.worker_set
-    if existing is None or existing.revision == desired:
-        return subject.drift
-    name = ObjectName(kind="StatefulSet", name=subject.resource.metadata.name)
-    return (FieldPath(object=name, path=FieldPath.ANNOTATIONS),)
-
-
 def _workers(decisions: Decisions) -> tuple[list[Action], list[ApplyWorkers]]:
     """What single workers must do, and how many must run with which settings. Without their code,
     workers are not touched, except that all of them may stop. Nor are they touched while another controller
@@ -260,18 +239,6 @@ def _must_apply(decisions: Decisions) -> bool:
         return differs or corrects or existing.replicas != run
     # Workers that leave are not replaced meanwhile.
     return existing.replicas > run or (existing.replicas == 0 and (differs or corrects))
-
-
-def _impact(observed: ObservedState, desired: Desired, replicas: ReplicaPlan) -> ChangeImpact:
-    """The impact of getting from what runs to what should run."""
-    existing = observed.worker_set
-    if existing is None:
-        return ChangeImpact.NONE
-    wanted = desired.group if observed.group is not None else None
-    return change_impact(
-        Running(replicas=existing.replicas, group=observed.group, revision=existing.revision),
-        Running(replicas=replicas.run, group=wanted, revision=desired.revision),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

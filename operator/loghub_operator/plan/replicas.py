@@ -2,7 +2,7 @@
 
 `loghub_operator.plan.scaling.autoscaler` decides on the desired number; this module reaches it. The operator
 asks a surplus worker to drain and waits for it, within a bound; only then does it lower the number, by one.
-At most one worker leaves at a time, the one with the highest ordinal, so that the others only ever gain
+At most one worker leaves at a time, the worker with the highest ordinal, so that the others only ever gain
 shards. No step (more workers, or the next drain) begins while a shard is in state transfer. If no worker
 should run at all (`loghub_operator.plan.desired`), the workers leave together, and the operator waits only
 for them to leave.
@@ -29,7 +29,10 @@ CLOCKS_DIFFER_S = 60.0  # of two operators that lead one after the other, withou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaPlan:
-    """The decision: ``run`` workers now, and ``target`` workers once nothing holds the change back."""
+    """The decision: ``run`` workers now, and ``target`` workers once nothing holds the change back.
+
+    Invariant: ``run`` lies between the present number and ``target``.
+    """
 
     run: int
     target: int
@@ -43,8 +46,8 @@ class ReplicaPlan:
 class Drains:
     """How far the workers are with leaving the group: who must be asked, who has left, who took too long.
 
-    ``workers`` are those that exist, ``names`` says which should. A worker that was asked to drain is waited
-    for at most ``bound_s``; ``now`` is in unix seconds.
+    ``workers`` exist, and ``names`` says which workers should. A worker that was asked to drain is waited for
+    at most ``bound_s``; ``now`` is in unix seconds.
     """
 
     workers: tuple[WorkerObserved, ...]

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from loghub_operator.api.adoption import is_recorded_elsewhere, stored_ownership
-from loghub_operator.api.status import OwnershipStatus
+from loghub_operator.api.status import OwnershipStatus, executed_nonces
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.memory import FieldPath, Memory
 from loghub_operator.model.observed import ObservedState, Peer
@@ -45,7 +45,8 @@ class WorkerNames:
 class Subject:
     """``own`` is the object as the others see it; ``ownership`` is what is stored of its access to the group.
     ``recorded_elsewhere``: what is recorded on it is about a group of another log service. A worker that was
-    asked to drain is waited for at most ``drain_bound_s``.
+    asked to drain is waited for at most ``drain_bound_s``. ``executed`` are the nonces of checkpoint resets
+    that have changed checkpoints before.
 
     Workers should run with ``workers``. It is None exactly while the object is being deleted: a deletion
     applies nothing, so it does not depend on what would be applied. ``drift`` are the fields of it that
@@ -60,6 +61,7 @@ class Subject:
     ownership: OwnershipStatus | None
     recorded_elsewhere: bool
     drain_bound_s: float
+    executed: tuple[str, ...]
     workers: WorkerSpec | None
     drift: tuple[FieldPath, ...] = ()
 
@@ -84,6 +86,7 @@ def subject_of(
     own, bound_s = peer(resource), drain_bound_s(resource)
     names = WorkerNames(resource.consumer(0).removesuffix("0"), observed.replicas)
     ownership, elsewhere = stored_ownership(resource), is_recorded_elsewhere(resource)
+    executed = executed_nonces(resource.status)
     workers = None if own.leaving else desired_workers(resource, observed)
     return Subject(
         resource=resource,
@@ -93,6 +96,7 @@ def subject_of(
         ownership=ownership,
         recorded_elsewhere=elsewhere,
         drain_bound_s=bound_s,
+        executed=executed,
         workers=workers,
     )
 

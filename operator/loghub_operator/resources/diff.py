@@ -39,7 +39,7 @@ def changed_fields(ours: Document, theirs: Document | None) -> tuple[FieldPath, 
 
 
 def differences(ours: Document, theirs: Document | None) -> dict[FieldPath, Any]:
-    """The same, with what is there instead."""
+    """The fields that differ, with the values that are there instead."""
     name = object_name(ours)
     if theirs is None:
         return {FieldPath(object=name, path=""): None}
@@ -47,12 +47,12 @@ def differences(ours: Document, theirs: Document | None) -> dict[FieldPath, Any]
     return {FieldPath(object=name, path=path): value for path, value in _differing(compared, theirs, "")}
 
 
-def fingerprint(found: Mapping[FieldPath, Any]) -> str:
-    """A short text that is equal for the same differences, such as those before and after a restart of the
-    operator; "" if there are none."""
-    if not found:
+def fingerprint(differing: Mapping[FieldPath, Any]) -> str:
+    """A short text that is equal for the same differences, such as the differences before and after a restart
+    of the operator; "" if there are none."""
+    if not differing:
         return ""
-    text = json.dumps(sorted((field.path, value) for field, value in found.items()), sort_keys=True)
+    text = json.dumps(sorted((field.path, value) for field, value in differing.items()), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

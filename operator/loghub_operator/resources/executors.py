@@ -50,11 +50,11 @@ def executor_pod(template: Document, container: str) -> Document:
 
 
 def _metadata(template: Document) -> Document:
-    given = _map(template.get("metadata"))
+    metadata = _map(template.get("metadata"))
     annotations = {
-        key: value for key, value in _map(given.get("annotations")).items() if "loghub.dev/" not in key
+        key: value for key, value in _map(metadata.get("annotations")).items() if "loghub.dev/" not in key
     }
-    return {"labels": {**_map(given.get("labels")), LABEL_NAME: EXECUTOR}, "annotations": annotations}
+    return {"labels": {**_map(metadata.get("labels")), LABEL_NAME: EXECUTOR}, "annotations": annotations}
 
 
 def _container(ours: Document) -> Document:
@@ -64,9 +64,9 @@ def _container(ours: Document) -> Document:
     result |= {
         "name": CONTAINER,
         "env": [
-            one
-            for one in _items(ours.get("env"))
-            if not str(one.get("name", "")).startswith(_VARIABLES_OF_WORKERS)
+            variable
+            for variable in _items(ours.get("env"))
+            if not str(variable.get("name", "")).startswith(_VARIABLES_OF_WORKERS)
         ],
         "resources": {
             kind: {_EPHEMERAL: amounts[_EPHEMERAL]}
@@ -84,9 +84,9 @@ def _with_scratch(container: Document) -> Document:
     return {**container, "volumeMounts": [_renamed(one) for one in _items(container.get("volumeMounts"))]}
 
 
-def _renamed(one: Document) -> Document:
+def _renamed(item: Document) -> Document:
     """A volume or a mount, where Spark recognizes the volume for its scratch files by the name."""
-    return {**one, "name": SCRATCH_VOLUME} if one.get("name") == _SCRATCH else one
+    return {**item, "name": SCRATCH_VOLUME} if item.get("name") == _SCRATCH else item
 
 
 def _map(value: Any) -> Document:

@@ -1,25 +1,16 @@
-"""Metadata that all objects of one consumer group share: labels, and the owner reference for garbage
-collection.
+"""Metadata that all objects of one consumer group share, the paths of volumes in worker pods, and its
+ConfigMaps.
 
-Paths at which volumes are mounted in worker pods.
+All objects have our labels, and an owner reference for garbage collection. There are three kinds of
+ConfigMap. The user's Python files come from a ConfigMap of the user's; the cluster and `loghub up` accept and
+reject the same ones with the same messages, and `loghub_operator.resources.worker_config` makes the files a
+part of the workers' settings, so a change of a file is a change of the settings. The settings are in a
+ConfigMap that the pods mount as a file. Its name contains the hash of the settings, and it is immutable, so
+that a pod of an older revision that restarts reads the settings that it ran with.
 
-Reads the user's Python files from a ConfigMap.
-
-The cluster and `loghub up` accept the same ConfigMaps and reject the others with the same messages.
-`loghub_operator.resources.worker_config` makes the files a part of the workers' settings, so a change of a
-file is a change of the settings.
-
-The ConfigMap with the checkpoints from before a reset.
-
-``data`` maps shard IDs to cursors, "" for none, so that it can be used for another reset as it is; an
-annotation has the target cursors. The ConfigMap is immutable and owned by its object, so it is
-garbage-collected with it. `loghub_operator.plan.checkpoint_reset` decides when it is written, and
-`loghub_operator.plan.checkpoint_reset` when later resets remove it.
-
-The ConfigMap with the workers' settings, which the pods mount as a file.
-
-Its name contains the hash of the settings, and it is immutable, so that a pod of an older revision that
-restarts reads the settings that it ran with.
+The checkpoints from before a reset are in the third. ``data`` maps shard IDs to cursors, "" for none, so that
+it can be used for another reset as it is; an annotation has the target cursors. It is immutable.
+`loghub_operator.plan.checkpoint_reset` decides when it is written, and when later resets remove it.
 """
 
 import json
@@ -108,8 +99,8 @@ def metadata(resource: LogHubConsumerGroup, name: str) -> Document:
 
 
 def checkpoint_backup(resource: LogHubConsumerGroup, name: str, backup: CheckpointBackup) -> Document:
-    """Its name label differs from that of the workers, because the removal of old worker settings selects by
-    that label.
+    """Its name label differs from the name label of the workers, because the removal of old worker settings
+    selects by that label.
     """
     object_metadata = metadata(resource, name)
     object_metadata["labels"] |= backup_selector(resource)

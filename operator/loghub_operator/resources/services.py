@@ -1,11 +1,9 @@
-"""The two kinds of Service: the governing Service of the workers, and the host name of a project.
+"""The Services of the workers and of projects, and the workers' ServiceAccount and PodDisruptionBudget.
 
 A StatefulSet needs a governing Service; a client of the embedded service needs ``<project>.<namespace>.svc``.
 A project's Service is in the namespace of the embedded service and is shared by all CRs and all other clients
 of that project: it has a label instead of an owner, and stays as long as the project exists or a CR names it
 (docs/decisions/ownership.md).
-
-The ServiceAccount and the PodDisruptionBudget of the workers.
 
 The ServiceAccount has no permissions, and the pods have no token of it, unless workers make executors as pods
 (`loghub_operator.resources.executors`). The PodDisruptionBudget limits how many workers may be disrupted at

@@ -113,7 +113,7 @@ class PodEnvironment:
     defaults: WorkerDefaults = NO_DEFAULTS
 
     def worker_spec(self, resource: LogHubConsumerGroup, config: WorkerConfig) -> WorkerSpec:
-        """As `loghub_operator.model.observed.WorkerEnvironment` says."""
+        """Implements `loghub_operator.model.observed.WorkerEnvironment`."""
         return worker_spec(resource, config, image=self.image, defaults=self.defaults)
 
 
@@ -135,7 +135,7 @@ def _with_annotations(metadata: Document, annotations: Mapping[str, str]) -> Doc
 def _dependencies(
     resource: LogHubConsumerGroup, config: WorkerConfig, defaults: WorkerDefaults
 ) -> tuple[Document, ...]:
-    """In the order in which they are applied: those that the pods need, then the rest."""
+    """In the order in which they are applied: first the objects that the pods need."""
     role = None if config.executors is None else defaults.executor_role
     return (
         config_map(resource, config),
@@ -274,14 +274,16 @@ def _probe(path: str, *, every_s: int, failures: int) -> Document:
 
 def _resources(resource: LogHubConsumerGroup) -> Document:
     """The user's values win key by key; memory that is set only as request or limit is used for both."""
-    given = resource.spec.worker.resources
+    resources = resource.spec.worker.resources
     request, limit = _memory_mib(resource)
     requests: dict[str, Any] = {"cpu": "250m", "memory": _mib(request), _SCRATCH: _SCRATCH_REQUEST}
-    requests |= {key: value for key, value in given.limits.items() if key in requests} | given.requests
+    requests |= {
+        key: value for key, value in resources.limits.items() if key in requests
+    } | resources.requests
     limits: dict[str, Any] = {} if limit is None else {"memory": _mib(limit)}
-    limits |= given.limits
-    if "memory" in given.requests and "memory" not in given.limits:
-        limits["memory"] = given.requests["memory"]
+    limits |= resources.limits
+    if "memory" in resources.requests and "memory" not in resources.limits:
+        limits["memory"] = resources.requests["memory"]
     return {"requests": _text(requests), "limits": _text(limits)}
 
 

@@ -43,11 +43,11 @@ def apply_pod_template(
     The operator keeps the environment, ports and mounts of
     ``container``, these ``volumes``, its labels and annotations, and its grace period as a lower bound.
     """
-    given = [overlay for overlay in overlays if overlay]
-    if not given:
+    applied = [overlay for overlay in overlays if overlay]
+    if not applied:
         return template
     result: Document = template
-    for overlay in given:
+    for overlay in applied:
         result = merged(result, overlay)
     _keep_metadata(result, template)
     spec, ours = result.get("spec"), template["spec"]
@@ -139,23 +139,23 @@ def _keep_metadata(result: Document, template: Document) -> None:
     if not isinstance(metadata, dict):
         return
     for key, ours in template["metadata"].items():
-        given = metadata.get(key)
-        metadata[key] = {**given, **ours} if isinstance(given, dict) else ours
+        theirs = metadata.get(key)
+        metadata[key] = {**theirs, **ours} if isinstance(theirs, dict) else ours
     for key in ("name", "namespace", "generateName"):
         metadata.pop(key, None)
 
 
 def _keep_grace(spec: Document, ours: Document) -> None:
     """A grace period shorter than the drain would kill a worker in the middle of it."""
-    given, minimum = spec.get("terminationGracePeriodSeconds"), ours["terminationGracePeriodSeconds"]
-    if not isinstance(given, int) or given < minimum:
+    grace_s, minimum = spec.get("terminationGracePeriodSeconds"), ours["terminationGracePeriodSeconds"]
+    if not isinstance(grace_s, int) or grace_s < minimum:
         spec["terminationGracePeriodSeconds"] = minimum
 
 
 def _keep_container(spec: Document, ours: Document, name: str) -> None:
     our_container = next(one for one in ours["containers"] if one["name"] == name)
-    given = spec.get("containers")
-    given_containers = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+    listed = spec.get("containers")
+    given_containers = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     theirs = next((one for one in given_containers if one.get("name") == name), None)
     if theirs is None:
         spec["containers"] = [our_container, *given_containers]
@@ -166,8 +166,8 @@ def _keep_container(spec: Document, ours: Document, name: str) -> None:
 
 def _keep(result: Document, ours: Document, field: str, names: set[Any]) -> None:
     """The operator's version of these list items is kept whole."""
-    key, given = KEYS[field], result.get(field)
-    if given is not None and not isinstance(given, list):
+    key, items = KEYS[field], result.get(field)
+    if items is not None and not isinstance(items, list):
         return
-    others = [one for one in given or () if _named(one, key) not in names]
+    others = [one for one in items or () if _named(one, key) not in names]
     result[field] = [*(one for one in ours[field] if one[key] in names), *others]

@@ -1,7 +1,7 @@
 """The settings of the workers of one consumer group.
 
-`worker_config` turns a CR into a `WorkerConfig` that is the same for every worker and both executors; its
-hash shows whether a running worker has other settings.
+`worker_config` turns a CR into a `WorkerConfig` that is the same for every worker and both backends; its hash
+shows whether a running worker has other settings.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from loghub_operator.api.status import executed_nonces
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import Placement
 
-DEFAULT_MEMORY = "512m"  # as in `loghub_worker.query.spark_session`
+DEFAULT_MEMORY = "512m"  # the same default as in `loghub_worker.query.spark_session`
 DRAIN_TIMEOUT_S = 30
 _HEAP_OF_A_TASK = 10  # bytes of heap for each byte of the logs that a task reads for a table
 # After the drain has ended: the last heartbeat, the leave call and its retries.
@@ -130,12 +130,12 @@ def _executors(spark: Spark, placement: Placement) -> ExecutorSettings | None:
     """Without the pod, which depends on the pod template (`loghub_operator.resources.statefulset`)."""
     if not spark.makes_pods or not placement.has_pods:
         return None
-    given = spark.executors or Executors()
+    executors = spark.executors or Executors()
     return ExecutorSettings(
-        cores=given.cores,
-        memory=given.memory,
-        memory_overhead=given.memory_overhead,
-        cpu=str(given.cores if given.cpu is None else given.cpu),
+        cores=executors.cores,
+        memory=executors.memory,
+        memory_overhead=executors.memory_overhead,
+        cpu=str(executors.cores if executors.cpu is None else executors.cpu),
         pod={},
     )
 
@@ -174,14 +174,14 @@ def _pipeline(resource: LogHubConsumerGroup, placement: Placement) -> Pipeline:
     )
 
 
-def _seconds(given: int | None) -> float | None:
-    return None if given is None else float(given)
+def _seconds(seconds: int | None) -> float | None:
+    return None if seconds is None else float(seconds)
 
 
-def _retry(given: api.RetryLogstore | None) -> RetryLogstore | None:
-    if given is None:
+def _retry(retry: api.RetryLogstore | None) -> RetryLogstore | None:
+    if retry is None:
         return None
-    return RetryLogstore(logstore=given.name, delays_s=tuple(map(float, given.delays_seconds)))
+    return RetryLogstore(logstore=retry.name, delays_s=tuple(map(float, retry.delays_seconds)))
 
 
 def _sink(resource: LogHubConsumerGroup, placement: Placement) -> Sink:
@@ -196,36 +196,36 @@ def _sink(resource: LogHubConsumerGroup, placement: Placement) -> Sink:
 
 
 def _on_failure(resource: LogHubConsumerGroup, placement: Placement) -> OnFailure:
-    given = resource.spec.pipeline.on_failure
+    settings = resource.spec.pipeline.on_failure
     dead_letter: DeadLetterLogstore | DeadLetterFolder | None = None
-    if given.folder is not None:
-        dead_letter = DeadLetterFolder(path=f"{placement.dead_letter_root}/{given.folder.path}")
-    elif given.dead_letter is not None:
-        logstore = given.dead_letter.logstore
+    if settings.folder is not None:
+        dead_letter = DeadLetterFolder(path=f"{placement.dead_letter_root}/{settings.folder.path}")
+    elif settings.dead_letter is not None:
+        logstore = settings.dead_letter.logstore
         assert logstore is not None  # a rule of the CR
         dead_letter = DeadLetterLogstore(
             project=logstore.project or resource.spec.project, logstore=logstore.name
         )
     return OnFailure(
-        policy=given.policy.value,
-        max_attempts=given.max_attempts,
-        max_consecutive=given.max_consecutive,
-        max_per_hour=given.max_per_hour,
+        policy=settings.policy.value,
+        max_attempts=settings.max_attempts,
+        max_consecutive=settings.max_consecutive,
+        max_per_hour=settings.max_per_hour,
         dead_letter=dead_letter,
     )
 
 
 def _log(resource: LogHubConsumerGroup, placement: Placement) -> LogSettings:
-    given = resource.spec.worker.log
-    file = given.file
+    log = resource.spec.worker.log
+    file = log.file
     if file is None:
-        return LogSettings(level=given.level.value, format=given.format.value)
+        return LogSettings(level=log.level.value, format=log.format.value)
     folder = None
     if file.volume_claim is not None:
         folder = "/".join(filter(None, (placement.log_root, file.path)))
     return LogSettings(
-        level=given.level.value,
-        format=given.format.value,
+        level=log.level.value,
+        format=log.format.value,
         file=LogFile(
             folder=folder,
             max_size_mib=file.max_size_mib,

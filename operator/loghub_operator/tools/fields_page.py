@@ -1,5 +1,5 @@
 """``python -m loghub_operator.tools.fields_page``: prints ``docs/fields.md``, which has a row for each field
-of the spec. Types, bounds, defaults and texts are those of the CRD, which is generated from the models."""
+of the spec. Types, bounds, defaults and texts come from the CRD, which is generated from the models."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def _section(path: str, node: Schema) -> Iterator[str]:
 
 
 def _rows(before: str, path: str, node: Schema, later: list[tuple[str, Schema]]) -> Iterator[str]:
-    """Of the fields of an object; those that have a section of their own are added to `later`."""
+    """Of the fields of an object; objects with a section of their own are added to `later`."""
     for name, field in node["properties"].items():
         item = field.get("items", {})
         inside, suffix = (item, "[]") if "properties" in item else (field, "")
@@ -88,14 +88,14 @@ def _type(field: Schema) -> str:
 
 
 def _default(field: Schema, *, is_required: bool) -> str:
-    """That of an object is in the rows of its fields."""
+    """The default of an object is in the rows of its fields."""
     default = field.get("default")
     if is_required:
         return "required"
     if default is not None and "properties" not in field:
         return f"`{default if isinstance(default, str) else json.dumps(default)}`"
-    found = _TEXT_DEFAULT.search(field["description"])
-    return _cell(found[1]) if found else ""
+    match = _TEXT_DEFAULT.search(field["description"])
+    return _cell(match[1]) if match else ""
 
 
 def _bounds(field: Schema) -> str:

@@ -166,7 +166,7 @@ async def log_to_write(
     engine: Engine, find: Callable[[], Logstore], choose: Callable[[ShardMap], int]
 ) -> ShardLog:
     """The log of the shard that ``choose`` returns from the shards of the logstore, some of which accept
-    writes. Waits while that shard is being split or merged, and chooses again.
+    writes. Waits while that shard is being split or merged, and then chooses again.
 
     The caller must not await anything between this and the append: the shard could be closed meanwhile.
     """
@@ -212,7 +212,9 @@ async def put_logs(engine: Engine, request: Request, *, ls: str) -> ServiceRespo
     parts = await _check(engine, request)
     if not parts:
         return EMPTY  # an empty group would advance the cursor without any data
-    log = await log_to_write(engine, lambda: lookup.logstore(engine, request, ls), _chooser(engine, key))
+    log = await log_to_write(
+        engine, lambda: lookup.logstore(engine, request, ls), _shard_chooser(engine, key)
+    )
     with needs_room("the log group"):
         appended = [engine.append(log, part.stored, logs=part.logs) for part in parts]
         await (appended[0] if len(appended) == 1 else asyncio.gather(*appended))
@@ -296,12 +298,12 @@ def _raw_size(request: Request) -> int:
     return size
 
 
-def _chooser(engine: Engine, key: int | None) -> Callable[[ShardMap], int]:
+def _shard_chooser(engine: Engine, key: int | None) -> Callable[[ShardMap], int]:
     if key is not None:
         return lambda shards: rules.route(shards, key=key).shard
-    return lambda shards: _any_of(engine, shards)
+    return lambda shards: _random_writable_shard(engine, shards)
 
 
-def _any_of(engine: Engine, shards: ShardMap) -> int:
+def _random_writable_shard(engine: Engine, shards: ShardMap) -> int:
     writable = shards.writable()
     return writable[engine.random.below(len(writable))].shard

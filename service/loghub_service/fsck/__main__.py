@@ -122,7 +122,7 @@ class FsckOptions:
 
 
 class Fsck:
-    """One run: what was found, and what was done so far."""
+    """One run, with its findings and the repairs done so far."""
 
     def __init__(self, options: FsckOptions, progress: FsckProgress) -> None:
         self._options = options

@@ -20,7 +20,7 @@ from loghub_service.messages import Head
 
 FindKey = Callable[[str], AccessKey | None]
 
-# As SLS (docs/sls-protocol.md 1.3): a captured request can be replayed for no longer than this.
+# As SLS (docs/sls-protocol.md 5): a captured request can be replayed for no longer than this.
 SKEW_S = 15 * 60
 _MAX_TOKEN_CHARS = 4096
 _DATES_KEPT = 256  # bounded; requests of one second have the same date
@@ -94,7 +94,7 @@ def authorize(key: AccessKey, right: Right, project: str | None) -> None:
 
 
 def _check_token(token: str, key: AccessKey, now_s: float) -> None:
-    """SLS answers Unauthorized too, for a token that is not valid and one that has expired."""
+    """Check the STS token. For an invalid and for an expired token SLS answers Unauthorized, too."""
     if not (token.isascii() and token.isprintable() and len(token) <= _MAX_TOKEN_CHARS):
         message = (
             f"the security token is malformed: it has up to {_MAX_TOKEN_CHARS} printable ASCII characters"

@@ -79,8 +79,7 @@ class ServerTls:
         return context
 
 
-# As the timeout of a client's retry: a request in progress may take this long when the service stops.
-_GRACEFUL_S = 10
+_GRACEFUL_S = 10  # for requests in progress when the service stops
 
 
 class HttpServer(uvicorn.Server):

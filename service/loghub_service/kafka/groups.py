@@ -2,23 +2,15 @@
 
 Events are applied to `loghub_service.kafka.coordinator` one at a time on the event loop. An answer waits for
 the newest facts of its group (`loghub_service.durable_steps`), so it never promises a generation or an offset
-that a crash could undo.
+that a crash could undo. A request that the coordinator answers later is a future here. One timer
+(`TimerHeap`) serves the deadlines of all groups.
 
-A request that the coordinator answers later is a future here. One timer serves the deadlines of all groups.
+Each group has bounds of its own, but a client may create thousands of groups, whose metadata, assignments and
+committed offsets are in memory and in the database, also after a restart. So all groups together have one
+bound (`GroupMemory`). Once it is reached, an event that adds to it is refused. A member that joins again with
+the same metadata adds nothing, nor does a commit that only moves an offset.
 
-What all groups hold together: the metadata and the assignments of members, and the committed offsets.
-
-Each group has bounds of its own, but a client may create thousands of groups. What they hold is in memory
-and in the database, also after a restart, so together they have one bound. What adds to it is refused once
-it is reached. A member that joins again with the same metadata adds nothing, nor does a commit that only
-moves an offset.
-
-The groups of all projects, and those of each one: reports of a project do not go through all others.
-
-One timer for many deadlines: a heap with at most a few entries for each key.
-
-A deadline that moves to a later time keeps its entry, and is looked at when that fires: sessions are
-prolonged by every heartbeat, and hardly ever end.
+`GroupTable` has the groups by project, too, so that a report on one project does not go through all groups.
 """
 
 import asyncio
@@ -76,27 +68,27 @@ from loghub_service.kafka.coordinator.requests import (
 from loghub_service.kafka.coordinator.states import KafkaGroupState
 
 DEFAULT_GROUP_BYTES = 128 << 20
-# Besides the bytes that a client has chosen: names, times and the objects that have them.
+# What an entry takes besides the bytes that a client has chosen: names, times and the Python objects.
 MEMBER_BYTES = 1024
 OFFSET_BYTES = 256
 
 
 class GroupMemory:
-    """At most ``limit`` bytes, which ``used`` may exceed only by what was restored."""
+    """The bytes of all groups: at most ``limit``, which ``used`` exceeds only by restored groups."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
         self._held: dict[Hashable, int] = {}
-        self._offsets: dict[Hashable, tuple[Offsets, int]] = {}  # the table as it was last, and its size
+        self._offsets: dict[Hashable, tuple[Offsets, int]] = {}  # the last table of each group, and its size
 
     def fits(self, group: Group, event: Event) -> bool:
-        """Whether there is room for what the event may add to its group."""
+        """Whether there is room for the bytes that the event may add to its group."""
         added = _added(group, event)
         return added <= 0 or self.used + added <= self.limit
 
     def hold(self, key: Hashable, group: Group | None) -> None:
-        """The group is now like this; None: it is gone."""
+        """Count the group as it is now; None: the group is gone."""
         size = 0 if group is None else _size_of_members(group) + self._size_of_offsets(key, group.offsets)
         if group is None:
             self._offsets.pop(key, None)
@@ -105,7 +97,7 @@ class GroupMemory:
             self._held[key] = size
 
     def _size_of_offsets(self, key: Hashable, offsets: Offsets) -> int:
-        """Most steps leave the table as it is, and others replace it."""
+        """The size of a table. Most steps leave the table unchanged, and others replace it."""
         cached = self._offsets.get(key)
         if cached is not None and cached[0] is offsets:
             return cached[1]
@@ -143,7 +135,7 @@ def _added(group: Group, event: Event) -> int:
 
 
 def _known(group: Group, event: JoinGroup) -> GroupMember | None:
-    """The member that joins again, or that a static one replaces."""
+    """The member that joins again, or the static member that the join replaces."""
     if event.member_id or event.group_instance_id is None:
         return group.members.get(event.member_id)
     of_instance = (m for m in group.members.values() if m.info.group_instance_id == event.group_instance_id)
@@ -163,7 +155,7 @@ class KafkaGroupKey:
 
 
 class GroupTable:
-    """Changed by `put` and `remove` only."""
+    """The groups of all projects. Only `put` and `remove` change it."""
 
     def __init__(self) -> None:
         self._all: dict[KafkaGroupKey, Group] = {}
@@ -203,17 +195,22 @@ K = TypeVar("K", bound=Hashable)
 
 
 class TimerHeap(Generic[K]):
-    """Used on the event loop only. Times are monotonic seconds of the clock."""
+    """One timer for many deadlines: a heap with at most a few entries for each key. Used on the event loop
+    only. Times are monotonic seconds of the clock.
+
+    A deadline that moves to a later time keeps its entry, which is checked when it fires: every heartbeat
+    prolongs a session, and sessions hardly ever end.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._heap: list[tuple[float, int, K]] = []
         self._number = count()  # keys need no order
-        self._next: dict[K, float] = {}  # the entry of each key that counts
+        self._next: dict[K, float] = {}  # the valid entry of each key
         self._earlier = asyncio.Event()  # an entry is earlier than the one that is awaited
 
     def __len__(self) -> int:
-        """The number of entries, those included that no longer count."""
+        """The number of entries, including entries that are no longer valid."""
         return len(self._heap)
 
     def set(self, key: K, deadline_s: float | None) -> None:
@@ -227,7 +224,8 @@ class TimerHeap(Generic[K]):
             self._earlier.set()
 
     def due(self, now: float) -> list[K]:
-        """The keys for which the timer has fired, each once; set the timer again for those that go on."""
+        """The keys for which the timer has fired, each once; set the timer again for the keys that have a
+        later deadline."""
         keys = []
         while self._heap and self._heap[0][0] <= now:
             deadline_s, _, key = heapq.heappop(self._heap)
@@ -253,7 +251,7 @@ A = TypeVar("A", bound=Answer)
 
 # The timer fires at least this often. If it fires a further interval late, the process was paused.
 TICK_INTERVAL_S = 1.0
-DEFAULT_MAX_GROUPS = 5_000  # of the whole service
+DEFAULT_MAX_GROUPS = 5_000  # of the whole service; bounds the time of a tick and of a start
 
 
 class PersistFacts(Protocol):
@@ -277,9 +275,9 @@ class Availability(Enum):
 class KafkaGroups:
     """All Kafka groups of all projects. Used on the event loop only.
 
-    `restore` what was persisted, then call `open`. Until then, and after `close`, every request is answered
-    with the error of `availability`. Besides such errors, a request raises what the persisting of its facts
-    raised; the service stops then.
+    First `restore` the persisted groups, then call `open`. Until then, and after `close`, every request is
+    answered with the error of `availability`. Besides such errors, a request raises the error with which
+    persisting its facts failed; the service stops then.
     """
 
     def __init__(
@@ -292,7 +290,8 @@ class KafkaGroups:
         max_groups: int = DEFAULT_MAX_GROUPS,
         max_bytes: int = DEFAULT_GROUP_BYTES,
     ) -> None:
-        """``new_id`` makes the part of a member id that is never used twice. ``max_bytes``: of all groups."""
+        """``new_id`` makes the part of a member id that is never used twice. ``max_bytes`` is the bound on
+        all groups together."""
         self.availability = Availability.LOADING
         self._clock = clock
         self._persist = persist
@@ -312,7 +311,7 @@ class KafkaGroups:
     # The life of the service
 
     def restore(self, key: KafkaGroupKey, facts: Iterable[Fact]) -> None:
-        """A persisted group; every session starts again."""
+        """Restore a persisted group; every session starts again."""
         group = durable_facts.restore(key.group_id, facts, now=self._clock.monotonic_s())
         if group.state is not KafkaGroupState.DEAD:
             self._groups.put(key, group)
@@ -324,7 +323,7 @@ class KafkaGroups:
         self._pauses.begin()
 
     def close(self) -> None:
-        """Answer every request that waits; the groups go on after the next start."""
+        """Answer every waiting request; the groups continue after the next start."""
         self.availability = Availability.STOPPED
         for key in self._groups.all_keys():
             self._answer_waiting(key)
@@ -336,7 +335,7 @@ class KafkaGroups:
             self.tick()
 
     def tick(self) -> None:
-        """Let expire what has reached its deadline; cheap if there is nothing."""
+        """Apply a tick to each group whose deadline has passed; cheap if there is none."""
         now = self._clock.monotonic_s()
         if paused_s := self._pauses.tick():
             for key in self._groups.all_keys():
@@ -397,7 +396,7 @@ class KafkaGroups:
         return await self._ask(key, DeleteKafkaGroup(), DeleteAnswer)
 
     async def fetch(self, key: KafkaGroupKey, partitions: tuple[TopicPartition, ...] | None) -> FetchAnswer:
-        """OffsetFetch; of all partitions with an offset if ``partitions`` is None."""
+        """OffsetFetch; ``partitions`` None means all partitions with an offset."""
         error = self._error(key)
         if error is not GroupErrorCode.NONE:
             return FetchAnswer(error=error)
@@ -423,10 +422,11 @@ class KafkaGroups:
     def _error(
         self, key: KafkaGroupKey, event: Event | None = None, *, creates: bool = False
     ) -> GroupErrorCode:
-        """Why no request about this group can be applied; NONE if one can."""
+        """The error because of which no request about this group can be applied; NONE if one can."""
         if self.availability is not Availability.READY:
             return self.availability.error
-        if not self.has_project(key.project):  # clients ask again, and may begin before it is created
+        # Clients repeat the request, and may begin before the project is created.
+        if not self.has_project(key.project):
             return GroupErrorCode.COORDINATOR_NOT_AVAILABLE
         if not 0 < len(key.group_id.encode()) <= self._limits.max_name_bytes:
             return GroupErrorCode.INVALID_GROUP_ID
@@ -458,7 +458,7 @@ class KafkaGroups:
         return self._groups.of(project)
 
     def all(self) -> Iterator[Group]:
-        """Those of all projects."""
+        """The groups of all projects."""
         return (group for _, group in self._groups.items())
 
     def cleanup(self, unix_ms: int) -> None:
@@ -481,7 +481,7 @@ class KafkaGroups:
             self.memory.hold(key, None)
 
     def _answer_waiting(self, key: KafkaGroupKey) -> None:
-        """Answer what waits in a group with COORDINATOR_NOT_AVAILABLE."""
+        """Answer the waiting requests of a group with COORDINATOR_NOT_AVAILABLE."""
         error = GroupErrorCode.COORDINATOR_NOT_AVAILABLE
         for member in self._group(key).members.values():
             if member.join_request is not None:
@@ -507,7 +507,8 @@ class KafkaGroups:
             self.memory.hold(key, None)
         else:
             self._groups.put(key, outcome.group)
-            if not isinstance(event, MemberHeartbeat):  # changes nothing that counts, and is frequent
+            # A heartbeat changes nothing that counts, and is frequent.
+            if not isinstance(event, MemberHeartbeat):
                 self.memory.hold(key, outcome.group)
             self._timers.set(key, outcome.next_deadline_s)
         for number, answer in outcome.answers:
@@ -517,7 +518,7 @@ class KafkaGroups:
 
     def _deliver(self, key: KafkaGroupKey, request: int, answer: Answer) -> None:
         waiting = self._waiting.pop(request, None)
-        if waiting is not None and not waiting.done():  # otherwise its connection is gone
+        if waiting is not None and not waiting.done():  # otherwise the connection is closed
             self._commits.answer(key, waiting, answer)
 
 

@@ -1,8 +1,8 @@
 """The Kafka offsets at which a shard begins and ends (docs/kafka.md 2).
 
-An offset counts log groups, from the first ordinal of the logstore on. The begin is where the last expired
-log group ended, so that the position of a consumer that has read all of it is not out of range. The end is
-one after the last log.
+An offset counts log groups, from the first ordinal of the logstore on. The begin is the end of the last
+expired log group, so that the position of a consumer that has read all of that group is not out of range. The
+end is one after the last log.
 """
 
 import asyncio
@@ -20,16 +20,17 @@ _log = structlog.get_logger("loghub_service")
 async def shard_bounds(log: ShardLog) -> Bounds:
     """The offsets of a shard at this moment."""
     newest = log.known_newest()
-    if newest is None:  # the first look since the start, and nothing was written since
+    if newest is None:  # the first call since the start, and nothing was written since then
         newest = await asyncio.to_thread(log.newest)
     extent = log.extent
-    if extent.end_cursor != newest.end_cursor:  # written meanwhile, so it is known
+    if extent.end_cursor != newest.end_cursor:  # a group was written meanwhile, so the newest group is known
         newest = log.newest()
     return _bounds_of(log, extent, newest)
 
 
 def _bounds_of(log: ShardLog, extent: Extent, newest: Newest) -> Bounds:
-    """Cursors that were skipped after a loss are not before the end: nobody can read up to them."""
+    """The offsets of an extent. Cursors that were skipped after a loss are not before the end, because no
+    client can read up to them."""
     start = _end_before(log, extent.oldest_cursor, extent.expired_logs)
     is_empty = extent.end_cursor == extent.oldest_cursor
     return Bounds(
@@ -40,7 +41,8 @@ def _bounds_of(log: ShardLog, extent: Extent, newest: Newest) -> Bounds:
 
 
 def _end_before(log: ShardLog, cursor: int, logs_before: int | None) -> int:
-    """The end of the group before a cursor; if its logs are not known, the begin of the next one."""
+    """The end of the group before a cursor; if the number of its logs is not known, the begin of the next
+    group."""
     ordinal = ordinal_of(log, cursor)
     if cursor == log.first_cursor or logs_before is None:
         return offset_of(ordinal)
@@ -48,8 +50,8 @@ def _end_before(log: ShardLog, cursor: int, logs_before: int | None) -> int:
 
 
 def logs_after(log: ShardLog, offset: int, *, now_us: int) -> int | None:
-    """The number of readable logs at and after an offset: what a group that has committed it has yet to read.
-    None if the log is damaged there. Blocks."""
+    """The number of readable logs at and after an offset: the logs that a group with this committed offset
+    has yet to read. None if the log is damaged there. Blocks."""
     ordinal, index = position(offset)
     cursor = cursor_of(log, ordinal)
     left = _logs_left(log, cursor, now_us)
@@ -65,8 +67,8 @@ def _logs_left(log: ShardLog, cursor: int, now_us: int) -> int | None:
 
 
 def known_place(log: ShardLog, cursor: int, *, now_us: int) -> ShardRemainder | None:
-    """What follows a cursor; None if the log is damaged there. Who reads it gets an error; who counts what
-    many have yet to read must not. Blocks."""
+    """The groups and logs after a cursor; None if the log is damaged there. A reader of the damaged place
+    gets an error, but a count over many places must not fail. Blocks."""
     try:
         return log.place(cursor, now_us=now_us)
     except LogDamaged as error:

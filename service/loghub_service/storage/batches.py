@@ -1,16 +1,13 @@
 """Group commit: a thread that commits all waiting items at once and then resolves their futures.
 
-One fdatasync, or one SQLite transaction, covers every request that waits. The event loop never waits for
-the disk, so heartbeats continue while the disk is slow. `commits` contains the commit function for log data,
-`database` that for metadata. Simulators have others, without a thread.
+One fdatasync, or one SQLite transaction, covers every waiting request. The event loop never waits for the
+disk, so heartbeats continue while the disk is slow. A `CommitMonitor` has the thread's backlog and latencies,
+for metrics and for ``/healthz``. Simulators have other implementations, without a thread.
 
-What a commit thread has to do and how long it takes, for metrics and for ``/healthz``.
-
-The commit function for log data: appends every waiting log group, then syncs each shard once.
-
-The group-commit thread for log data runs it (see `batches`). Only that thread writes to a `ShardLog`. It lets
-other threads help with the syncs and waits for all of them, since syncs that run at the same time share what
-is slow about one: the flush of the disk's cache and the commit of the file system's journal.
+`commit_logs` is the commit function for log data: it appends every waiting log group, then syncs each shard
+once; `database` has the one for metadata. Only the thread for log data writes to a `ShardLog`. It lets other
+threads help with the syncs and waits for all of them, since concurrent syncs share their slow parts: the
+flush of the disk's cache and the commit of the file system's journal.
 """
 
 import asyncio
@@ -56,7 +53,7 @@ class Latencies:
 
 
 class CommitMonitor:
-    """One commit thread as its submitters see it; on the event loop only."""
+    """The state of one commit thread for its submitters; on the event loop only."""
 
     def __init__(self, clock: Clock) -> None:
         self.waiting = 0
@@ -66,7 +63,7 @@ class CommitMonitor:
         self._progress_s = 0.0
 
     def submitted(self, size: int) -> float:
-        """Returns the time, which `committed` requires."""
+        """Note a submitted item. Returns the time, which `committed` requires."""
         now = self._clock.monotonic_s()
         if self.waiting == 0:
             self._progress_s = now
@@ -82,7 +79,7 @@ class CommitMonitor:
         self._progress_s = now
 
     def stalled_s(self) -> float:
-        """For how long nothing was committed although something waits; 0 if nothing waits."""
+        """How long nothing was committed although an item waits; 0 if nothing waits."""
         return self._clock.monotonic_s() - self._progress_s if self.waiting else 0.0
 
 
@@ -94,7 +91,7 @@ class Append:
     new: NewGroup
 
 
-SYNCS_AT_ONCE = 8  # more save nothing
+SYNCS_AT_ONCE = 8  # more concurrent syncs save nothing
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -137,8 +134,8 @@ def _helpers() -> ThreadPoolExecutor:
 
 
 def _in_parts(work: Callable[[Sequence[T]], R], items: Sequence[T]) -> list[R]:
-    """What ``work`` returns for each part, at the same time: a part has every `SYNCS_AT_ONCE`-th item. Raises
-    what one of them raised once none is in progress any more."""
+    """The results of ``work`` for each part, computed at the same time: a part has every `SYNCS_AT_ONCE`-th
+    item. Raises the error of one part once no part is in progress any more."""
     others = [
         _helpers().submit(work, part)
         for first in range(1, SYNCS_AT_ONCE)
@@ -173,7 +170,7 @@ def run_tasks(batch: Sequence[Task]) -> Sequence[object]:
 
 
 def run_together(batch: Sequence[Task]) -> Sequence[object]:
-    """As `run_tasks`, with several at the same time: tasks that sync, each in a folder of its own."""
+    """`run_tasks` with several tasks at the same time, for tasks that sync, each in a folder of its own."""
     outcomes: list[object] = [None] * len(batch)
     for first, part in enumerate(_in_parts(run_tasks, batch)):
         outcomes[first::SYNCS_AT_ONCE] = part
@@ -183,7 +180,8 @@ def run_together(batch: Sequence[Task]) -> Sequence[object]:
 def _append(batch: Sequence[LogItem], indexes: list[int], outcomes: list[object]) -> ShardLog:
     items = [item for item in (batch[index] for index in indexes) if isinstance(item, Append)]
     log = items[0].log
-    first = log.extent.end_cursor  # nothing is written that is not published: each batch ends with a sync
+    # Nothing is written that is not published, because each batch ends with a sync.
+    first = log.extent.end_cursor
     for position, index in enumerate(indexes):
         outcomes[index] = first + position
     try:
@@ -203,8 +201,8 @@ def _result(task: Task) -> object:
 
 Item = TypeVar("Item", contravariant=True)
 
-MAX_BATCH = 4096
-_SETTLED_AT_ONCE = 50  # what waits for them takes some 5 ms
+MAX_BATCH = 4096  # bounds the time of a commit, and so how long the first item of the next batch waits
+_SETTLED_AT_ONCE = 50  # their waiters take some 5 ms of the event loop
 
 
 class StorageFailed(ServiceFault):
@@ -223,7 +221,7 @@ class Batches(Protocol[Item]):
 
 
 class StartBatches(Protocol):
-    """How the engine creates `ThreadedBatches`, or a simulator others."""
+    """How the engine creates `ThreadedBatches`; a simulator creates other batches."""
 
     def __call__(
         self,
@@ -240,7 +238,7 @@ class StartBatches(Protocol):
 # Returns one outcome for each item of a batch; an exception among them fails only that item.
 # An exception that the function raises fails all items and is final.
 Commit = Callable[[Sequence[T]], Sequence[object]]
-# How much of a batch's bound an item takes.
+# The share of a batch's bound that an item takes.
 Size = Callable[[T], int]
 
 
@@ -259,7 +257,7 @@ class _WaitingItem(Generic[T]):
 
 
 class ThreadedBatches(Generic[T]):
-    """The production implementation: a daemon thread that is named after what it commits.
+    """The production implementation: a daemon thread that is named after its items.
 
     A batch has items of at most ``max_size`` together, or one larger item.
     """
@@ -280,7 +278,7 @@ class ThreadedBatches(Generic[T]):
         self._size = size
         self._max_size = max_size
         self._queue: queue.SimpleQueue[_WaitingItem[T] | None] = queue.SimpleQueue()
-        self._next: _WaitingItem[T] | None = None  # did not fit into the last batch
+        self._next: _WaitingItem[T] | None = None  # the item that did not fit into the last batch
         self._unsettled: deque[tuple[_WaitingItem[T], object]] = deque()
         self._failed: BaseException | None = None
         self._loop = asyncio.get_running_loop()
@@ -343,7 +341,8 @@ class ThreadedBatches(Generic[T]):
             return
 
     def _settle(self, batch: list[_WaitingItem[T]], outcomes: Sequence[object]) -> None:
-        """In the order of the commits, and in parts: a batch may have thousands, and others run meanwhile."""
+        """Resolve the futures in the order of the commits, and in parts: a batch may have thousands, and
+        other work of the event loop runs meanwhile."""
         is_settling = bool(self._unsettled)
         self._unsettled.extend(zip(batch, outcomes, strict=True))
         if not is_settling:

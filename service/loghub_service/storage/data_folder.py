@@ -1,4 +1,4 @@
-"""What a data folder contains apart from the logs themselves: its identity, and the folders of log data.
+"""The contents of a data folder besides the logs themselves: its identity, and the folders of log data.
 
 ::
 
@@ -6,14 +6,11 @@
     <data>/logs/folder.json          `FolderState`
     <data>/logs/<logstore>/<shard>/  the log of a shard: its segments and `shard.json`
 
-The identity shows that a catalog belongs to these logs, and that it is not older than they are.
-
-Small files that are replaced atomically and durably through the disk's port.
-
-`shard.json` in a shard's folder: what the log data belongs to, in case the catalog is lost.
-
-It is written when the shard is created, and contains only what never changes. `loghub fsck` adopts log data
-by it; the running service does not read it.
+The identity shows that a catalog belongs to these logs, and that it is not older than they are. `shard.json`
+in a shard's folder says to which logstore and shard the log data belongs, in case the catalog is lost. It is
+written when the shard is created, and contains only properties that never change. `loghub fsck` adopts log
+data by it; the running service does not read it. These small files are replaced atomically and durably
+through the disk's port.
 """
 
 import re
@@ -35,7 +32,7 @@ _MAX_BYTES = 1 << 20
 def replace_durably(disk: Disk, folder: str, name: str, content: bytes) -> None:
     """After a crash the file has the old or the new content; on return it has the new one. Raises OSError."""
     fresh = f"{folder}/{name}.new"
-    with suppress(FileNotFoundError):  # of a crash
+    with suppress(FileNotFoundError):  # left by a crash
         disk.remove(fresh)
     file = disk.create(fresh)
     try:
@@ -63,7 +60,7 @@ DESCRIPTION_NAME = "shard.json"
 
 
 class ShardDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """The file's fields. A shard is read-only if it is a parent of another one. ``form`` is that of its
+    """The file's fields. A shard is read-only if it is a parent of another shard. ``form`` is the form of its
     records for Kafka clients; "" by default, and in a file of an earlier release."""
 
     project: str
@@ -150,7 +147,7 @@ def logstore_folder(data: str, logstore: int) -> str:
 
 
 def read_state(disk: Disk, data: str) -> FolderState | None:
-    """None if the service has never started on the folder. Raises OSError, DamagedState."""
+    """The state; None if the service has never started on the folder. Raises OSError, DamagedState."""
     content = read_small(disk, logs_folder(data), STATE_NAME)
     try:
         return None if content is None else msgspec.json.decode(content, type=FolderState)
@@ -159,7 +156,7 @@ def read_state(disk: Disk, data: str) -> FolderState | None:
 
 
 def write_state(disk: Disk, data: str, state: FolderState) -> None:
-    """Raises OSError."""
+    """Write the state durably. Raises OSError."""
     disk.make_dirs(logs_folder(data))
     replace_durably(disk, logs_folder(data), STATE_NAME, msgspec.json.encode(state))
 
@@ -179,7 +176,7 @@ class FoundFolder:
 
 @dataclass(slots=True, kw_only=True)
 class FoundFolders:
-    """The folders of shards below ``logs``, logstores whose folder is empty, and names of no known form."""
+    """The folders of shards below ``logs``, logstores whose folder is empty, and unknown names."""
 
     shards: list[FoundFolder] = field(default_factory=list)
     bare: list[int] = field(default_factory=list)
@@ -187,7 +184,7 @@ class FoundFolders:
 
 
 def find_folders(disk: Disk, data: str, known_shards: set[tuple[int, int]]) -> FoundFolders:
-    """List the folders of log data. Only those that are not ``known`` are looked into. Raises OSError."""
+    """List the folders of log data. Only folders of unknown shards are read. Raises OSError."""
     folders, root = FoundFolders(), logs_folder(data)
     for name in disk.list_names(root):
         if not _NUMBER.match(name):
@@ -210,7 +207,7 @@ def find_folders(disk: Disk, data: str, known_shards: set[tuple[int, int]]) -> F
 
 
 def remove_tree(disk: Disk, folder: str) -> None:
-    """Remove a folder with all that is in it, durably. Raises OSError."""
+    """Remove a folder with all its contents, durably. Raises OSError."""
     files, folders = disk.list_tree(folder)
     for path in files:
         disk.remove(path)

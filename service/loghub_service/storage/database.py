@@ -100,7 +100,7 @@ _SCHEMAS = (
     kafka_rows.PRODUCER_SCHEMA,
     _FIRST_ORDINALS,
     pulsar_rows.PULSAR_SCHEMA,
-)  # each adds to those before it
+)  # each version adds to the versions before it
 
 
 class DatabaseUnusable(ServiceFault):
@@ -113,7 +113,7 @@ class NewerSchema(DatabaseUnusable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderHistory:
-    """The data folder that the metadata belongs to, and how often the service has started on it.
+    """The data folder to which the metadata belongs, and how often the service has started on it.
 
     ``folder`` is "" before the first start. ``expiry`` is None before the first retention.
     """
@@ -121,7 +121,7 @@ class FolderHistory:
     folder: str
     starts: int
     expiry: ExpiryReached | None
-    min_cursor: int  # of a log that is created from now on
+    min_cursor: int  # of every log that is created from now on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +148,8 @@ def _readable(read: Callable[Concatenate["Database", P], T]) -> Callable[Concate
 
 
 class Database:
-    """The metadata file. Open it once; `commit` must run on one thread at a time. All that opens it or reads
-    raises DatabaseUnusable."""
+    """The metadata file. Open it once; `commit` must run on one thread at a time. Opening and every read
+    raise DatabaseUnusable."""
 
     @_readable
     def __init__(self, path: str) -> None:
@@ -308,12 +308,12 @@ class Database:
 
     @_readable
     def producers(self) -> list[SavedProducer]:
-        """What idempotent producers have sent, the one unused for longest first."""
+        """The state of idempotent producers, least recently used first."""
         return kafka_rows.read_producers(self._connection)
 
     @_readable
     def producer_marks(self) -> list[ProducerLogMarked]:
-        """Where the logs have batches of producers besides."""
+        """The places from which the logs have later batches of producers."""
         return kafka_rows.read_marks(self._connection)
 
     @_readable

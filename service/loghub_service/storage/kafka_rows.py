@@ -1,12 +1,8 @@
-"""The tables of Kafka groups, and their facts as SQL statements and back.
+"""The tables of Kafka groups and of idempotent producers, and their facts as SQL statements and back.
 
-A group belongs to a project and an offset to a logstore by its internal id, so both go with what they belong
-to. Facts of a project or logstore that was deleted meanwhile are ignored: a request of a client may overlap
-with the deletion.
-
-The tables of idempotent producers, and their facts as SQL statements and back.
-
-Rows go with their logstore or shard; facts of one that was deleted meanwhile are ignored.
+A group belongs to a project, and an offset or a producer's row to a logstore or shard by its internal id, so
+rows are deleted with their owner. Facts of a project, logstore or shard that was deleted meanwhile are
+ignored: a request of a client may overlap with the deletion.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,7 +24,7 @@ from loghub_service.kafka.coordinator.group import CommittedOffset, MemberInfo, 
 from loghub_service.kafka.coordinator.states import KafkaGroupState
 from loghub_service.kafka.producers import ProducerKey, SavedProducer, Sequence, StoredBatch
 
-# The order of the producers' rows is that in which they were saved.
+# The producers' rows have the order in which they were saved.
 PRODUCER_SCHEMA = """
 CREATE TABLE kafka_producer (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -67,7 +63,8 @@ def producer_statements(fact: ProducerLogMarked | ProducersSaved) -> Iterator[St
 
 
 def _mark(mark: ProducerLogMarked) -> Statement:
-    """One that is there is of an earlier cursor, from which everything is read."""
+    """Insert a mark, unless the shard has one: that one has an earlier cursor, from which everything is
+    read."""
     return (
         "INSERT OR IGNORE INTO producer_log"
         " SELECT logstore, shard, ? FROM shard WHERE logstore=? AND shard=?",
@@ -85,7 +82,7 @@ def _pack(saved: SavedProducer) -> bytes:
 
 
 def read_producers(connection: apsw.Connection) -> list[SavedProducer]:
-    """The one unused for longest first."""
+    """All producers, least recently used first."""
     rows = connection.execute("SELECT logstore, partition, producer, batches FROM kafka_producer ORDER BY id")
     return [
         SavedProducer(

@@ -1,14 +1,15 @@
-"""Reads what a shard's folder contains, without changing anything: the segments, and what is wrong with them.
+"""Reads the contents of a shard's folder without changing anything: the segments, and what is wrong with
+them.
 
 The start of the service and `loghub fsck` use the same inspection. Of a sealed segment it reads the header
-and the end of the footer; all of its records only if there is no valid footer. Of the last segment, which
-may have been written to, it reads everything, and from the disk: in the page cache there may be records that
-a failed sync has not written, and which are gone after the next start of the machine.
+and the end of the footer; all of its records only if there is no valid footer. The last segment, which may
+have been written to, is read completely, and from the disk: the page cache may have records that a failed
+sync has not written, and which are gone after the next start of the machine.
 
-The files and indexes of the sealed segments that were read last, for all shards together.
-
-Memory and open files must not grow with the data that is kept, so only a bounded number of segments is
-loaded at a time. A reader that has a file keeps it open until it is done, whatever is evicted meanwhile.
+`LoadedSegments` has the files and indexes of the sealed segments that were read last, for all shards
+together. Memory and open files must not grow with the amount of stored data, so only a bounded number of
+segments is loaded at a time. A reader with a file keeps it open until it is done, even if the segment is
+evicted meanwhile.
 """
 
 import re
@@ -39,6 +40,7 @@ from loghub_service.storage.recovery import Inspection, Tail, inspect
 from loghub_service.storage.segment import LogDamaged
 
 _log = structlog.get_logger("loghub_service.storage")
+# An index takes 32 bytes for 16 KiB of records, so these take 4 MiB, and 128 open files.
 MAX_LOADED = 128
 
 
@@ -55,13 +57,13 @@ class LoadedSegments:
         return len(self._loaded)
 
     def get(self, path: str) -> tuple[File, Marks]:
-        """Raises FileNotFoundError, LogDamaged."""
+        """The file and the index of a segment. Raises FileNotFoundError, LogDamaged."""
         with self._lock:
             inspection = self._loaded.get(path)
             if inspection is not None:
                 self._loaded.move_to_end(path)
                 return inspection
-        # Not under the lock: the disk may be slow, and others read what is loaded.
+        # Not under the lock: the disk may be slow, and other threads read loaded segments.
         loaded = _load(self._disk, path)
         with self._lock:
             self._loaded[path] = loaded
@@ -70,7 +72,7 @@ class LoadedSegments:
         return loaded
 
     def forget(self, path: str) -> None:
-        """Close a segment that is removed."""
+        """Close a segment that is being removed."""
         with self._lock:
             self._loaded.pop(path, None)
 
@@ -96,7 +98,7 @@ def _load(disk: Disk, path: str) -> tuple[File, Marks]:
 
 
 def _marks_of_records(file: File, path: str) -> Marks:
-    """The index of a segment without a footer. A damaged record is reported when it is read."""
+    """The index of a segment without a footer. A damaged record is reported when it is read, not here."""
     data = file.read_at(file.size(), offset=0)
     try:
         header, layout = record.unpack_segment_header(data)
@@ -123,10 +125,10 @@ class LogProblem:
     """Acknowledged log groups that are lost: the cursors in [begin_cursor, end_cursor)."""
 
     kind: ProblemKind
-    path: str  # of the segment at which it was noticed, or of the folder
+    path: str  # the segment at which the problem was noticed, or the folder
     offset: int | None
     begin_cursor: int
-    end_cursor: int | None  # None: up to the end, which is not known
+    end_cursor: int | None  # None: up to the end, which is unknown
     text: str
 
     def __str__(self) -> str:
@@ -135,7 +137,7 @@ class LogProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSegment:
-    """One segment. ``read`` is set if its records were read."""
+    """One segment. ``read`` is None unless its records were read."""
 
     path: str
     header: SegmentHeader
@@ -147,8 +149,9 @@ class FoundSegment:
 @dataclass(slots=True, kw_only=True)
 class LogInspection:
     """A shard's folder. ``expired`` segments are below the oldest cursor, ``unfinished`` files belong to
-    writes that a crash interrupted: the service removes both. It leaves ``unknown`` files alone.
-    ``is_clean``: the last run of the service has stopped cleanly, so all that it wrote is on the disk."""
+    writes that a crash interrupted: the service removes both. It leaves ``unknown`` files in place.
+    ``is_clean``: the last run of the service has stopped cleanly, so everything that it wrote is on the
+    disk."""
 
     folder: str
     is_clean: bool = False
@@ -181,7 +184,7 @@ def inspect_log(
 ) -> LogInspection:
     """Inspect a shard's folder. Raises OSError, NewerFormat, WriteFailed.
 
-    ``oldest_cursor``: what lies below it has expired; None if that is not known. ``before_read`` is called
+    Log groups below ``oldest_cursor`` have expired; None if that is not known. ``before_read`` is called
     before all records of a segment are read, and may raise to end the inspection.
     """
     inspection = LogInspection(folder=folder, is_clean=is_clean)
@@ -193,7 +196,7 @@ def inspect_log(
 
 
 def _live_paths(disk: Disk, inspection: LogInspection, oldest_cursor: int | None) -> list[tuple[str, int]]:
-    """The segments that are not expired, each with the first cursor that its name says."""
+    """The segments that are not expired, each with the first cursor in its name."""
     paths: list[tuple[str, int]] = []
     for name in disk.list_names(inspection.folder):
         path, match = f"{inspection.folder}/{name}", _SEGMENT.match(name)
@@ -227,7 +230,8 @@ class _LogReader:
     def read(self, path: str, first_cursor: int, *, last: bool) -> None:
         file = self._disk.open(path)
         if last:
-            file.sync_data()  # what a kill has left in the cache; only what is clean can be dropped from it
+            # Records that a kill has left in the cache; only clean pages can be dropped from it.
+            file.sync_data()
             file.drop_cached()
         try:
             header, layout = record.unpack_segment_header(file.read_at(record.SEGMENT_HEADER_BYTES, offset=0))

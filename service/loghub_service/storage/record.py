@@ -1,9 +1,9 @@
-"""The binary layout of a segment file: packs and checks the file header and the records.
+"""The binary layout of a segment file: packs and checks the file header, the records and the footer.
 
-This module and `footer` alone define the layout. All numbers are little endian. A segment is a
-`SegmentHeader` of `SEGMENT_HEADER_BYTES`, whose first bytes name the format version, then records, each at
-a multiple of 8 bytes, then zeros up to the preallocated size or, once the segment is sealed, a footer.
-A record is a header of `RECORD_HEADER_BYTES`, followed by the log group in its stored form (`stored_group`)::
+This module alone defines the layout. All numbers are little endian. A segment is a `SegmentHeader` of
+`SEGMENT_HEADER_BYTES`, whose first bytes name the format version, then records, each at a multiple of 8
+bytes, then zeros up to the preallocated size or, once the segment is sealed, a footer. A record is a header
+of `RECORD_HEADER_BYTES`, followed by the log group in its stored form (`stored_group`)::
 
     u32 length      of the stored log group; 0 ends the records
     u32 crc         CRC-32 of everything after this field: the rest of the header and the stored group
@@ -15,22 +15,21 @@ A record is a header of `RECORD_HEADER_BYTES`, followed by the log group in its 
 Formats 2 and 3 end each record, and the footer, with an end mark of 4 bytes that contains no zero byte and
 differs from segment to segment, in a way that no client can compute. A write that was cut short therefore
 never looks complete, whatever a client sent; `recovery` says what follows from that. In format 3, log groups
-may be compressed, and older releases refuse it because they would not know these. Format 1 has neither end
-marks nor a footer. Formats 1 and 2 are only read.
+may be compressed, and older releases refuse the format because they cannot read them. Format 1 has neither
+end marks nor a footer. Formats 1 and 2 are only read.
 
-The sparse index of a segment, and the footer that stores it in a sealed segment.
-
-A footer makes a start read a few bytes of a sealed segment instead of all its records, and makes the index
-loadable at any time, so that it need not stay in memory. It follows the last record::
+The footer has the sparse index of a segment, so that a start reads a few bytes of a sealed segment instead of
+all its records, and the index can be loaded at any time and need not stay in memory. It follows the last
+record::
 
     8 bytes         `FOOTER_BEGIN`; its zeros end the records
     marks           four i64 each: cursor, offset, received_us, logs_before
     end block       magic, next_cursor, logs_total, received_us, latest_us, earliest_us, number of marks,
                     CRC-32 of the marks, CRC-32 of the end block, the segment's end mark
 
-A footer repeats what the records say. A segment without a valid one, such as a segment of format 1, is read
-completely and gets one; an older release does so with a segment of this one. Its own end blocks have no
-earliest_us.
+A footer repeats the content of the records. A segment without a valid footer, such as a segment of format 1,
+is read completely and gets one; an older release does so with a segment of this release. Its own end blocks
+have no earliest_us.
 """
 
 import re
@@ -58,7 +57,7 @@ SEGMENT_HEADER_BYTES = 64
 RECORD_HEADER_BYTES = _RECORD.size
 END_MARK_BYTES = 4
 SALT_DIGITS = 8  # hexadecimal
-MAX_GROUP_BYTES = 64 << 20  # far above what the service accepts; a length beyond it is damage
+MAX_GROUP_BYTES = 64 << 20  # far above the maximum that the service accepts; a larger length is damage
 
 
 class DamagedRecord(ServiceFault):
@@ -74,8 +73,8 @@ class SegmentHeader:
     """The totals of everything before the segment, so that dropped log groups are still counted.
 
     ``skipped`` cursors before ``first_cursor`` are not in the log: their log groups were lost, and the log
-    goes on above everything that may have been given out. ``salt`` is a random u32, so that no
-    client can compute the end mark; segments of earlier releases have 0.
+    continues above every cursor that may have been given out. ``salt`` is a random u32, so that no client can
+    compute the end mark; segments of earlier releases have 0.
     """
 
     first_cursor: int
@@ -92,7 +91,7 @@ class SegmentHeader:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What depends on the format version: the bytes that end each record, none in format 1."""
+    """The properties of a format version: the bytes that end each record, none in format 1."""
 
     version: int
     end_mark: bytes
@@ -135,8 +134,8 @@ def pack_segment_header(header: SegmentHeader) -> bytes:
 
 
 def _is_newer(data: bytes) -> bool:
-    """Whether the number of the format is a greater one, and not one of ours in which a bit has flipped: then
-    the CRC still fits to ours."""
+    """Whether the number of the format is greater, and is not one of ours in which a bit has flipped: then
+    the CRC would still match ours."""
     number = re.match(rb"LOGHUB(\d+)\n?", data[:8])
     if number is None or int(number[1]) <= FORMAT:
         return False
@@ -149,7 +148,7 @@ def _is_newer(data: bytes) -> bool:
 
 def unpack_segment_header(data: bytes) -> tuple[SegmentHeader, Layout]:
     """Raises DamagedRecord if ``data`` does not begin with a valid segment header, and NewerFormat if it
-    begins with that of a newer release."""
+    begins with a header of a newer release."""
     if len(data) < SEGMENT_HEADER_BYTES:
         raise DamagedRecord("the segment header is truncated")
     version = _VERSION.get(data[:8])
@@ -173,7 +172,7 @@ def unpack_segment_header(data: bytes) -> tuple[SegmentHeader, Layout]:
         skipped=skipped[0] if skipped else 0,
         salt=salt,
     )
-    # The rest of the header is known to clients: the first cursor of a shard is the time of its birth.
+    # Clients know the rest of the header: the first cursor of a shard is the time of its birth.
     unknown = zlib.crc32(_SALT.pack(salt, 0), crc) if salt else crc
     end_mark = (unknown | _NO_ZERO_BYTE).to_bytes(END_MARK_BYTES, "little") if version > 1 else b""
     return header, Layout(version, end_mark)
@@ -220,6 +219,7 @@ def group_bytes(data: bytes | memoryview, at: int, header: RecordHeader) -> byte
     return bytes(memoryview(data)[start : start + header.length])
 
 
+# A seek reads at most this much before its record, and the index has 32 bytes for it.
 MARK_EVERY_BYTES = 16 << 10
 FOOTER_BEGIN = b"\0\0\0\0MARK"
 _END_MAGIC, _OLD_END_MAGIC = b"LOGHUBF3", b"LOGHUBF2"
@@ -279,18 +279,18 @@ class Marks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What is known of a segment's records without reading them."""
+    """The totals of a segment's records, which are known without reading them."""
 
     used: int  # offset of the end of the records
     next_cursor: int
     logs_total: int  # in all groups of the shard before next_cursor
-    received_us: int  # of the last record, or of the last one before the segment
-    latest_us: int  # the greatest in the segment; the wall clock may have gone back
-    earliest_us: int | None  # the least of its records; None without records, and in older footers
+    received_us: int  # of the last record in the segment or before it
+    latest_us: int  # the greatest time in the segment; the wall clock may have gone back
+    earliest_us: int | None  # the least time of its records; None without records, and in older footers
 
 
 def footer_room(used: int) -> int:
-    """The most bytes that the footer of records up to this offset needs."""
+    """The maximum of bytes of a footer for records up to this offset."""
     marks = 1 + (used - SEGMENT_HEADER_BYTES) // MARK_EVERY_BYTES
     return len(FOOTER_BEGIN) + marks * _MARK_BYTES + END_BLOCK_BYTES
 

@@ -1,21 +1,21 @@
-"""Reads a whole segment: rebuilds its index, and decides what the bytes after the last good record are.
+"""Reads a whole segment: rebuilds its index, and classifies the bytes after the last good record.
 
 A crash may leave the last write in any part: its end may be missing, and a disk that writes sectors in any
 order may have lost a sector in its middle. Such a torn tail was never acknowledged, because a write is
-acknowledged after its sync, and it is cut. Damage of an acknowledged record must not be mistaken for it,
-since its cursor would be given to another log group. Two signs tell them apart:
+acknowledged after its sync, and it is cut. Damage of an acknowledged record must not be mistaken for a torn
+tail, since its cursor would be given to another log group. Three signs distinguish them:
 
 - A later record that is valid names an offset below which everything was on stable storage. Since format 2 it
-  must have the segment's end mark, because a group may contain whatever a client made look like a record.
+  must have the segment's end mark, because a group may contain bytes that a client made look like a record.
 - Space that was not written reads as zeros. Since format 2 a record ends in the segment's end mark. If there
   is an end mark in the tail, and no sector before it consists of zeros, every sector up to it was written:
-  that the record is wrong nevertheless is damage, whatever follows.
-- A write that was cut short left what it wrote unchanged. Since format 2 a record's header and the place of
-  its end mark have what was written there or zeros. Anything else is damage, also if it covers the end mark.
+  a bad record there is damage, whatever follows.
+- A write that was cut short left its bytes unchanged. Since format 2 a record's header and the place of
+  its end mark have the written bytes or zeros. Anything else is damage, also if it covers the end mark.
 
-The last two signs are missing if a sector with the damage in it, or another one of the group, consists of
-zeros. Then, as for segments of format 1,
-only the end of the log that the database knows shows the loss (`loghub_service.known_ends`).
+The last two signs are missing if a damaged sector, or another sector of the group, consists of zeros. Then,
+as for segments of format 1, only the end of the log in the database shows the loss
+(`loghub_service.known_ends`).
 """
 
 import struct
@@ -34,7 +34,7 @@ from loghub_service.storage.record import (
     Totals,
 )
 
-SECTOR_BYTES = 512  # the least that a disk writes as a whole
+SECTOR_BYTES = 512  # the unit in which a disk writes
 _RECORD = struct.Struct("<IIqqII")
 _WORD = struct.Struct("<q")
 _HEAD = struct.Struct("<IIq")  # the begin of a record, up to its cursor
@@ -44,7 +44,7 @@ _ZEROS = bytes(_BLOCK_BYTES)
 
 
 class Tail(Enum):
-    """What follows the last good record of a segment."""
+    """What the bytes after the last good record of a segment are."""
 
     CLEAN = "clean"  # nothing
     FOOTER = "footer"  # the footer of a sealed segment, or a part of it
@@ -64,11 +64,11 @@ class Inspection:
     tail: Tail
     tail_bytes: int
     lacks_end_mark: bool
-    reason: str  # why the record at ``totals.used`` is not good; "" if there is none
+    reason: str  # why the record at ``totals.used`` is bad; "" if there is no bad record
 
 
 def inspect(data: bytes, header: SegmentHeader, layout: Layout) -> Inspection:
-    """Read a segment's content; ``header`` and ``layout`` are those of its first bytes."""
+    """Read a segment's content; ``header`` and ``layout`` were unpacked from its first bytes."""
     walk = _Walk(data, header, layout)
     walk.run()
     end = _end_of_bytes(data, walk.used)
@@ -92,7 +92,7 @@ def inspect(data: bytes, header: SegmentHeader, layout: Layout) -> Inspection:
 
 
 def _end_of_bytes(data: bytes, used: int) -> int:
-    """The offset after the last byte that is not zero; ``used`` if there is none behind it."""
+    """The offset after the last byte that is not zero; ``used`` if only zeros follow it."""
     end = len(data)
     while end - _BLOCK_BYTES > used and data[end - _BLOCK_BYTES : end] == _ZEROS:
         end -= _BLOCK_BYTES  # much faster than `rstrip` on a segment that is almost empty
@@ -101,7 +101,7 @@ def _end_of_bytes(data: bytes, used: int) -> int:
 
 
 class _Walk:
-    """Reads records from the first one on, until one is not good."""
+    """Reads records from the first one on, until the first bad one."""
 
     def __init__(self, data: bytes, header: SegmentHeader, layout: Layout) -> None:
         self._data = data
@@ -116,7 +116,8 @@ class _Walk:
         self.reason = ""
 
     def run(self) -> None:
-        """A start reads every record of each open segment, so this avoids a call and an object for each."""
+        """Read all records. A start reads every record of each open segment, so this loop avoids a call and
+        an object for each record."""
         data, marks, overhead = self._data, self.marks, record.RECORD_HEADER_BYTES + self._mark_bytes + 7
         view, unpack, crc32 = memoryview(data), _RECORD.unpack_from, zlib.crc32
         used, cursor, logs_total = self.used, self.next_cursor, self.logs_total
@@ -201,10 +202,10 @@ def _was_written_completely(data: bytes, used: int, end: int, end_mark: bytes) -
 
 
 def _may_be_torn(data: bytes, used: int, cursor: int, layout: Layout) -> bool:
-    """Whether what is at ``used`` is the begin of a record or of a footer, or of a part of one.
+    """Whether the bytes at ``used`` are the begin of a record or of a footer, or a part of one.
 
     A disk may have lost any sectors of it, and the write may have ended after any byte; either leaves zeros.
-    A number that was cut is smaller than what was written, since its low bytes come first.
+    A number that was cut is smaller than the written one, since its low bytes come first.
     """
     head = data[used : used + _HEAD.size].ljust(_HEAD.size, b"\0")
     length, _, record_cursor = _HEAD.unpack(head)
@@ -219,5 +220,5 @@ def _may_be_torn(data: bytes, used: int, cursor: int, layout: Layout) -> bool:
 
 
 def _is_cut(data: bytes, written: bytes) -> bool:
-    """Whether the bytes are the first of those written, and zeros."""
+    """Whether the bytes are a prefix of the written ones, followed by zeros."""
     return written.startswith(data.rstrip(b"\0"))

@@ -1,15 +1,13 @@
 """One segment file: append, sync, seal and scan.
 
-A segment is a part of a shard's log (see `shardlog`); `record` and `footer` define its binary layout. One
-thread writes the `OpenSegment` at the end of a log. Any thread may scan its published part meanwhile, since
-records never change. A `SealedSegment` keeps neither its file nor its index in memory: `segment_files` loads
-them when they are read.
-
-How much of the volume a segment takes.
+A segment is a part of a shard's log (see `shardlog`); `record` defines its binary layout. One thread writes
+the `OpenSegment` at the end of a log. Any thread may scan its published part meanwhile, since records never
+change. A `SealedSegment` keeps neither its file nor its index in memory: `log_inspection.LoadedSegments`
+loads them when they are read.
 
 Space is allocated ahead, so that a full disk is noticed before a write, and a torn write by the zeros in its
-place. A segment begins small and grows, so that a shard with one log does not take 16 MiB; one that follows a
-large one begins as large.
+place. A segment begins small and grows, so that a shard with one log does not take 16 MiB; a segment that
+follows a large one begins as large.
 """
 
 import errno
@@ -32,16 +30,19 @@ from loghub_service.storage.record import (
 )
 from loghub_service.storage.recovery import Inspection
 
+# 256 KiB, 1 MiB, 4 MiB, 16 MiB: a shard with few logs takes little of the volume, and a busy shard grows its
+# first segment three times.
 FIRST_BYTES = 256 << 10
 _GROWTH = 4
-# Space that log data leaves to the metadata: without it, no checkpoint could be saved and no log removed.
-# What groups of Kafka clients hold comes on top (`reserved_for`).
+# The space that log data leaves to the metadata: without it, no checkpoint could be saved and no log removed.
+# The groups of Kafka clients get more (`reserved_for`).
 RESERVED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """How much of the volume the log of a shard takes for a segment, and what it leaves to the metadata."""
+    """How much of the volume the log of a shard takes for a segment, and how much it leaves to the
+    metadata."""
 
     segment_bytes: int
     first_bytes: int = FIRST_BYTES
@@ -49,12 +50,13 @@ class Room:
 
 
 def grown(capacity: int, *, minimum: int, maximum: int) -> int | None:
-    """The next size of a segment that needs ``least``; None if it has to end."""
+    """The next size of a segment that needs ``minimum``; None if the segment has to end."""
     return max(min(_GROWTH * capacity, maximum), minimum) if minimum <= maximum else None
 
 
 def new_size(*, first: int, used_before: int, minimum: int, maximum: int) -> int:
-    """The size of a new segment that needs ``least``, after one of which so much was used."""
+    """The size of a new segment that needs ``minimum``, after a segment of which ``used_before`` bytes were
+    used."""
     size = min(first, maximum)
     while size < min(used_before, maximum):
         size = min(_GROWTH * size, maximum)
@@ -62,21 +64,21 @@ def new_size(*, first: int, used_before: int, minimum: int, maximum: int) -> int
 
 
 def check_free(disk: Disk, folder: str, size: int, *, reserved_bytes: int) -> None:
-    """Raises OSError if there is no room for so much more."""
+    """Raises OSError if ``size`` more bytes do not fit."""
     if disk.free_bytes(folder) < size + reserved_bytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
 
 
 def reserved_for(group_bytes: int) -> int:
-    """What log data leaves to the metadata if groups of Kafka clients may hold ``group_bytes``. In the
-    database and its write-ahead log, 82 MB of offsets with 4 KB of metadata took 93 MB."""
+    """The space that log data leaves to the metadata if groups of Kafka clients may hold ``group_bytes``. In
+    the database and its write-ahead log, 82 MB of offsets with 4 KB of metadata took 93 MB."""
     return RESERVED_BYTES + group_bytes * 5 // 4
 
 
-# The first window is for one record, which is at most 16 KiB behind a mark unless it is large; what goes on
-# from there reads more at once.
+# The first window is for one record, which is at most 16 KiB behind a mark unless it is large; a scan that
+# continues from there reads more at once.
 _FIRST_WINDOW_BYTES, _WINDOW_BYTES = 32 << 10, 256 << 10
-# A small step back of the wall clock is evened out; a larger one is the correction of a wrong clock.
+# A small step back of the wall clock is evened out; a larger step is the correction of a wrong clock.
 CLOCK_STEP_US = 60_000_000
 
 
@@ -92,20 +94,20 @@ class Entry:
     received_us: int
     logs: int
     logs_before: int  # in all earlier groups of the shard, including dropped groups
-    group: bytes  # as it is stored (`stored_group`)
+    group: bytes  # in its stored form (`stored_group`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewGroup:
     """A log group to append."""
 
-    group: bytes  # as it is stored (`stored_group`)
+    group: bytes  # in its stored form (`stored_group`)
     logs: int
     received_us: int
 
 
 class Segment(Protocol):
-    """What reading needs of an open or sealed segment."""
+    """The properties of an open or sealed segment that reading needs."""
 
     @property
     def path(self) -> str: ...
@@ -124,7 +126,7 @@ class Segment(Protocol):
 
 
 class SegmentFiles(Protocol):
-    """Loads the files and indexes of sealed segments (`segment_files`)."""
+    """Loads the files and indexes of sealed segments (`log_inspection.LoadedSegments`)."""
 
     def get(self, path: str) -> tuple[File, Marks]: ...
 
@@ -159,13 +161,13 @@ class OpenSegment:
         self._received_us = self._latest_us = header.received_us
         self._earliest_us: int | None = None
         self._synced = self._used
-        self._can_grow = True  # it is the file of this run, or of one that has ended cleanly
+        self._can_grow = True  # the file was created in this run, or in a run that has stopped cleanly
 
     def restore(self, inspection: Inspection, *, writable: bool) -> None:
-        """Take over the records that were found, and make them whole and durable. Raises WriteFailed.
+        """Take over the inspected records, and make them whole and durable. Raises WriteFailed.
 
-        Without ``writable``, the next append goes to a new segment, and what follows the records is cut: a
-        torn tail, but also blocks of which a failed sync has left it open whether they can be written. Only
+        Without ``writable``, the next append goes to a new segment, and the bytes after the records are cut:
+        a torn tail, or blocks of which it is unknown after a failed sync whether they can be written. Only
         room for the footer is allocated again. In format 1, the footer is written over a torn tail.
         """
         totals = inspection.totals
@@ -178,7 +180,7 @@ class OpenSegment:
                 self._file.truncate(self._used)
                 self._allocate_footer_room()
             if mark and inspection.lacks_end_mark:
-                # It tells later damage of the record from a torn tail.
+                # The end mark distinguishes later damage of the record from a torn tail.
                 self._file.write_at(mark, offset=self._used - len(mark))
         except OSError as error:
             raise WriteFailed(f"{self.path}: {error}") from error
@@ -187,9 +189,10 @@ class OpenSegment:
             self.sync()
 
     def _allocate_footer_room(self) -> None:
-        """A full disk must not prevent the start; then the segment is sealed once there is room."""
+        """Allocate room for the footer. A full disk must not prevent the start; the segment is then sealed
+        once there is room."""
         if self.is_empty:
-            return  # it will be replaced
+            return  # the file will be replaced
         try:
             self._file.allocate(self._used + footer_room(self._used))
         except OSError as error:
@@ -216,7 +219,7 @@ class OpenSegment:
         return self._file, self._marks
 
     def fits(self, stored_bytes: int) -> bool:
-        """Whether records of this size fit, so that the footer will have room behind them."""
+        """Whether records of this size fit and leave room for the footer."""
         used = self._used + stored_bytes
         return used + footer_room(used) <= self._capacity
 
@@ -230,9 +233,10 @@ class OpenSegment:
         )
 
     def grow(self, size: int) -> None:
-        """Make room, durably before anything is written there: what a crash cuts must have its whole place.
+        """Make room, durably before anything is written there: the tail that a crash cuts must be inside
+        allocated space.
 
-        Raises OSError if there is none, and WriteFailed.
+        Raises OSError if there is no room, and WriteFailed.
         """
         try:
             self._file.allocate(size)
@@ -279,10 +283,10 @@ class OpenSegment:
         self._synced = self._used
 
     def seal(self, files: SegmentFiles) -> SealedSegment:
-        """Write the footer, free the unused blocks, and make all of it durable.
+        """Write the footer, free the unused blocks, and make the file durable.
 
-        Raises WriteFailed; OSError if there is no space for the footer, which only a segment of format 1, or
-        one that was recovered on a full disk, can lack. It may be called again.
+        Raises WriteFailed; OSError if there is no space for the footer, which is possible only for a segment
+        of format 1, or a segment that was recovered on a full disk. It may be called again.
         """
         totals = self.totals
         footer = pack_footer(self._marks, totals, end_mark=self.layout.end_mark)
@@ -302,7 +306,8 @@ class OpenSegment:
 
 
 def _received_us(now_us: int, before_us: int) -> int:
-    """Not before the last record, unless the wall clock was set back: then the later time is the true one."""
+    """The receive time of a record: not before the last record's, unless the wall clock was set back: then
+    the later time is the right one."""
     return before_us if before_us - CLOCK_STEP_US <= now_us < before_us else now_us
 
 
@@ -332,7 +337,7 @@ def scan(segment: Segment, *, cursor: int, end_cursor: int) -> Iterator[Entry]:
 
 
 class _WindowReader:
-    """Reads records through a window on the file, most of them without a call of the disk."""
+    """Reads records through a window on the file, most of them without a disk access."""
 
     def __init__(self, file: File, path: str) -> None:
         self._file, self._path = file, path

@@ -1,22 +1,17 @@
 """The log of one shard: durable appends, reads by cursor or time, exact counts, and retention.
 
 A log consists of segments (see `segment`). One thread at a time writes (`append`, `sync`, `expire`; see
-`commits`), while any thread may read the range that `extent` describes. A group becomes readable only once it
+`batches`), while any thread may read the range that `extent` describes. A group becomes readable only once it
 is durable, so a reader never sees a group or a cursor that a crash could undo. Cursors are consecutive,
 except that a segment may skip some after an accepted loss. All times are arguments.
 
-What a reader learns of a shard's log: how far it reaches, what was read, and how much is left to read.
-
-Finds log groups by the time at which they were received, also if the wall clock was wrong for a while.
-
 Cursors are in the order of arrival; receive times usually are, too. After the wall clock was set back, groups
-received before that have times in the future. Such a time says nothing. The group was received after the
-last earlier group, and before the first later group, whose time is plausible. Segments that have only such
-times are not read.
+received before that have times in the future, which say nothing. Such a group was received after the last
+earlier group, and before the first later group, whose time is plausible. Segments with only such times are
+not read to find a time.
 
-Ordinals of log groups, from which Kafka offsets are made (docs/kafka.md 2).
-
-They count the groups of a shard. A logstore that was created again begins above those of the one before it.
+Ordinals, from which Kafka offsets are made (docs/kafka.md 2), count the groups of a shard. A logstore that
+was created again under the same name begins above the ordinals of the earlier one.
 """
 
 from bisect import bisect_right
@@ -63,16 +58,16 @@ class Extent:
     oldest_cursor: int
     end_cursor: int  # the cursor of the next write
     logs_total: int  # in all groups since the shard's birth, including dropped groups
-    received_us: int  # of the newest group, or the shard's birth
+    received_us: int  # of the newest group; without one, the shard's birth
     # Numbers of logs: of the newest group, if it was written since the start; and of the group before the
-    # oldest one, if it is known. What is read does not depend on them.
+    # oldest one, if it is known. Reads do not depend on them.
     newest_logs: int | None = field(default=None, compare=False)
     expired_logs: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """Log groups in order, and the cursor after the last of them."""
+    """Log groups in order, and the cursor after the last one."""
 
     entries: tuple[Entry, ...]
     next_cursor: int
@@ -84,7 +79,7 @@ class ShardRemainder:
 
     groups_left: int
     logs_left: int
-    received_us: int | None  # of the group at the cursor; None at the end
+    received_us: int | None  # None at the end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +87,7 @@ class Newest:
     """The newest group of a log that ends at ``end_cursor``.
 
     ``next_cursor`` is the cursor after it, which is less than the end if cursors were skipped there after a
-    loss; ``logs`` the number of its logs, None if it is not known any more.
+    loss; ``logs`` is the number of its logs, None if it is not known any more.
     """
 
     end_cursor: int
@@ -108,7 +103,7 @@ def first_received_since(
     Groups with an implausible time are included if they may have been received at or after that time.
     """
     latest_us = now_us + CLOCK_STEP_US
-    uncertain: int | None = None  # the first group of an implausible time since the last earlier group
+    uncertain: int | None = None  # the first group with an implausible time since the last earlier group
     for segment in segments:
         if segment.totals.latest_us < received_us:
             uncertain = None
@@ -144,8 +139,8 @@ def _begin(segment: Segment, received_us: int) -> tuple[int, bool]:
 
 
 def plausible_time(segments: Sequence[Segment], cursor: int, received_us: int, *, now_us: int) -> int:
-    """The receive time of the group at a cursor; if it is in the future, that of the last group before it
-    that has a plausible one, to the precision of the index."""
+    """The receive time of the group at a cursor; if it is in the future, the time of the last group before it
+    with a plausible time, to the precision of the index."""
     latest_us = now_us + CLOCK_STEP_US
     if received_us <= latest_us:
         return received_us
@@ -176,7 +171,8 @@ class NoRoom(Exception):  # noqa: N818 - the name states the problem
 
 @dataclass(frozen=True, slots=True)
 class _Published:
-    """What readers see: replaced as a whole, because an extent belongs to the segments of the same moment."""
+    """The state that readers see. It is replaced as a whole, because an extent belongs to the segments of the
+    same moment."""
 
     extent: Extent
     segments: tuple[Segment, ...]
@@ -205,7 +201,7 @@ class ShardLog:
         self._dirty = False
         self._newest_logs: int | None = None
         self._expired_logs: int | None = None
-        self._newest: Newest | None = None  # as it was last read
+        self._newest: Newest | None = None  # at the last read
         born = Extent(
             oldest_cursor=birth.first_cursor,
             end_cursor=birth.first_cursor,
@@ -278,8 +274,8 @@ class ShardLog:
 
     def _roll(self, allocated: int) -> None:
         """Create a new segment of this size. The previous segment is sealed first, so only the newest can
-        have a torn tail. One without records is replaced: the new one has the same name, which retention
-        would remove together with the sealed one. New segments have the salt of ``birth``."""
+        have a torn tail. A segment without records is replaced: the new one has the same name, which
+        retention would remove together with the sealed one. New segments have the salt of ``birth``."""
         header, sealed = self._birth, self._sealed
         if self._open is not None and self._open.is_empty:
             header = replace(self._open.header, salt=self._birth.salt)
@@ -317,7 +313,7 @@ class ShardLog:
         self._published = _Published(extent, segments)
 
     def expire(self, received_us: int, *, now_us: int, maximum: int) -> list[str]:
-        """Drop at most ``most`` whole segments, of which all groups are older than this time.
+        """Drop at most ``maximum`` whole segments, of which all groups are older than this time.
 
         Returns their files, which the caller removes once the new oldest cursor is persisted: until then a
         crash brings them back. Raises OSError if there is no space for a new segment.
@@ -348,8 +344,8 @@ class ShardLog:
             self._open.close()
 
     def restore(self, inspection: LogInspection, *, known_end: KnownEnd | None = None) -> None:
-        """Take over what an inspection without problems has found, and make it durable. ``known`` is what
-        the database knows of the log.
+        """Take over an inspection without problems, and make its records durable. ``known_end`` is the end of
+        the log in the database.
 
         After a kill, the newest name may be in the page cache only, as the newest records were before the
         inspection. It is synced before they can be read. Raises OSError, WriteFailed.
@@ -378,8 +374,8 @@ class ShardLog:
         segment = OpenSegment(
             path=last.path, file=self._disk.open(last.path), header=last.header, layout=last.layout
         )
-        # Older formats are not written. Nor is a file that an unclean run has left: a write or sync of it may
-        # have failed, and then nobody knows which of its blocks can be written.
+        # Older formats are not written. A file of an unclean run is not written either: a write or sync of it
+        # may have failed, and then it is unknown which of its blocks can be written.
         writable = is_clean and last.layout.version == record.FORMAT and last.read.tail is Tail.CLEAN
         segment.restore(last.read, writable=writable)
         return segment
@@ -442,7 +438,7 @@ class ShardLog:
         return self._reading(place)
 
     def known_newest(self) -> Newest | None:
-        """The newest group, as far as it is known without a call of the disk."""
+        """The newest group, if it is known without a disk access."""
         extent = self.extent
         if extent.newest_logs is not None:
             return Newest(
@@ -481,7 +477,7 @@ class ShardLog:
         )
 
     def _reading(self, read: Callable[[_Published], T]) -> T:
-        """Read from what is published, again if retention removed a segment meanwhile."""
+        """Read from the published state, again if retention removed a segment meanwhile."""
         while True:
             seen = self._published
             try:
@@ -505,8 +501,8 @@ def _logs_of_last_group(segment: Segment) -> int | None:
 
 
 def _find(seen: _Published, cursor: int) -> tuple[int, int]:
-    """The segment that contains a cursor, and the cursor; of a cursor that is not in the log, those of the
-    next group."""
+    """The segment that contains a cursor, and the cursor; for a cursor that is not in the log, the segment
+    and the cursor of the next group."""
     segments = seen.segments
     cursor = max(cursor, seen.extent.oldest_cursor)
     index = max(bisect_right(segments, cursor, key=lambda segment: segment.header.first_cursor) - 1, 0)

@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from loghub.client.port import Credentials
-from tests.loghub_operator.support.apiserver import ROOT, Apiserver
+from tests.loghub_operator.support.apiserver import Apiserver
 from tests.ports import free_port
+from tests.support import PYTHON_PATH
 
 GUARD_S = 180.0
 KEY = Credentials(access_key_id="an-id", access_key_secret="a-secret-that-is-never-shown")
-PATHS = os.pathsep.join(str(ROOT / part) for part in ("", "operator", "worker"))
 
 
 def until(what: str, holds: Callable[[], bool]) -> None:
@@ -38,7 +38,7 @@ def process(output: Path, *arguments: str, **environment: str) -> Iterator["subp
     with output.open("ab") as log:
         child = subprocess.Popen(
             [sys.executable, *arguments],
-            env={**os.environ, "PYTHONPATH": PATHS, **environment},
+            env={**os.environ, "PYTHONPATH": PYTHON_PATH, **environment},
             stdout=log,
             stderr=log,
         )

@@ -20,7 +20,7 @@ from loghub_consumer.running_batches import RunningBatches
 from loghub_consumer.settings import WorkerOptions
 from tests.loghub_consumer.support import Site
 from tests.loghub_worker.processing.processors import OUTPUT
-from tests.support import ROOT
+from tests.support import PYTHON_PATH
 
 MODULE = "tests.loghub_worker.processing.processors"
 
@@ -94,7 +94,7 @@ def rig(
     by_log: bool = False,
     listener: str | None = None,
 ) -> Iterator[Rig]:
-    environment = dict(os.environ) | {OUTPUT: str(folder / "processed"), "PYTHONPATH": python_path()}
+    environment = dict(os.environ) | {OUTPUT: str(folder / "processed"), "PYTHONPATH": PYTHON_PATH}
     settings = ProcessSettings(
         load=Load(f"{MODULE}:{factory}", None, by_log, listener and f"{MODULE}:{listener}"),
         load_timeout_s=load_timeout_s,
@@ -128,10 +128,6 @@ class KeptProcesses:
             self._kept[kind] = first.pool, place / "processed"
         pool, output = self._kept[kind]
         return Rig(folder, pool, timeout_s=60.0, output=output)
-
-
-def python_path() -> str:
-    return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
 
 def put(site: Site, *ids: str, shard: int = 0) -> None:

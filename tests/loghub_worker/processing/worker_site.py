@@ -13,7 +13,7 @@ from loghub.contract.processor import ProcessorPipeline
 from loghub.contract.sinks import NoSink
 from loghub.contract.worker import WorkerConfig
 from tests.loghub_worker.processing.processors import OUTPUT
-from tests.loghub_worker.processing.support import MODULE, python_path
+from tests.loghub_worker.processing.support import MODULE
 from tests.loghub_worker.support import (
     GROUP,
     LOGSTORE,
@@ -77,7 +77,7 @@ def site(folder: Path, *, metrics: bool = False) -> Iterator[Site]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    variables = {OUTPUT: str(folder / "processed"), "PYTHONPATH": python_path()}
+    variables = {OUTPUT: str(folder / "processed")}
     if metrics:
         variables["LOGHUB_METRICS_ADDRESS"] = address
     with running_service(folder / "service") as service:

@@ -36,7 +36,7 @@ from tests.loghub_worker.sink.delta_tables import (
     rows,
     table_sink,
 )
-from tests.support import ROOT
+from tests.support import PYTHON_PATH, ROOT
 
 # A table of files takes half a second for a few commits.
 pytestmark = pytest.mark.long
@@ -51,7 +51,7 @@ def start(
     """A writer. `bucket` are the variables that lead it to a bucket."""
     module = "tests.loghub_worker.sink.delta_child"
     command = [sys.executable, "-m", module, str(folder), name, step, str(nth)]
-    environment = os.environ | bucket
+    environment = os.environ | {"PYTHONPATH": PYTHON_PATH} | bucket
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
 
 

@@ -1,1 +1,1 @@
-"""What a worker does with log groups that it cannot deliver."""
+"""The handling of log groups that cannot be delivered."""

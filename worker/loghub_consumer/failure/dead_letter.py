@@ -1,4 +1,4 @@
-"""Where log groups go that the pipeline cannot take, if the group's policy is a dead letter.
+"""The dead letter: where log groups go that the pipeline rejects, if that is the group's policy.
 
 A log group is written with its origin before its shard continues after it. A crash in between writes it
 again: a second log group in a logstore, the same file in a folder.
@@ -30,8 +30,9 @@ from loghub_consumer.log_service import LogServiceAddress, connect, put_log_grou
 
 DEAD_LETTER_UNAVAILABLE = WorkerReason.DEAD_LETTER_UNAVAILABLE.value
 TAG_PREFIX = "dead_letter_"
-MAX_MESSAGE_CHARS = 1000  # the log group and its tags together must not exceed what a service accepts
-NAME_DIGITS = 16  # hexadecimal, of a digest: among a million logs of one cursor, 1 in 37 million share them
+# Keeps the log group and its tags together below the maximum size that a service accepts.
+MAX_MESSAGE_CHARS = 1000
+NAME_DIGITS = 16  # hexadecimal, of a digest: among a million logs of one cursor, 1 in 37 million share a name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +45,11 @@ class Rejection:
     message: str
     attempts: int
     rejected_unix_s: float
-    origin: Origin | None = None  # where the logs were first; None: where the target says
-    retries: int = 0  # how often they have waited in a retry logstore, the next time included
-    delay_s: float | None = None  # they must wait for so long; None: they are not tried again
-    # Which logs of the log group they are, if not all as they were written: other ones have another text.
+    origin: Origin | None = None  # where the logs were at first; None: the origin of the target
+    retries: int = 0  # how often they have waited in a retry logstore, including the next time
+    delay_s: float | None = None  # seconds that they must wait; None: they are not tried again
+    # The logs of the log group that were rejected, if not all as they were written: different logs have
+    # different texts.
     part: str = ""
 
 
@@ -56,7 +58,7 @@ class DeadLetterTarget(Protocol):
 
     def check(self) -> None:
         """Raises `OSError` if nothing can be written. Whether a log service would accept a log group is not
-        known before the first one."""
+        known before the first one is written."""
 
     def write(self, log_group: bytes, rejection: Rejection) -> None:
         """Write one log group, durably. Raises `OSError` or `LogHubException` if it may be missing."""
@@ -94,7 +96,7 @@ class DeadLetters:
         log_group = next(loggroup.split(pulled.body), None)
         if after == cursor + 1 and log_group is not None:
             return bytes(log_group)
-        # Past a log group that has expired the service moves the cursor (docs/sls-protocol.md 7.8).
+        # The service moves a cursor past expired log groups (docs/sls-protocol.md 7.8).
         if after > cursor:
             return None
         raise LogHubError(
@@ -106,7 +108,8 @@ class DeadLetters:
 
 class LogstoreTarget:
     """A logstore. Each log group keeps its bytes, and gets tags with its origin, whose names begin with the
-    prefix. One that is too large for the service with these tags becomes several, of half its logs each."""
+    prefix. A log group that is too large for the service with these tags is written as several, of half its
+    logs each."""
 
     def __init__(self, client: LogHub, logstore: str, origin: Origin, *, prefix: str = TAG_PREFIX) -> None:
         self._prefix = prefix
@@ -115,7 +118,7 @@ class LogstoreTarget:
         self._origin = origin
 
     def check(self) -> None:
-        """Do nothing, see `DeadLetterTarget`."""
+        """Does nothing, see `DeadLetterTarget`."""
 
     def write(self, log_group: bytes, rejection: Rejection) -> None:
         described = description(self._origin, rejection).items()
@@ -124,7 +127,8 @@ class LogstoreTarget:
 
     def _put(self, log_group: bytes, tags: bytes) -> None:
         try:
-            # Concatenated messages of Protocol Buffers are merged: the log group has both its tags and these.
+            # Concatenated messages of Protocol Buffers are merged, so the log group has both its own tags and
+            # these.
             put_log_group(self._client, self._logstore, log_group + tags, hash_key=None)
         except LogHubError as error:
             halves = _halves(log_group) if error.code == Code.POST_BODY_TOO_LARGE else []
@@ -135,8 +139,9 @@ class LogstoreTarget:
 
 
 class FolderTarget:
-    """A folder with one JSON file for each log group, or for each part of one that is written by itself. The
-    name has a digest of what is meant, so that the same logs have the same file and no others have it."""
+    """A folder with one JSON file for each log group, or for each part of a log group that is written by
+    itself. The name has a digest of the part, so that the same logs have the same file and no other logs have
+    it."""
 
     def __init__(self, folder: Path, origin: Origin) -> None:
         self._root = folder
@@ -186,7 +191,7 @@ def description(origin: Origin, rejection: Rejection) -> dict[str, Any]:
 
 
 def _readable(log_group: bytes) -> list[dict[str, Any]] | None:
-    """The logs for a human reader, with U+FFFD in place of bytes that are no text; None if the log group
+    """The logs for a human reader, with U+FFFD in place of bytes that are not text; None if the log group
     cannot be decoded."""
     try:
         logs = loggroup.decode(log_group).logs
@@ -203,7 +208,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _halves(log_group: bytes) -> list[bytes]:
-    """Two log groups with half of the logs each; empty if there is nothing to halve."""
+    """Two log groups with half of the logs each; empty if there is only one log."""
     try:
         logs = loggroup_validation.scan(log_group)
     except MalformedInput:
@@ -214,7 +219,7 @@ def _halves(log_group: bytes) -> list[bytes]:
 def make_target(
     settings: DeadLetterLogstore | DeadLetterFolder, origin: Origin, connect_to: Callable[[str], LogHub]
 ) -> DeadLetterTarget:
-    """The target of these settings. `connect_to` makes a connection to a project."""
+    """The target that the settings name. `connect_to` makes a connection to a project."""
     if isinstance(settings, DeadLetterFolder):
         return FolderTarget(Path(settings.path), origin)
     return LogstoreTarget(connect_to(settings.project), settings.logstore, origin)

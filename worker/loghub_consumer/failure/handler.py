@@ -1,18 +1,12 @@
 """Carries out the failure policy: passes retries to the source, keeps the journal, writes the dead letter.
+The query's thread reports the outcomes of batches; other threads read the state for the status and the
+metrics.
 
-The query's thread reports the outcomes of batches; the status and the metrics are read from other threads.
-
-What the next process of this worker must know if this one ends during a batch.
-
-A batch may end its process: memory runs out, or user code that cannot be cancelled hangs. The next process
-would read the same logs and end as well, forever. So the ranges of the running batch, and what is known of
-failing ranges and of skips, are in one file of the worker's state directory. A worker that stops in order
-removes it.
-
-The file is as good as the state directory. If that is new, as in a new pod, the next process begins with the
-whole range again.
-
-What the status and the metrics show of failing shards.
+A batch may end its process: memory runs out, or user code hangs and cannot be cancelled. The next process
+would read the same logs and end as well, forever. So a file in the worker's state directory, the journal, has
+the ranges of the running batch, the failing ranges and the skips. A worker that stops in order removes it.
+The journal lives as long as the state directory. If that is new, as in a new pod, the next process begins
+with the whole range again.
 """
 
 import threading
@@ -59,18 +53,19 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
 
     running: tuple[Range, ...] = ()
     failing: tuple[FailingRange, ...] = ()
-    skips: tuple[PastSkips, ...] = ()  # the limits of skips would not hold for logs that end each process
+    # Without these, the limits of skips would not hold for logs that end each process.
+    skips: tuple[PastSkips, ...] = ()
 
 
 class AttemptJournal:
-    """The file. Without it the worker works as well, so an error of the disk is only logged."""
+    """The file. The worker works without it as well, so an error of the disk is only logged."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._last: Journal | None = None
 
     def read(self) -> Journal:
-        """What the previous process left; empty if it stopped in order, or left nothing that can be read."""
+        """The journal of the previous process; empty if it stopped in order, or left no readable file."""
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=Journal)
         except FileNotFoundError:
@@ -96,7 +91,7 @@ class AttemptJournal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureReport:
-    """The shards of one worker."""
+    """The failing shards of one worker, for the status and the metrics."""
 
     failing: tuple[FailingRange, ...] = ()  # the shards that wait at one log group
     skips: tuple[RecentSkips, ...] = ()
@@ -104,8 +99,8 @@ class FailureReport:
     dead_lettered: bool = False  # whether the skipped log groups are in a dead letter
 
     def with_retries(self, other: "FailureReport") -> "FailureReport":
-        """The same with what became of logs that have waited in the retry logstore. Both name the shards of
-        the logstore that the group consumes."""
+        """The report including the logs that have waited in the retry logstore. Both name the shards of the
+        logstore that the group consumes."""
         totals = {shard: replace(one) for shard, one in self.totals.items()}
         for shard, counts in other.totals.items():
             totals[shard] = totals.get(shard, ShardTotals()).plus(counts)
@@ -131,17 +126,17 @@ class FailureReport:
 
 
 class RetryExchange(Protocol):
-    """How the retries reach what plans the next batch."""
+    """How the retries reach the planner of the next batch."""
 
     def write_retries(self, retries: ShardRetries) -> None:
-        """These are in effect now."""
+        """Publish the retries that are in effect now."""
 
 
 class SettledAs(StrEnum):
-    """What became of a log group that is skipped or dead-lettered."""
+    """How a log group was settled by skipping or dead-lettering it."""
 
     DONE = "done"  # its shard may continue after it
-    EXPIRED = "expired"  # it no longer exists, so its shard may continue too
+    EXPIRED = "expired"  # it no longer exists, so its shard may continue, too
     FAILED = "failed"  # it is not in the dead letter: the shard waits
 
 
@@ -183,7 +178,7 @@ class FailureHandler:
 
     def begin(self, ranges: tuple[Range, ...]) -> FailingRange | None:
         """A batch of these ranges begins. Returns the log group that it must skip or dead-letter instead of
-        reading it, if there is one."""
+        reading it; None if there is none."""
         with self._lock:
             self._running = ranges
             self._store()
@@ -277,8 +272,8 @@ class FailureHandler:
     # -- any thread
 
     def give_up(self, ranges: tuple[Range, ...], failure: Failure) -> None:
-        """The batch of these ranges does not end, and this process will. The next one continues from here,
-        and nothing that the batch still does changes that."""
+        """The batch of these ranges does not end, and this process will. The next process continues from
+        here, and nothing that the batch still does changes that."""
         self.failed(ranges, failure)
         with self._lock:
             self._running = ()
@@ -286,14 +281,14 @@ class FailureHandler:
             self._closed = True
 
     def close(self) -> None:
-        """The worker stops in order: the next process has nothing to learn from this one."""
+        """The worker stops in order, so the next process needs no journal."""
         with self._lock:
             if not self._closed:
                 self._closed = True
                 self._journal.write(Journal())
 
     def report(self, positions: Mapping[int, int]) -> FailureReport:
-        """What concerns the shards that are at these positions now."""
+        """The report on shards that are at these positions now."""
         with self._lock:
             now = self._clock.monotonic_s()
             failing = tuple(

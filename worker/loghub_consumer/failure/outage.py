@@ -1,7 +1,8 @@
-"""Whether an error of user code says that something it needs is away, so that the logs are not to blame.
+"""Whether an error of user code means that a service it needs is unavailable, so that the logs are not to
+blame.
 
-There is one rule for programs, workers, `fan_out` and the functions of pipelines: logs that meet an outage
-are tried again, and neither skipped nor dead-lettered. In doubt it is an outage, since that loses nothing.
+Programs, workers, `fan_out` and the functions of pipelines share one rule: logs that meet an outage are tried
+again, and neither skipped nor dead-lettered. In doubt an error is an outage, since that loses nothing.
 """
 
 import errno
@@ -12,15 +13,16 @@ from loghub.wire.errors import LogHubException
 from loghub_consumer.errors import text_of
 from loghub_consumer.log_service import rejects_content
 
-# What a file system says of a name or an argument, which a processor may have from a log. All other errors of
-# the operating system concern its disk, its network or this process.
+# Errors of a file system about a name or an argument, which a processor may have from a log. All other errors
+# of the operating system concern its disk, its network or this process.
 OF_A_NAME = frozenset(
     {
         errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP,
         errno.ENOTEMPTY, errno.EINVAL, errno.EILSEQ, errno.EFBIG,
     }
 )  # fmt: skip
-# The other answers from 400 to 499 say that the request cannot be taken, and so speak of the logs in it.
+# Status codes of an unavailable service. The other codes from 400 to 499 say that the request cannot be
+# accepted, so they are about its logs.
 AWAY = frozenset(
     {
         HTTPStatus.UNAUTHORIZED,
@@ -34,23 +36,25 @@ AWAY = frozenset(
 
 
 class BlamelessError(Exception):
-    """For whatever reason something failed, the logs are not to blame."""
+    """Something failed, and the logs are not to blame, for whatever reason."""
 
 
 class UnavailableError(BlamelessError):
-    """For `Processor.process` to raise when the logs are not to blame, such as for a database that is away:
-    they are tried again, and neither skipped nor dead-lettered. `OSError` (thus `ConnectionError` and
-    `TimeoutError`) and `LogHubException` usually mean the same (docs/processor.md 4.1)."""
+    """For `Processor.process` to raise when the logs are not to blame, for example if a database is
+    unavailable: the logs are tried again, and neither skipped nor dead-lettered. `OSError` (thus
+    `ConnectionError` and `TimeoutError`) and `LogHubException` usually mean the same (docs/processor.md
+    4.1)."""
 
 
 def is_outage(error: BaseException) -> bool:
     """Whether the logs are not to blame. A group of exceptions, as an `asyncio.TaskGroup` raises it, is an
-    outage if any of its exceptions is: what is wrong with the logs shows when the outage is over."""
+    outage if any of its exceptions is: a problem of the logs shows when the outage is over."""
     return _is_outage(decisive(error))
 
 
 def decisive(error: BaseException) -> BaseException:
-    """Of a group of exceptions the one that counts, and that users read of; else the error itself."""
+    """The decisive exception of a group of exceptions, which is also the one that users read; otherwise the
+    error itself."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     decisive_errors = [decisive(one) for one in error.exceptions]
@@ -58,7 +62,7 @@ def decisive(error: BaseException) -> BaseException:
 
 
 def description(error: BaseException) -> str:
-    """The type and the message of what counts."""
+    """The type and the message of the decisive exception."""
     counts = decisive(error)
     return f"{type(counts).__name__}: {text_of(counts)}"
 
@@ -79,7 +83,8 @@ def _is_outage(error: BaseException) -> bool:
 
 
 def _http_status(error: BaseException) -> int | None:
-    """Of an answer that a library raises, as urllib, requests and httpx do; None without one."""
+    """The status of an HTTP answer that a library raises, as urllib, requests and httpx do; None without
+    one."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status is None and isinstance(error, OSError):
         status = getattr(error, "code", None)

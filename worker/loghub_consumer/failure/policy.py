@@ -1,31 +1,24 @@
-"""What happens to log groups that cannot be delivered, as a pure state machine.
+"""What happens to log groups that cannot be delivered, as a pure state machine; how long a batch may take;
+and when logs may be skipped or dead-lettered.
 
 One bad log group must not stop the others. So a failed batch is divided: first each of its shards is read
-alone, then a range that fails alone is divided further, down to one log group. Whatever can be delivered is
-delivered on the way. The last log group, which failed alone, is retried, and then the group's policy applies:
-wait and retry, put it into a dead letter and go on, skip it and go on, or stop reading the shard. All the
-time, only this shard waits.
+alone, then a range that fails alone is divided further, down to one log group. Everything that can be
+delivered is delivered on the way. The last log group, which failed alone, is retried, and then the group's
+policy applies: wait and retry, put it into a dead letter and continue, skip it and continue, or stop reading
+the shard. All the time, only this shard waits.
 
-Before anything is skipped, three things must hold: the log group failed alone several times, only a few were
-skipped directly before it, and only some in the last hour.
-
-A failing range begins at the position of its shard: nothing is delivered, skipped or dead-lettered past a
-log group that waits. `now` is on the monotonic clock; it and chance are arguments.
-`loghub_consumer.failure.handler` carries out what is decided here.
-
-How long a batch may take, as pure decisions.
+Before anything is skipped, three things must hold (`SkipLimits`): the log group failed alone several times,
+only a few were skipped directly before it, and only some in the last hour. If more than that fails, the
+pipeline is broken, not the logs; the logs are then retried as with the policy `Retry`, and a success ends
+that. Pipelines and the processor API decide by the same limits.
 
 A batch that exceeds its timeout is cancelled. User code in Spark's Python processes ends with them; but the
 driver's own code, or a disk that does not answer, cannot be cancelled. Such a batch would keep the shards of
 the worker forever, so after some more time the worker gives them up and ends.
 
-When a log that cannot be delivered may be skipped or dead-lettered, as a pure decision.
-
-Before anything is skipped, three things must hold: it failed alone several times, only a few were skipped
-directly before it, and only some in the last hour. If more than that fails, then the pipeline is broken, not
-the logs; the logs are then retried as with the policy `Retry`, and a success ends that.
-
-Pipelines and the processor API decide by the same limits.
+A failing range begins at the position of its shard: nothing is delivered, skipped or dead-lettered past a log
+group that waits. `now` is on the monotonic clock; time and randomness are arguments.
+`loghub_consumer.failure.handler` carries out these decisions.
 """
 
 from collections import deque
@@ -42,7 +35,7 @@ MAX_CANCEL_S = 30.0  # Spark ends a Python process two seconds after its task wa
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunningBatch:
-    """A batch that runs since `began_s` on the monotonic clock. Compared by identity."""
+    """A batch that has run since `began_s` on the monotonic clock. Compared by identity."""
 
     ranges: tuple[Range, ...]
     began_s: float
@@ -64,12 +57,12 @@ def deadline_step(running: RunningBatch | None, *, timeout_s: float, now: float)
 
 
 def hung_after_s(timeout_s: float) -> float:
-    """The age from which on a batch counts as one that cannot be cancelled."""
+    """The age at which a batch counts as one that cannot be cancelled."""
     return timeout_s + min(MAX_CANCEL_S, timeout_s)
 
 
 HOUR_S = 3600.0
-# A process may be killed for reasons that have nothing to do with what it read.
+# A process may be killed for reasons that have nothing to do with its logs.
 MIN_ENDED_ATTEMPTS = 3
 
 
@@ -91,7 +84,7 @@ class Cause(StrEnum):
     REJECTED = "rejected"  # the pipeline or the sink raised an error
     TIMED_OUT = "timed out"  # the batch took longer than its timeout and was cancelled
     ENDED = "ended"  # the worker's process ended during the batch
-    UNAVAILABLE = "unavailable"  # of the log service or of a disk; not of the logs, which are never skipped
+    UNAVAILABLE = "unavailable"  # the log service or a disk; the logs are not to blame, and are never skipped
 
 
 class WaitState(StrEnum):
@@ -99,7 +92,7 @@ class WaitState(StrEnum):
 
     RETRYING = "retrying"  # for the next attempt
     SETTLING = "settling"  # for its log group to be skipped or dead-lettered
-    LIMITED = "limited"  # as retrying, because too many log groups were skipped already
+    LIMITED = "limited"  # like RETRYING, because too many log groups were skipped already
     STOPPED = "stopped"  # for a restart of its worker, another worker, or another checkpoint
 
 
@@ -109,12 +102,12 @@ ERRORS = (Cause.REJECTED, Cause.UNAVAILABLE)  # known at once
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureSettings:
     """The settings of one group. `batch_timeout_s` is the time after which a batch is cancelled, and
-    `restart_s` the first pause after a process ended, which costs the others what a new one costs."""
+    `restart_s` the first pause after a process ended, during which the shards of the process wait."""
 
     policy: Policy
     max_attempts: int  # of one log group
-    # Log groups of a shard that are skipped without a success between them. None: any number of them, from a
-    # retry logstore, which has nothing but logs that failed.
+    # Log groups of a shard that may be skipped without a success between them. None: any number, for a retry
+    # logstore, which has only logs that failed.
     max_consecutive: int | None
     max_per_hour: int  # log groups of a shard that are skipped
     batch_timeout_s: float
@@ -152,8 +145,8 @@ class _Skips:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastSkips:
-    """What another process must know of the log groups of a shard that were skipped or dead-lettered. It has
-    another monotonic clock, so the skips of the last hour are given by their ages."""
+    """The facts about skipped and dead-lettered log groups of a shard that another process needs. Its
+    monotonic clock differs, so the skips of the last hour are given by their ages."""
 
     shard: int
     consecutive: int
@@ -163,7 +156,7 @@ class PastSkips:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentSkips:
-    """How many log groups of a shard were skipped or dead-lettered in the last hour, and the last of them."""
+    """How many log groups of a shard were skipped or dead-lettered in the last hour, and the last one."""
 
     shard: int
     log_groups: int
@@ -171,7 +164,8 @@ class RecentSkips:
 
 
 class SkipLimits:
-    """How much of each shard was skipped or dead-lettered. Not thread-safe."""
+    """The log groups of each shard that were skipped or dead-lettered, and whether more may be. Not
+    thread-safe."""
 
     def __init__(self, settings: FailureSettings) -> None:
         self.settings = settings
@@ -180,8 +174,8 @@ class SkipLimits:
     def decide(
         self, shard: int, attempts: int, cause: Cause, *, not_before_s: float, now: float
     ) -> tuple[WaitState, float | None]:
-        """What becomes of logs of this shard that have failed alone so often, and when they are tried next;
-        None: not any more. `not_before_s` is when they would be without a policy."""
+        """The state of logs of this shard after this many attempts alone, and when they are tried next; None:
+        not any more. `not_before_s` is the time of the next attempt without a policy."""
         settings = self.settings
         minimum = MIN_ENDED_ATTEMPTS if cause is Cause.ENDED else 1
         if settings.policy is Policy.RETRY or cause is Cause.UNAVAILABLE:
@@ -205,20 +199,20 @@ class SkipLimits:
             self._skips[shard].consecutive = 0
 
     def skipped(self, shard: int, cursor: int, *, now: float) -> None:
-        """A log group, or logs of it, was skipped or dead-lettered."""
+        """Note that a log group, or some logs of it, was skipped or dead-lettered."""
         skips = self._skips.setdefault(shard, _Skips(0, deque(), cursor))
         skips.consecutive += 1
         skips.times_s.append(now)
         skips.last_cursor = cursor
 
     def restore(self, past: Iterable[PastSkips], *, now: float) -> None:
-        """What an earlier process knew."""
+        """Take over the skips of an earlier process."""
         for skips in past:
             times_s = deque(now - age_s for age_s in skips.ages_s)
             self._skips[skips.shard] = _Skips(skips.consecutive, times_s, skips.last_cursor)
 
     def recent_skips(self, now: float) -> tuple[RecentSkips, ...]:
-        """The shards of which a log group was skipped or dead-lettered in the last hour."""
+        """The shards with a log group that was skipped or dead-lettered in the last hour."""
         recent = ((shard, self._recent(shard, now)) for shard in sorted(self._skips))
         return tuple(
             RecentSkips(shard=shard, log_groups=len(times), last_cursor=self._skips[shard].last_cursor)
@@ -227,7 +221,7 @@ class SkipLimits:
         )
 
     def past_skips(self, now: float) -> tuple[PastSkips, ...]:
-        """What `restore` needs so that the limits continue to hold."""
+        """The value for `restore` in another process, so that the limits continue to hold."""
         recent = ((shard, self._recent(shard, now)) for shard in sorted(self._skips))
         return tuple(
             PastSkips(
@@ -255,16 +249,16 @@ PARTS_AFTER_AN_ERROR, PARTS_AFTER_A_HANG = 2, 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailingRange:
-    """What is known of a shard of which a range failed."""
+    """A shard with a failed range."""
 
     shard: int
     begin: int  # cursor at which the shard waits
     until: int  # from this cursor on the shard is read together with the others again
     failed_end: int  # the range from `begin` to here failed; `begin` if the shard was not read alone yet
-    log_groups: int  # that the next attempt reads
-    attempts: int = 0  # of the log group at `begin`, alone
+    log_groups: int  # the next attempt reads this many
+    attempts: int = 0  # attempts with the log group at `begin` alone
     state: WaitState = WaitState.RETRYING
-    not_before_s: float | None  # of the next attempt; None: no further attempt
+    not_before_s: float | None  # None: no further attempt
     failure: Failure
     dead_lettered: bool = False  # the log group at `begin` is in the dead letter, but not settled yet
 
@@ -296,7 +290,7 @@ class FailingShards:
     """The failing shards of one worker. Not thread-safe."""
 
     def __init__(self, settings: FailureSettings, *, random: Callable[[], float] = without_jitter) -> None:
-        """`random` is as in `Backoff`."""
+        """`random` is the randomness of each `Backoff`."""
         self.settings = settings
         # A batch that hangs keeps the other shards of the worker waiting for its whole timeout, so they get
         # at least as much time before the next one.
@@ -319,15 +313,15 @@ class FailingShards:
 
     @property
     def retries(self) -> dict[int, RangeRetry]:
-        """What the source must know to plan the next batch."""
+        """The retries by which the source plans the next batch."""
         return {
             shard: RangeRetry(begin=f.begin, log_groups=f.log_groups, not_before_s=f.not_before_s)
             for shard, f in self._failing.items()
         }
 
     def to_settle(self, ranges: tuple[Range, ...]) -> FailingRange | None:
-        """The log group that this batch must skip or dead-letter instead of reading it, if there is one. A
-        batch that was planned without knowing of it has others as well, and is read."""
+        """The log group that this batch must skip or dead-letter instead of reading it; None if there is
+        none. A batch that was planned before that was decided has other log groups as well, and is read."""
         failing = self._of(ranges[0]) if [part.groups for part in ranges] == [1] else None
         is_due = failing is not None and failing.state is WaitState.SETTLING
         return failing if is_due else None
@@ -356,13 +350,13 @@ class FailingShards:
             if len(ranges) == 1:
                 failing = self._failed_alone(failing, before, now=now)
             elif failure.cause not in ERRORS:
-                # To find the shard first would cost another hang of whole ranges.
+                # Reading each shard alone first would cost another hang of whole ranges.
                 failing = _divided(failing)
             self._failing[part.shard] = failing
 
     def suspected(self, part: Range, failure: Failure, *, now: float) -> None:
-        """A process ended while this range ran, and others with it. That is no attempt: it comes again at
-        once, alone and in smaller parts."""
+        """A process ended while this range ran, and other ranges with it. That counts as no attempt: the
+        range is read again at once, alone and in smaller parts."""
         self._totals(part.shard).failed_attempts += 1
         before = self._of(part)
         if before is not None and before.isolated:
@@ -379,8 +373,8 @@ class FailingShards:
     def restore(
         self, failing: Iterable[FailingRange], skips: Iterable[PastSkips] = (), *, now: float
     ) -> None:
-        """What an earlier process of this worker knew. A stopped shard gets one more attempt, since the
-        pipeline may have changed."""
+        """Take over the failing shards of an earlier process of this worker. A stopped shard gets one more
+        attempt, since the pipeline may have changed."""
         self.skips.restore(skips, now=now)
         for old in failing:
             settles = old.state is WaitState.SETTLING and self.settings.policy in SETTLING_POLICIES
@@ -399,14 +393,15 @@ class FailingShards:
         self._advance(self._failing[shard], self._failing[shard].begin + 1, now=now)
 
     def settled(self, shard: int, *, waits: bool = False, now: float) -> None:
-        """The log group at which the shard waits was skipped, or is in the dead letter; or it `waits` in the
-        retry logstore."""
+        """The log group at which the shard waits was skipped, or is in the dead letter; with `waits`, it is
+        in the retry logstore."""
         failing = self._failing[shard]
         self.settled_apart(shard, failing.begin, waits=waits, now=now)
         self._advance(failing, failing.begin + 1, now=now)
 
     def settled_apart(self, shard: int, cursor: int, *, waits: bool, now: float) -> None:
-        """The same happened to a log group, or to logs of it, at which the shard does not wait."""
+        """A log group at which the shard does not wait, or some logs of it, was skipped or dead-lettered;
+        with `waits`, it is in the retry logstore."""
         totals = self._totals(shard)
         if waits:
             totals.postponed += 1
@@ -417,7 +412,7 @@ class FailingShards:
         self.skips.skipped(shard, cursor, now=now)
 
     def refused(self, shard: int) -> None:
-        """Logs that were handed over again were not taken, or not in time."""
+        """Redelivered logs were refused, or not acknowledged in time."""
         self._totals(shard).failed_attempts += 1
 
     def settling_failed(self, shard: int, failure: Failure, *, now: float) -> None:
@@ -465,7 +460,7 @@ class FailingShards:
         if position >= failing.until:
             del self._failing[failing.shard]
             return
-        # What failed as a whole and of which a first part succeeded fails in the rest.
+        # A range that failed as a whole, and whose first part succeeded, fails in the rest.
         rest = failing.failed_end - position
         log_groups = _next_part(failing, rest) if rest > 0 else failing.until - position
         self._failing[failing.shard] = replace(
@@ -488,7 +483,7 @@ class FailingShards:
 
 
 def _failing(part: Range, before: FailingRange | None, failure: Failure, *, now: float) -> FailingRange:
-    """The range as it has failed, given what was known of a range that begins there."""
+    """The failed range, given the earlier state of a range that begins there."""
     return FailingRange(
         shard=part.shard,
         begin=part.begin,
@@ -512,15 +507,15 @@ def _divided(failing: FailingRange) -> FailingRange:
 
 
 def _counted(before: FailingRange | None, cause: Cause) -> int:
-    """The earlier attempts of a log group. Those with an unavailable service do not count as attempts with
-    logs that are rejected."""
+    """The earlier attempts of a log group. Attempts with an unavailable service do not count as attempts with
+    rejected logs."""
     if before is None or (before.failure.cause is Cause.UNAVAILABLE) != (cause is Cause.UNAVAILABLE):
         return 0
     return before.attempts
 
 
 def _next_part(failing: FailingRange, rest: int) -> int:
-    """How many log groups to read next of a range that fails, after its first part was delivered."""
+    """How many log groups of a failing range to read next, after its first part was delivered."""
     if failing.failure.cause in ERRORS:
         return max(1, rest // PARTS_AFTER_AN_ERROR)
     return failing.log_groups if failing.log_groups < rest else max(1, rest // PARTS_AFTER_A_HANG)

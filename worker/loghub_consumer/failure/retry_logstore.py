@@ -1,13 +1,11 @@
 """A logstore in which logs wait that were refused too often, before they are skipped or dead-lettered.
 
-A log group is written with its origin, how often it was handed over, how often it has waited, and the time
-before which it must not be tried. The same workers read it there, as a consumer group of their own. The wait
-is never longer than the delay itself, whatever the clocks of writer and reader say.
+A log group is written with its origin, the number of deliveries, the number of waits, and the time before
+which it must not be tried. The same workers read it there, as a consumer group of their own. The wait is
+never longer than the delay itself, whatever the clocks of writer and reader say.
 
-Every client that writes to the logstore can write marks too. So a mark counts only if every part of it is one
-that a consumer writes: its names become a path in a dead-letter folder, and its numbers times.
-
-Where logs come from that could not be delivered.
+Every client that can write to the logstore can write marks, too. So a mark counts only if a consumer could
+have written every part of it: its names become a path in a dead-letter folder, and its numbers times.
 """
 
 from collections.abc import Iterable
@@ -19,7 +17,7 @@ from loghub.wire.cursor import decode as decode_cursor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The group that reads the logs."""
+    """The group that reads the logs: their project, logstore and consumer group."""
 
     project: str
     logstore: str
@@ -27,20 +25,20 @@ class Origin:
 
 
 RETRY_PREFIX = "retry_"
-FIRST_TAG = f"{RETRY_PREFIX}project"  # of those that are written with logs that wait
+FIRST_TAG = f"{RETRY_PREFIX}project"  # the first of the tags that are written with waiting logs
 MAX_SHARD, MAX_COUNT = 2**31, 10**6
-MAX_MS = 10**15  # in unix milliseconds, 31,700 years
+MAX_MS = 10**15  # in unix milliseconds, 31,700 years: larger numbers would overflow the conversion to a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryMark:
-    """What is written with logs that wait. `shard` and `cursor` are those of their origin."""
+    """The tags of waiting logs as a value. `shard` and `cursor` are the place in the origin."""
 
     origin: Origin
     shard: int
     cursor: int
     attempts: int
-    retries: int  # how often they have waited, this time included
+    retries: int  # how often they have waited, including this time
     not_before_unix_s: float
     delay_s: float
 
@@ -50,7 +48,7 @@ class RetryMark:
 
 
 def mark_of(raw: bytes) -> RetryMark | None:
-    """The mark of a log group; None if it has none that can be read, such as one that others wrote."""
+    """The mark of a log group; None without a readable mark, for example if another client wrote it."""
     try:
         group = loggroup.decode(raw)
         tags = {
@@ -71,12 +69,12 @@ def mark_of(raw: bytes) -> RetryMark | None:
             not_before_unix_s=_number(tags["not_before_ms"], maximum=MAX_MS) / 1000,
             delay_s=_number(tags["delay_ms"], maximum=MAX_MS) / 1000,
         )
-    except (ValueError, KeyError):  # the errors of malformed names, cursors and log groups are of the first
+    except (ValueError, KeyError):  # errors of malformed names, cursors and log groups are ValueErrors
         return None
 
 
 def _number(text: str, *, maximum: int) -> int:
-    """Raises ValueError unless it is from 0 to `most`."""
+    """The number of a tag. Raises ValueError unless it is from 0 to `maximum`."""
     number = int(text)
     if not 0 <= number <= maximum:
         raise ValueError(f"{text[:40]} is not from 0 to {maximum}")

@@ -1,17 +1,16 @@
-"""Heartbeats: sends the requests that `loghub_consumer.membership.membership.Membership` decides on.
+"""Sends the requests that `loghub_consumer.membership.membership.Membership` decides on, and tells it when
+its shards change, if the log service can report that.
 
-They have a connection, and in a worker a thread, that do nothing else, so that they are sent on time whatever
-a batch, a sink or the slow opening of a shard does. `loghub_consumer.membership.shard_manager` sends the
-slower requests for the held shards.
-
-Tells the membership when its shards change, where the log service can say so.
+Heartbeats have a connection, and in a worker a thread, that do nothing else, so that they are sent on time
+whatever a batch, a sink or the slow opening of a shard does. `loghub_consumer.membership.shard_manager` sends
+the slower requests for the held shards.
 
 A heartbeat learns of a change only when it is sent, up to an interval later. A watch of the group
 (docs/sls-protocol.md 8) is answered at once, and the membership then sends the next heartbeat early if the
 change concerns this consumer. The watch itself is no heartbeat: it neither extends the session nor assigns
 anything.
 
-Where the consumer has its session's timeout from the group, that is read again now and then: it may be
+If the consumer has its session's timeout from the group, the watch reads it again periodically: it may be
 changed, and a consumer that does not know would send heartbeats too rarely, or trust its session too long.
 """
 
@@ -31,17 +30,17 @@ from loghub_consumer.membership.turns import OwnThreads, Turn, Turns
 log = structlog.get_logger()
 
 
-POLL_S = 20.0  # less than a client waits for the first byte of an answer
+POLL_S = 20.0  # shorter than a client waits for the first byte of an answer
 MIN_PAUSE_S = 0.05  # between two answers: a rebalance of many consumers has many changes
 FIRST_RETRY_S, MAX_RETRY_S = 1.0, 10.0
-ABSENT_S = 60.0  # how often a service without the call is asked whether it has it
+ABSENT_S = 60.0  # how often to ask a service without the call whether it has it now
 TIMINGS_S = 20.0  # how often the timeout of the group is read
 
 
 class GroupWatch:
     """`wait_s` is how long a watch waits for a change. `timings` asks the log service, and may raise
-    `LogHubException`; None: those of the membership stay, as for a group that does not exist. Without `polls`
-    nothing is watched but these: a watch holds a thread for as long as it waits."""
+    `LogHubException`; None: the membership keeps its timings, as for a group that does not exist. Without
+    `polls` only the timings are watched, because a watch occupies a thread while it waits."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class GroupWatch:
         self._poll = Poll(name=secrets.token_hex(8), wait_s=wait_s)
         self._retries = Backoff(first_s=FIRST_RETRY_S, max_s=MAX_RETRY_S, random=shared_state.random)
         self._failures = 0  # consecutive
-        self._revision = 0  # as last answered
+        self._revision = 0  # the last answered revision
         self._timings = timings
         self._timings_due_s = float("-inf")
         self._polls = polls
@@ -68,13 +67,13 @@ class GroupWatch:
         self.failure: BaseException | None = None  # an unexpected error of the thread itself
 
     def start(self, turns: Turns | None = None) -> None:
-        """In these threads; None: in one of its own."""
+        """Begin to watch in `turns`; None: in a thread of its own."""
         self._turn = (turns or OwnThreads()).start("group-watch", self._take_turn)
         self._shared_state.call_on_change(self._changed)
-        self._turn.wake()  # for what has changed meanwhile
+        self._turn.wake()  # for changes since the membership was made
 
     def stop(self) -> None:
-        """Watch no longer. A request that is under way ends by itself."""
+        """Stop watching. A request that is under way ends by itself."""
         if self._turn is not None:
             self._turn.stop(0.0)
 
@@ -90,8 +89,8 @@ class GroupWatch:
             raise
 
     def step(self) -> float:
-        """Ask what has changed; the seconds to wait before the next time."""
-        self._awaits_member = True  # before the look: a change that follows it ends the wait
+        """Ask for changes; returns the seconds to wait before the next time."""
+        self._awaits_member = True  # set before the request, so that a change that follows it ends the wait
         with self._shared_state.use() as (membership, _):
             is_member = membership.state is MemberState.MEMBER
         if not is_member:
@@ -152,10 +151,10 @@ class Heartbeats:
         self.failure: BaseException | None = None  # an unexpected error of the thread itself
 
     def start(self, turns: Turns | None = None) -> None:
-        """In these threads; None: in one of its own."""
+        """Begin to send heartbeats in `turns`; None: in a thread of its own."""
         self._turn = (turns or OwnThreads()).start("heartbeat", self._take_turn)
         self._shared_state.call_on_change(self._turn.wake)
-        self._turn.wake()  # for what has changed meanwhile
+        self._turn.wake()  # for changes since the membership was made
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """Stop sending heartbeats. The consumer stays a member until the service times it out."""
@@ -170,7 +169,8 @@ class Heartbeats:
             raise
 
     def step(self) -> float:
-        """Send what is due. Returns how long nothing is, unless the shared state changes."""
+        """Send the request that is due. Returns the seconds until the next one, unless the shared state
+        changes."""
         with self._shared_state.use() as (membership, now):
             request = membership.poll(now)
             wait_s = membership.wake_in_s(now)

@@ -2,19 +2,16 @@
 
 Every decision about heartbeats, assignment, release and fencing is made in this module, with ``now`` as an
 argument. `loghub_consumer.membership.shared_membership` is the lock around it, and
-`loghub_consumer.membership.heartbeat` sends the requests.
+`loghub_consumer.membership.heartbeat` sends the requests; the number of a request identifies its answer.
 
 The states of a shard in a worker: an answer lists it -> opening (its position to resume from is being
 determined) -> open (its position is passed to the source) -> an answer no longer lists it -> draining (no new
 batch reads it, but heartbeats still report it) -> released (the next heartbeat, sent immediately, omits it).
 Only a shard that is no longer reported may be assigned to another consumer (docs/sls-protocol.md 4.3).
 
-How often a consumer sends heartbeats: more often while the assignment changes, and sooner after a failure.
-
-After a change another one is likely: other consumers give up their shards one by one, at their next
-heartbeats, and only an answer tells that one of these is ours.
-
-The requests of the membership; by its number the answer to each is recognized.
+Heartbeats are more frequent while the assignment changes: after a change another one is likely, because other
+consumers give up their shards one by one, at their next heartbeats, and only an answer says that one of these
+shards is ours.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,11 +37,11 @@ class HeartbeatPace:
         self._changing_until_s = 0.0
 
     def has_changed(self, assigned: tuple[int, ...]) -> bool:
-        """Whether heartbeats are answered, and the last answer had other shards than these."""
+        """Whether heartbeats are answered, and the last answer had other shards."""
         return not self._failures and assigned != self._assigned
 
     def retimed(self, interval_s: float) -> None:
-        """The heartbeats have another interval."""
+        """Set another interval between heartbeats."""
         self._interval_s = interval_s
 
     def failed(self, *, now: float) -> float:
@@ -80,7 +77,7 @@ class LeaveRequest:
 
 
 # The worker's session ends earlier than the service's by this part of the timeout, and at most by this many
-# seconds.
+# seconds: time for a commit that has begun to finish while the shard is still ours.
 MARGIN_FRACTION, MAX_MARGIN_S = 0.2, 5.0
 
 RELEASED = -1  # `HeldShard.revoked_version` once the source no longer reads the shard
@@ -122,7 +119,7 @@ class MembershipTimings:
 
     @classmethod
     def of(cls, *, interval_s: float, timeout_s: float) -> "MembershipTimings":
-        """With the usual margin, which leaves a commit time to finish."""
+        """Timings with the usual margin, in which a commit can finish."""
         margin_s = min(MAX_MARGIN_S, timeout_s * MARGIN_FRACTION)
         return cls(interval_s=interval_s, timeout_s=timeout_s, margin_s=margin_s)
 
@@ -183,14 +180,14 @@ class Membership:
 
     @property
     def snapshot(self) -> tuple[object, ...]:
-        """A value that differs from an earlier value if something happened that another thread may wait
-        for."""
+        """A value that differs from an earlier value if something happened for which another thread may
+        wait."""
         shards = tuple(self._shards.values())
         return (self.version, self.state, self.shutdown_mode, self._next_send_s, shards)
 
     @property
     def drained(self) -> bool:
-        """No shard is opening, open or draining."""
+        """Whether no shard is opening, open or draining."""
         return all(s.phase is ShardPhase.DRAINED for s in self._shards.values())
 
     def session_left_s(self, now: float) -> float:
@@ -248,15 +245,16 @@ class Membership:
 
     def forgotten(self, number: int) -> None:
         """Handle the answer that the group does not know this consumer: it was silent for too long, or the
-        group is a new one. Its shards may be those of others, so it gives them up and joins again."""
+        group is a new one. Its shards may belong to others, so it gives them up and joins again."""
         if self._close_request(number) is not None:
             self._fence()
 
     def assignment_seen(self, assigned: tuple[int, ...], *, now: float) -> None:
-        """These shards are assigned to this consumer now. If they are others, a heartbeat is sent early; they
-        are no answer, and change neither the shards nor the session."""
+        """These shards are assigned to this consumer now, as the log service reports. If they differ, a
+        heartbeat is sent early; the report is no answer, and changes neither the shards nor the session."""
         if self.state is MemberState.MEMBER and self._pace.has_changed(assigned):
-            self._has_unreported_change = True  # for a heartbeat in flight, whose answer may be older
+            # Another heartbeat is due even if one is in flight, whose answer may be older.
+            self._has_unreported_change = True
             if self._next_send_s is not None and self.last_good_s is not None:
                 self._next_send_s = min(self._next_send_s, max(now, self.last_good_s + MIN_CHANGING_S))
 
@@ -298,7 +296,8 @@ class Membership:
 
     def _send_immediately(self) -> None:
         self._next_send_s = None
-        self._has_unreported_change = True  # for a heartbeat in flight, whose answer sets the next time
+        # A heartbeat in flight does not have it, and its answer would set the next time.
+        self._has_unreported_change = True
 
     def _put(self, shard: HeldShard) -> None:
         self._shards[shard.shard] = shard
@@ -329,7 +328,7 @@ class Membership:
 
     def abandon(self) -> None:
         """Give up every shard although a batch of them runs, and leave the group. Nothing of that batch may
-        be committed or saved any more, whatever it still does."""
+        be committed or saved any more, even if the batch continues."""
         self.shutdown_mode = ShutdownMode.LEAVE
         self._shards.clear()
         self.version += 1
@@ -385,7 +384,7 @@ class Membership:
     def committed(
         self, ranges: tuple[Range, ...], *, logs: Mapping[int, int], read_bytes: Mapping[int, int]
     ) -> None:
-        """The sink has the batch; logs and bytes are by shard."""
+        """The sink has the batch; `logs` and `bytes` are by shard."""
         self.version += 1
         for shard_range in ranges:
             if self._is_at(shard_range):
@@ -401,7 +400,7 @@ class Membership:
 
     def moved(self, shard: int, *, epoch: int, position: int, now: float) -> bool:
         """Continue this assignment of the shard at `position`, which may lie before the present one. False if
-        it has ended, or the session has: then another consumer may have the shard."""
+        the assignment or the session has ended: then another consumer may have the shard."""
         self._fence_if_due(now)
         held = self._find(shard, epoch)
         may_move = held is not None and held.phase in (ShardPhase.OPEN, ShardPhase.DRAINING)
@@ -413,7 +412,7 @@ class Membership:
         return True
 
     def unsaved(self) -> tuple[HeldShard, ...]:
-        """The shards whose position the service does not have yet."""
+        """The shards whose position is not saved in the service yet."""
         return tuple(s for s in self.shards if s.position is not None and s.saved != s.position)
 
     def saved(self, shard: int, *, epoch: int, cursor: int) -> None:
@@ -439,7 +438,7 @@ class Membership:
         self._finish_drains()
 
     def source_released(self, shard: int, *, epoch: int) -> None:
-        """The source no longer reads this draining shard, whatever it does with the others."""
+        """The source no longer reads this draining shard."""
         held = self._find(shard, epoch)
         if held is not None and held.phase is ShardPhase.DRAINING:
             self._put(replace(held, revoked_version=RELEASED))

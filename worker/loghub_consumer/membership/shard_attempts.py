@@ -1,6 +1,6 @@
 """Which requests about the held shards are due, as pure functions: openings, and checkpoints to save.
 
-Every shard has its own pace: one that fails waits longer each time, and keeps no other waiting.
+Every shard has its own pace: after a failure it waits longer each time, and delays no other shard.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ class ShardAttempts:
     """The requests about one shard so far. Times are seconds of the monotonic clock; None: not yet."""
 
     failures: int = 0  # consecutive
-    not_before_s: float | None = None  # of the next attempt
+    not_before_s: float | None = None  # the time of the next attempt
     saved_s: float | None = None  # when its checkpoint was saved last
 
     def failed(self, retries: Backoff, *, now: float) -> "ShardAttempts":

@@ -1,14 +1,11 @@
 """Manages the held shards: opens them, saves their checkpoints and measures their lag.
 
-Every request about a shard that is neither a heartbeat nor part of a batch is sent from here, so that none of
-them delays a heartbeat. One thread decides what is due (`loghub_consumer.membership.shard_attempts`) and
-waits for nothing; the requests are tasks, which run side by side for different shards and one after the other
-for one shard. A task may outlast the assignment that it was started for, so it asks before each step that
-changes something whether that still holds. `loghub_consumer.membership.shard_opening` determines where a
-shard continues.
-
-Runs the requests about shards in a few threads: those of one shard one after the other, so that none of
-its steps overtakes another, and those of different shards at the same time.
+Every request about a shard that is neither a heartbeat nor part of a batch is sent from here, so that no such
+request delays a heartbeat. One thread decides what is due (`loghub_consumer.membership.shard_attempts`) and
+waits for nothing; the requests are tasks in a few threads (`ParallelTasks`), which run at the same time for
+different shards and one after the other for one shard, so that no step overtakes another. A task may outlast
+the assignment for which it was started, so it checks before each change whether that still holds.
+`loghub_consumer.membership.shard_opening` determines where a shard continues.
 """
 
 import contextlib
@@ -43,7 +40,7 @@ from loghub_consumer.membership.turns import OwnThreads, Turn, Turns
 log = structlog.get_logger()
 
 
-# At the same time. With the pulls of a consumer as many as a client keeps connections.
+# Concurrent requests. Together with the pulls of a consumer they are as many as a client keeps connections.
 PARALLEL = 12
 
 
@@ -100,8 +97,8 @@ class ParallelTasks:
         self.cancel(lambda _: True, timeout_s)
 
     def cancel(self, concerns: Callable[[Hashable], bool], timeout_s: float) -> None:
-        """Forget the tasks of these keys that have not begun, and wait for the others, but at most so
-        long."""
+        """Forget the tasks of these keys that have not begun, and wait for the running ones, but at most
+        `timeout_s` seconds."""
         with self._changed:
             kept = deque(entry for entry in self._waiting if not any(map(concerns, entry[0])))
             for keys, _ in self._waiting:
@@ -133,8 +130,8 @@ class ParallelTasks:
 
 
 class TasksOfOne:
-    """The part of one logstore, as a `loghub_consumer.membership.shared_membership.ShardTasks`, in the
-    threads of all."""
+    """The tasks of one logstore, as a `loghub_consumer.membership.shared_membership.ShardTasks`, in the
+    threads of all logstores."""
 
     def __init__(self, tasks: ParallelTasks, owner: Hashable) -> None:
         self._tasks = tasks
@@ -149,7 +146,7 @@ class TasksOfOne:
     ) -> frozenset[Hashable]:
         if self._stopped:
             return frozenset()
-        run = inherited(task)  # the threads are those of no logstore
+        run = inherited(task)  # the threads have the context of no logstore
         started = self._tasks.start_together(self._owned(keys), lambda free: run(_keys_of(free)))
         return _keys_of(started)
 
@@ -172,7 +169,7 @@ def _keys_of(owned: Iterable[Hashable]) -> frozenset[Hashable]:
 
 
 STEP_S = 0.1  # how often the source's report is read while nothing else happens
-# A shard that could not be opened or saved is retried after pauses from the first to the longest.
+# The pauses before a shard is opened or saved again after a failure, from the first to the longest one.
 FIRST_RETRY_S, MAX_RETRY_S = 1.0, 10.0
 READ_ONLY_CHECK_S = 10.0  # how often the list of read-only shards is requested
 LAG_S = 2.0  # how often the age of the log group that a shard reads next is requested
@@ -184,7 +181,7 @@ NOT_HELD = frozenset(
 
 
 class ShardManager:
-    """`tasks` runs the requests, on the connections of `client`."""
+    """Manages the held shards. `tasks` runs the requests, on the connections of `client`."""
 
     def __init__(
         self,
@@ -207,14 +204,15 @@ class ShardManager:
         # While a shard is consumed, its checkpoint is saved at most once in this time.
         self._checkpoint_interval_s = config.checkpoint_interval_s
         self._tasks = tasks
-        self._read_only: frozenset[int] = frozenset()  # as last requested
+        self._read_only: frozenset[int] = frozenset()  # at the last request
         self._unconfirmed: frozenset[int] = frozenset()  # read-only shards whose ends must be saved again
-        self._ends: dict[int, int] = {}  # as last reported
-        self._attempts: dict[int, ShardAttempts] = {}  # those of a shard are changed by its tasks only
+        self._ends: dict[int, int] = {}  # at the last report
+        self._attempts: dict[int, ShardAttempts] = {}  # only the tasks of a shard change its entry
         self._errors: dict[int, ReportedError] = {}  # of shards that could not be opened or saved
         self._retries = Backoff(first_s=FIRST_RETRY_S, max_s=MAX_RETRY_S, random=shared_state.random)
         self._next_check_s = 0.0
-        self._has_polls = False  # the service can save several checkpoints at once, as last asked
+        # Whether the service can save several checkpoints at once, at the last request.
+        self._has_polls = False
         self._turn: Turn | None = None
         self._step_s = STEP_S
         self.source_error = ReportedError()
@@ -222,10 +220,10 @@ class ShardManager:
         self._lag_requested_s: dict[int, float] = {}
         # Shard -> unix time at which the log group to be read next was received; None if none is left.
         self.oldest_unix_s: dict[int, float | None] = {}
-        self.beyond_end: dict[int, int] = {}  # as last reported
+        self.beyond_end: dict[int, int] = {}  # at the last report
 
     def start(self, turns: Turns | None = None, *, step_s: float = STEP_S) -> None:
-        """In these threads; None: in one of its own. `step_s`: how often something may be due."""
+        """Begin in `turns`; None: in a thread of its own. `step_s` is how often to look for due requests."""
         self._step_s = step_s
         self._turn = (turns or OwnThreads()).start("shard-manager", self._take_turn)
 
@@ -250,7 +248,7 @@ class ShardManager:
         return self._step_s
 
     def step(self) -> None:
-        """Begin what is due, and wait for nothing."""
+        """Begin the due requests, without waiting for them."""
         report = self._exchange.report()
         self._note_source_error(report)
         self._ends = report.ends
@@ -274,7 +272,8 @@ class ShardManager:
     def _start_together(
         self, keys: Collection[Hashable], task: Callable[[frozenset[Any]], None]
     ) -> frozenset[Any]:
-        """The keys of which no other task runs; the next step tries again with the others."""
+        """Begin one task for the keys without a running task, and return these; the next step tries again
+        with the others."""
 
         def run(free: frozenset[Hashable]) -> None:
             try:
@@ -305,7 +304,7 @@ class ShardManager:
     def _open(self, shard: HeldShard) -> None:
         held = self._find(shard.shard, shard.epoch)
         if held is None or held.phase is not ShardPhase.OPENING:
-            return  # this was decided before an earlier task ended, which has opened it
+            return  # an earlier task, which ran when this was decided, has opened it
         try:
             position = self.opening.open(
                 shard.shard, confirm=lambda: self._require_held(shard), save=partial(self._save, shard.shard)
@@ -321,7 +320,7 @@ class ShardManager:
     def _postpone(self, shard: HeldShard, error: LogHubException | OSError) -> None:
         if not self._is_held(shard):
             log.info("shard given up meanwhile", shard=shard.shard, message=str(error))
-            return  # the next assignment of it need not wait
+            return  # another assignment need not wait
         is_sink_error = isinstance(error, OSError)  # a full disk or a lost mount may recover
         reported = ReportedError("SinkUnavailable", str(error)) if is_sink_error else to_reported_error(error)
         self._errors[shard.shard] = reported
@@ -348,8 +347,8 @@ class ShardManager:
 
     def save_all(self) -> None:
         """Save every position that the sink has and the service does not have, if it is due. The job calls
-        this after each batch and goes on once all are saved or have failed, so that with an interval of 0
-        sinks without a record repeat no more than a batch; the manager's thread retries what fails."""
+        this after each batch and continues once all are saved or have failed, so that with an interval of 0
+        sinks without a record repeat no more than a batch; the manager's thread retries failed ones."""
         started, busy = self._begin_saves()
         self._tasks.wait_for(started | busy)
         if busy:
@@ -357,7 +356,7 @@ class ShardManager:
             self._tasks.wait_for(started)
 
     def _begin_saves(self) -> tuple[frozenset[int], frozenset[int]]:
-        """Begin what is due: the shards, and those for which another task runs."""
+        """Begin the due saves. Returns the shards, and the shards with another running task."""
         with self._shared_state.use() as (membership, now):
             unsaved = membership.unsaved()
             is_stopping = membership.shutdown_mode is not ShutdownMode.SERVE
@@ -379,13 +378,13 @@ class ShardManager:
         return started, frozenset(shards) - started
 
     def _save_newest(self, shard: HeldShard) -> None:
-        """Save the position of this assignment, which may have advanced since that was decided."""
+        """Save the present position of this assignment, which may have advanced since the decision."""
         held = self._find(shard.shard, shard.epoch)
         if held is not None and held.saved != held.position and self._is_current(held):
             self._try_save(held)
 
     def _save_together(self, shards: Sequence[HeldShard]) -> None:
-        """As `_save_newest`, with one request."""
+        """Save the present positions of these assignments with one request."""
         present = [self._find(shard.shard, shard.epoch) for shard in shards]
         held = [s for s in present if s is not None and s.saved != s.position and self._is_current(s)]
         cursors = {s.shard: encode_cursor(s.position) for s in held if s.position is not None}
@@ -394,7 +393,7 @@ class ShardManager:
                 self._logstore, self._group, cursors, consumer=self._consumer
             )
         except LogHubException as error:
-            # An older service may have taken its place; it is asked again later.
+            # An older service may have been installed; it is asked again later.
             self._has_polls = self._has_polls and isinstance(error, EndpointUnreachable)
             for shard in held:
                 self._postpone(shard, error)
@@ -413,7 +412,7 @@ class ShardManager:
             self._postpone(shard, error)
 
     def _acknowledge(self, shard: HeldShard) -> None:
-        """The service has accepted the checkpoint."""
+        """Note that the service has accepted the checkpoint."""
         assert shard.position is not None
         self.opening.record.acknowledge(shard.shard, shard.position)
         self._succeeded(shard)
@@ -493,8 +492,8 @@ class ShardManager:
 
     def _confirm_ends(self) -> None:
         """Save the ends of read-only shards once more. A shard may have become read-only after its end was
-        saved. Only a checkpoint makes the service mark it as over (docs/sls-protocol.md 4.3), and no further
-        batch will save one."""
+        saved. Only a checkpoint makes the service mark the shard as over (docs/sls-protocol.md 4.3), and no
+        further batch will save one."""
         unconfirmed, self._unconfirmed = self._unconfirmed, frozenset()
         if not unconfirmed:
             return

@@ -1,4 +1,4 @@
-"""Determines where a shard continues that was just assigned to this consumer.
+"""Determines where a newly assigned shard continues.
 
 The record of the sink decides (`loghub_consumer.resumption`): the service's checkpoint may be behind.
 """
@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 
 class ShardOpening:
-    """Thread-safe for different shards. `history` is that of a pipeline with state."""
+    """Opens shards; thread-safe for different shards. `history` belongs to a pipeline with state."""
 
     def __init__(
         self,
@@ -41,21 +41,21 @@ class ShardOpening:
         self._start_position = config.start_position
         self._last_initial_shard = config.last_initial_shard
         self.continued: dict[int, int] = {}  # positions of shards without a checkpoint that the sink had
-        # Shard that began at the start position -> those that existed already and continue it -> the cursor
-        # to which the start position pointed in them.
+        # Shard that began at the start position -> the existing shards that continue it -> the cursor of the
+        # start position in them.
         self._starts_after: dict[ShardIncarnation, dict[ShardIncarnation, str]] = {}
 
     def open(self, shard: int, *, confirm: Callable[[], None], save: Callable[[int], None]) -> int:
-        """The position to continue from, which is also the checkpoint that the service has at the end.
+        """The position to continue from, which is also the checkpoint in the service at the end.
 
         A position that was determined is saved before anything is delivered from it, so that the next
         consumer finds the same one. A checkpoint without a consumer's name was moved on purpose. Whether the
         real SLS always reports the name has not been observed, so a checkpoint in SLS never counts as moved.
-        `confirm` raises if the shard is no longer held; `save` saves a checkpoint.
-        Raises `LogHubException`, or `OSError` of the record.
+        `confirm` raises if the shard is no longer held; `save` saves a checkpoint. Raises `LogHubException`,
+        or the `OSError` of the record.
         """
         incarnation = _incarnation(self._shard_info(shard))
-        # It may have been given up since, and opening it would keep the next holder from delivering.
+        # The shard may have been given up since, and opening it would keep the next holder from delivering.
         confirm()
         self.record.open_shard(incarnation)
         checkpoints = self._client.get_checkpoints(self._logstore, self._group, shard)
@@ -83,7 +83,7 @@ class ShardOpening:
                 incarnation, position, is_first=is_first and not moved, moved=moved
             )
         # Save it under this worker's name immediately. Otherwise the next consumer treats the checkpoint as
-        # moved again, and delivers a third time what this worker commits from it.
+        # moved again, and delivers a third time the logs that this worker commits from it.
         if last is None or moved or position != checkpoint:
             confirm()
             save(position)
@@ -101,7 +101,7 @@ class ShardOpening:
         return self._last_initial_shard is None or shard <= self._last_initial_shard
 
     def _is_unread(self, shard: int, position: int) -> bool:
-        """Whether nobody has read any log of the shard that still exists."""
+        """Whether no consumer has read any existing log of the shard."""
         return position == decode_cursor(self._first_cursor(shard))
 
     def _first_cursor(self, shard: int) -> str:
@@ -115,8 +115,9 @@ class ShardOpening:
         read = {checkpoint.shard for checkpoint in checkpoints if checkpoint.cursor}
         read_before = _ancestors(shard, parents) & read
         if read_before:
-            # Its logs follow those of shards that were read, so the start position would leave some out. If
-            # these began there themselves, it begins where the start position was then.
+            # Its logs follow the logs of shards that were read, so the start position would leave some out.
+            # If these began at the start position themselves, this shard begins at the cursor of the start
+            # position then.
             starts = [self._starts_after.get(incarnations[one], {}) for one in read_before]
             starts_then = [start[incarnations[shard]] for start in starts if incarnations.get(shard) in start]
             is_known = len(starts_then) == len(read_before)
@@ -152,7 +153,7 @@ def _incarnation(info: ShardInfo) -> ShardIncarnation:
 
 
 def _ancestors(shard: int, parents: Mapping[int, Collection[int]]) -> set[int]:
-    """What a shard was split or merged from, through any number of splits and merges."""
+    """The shards from which a shard was split or merged, through any number of splits and merges."""
     ancestors: set[int] = set()
     todo = [shard]
     while todo:
@@ -163,7 +164,7 @@ def _ancestors(shard: int, parents: Mapping[int, Collection[int]]) -> set[int]:
 
 
 def _as_shard(info: ShardInfo) -> Shard:
-    """Raises `LogHubError` if its keys are none."""
+    """The shard as a value. Raises `LogHubError` if its keys are malformed."""
     try:
         keys = HashRange.parse(begin_key=info.begin_key, end_key=info.end_key)
     except BadHashKey as error:

@@ -1,9 +1,8 @@
-"""The lock around the membership, and the positions file that follows from it.
+"""The lock around the membership, the positions file that follows from it, and the ports of the membership's
+threads to the program around them.
 
 Heartbeats, openings, commits and the status come from different threads. Each of them performs its step on
 the same `Membership` under this lock, and the positions file contains the result before the step returns.
-
-What the membership's threads need of the program around them.
 
 Two programs use them: the worker on Spark, whose source is in other processes and whose sink may keep a
 record of its own (`loghub_consumer.resumption`), and the consumers of `loghub_consumer`.
@@ -28,34 +27,36 @@ log = structlog.get_logger()
 
 
 class Exchange(Protocol):
-    """How the shards reach what reads them, and how that reports."""
+    """How the positions of the shards reach the reader, and how the reader reports."""
 
     def write_positions(self, positions: Positions) -> None:
-        """What may be read from now on. Raises `OSError`; the next change writes again."""
+        """Publish the positions that may be read from now on. Raises `OSError`; the next change writes
+        again."""
 
     def report(self) -> Report:
-        """What was observed last. A version of -1 says nothing of the batches that have ended."""
+        """The last report of the reader. Version -1 says nothing about the batches that have ended."""
 
 
 class ShardTasks(Protocol):
-    """Runs tasks that wait for requests, of each key one at a time. Thread-safe."""
+    """Runs tasks that wait for requests, one task of a key at a time. Thread-safe."""
 
     def start(self, key: Hashable, task: Callable[[], None]) -> bool:
-        """Run the task now or soon. False if another one of this key has not ended; it is then not run."""
+        """Run the task now or soon. False if another task of this key has not ended; the task is then not
+        run."""
 
     def start_together(
         self, keys: Collection[Hashable], task: Callable[[frozenset[Hashable]], None]
     ) -> frozenset[Hashable]:
-        """Run one task now or soon for those of the keys of which no other task runs; these are returned."""
+        """Run one task now or soon for all keys of which no other task runs; returns these keys."""
 
     def alone(self, key: Hashable) -> AbstractContextManager[None]:
         """Wait until no task of this key runs, and let none begin meanwhile."""
 
     def wait_for(self, keys: Set[Hashable]) -> None:
-        """Until no task of these keys runs."""
+        """Wait until no task of these keys runs."""
 
     def stop(self, timeout_s: float) -> None:
-        """Begin no other task, and wait for those that run, but at most so long."""
+        """Begin no other task, and wait for the running ones, but at most `timeout_s` seconds."""
 
 
 class ShardSettings(Protocol):
@@ -70,19 +71,21 @@ class ShardSettings(Protocol):
 
 
 class ShardHistory(Protocol):
-    """What a pipeline keeps of the logs of a shard that it has read (`loghub_worker.state.ledger`)."""
+    """The record that a pipeline keeps of the logs of a shard that it has read
+    (`loghub_worker.state.ledger`)."""
 
     def continue_at(
         self, incarnation: ShardIncarnation, position: int, *, is_first: bool, moved: bool
     ) -> int:
-        """Where a shard continues that was opened at this position, never before it. `is_first`: nobody has
-        read the shard before, nor what it was made of; `moved`: its checkpoint was moved on purpose."""
+        """Where a shard continues that was opened at this position, never before it. `is_first`: no consumer
+        has read the shard or its ancestors before; `moved`: its checkpoint was moved on purpose."""
 
 
 class SharedState:
     """Use it as ``with shared_state.use() as (membership, now): ...``; never block inside.
 
-    `exchange`, `clock` and `random` are those that every thread of the worker uses."""
+    Every thread of the worker uses the same `exchange`, `clock` and `random`.
+    """
 
     def __init__(
         self,
@@ -131,7 +134,7 @@ class SharedState:
         )
 
     def call_on_change(self, on_change: Callable[[], None]) -> None:
-        """Call this after each change. It must not wait."""
+        """Call this after each change. It must not block."""
         self._on_change.append(on_change)
 
     def wake(self) -> None:
@@ -152,7 +155,7 @@ class SharedState:
                 try:
                     self.exchange.write_positions(positions)
                 except OSError as error:
-                    # Not an end of the thread: what the source plans by older positions is not committed.
+                    # The thread goes on: a batch that the source plans by older positions is not committed.
                     self._set_error(ReportedError(WorkerReason.STATE_UNAVAILABLE.value, str(error)))
                     return
                 self._written_version = positions.version

@@ -1,8 +1,8 @@
 """Work that is done in short turns: by a thread of its own, or by a crew of threads that many parts share.
 
 A consumer has a part that sends heartbeats, one for each shard, and others. Each waits nearly always, so the
-consumers of hundreds of logstores need few threads at any moment (docs/decisions/worker.md). A turn does what
-is due and says how long there is nothing to do; it is never called by two threads at once.
+consumers of hundreds of logstores need few threads at any moment (docs/decisions/worker.md). A turn does the
+work that is due and returns how long there is nothing to do; two threads never call it at once.
 """
 
 import heapq
@@ -20,30 +20,32 @@ from loghub.clock import Clock
 from loghub_consumer.log_context import inherited
 
 log = structlog.get_logger()
-MIN_TIMES = 1_024  # below it a crew does not look for times that hold no longer
-MAX_WAIT_S = 86_400.0  # a time that a user gave may be further away than a lock can wait
+MIN_TIMES = 1_024  # a crew with fewer times does not remove void ones
+MAX_WAIT_S = 86_400.0  # a user's time may be further away than a lock can wait
 
-# What is due in seconds, unless `Turn.wake` is called first; None: the part has ended.
+# The seconds until the next turn, unless `Turn.wake` is called first; None: the part has ended.
 TakeTurn = Callable[[], float | None]
 Wait = Callable[[Callable[[], object]], object]
 
 
 class Turn(Protocol):
-    """A part that was started."""
+    """A started part."""
 
     def wake(self) -> None:
-        """Something has changed: its next turn is due. Any thread, a turn included, may call this."""
+        """Make the next turn due, because something has changed. Any thread may call this, even during a
+        turn."""
 
     def stop(self, timeout_s: float) -> None:
-        """Its present turn is the last one. Waits for its end, but at most so long, and not in that turn."""
+        """Make the present turn the last one. Waits for its end, but at most `timeout_s` seconds, and not
+        inside that turn."""
 
 
 class Turns(Protocol):
     """Threads for parts."""
 
     def start(self, name: str, take: TakeTurn, *, wait: Wait | None = None) -> Turn:
-        """Begin with the part. What `take` raises ends it; it must keep that itself for others to see. A
-        thread that is the part's own waits by calling `wait` with what waits."""
+        """Begin with the part. An exception of `take` ends the part, which must keep the exception for others
+        to see. A thread of the part's own waits by calling `wait` with the function that blocks."""
 
 
 def _call(wait: Callable[[], object]) -> object:
@@ -91,7 +93,7 @@ class _State(Enum):
 
 
 class _Part:
-    """One part of a crew, whose lock guards it."""
+    """One part of a crew, guarded by the crew's lock."""
 
     def __init__(self, crew: "Crew", take: TakeTurn) -> None:
         self.crew = crew
@@ -122,22 +124,22 @@ class Crew:
         self._has_time = threading.Condition(self._lock)  # one idle thread waits for the first of the times
         self._turn_ended = threading.Condition(self._lock)
         self._ready: deque[_Part] = deque()
-        self._times: list[tuple[float, int, _Part]] = []  # a heap, with times that hold no longer
+        self._times: list[tuple[float, int, _Part]] = []  # a heap, with void times
         self._max_times = MIN_TIMES
         self._numbers = count()
         self._threads: set[threading.Thread] = set()
-        self._idle = 0  # without the one that watches the times, and those that were called
+        self._idle = 0  # idle threads, without the one that watches the times, and the ones that were called
         self._has_watch = False
         self._is_closed = False
 
     def start(self, name: str, take: TakeTurn, *, wait: Wait | None = None) -> Turn:  # noqa: ARG002
-        part = _Part(self, inherited(take))  # the thread has turns of others too
+        part = _Part(self, inherited(take))  # the thread has turns of other parts, too
         with self._lock:
             self._make_ready(part)
         return part
 
     def close(self) -> None:
-        """End the threads, once those that have a turn have ended it. Call it when all parts have ended."""
+        """End the threads, each after its present turn. Call it when all parts have ended."""
         with self._lock:
             self._is_closed = True
             self._idle = 0
@@ -164,7 +166,7 @@ class Crew:
         self._call_a_thread()
 
     def _call_a_thread(self) -> None:
-        """Let a thread look what is due."""
+        """Let a thread look for a due part."""
         if self._idle:
             self._idle -= 1
             self._has_work.notify()
@@ -190,7 +192,7 @@ class Crew:
         pause_s: float | None = None
         try:
             pause_s = part.take()
-        except Exception:  # the part has kept it, and what runs the parts acts on that
+        except Exception:  # the part has kept it, and the owner of the part acts on it
             log.exception("a part has ended")
         finally:
             with self._lock:
@@ -212,8 +214,8 @@ class Crew:
     def _add_time(self, part: _Part) -> None:
         heapq.heappush(self._times, (part.due_s, next(self._numbers), part))
         if self._times[0][2] is part:
-            self._has_time.notify()  # it is earlier than the one that is waited for
-        if len(self._times) > self._max_times:  # parts that are woken leave theirs behind
+            self._has_time.notify()  # the time is earlier than the one that is waited for
+        if len(self._times) > self._max_times:  # woken parts leave void times behind
             self._times = [entry for entry in self._times if self._holds(entry)]
             heapq.heapify(self._times)
             self._max_times = max(MIN_TIMES, 2 * len(self._times))

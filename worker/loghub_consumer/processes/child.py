@@ -1,12 +1,9 @@
-"""``python -m loghub_worker.consumer.processes.child FD``: runs processors for the worker or the program that
+"""``python -m loghub_consumer.processes.child FD``: runs processors for the worker or the program that
 started this process.
 
-That one pulls, saves and decides; this process only calls the user's code. `FD` is its end of the channel.
-It ends when the other end is closed, whatever the user's code does.
-
-The shards of a process, for the user's listener.
-
-The user's code by its names: the factory of processors, and the listener.
+The parent pulls, saves and decides; this process only calls the user's code, which it loads by the names of
+the factory and the listener. `FD` is its end of the channel. It ends when the other end is closed, whatever
+the user's code does.
 """
 
 import ctypes
@@ -62,7 +59,7 @@ class ProcessShards:
             self._trackers[tracker.shard] = tracker
 
     def remove(self, tracker: ChildTracker) -> None:
-        """The shard is given up; one that has returned since stays."""
+        """Remove the shard, unless it was assigned again since."""
         with self._lock:
             if self._trackers.get(tracker.shard) is tracker:
                 del self._trackers[tracker.shard]
@@ -92,7 +89,7 @@ class ProcessShards:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingWords:
-    """What settings are called where the user writes them."""
+    """The names of settings where the user writes them."""
 
     acknowledge_by_log: str
     ack_timeout: str
@@ -153,8 +150,8 @@ def load_factory(
 
 
 def load_listener(name: str, folder: Path | None, shards: ShardControl) -> Listener:
-    """What the class or function that ``module:name`` names makes of the shards of this process. Raises
-    `FatalError` ``InvalidPipeline``."""
+    """The listener that the class or function named by ``module:name`` makes for the shards of this process.
+    Raises `FatalError` ``InvalidPipeline``."""
     make: Any = import_named(name, folder)
     if not callable(make):
         raise FatalError(
@@ -180,9 +177,9 @@ def main(descriptor: int) -> None:
     """Serve until the channel ends."""
     _end_with_the_worker()
     limit_freed_memory()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the worker drains first
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal: the worker drains first
     channel = Channel(socket.socket(fileno=descriptor), ToChild)
-    os.register_at_fork(after_in_child=channel.drop)  # a fork neither answers nor keeps it open
+    os.register_at_fork(after_in_child=channel.drop)  # a fork neither answers nor keeps the channel open
     received = channel.receive()
     if received is None:
         return
@@ -204,14 +201,15 @@ def main(descriptor: int) -> None:
 
 
 def _end_with_the_worker() -> None:
-    """Also if the worker is killed while user code keeps every other thread from running."""
+    """Let the kernel end this process with the worker, even if the worker is killed while user code keeps
+    every other thread from running."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class UserParts:
-    """The user's code as it was loaded, and the shards of the process for the listener."""
+    """The user's loaded code, and the shards of the process for the listener."""
 
     factory: ProcessorFactory
     listener: Listener | None
@@ -248,7 +246,7 @@ class ChildSessions:
 
 
 class ShardSession:
-    """One shard in this process: a thread that makes the calls, one after the other."""
+    """One shard in this process: a thread that makes its calls, one after the other."""
 
     def __init__(self, child: ChildSessions, begin: Initialize) -> None:
         self.requests: queue.SimpleQueue[tuple[Request, list[bytes]]] = queue.SimpleQueue()
@@ -294,8 +292,8 @@ class ShardSession:
 
     def _failed(self, request: Request, error: BaseException) -> CallAnswer:
         message = user_message(decisive(error), self._child.folder)
-        if message != self._last_error:  # it comes again with each attempt
-            with suppress(OSError, ValueError):  # user code may have closed it
+        if message != self._last_error:  # repeated attempts raise the same error
+            with suppress(OSError, ValueError):  # user code may have closed standard error
                 traceback.print_exception(error)
                 sys.stderr.flush()
         self._last_error = message
@@ -351,9 +349,9 @@ class ShardSession:
 
 
 def _end(status: int) -> NoReturn:
-    """End the process, whatever threads of the user still run. An exception that is being handled is
+    """End the process even if threads of the user still run. An exception that is being handled is
     printed."""
-    with suppress(OSError, ValueError):  # user code may have closed them
+    with suppress(OSError, ValueError):  # user code may have closed the streams
         if sys.exc_info()[1] is not None:
             traceback.print_exc()
         sys.stderr.flush()

@@ -1,13 +1,10 @@
-"""One process that runs processors, as the worker sees it: started, called, killed, and started again.
-
-How a process of processors ends, and what that means for the calls that ran in it.
-
-The processes of a worker, and which shard is in which.
+"""The processes that run processors, as the worker sees them: started, called, killed, and started again; and
+which shard is in which process.
 
 A shard is in one process at a time, so its logs stay in order. It goes to the process with the fewest shards;
-which of several that is depends on its number alone, so that a shard that returns usually finds the process
-that it had. Where others have left another process, it moves between two batches. A process is started when
-its first shard comes.
+among several such processes its number decides, so that a shard that is assigned again usually gets the same
+process. When shards have left another process, it moves between two batches. A process is started when its
+first shard comes.
 """
 
 import contextlib
@@ -70,12 +67,12 @@ class ProcessUnavailableError(CallFailedError):
 
 
 class CallTimedOutError(CallFailedError):
-    """The call took too long, nothing else ran in the process, and it was killed."""
+    """The call took too long, nothing else ran in the process, and the process was killed."""
 
 
 class CallSuspectedError(CallFailedError):
-    """The call took too long, and the process was killed; but another call that ran there may be the cause,
-    because it kept every thread from running."""
+    """The call took too long, and the process was killed; but another running call may be the cause, because
+    it kept every thread from running."""
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -87,8 +84,8 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def reap(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end of the process, and end those that the user's code has started; the exit status. As
-    long as there are any, its id names their group and nothing else."""
+    """Wait for the end of the process, end the processes that the user's code has started, and return the
+    exit status. While there are any, the id names their process group and nothing else."""
     status = process.wait()
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -104,8 +101,8 @@ def ended_message(status: int, why_killed: str) -> str:
 
 
 FIRST_RESTART_S, MAX_RESTART_S = 0.1, 10.0
-MAX_FAILED_STARTS = 10  # in a row, without one that could load the user's code
-LOOK_S = 0.2  # how often who waits for a process that is being started looks whether it still has to
+MAX_FAILED_STARTS = 10  # in a row, without a start that could load the user's code
+LOOK_S = 0.2  # how often a thread that waits for a process to start checks whether it still must wait
 MAX_KILL_S = 30.0  # how long a killed process may take to end, for example at a disk that does not answer
 CHILD = "loghub_consumer.processes.child"  # the program of the process
 NO_CALL = -1
@@ -122,8 +119,8 @@ class _Pending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
-    """What every process of a worker is started with. `load_timeout_s`: how long it may take to load the
-    user's code, which `load_setting` says; `send_timeout_s`: how long it may read nothing."""
+    """The settings of every process of a worker. `load_timeout_s`: how long it may take to load the user's
+    code; `load_setting` is the name of that setting; `send_timeout_s`: how long it may read nothing."""
 
     load: Load
     load_timeout_s: float
@@ -146,18 +143,18 @@ class ChildProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._pending: dict[int, _Pending] = {}
-        self._guilty: int | None = None  # the call because of which the process is killed
+        self._guilty: int | None = None  # the call for which the process is killed
         self._why_killed = ""
-        self._is_alone = False  # one call runs that must run alone
+        self._is_alone = False  # a call runs that must run alone
         self._waiting_alone = 0
         self._closing = False
         self._is_cut = False  # the channel has ended
         self.generation = 0
         self.loaded = False
         self.ended_message = ""
-        self.shards: dict[int, int | None] = {}  # session -> shard; None: one of the retry logstore
+        self.shards: dict[int, int | None] = {}  # session -> shard; None: a shard of the retry logstore
         self.failure: FatalError | None = None
-        # The kernel kills the process when the thread that started it ends, so there is one for all starts.
+        # The kernel kills the process when the thread that started it ends, so one thread makes all starts.
         self._thread = threading.Thread(target=inherited(self._run), name=f"process-{number}", daemon=True)
 
     def start(self) -> None:
@@ -184,9 +181,9 @@ class ChildProcess:
         timeout_s: float,
         alone: bool = False,
     ) -> tuple[CallAnswer, int]:
-        """Send a request and wait for its answer; also the generation that answered. `generation` is the one
-        that the session belongs to; None begins a session. With `alone`, the process does nothing else
-        meanwhile. Raises `CallFailedError`."""
+        """Send a request and wait for its answer; also returns the generation that answered. The session
+        belongs to `generation`; None begins a session. With `alone`, the process does nothing else meanwhile.
+        Raises `CallFailedError`."""
         with self._changed:
             self._await_turn(alone, timeout_s)
             if not self.loaded or self._channel is None:
@@ -199,7 +196,7 @@ class ChildProcess:
             self._is_alone = alone
         try:
             channel.send(make(number), bodies)
-        except BlockingIOError:  # it reads nothing, because of which call is not known
+        except BlockingIOError:  # the process reads nothing; which call is the cause is unknown
             why = f"it read nothing for {self._settings.send_timeout_s:g} s"
             self._kill(NO_CALL, pending.generation, why)
         except OSError:
@@ -231,7 +228,7 @@ class ChildProcess:
         return f"process {self.number} is being started{ended}"
 
     def _await_turn(self, alone: bool, timeout_s: float) -> None:
-        """Wait for a call that runs alone. Those that want to run alone go first, since the others would
+        """Wait for a call that runs alone. Calls that must run alone go first, because the other calls would
         never leave a gap."""
 
         def is_free() -> bool:
@@ -420,7 +417,7 @@ class ChildProcess:
 
 
 def choose(shard: int, loads: Sequence[int]) -> int:
-    """The number of the process for a shard. `loads` are the numbers of shards that the processes have."""
+    """The number of the process for a shard. `loads` are the numbers of shards in the processes."""
     return min(range(len(loads)), key=lambda number: (loads[number], (number - shard) % len(loads)))
 
 
@@ -446,16 +443,16 @@ class ProcessPool:
         return process
 
     def take(self, session: int, shard: int, *, is_of_retries: bool = False) -> ChildProcess:
-        """The process of a session, which keeps it until `give_back`. The shards of the retry logstore are
-        not reported."""
+        """The process of a session, which keeps it until `give_back`. Shards of the retry logstore are not
+        reported."""
         with self._lock:
             process = self._start(choose(shard, [len(one.shards) for one in self._processes]))
             process.shards[session] = None if is_of_retries else shard
             return process
 
     def move(self, session: int, shard: int) -> ChildProcess | None:
-        """The process to which a session moves, because it has at least two shards less than its own, which
-        others have left; None: it stays."""
+        """The process to which a session moves, because shards have left it so that it has at least two
+        fewer; None: the session stays."""
         with self._lock:
             loads = [len(one.shards) for one in self._processes]
             here = next(one for one in self._processes if session in one.shards)

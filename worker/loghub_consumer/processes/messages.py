@@ -1,8 +1,8 @@
-"""What a worker and the processes of its processors say to each other, and the channel between them.
+"""The messages between a worker and the processes of its processors, and the channel between them.
 
 A message is a frame: a header of msgpack, and the bodies of log groups as they were pulled. Each process has
-a channel of its own, and a session in it for each shard. Requests about one shard follow one another; those
-of other shards may be in between.
+a channel of its own, and a session in it for each shard. Requests about one shard follow one another;
+requests about other shards may be in between.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ _SIZE = struct.Struct(">Q")  # of a body
 
 
 class Load(msgspec.Struct, tag=True, frozen=True):
-    """The first message: load the user's code. `by_log`: logs are acknowledged one by one. `times_out`: those
-    that are not acknowledged in time come again. `path`: where a program imports from; None: `folder`, and
-    what is installed."""
+    """The first message: load the user's code. `by_log`: logs are acknowledged one by one. `times_out`: logs
+    that are not acknowledged in time are redelivered. `path`: where a program imports from; None: `folder`,
+    and the installed packages."""
 
     factory: str  # module:name
     folder: str | None
@@ -36,7 +36,8 @@ class Load(msgspec.Struct, tag=True, frozen=True):
 
 class Initialize(msgspec.Struct, tag=True, frozen=True):
     """Begin a session: make a processor for a shard, and initialize it. `is_listened`: the listener learns of
-    the shard; `is_assigned`: it does not know it, since this is the first session of the assignment."""
+    the shard; `is_assigned`: the listener does not know it, since this is the first session of the
+    assignment."""
 
     call: int
     session: int
@@ -47,8 +48,7 @@ class Initialize(msgspec.Struct, tag=True, frozen=True):
 
 class BodyMessage(msgspec.Struct, frozen=True, array_like=True):
     """Log groups as they were pulled, whose bytes follow the message: the cursor of the first, their number,
-    their size once they are decompressed, and how they are compressed. `only` as in
-    `loghub_consumer.batch.BodySlice`."""
+    their decompressed size, and their compression. `only` as in `loghub_consumer.batch.BodySlice`."""
 
     first: int
     count: int
@@ -76,7 +76,7 @@ class ShutDown(msgspec.Struct, tag=True, frozen=True):
 
 
 class TrackerAnswer(msgspec.Struct, tag=True, frozen=True):
-    """What became of a call of the tracker: the checkpoint as it is noted now, or why it failed."""
+    """The result of a call of the tracker: the noted checkpoint, or why the call failed."""
 
     number: int
     noted: str
@@ -109,10 +109,10 @@ class CallAnswer(msgspec.Struct, tag=True, frozen=True):
     """A method has returned, or raised."""
 
     call: int
-    cursor: str | None = None  # that `process` returned
-    error: str | None = None  # what it raised, for the user
-    is_outage: bool = False  # of something that the processor needs, so the logs are not to blame
-    logs: int = 0  # of the batch, as far as it was decoded
+    cursor: str | None = None  # the cursor that `process` returned
+    error: str | None = None  # the exception of `process`, for the user
+    is_outage: bool = False  # the error is an outage, so the logs are not to blame
+    logs: int = 0  # logs of the batch, as far as it was decoded
     is_known: bool = False  # the listener knows the shard
 
 
@@ -132,7 +132,7 @@ class Get(msgspec.Struct, tag=True, frozen=True):
     session: int
 
 
-Places: TypeAlias = list[tuple[int, int | None]]  # of `LogPlace`: the cursor, and the index of a log
+Places: TypeAlias = list[tuple[int, int | None]]  # the cursor and the index of each `LogPlace`
 
 
 class Refuse(msgspec.Struct, tag=True, frozen=True):
@@ -148,7 +148,7 @@ class Refuse(msgspec.Struct, tag=True, frozen=True):
 
 
 class Acknowledge(msgspec.Struct, tag=True, frozen=True):
-    """`Tracker.ack` was called. There is no answer: what is lost on the way comes again."""
+    """`Tracker.ack` was called. There is no answer: logs whose message is lost are redelivered."""
 
     session: int
     places: Places
@@ -178,8 +178,8 @@ FromChild = Loaded | LoadFailed | CallAnswer | TrackerCall
 
 
 def checked(message: Message) -> Message:
-    """The same. Raises `TypeError` or `ValueError` if the other end could not read it, since user code gave
-    something else than the types say."""
+    """The message itself. Raises `TypeError` or `ValueError` if the other end could not read it, because user
+    code passed a value of another type."""
     try:
         msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=type(message))
     except msgspec.ValidationError as error:
@@ -191,7 +191,7 @@ class Channel:
     """One end of a connection. Any thread may send; one thread receives."""
 
     def __init__(self, connection: socket.socket, kind: Any) -> None:
-        """`kind` is the union of the messages that are received."""
+        """`kind` is the union of the received messages."""
         self._connection = connection
         self._input = connection.makefile("rb", buffering=1 << 16)
         self._decoder = msgspec.msgpack.Decoder(kind)
@@ -229,7 +229,7 @@ class Channel:
             os.close(self._connection.detach())
 
     def close(self) -> None:
-        """End both directions, also if another process has a copy of the connection."""
+        """End both directions, even if another process has a copy of the connection."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()

@@ -1,4 +1,4 @@
-"""The processes of a program: what `ConsumerSettings.processes` asks for.
+"""The processes of a program, for `ConsumerSettings.processes`.
 
 As in a worker, the program's own process is the member of the group. Nothing that the processors do, such as
 a regular expression that holds the interpreter's lock, delays its heartbeats.

@@ -1,10 +1,8 @@
-"""A processor whose user code runs in another process.
+"""A processor whose user code runs in another process, and the counts of such processors.
 
-For the consumer it is like any other processor, and the consumer decides what becomes of logs that fail
-(`loghub_consumer.settlement`). What only a worker knows is here: a call that hangs ends with its
+For the consumer it is like any other processor, and the consumer decides what happens to failed logs
+(`loghub_consumer.settlement`). This module has what only a worker knows: a call that hangs ends with its
 process, and why a process has ended.
-
-What the processors of a program or a worker have done.
 """
 
 import itertools
@@ -35,8 +33,8 @@ from loghub_consumer.tracker import ShardTracker
 
 
 class ProcessorCounts:
-    """What was processed since the worker started, by shard, and since when each session has a batch.
-    Thread-safe."""
+    """The logs that were processed since the worker started, by shard, and since when each session has had a
+    batch. Thread-safe."""
 
     def __init__(self) -> None:
         self.logs: dict[int, int] = {}
@@ -64,15 +62,15 @@ _SESSIONS = itertools.count()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteParts:
-    """What the processors of all shards share. A call that takes longer than `timeout_s` fails. `has_hung` is
-    the function of this module, for the present report."""
+    """The parts that the processors of all shards share. A call that takes longer than `timeout_s` fails.
+    `has_hung` is the function `has_hung` of this module, for the present report."""
 
     pool: ProcessPool
     counts: ProcessorCounts
     clock: Clock
     timeout_s: float
     has_hung: Callable[[int], bool]
-    is_of_retries: bool = False  # the shards are those of the retry logstore
+    is_of_retries: bool = False  # the shards belong to the retry logstore
 
     def of_retries(self) -> "RemoteParts":
         return replace(self, is_of_retries=True)
@@ -89,8 +87,9 @@ class RemoteProcessor(TrackedProcessor):
         self._has_hung = parts.has_hung
         self._is_of_retries = parts.is_of_retries
         self._process: ChildProcess | None = None
-        self._generation: int | None = None  # of the process, when `initialize` had returned there
-        self._begun: int | None = None  # of the process, when the session began
+        # The generation of the process in which `initialize` has returned.
+        self._generation: int | None = None
+        self._begun: int | None = None  # the generation of the process in which the session began
         self._session = next(_SESSIONS)
         self._tracker: ShardTracker
         self._is_known = False  # the listener knows that the shard is assigned
@@ -120,7 +119,7 @@ class RemoteProcessor(TrackedProcessor):
         has_begun = self._begin_batch()
         restart = self._tracker.restart_before(logs.begin)
         if has_begun and logs.delivery == 1 and restart < logs.begin:
-            return encode_cursor(restart)  # the processor before has not saved what it had in its memory
+            return encode_cursor(restart)  # the earlier processor has not saved the logs in its memory
         return None
 
     def process(self, logs: LogBatch, tracker: Tracker) -> str | None:  # noqa: ARG002 - it has it

@@ -1,7 +1,5 @@
-"""The tracker of a session in the process of its processor. The worker has the checkpoint, and decides.
-
-The trackers of the sessions, and what the processes ask of them.
-"""
+"""The tracker of a session in the process of its processor, and its counterpart in the worker, which has the
+checkpoint and decides."""
 
 import itertools
 import queue
@@ -49,12 +47,13 @@ def may_block(call: TrackerCall) -> bool:
 
 
 class SessionTrackers:
-    """Those of the sessions that are open. Thread-safe."""
+    """The trackers of the open sessions. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sessions: dict[int, ShardTracker] = {}
-        self._paused: set[int] = set()  # by their processors, which alone would resume them
+        # Sessions that their processors have paused; only these would resume them.
+        self._paused: set[int] = set()
 
     def open(self, session: int, tracker: ShardTracker) -> None:
         with self._lock:
@@ -70,8 +69,8 @@ class SessionTrackers:
             return self._sessions.get(session)
 
     def note(self, call: Save) -> TrackerAnswer | None:
-        """Note a checkpoint that `carry_out` then sends. Call it in the order of the messages: without a
-        cursor the checkpoint is that of the batch that runs now. The answer if it cannot be noted."""
+        """Note a checkpoint, which `carry_out` then sends. Call it in the order of the messages: without a
+        cursor the checkpoint is the one of the running batch. Returns the answer if it cannot be noted."""
         tracker = self._find(call.session)
         if tracker is None:
             return TrackerAnswer(call.number, "", LOST)
@@ -82,7 +81,7 @@ class SessionTrackers:
         return None
 
     def carry_out(self, call: TrackerCall) -> TrackerAnswer | None:
-        """Do what was asked; of a checkpoint to send only that. None if nobody waits for an answer."""
+        """Carry out the call; for a checkpoint, only send it. Returns None if the call needs no answer."""
         tracker = self._find(call.session)
         if isinstance(call, Acknowledge):
             if tracker is not None:
@@ -107,8 +106,8 @@ class SessionTrackers:
                 self._paused.discard(call.session)
 
     def process_ended(self, sessions: Iterable[int], message: str) -> None:
-        """Their process has ended: what they had, and neither acknowledged nor refused, comes again. Which
-        log has caused it is not known."""
+        """The process of these sessions has ended: logs that it had, and neither acknowledged nor refused,
+        are redelivered. Which log has caused the end is unknown."""
         failure = Failure(cause=Cause.UNAVAILABLE, reason=WorkerReason.PROCESS_ENDED.value, message=message)
         for session in sessions:
             tracker = self._find(session)

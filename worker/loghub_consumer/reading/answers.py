@@ -1,9 +1,9 @@
-"""What an answer with log groups has to be (docs/sls-protocol.md 3).
+"""The checks of an answer with log groups (docs/sls-protocol.md 3).
 
 Nothing here imports Arrow, which a program that takes one log group after the other may not have.
 """
 
-NANOSECONDS = 1_000_000_000  # of a second; a log's part below one is less
+NANOSECONDS = 1_000_000_000  # in a second; the part of a log's time below a second is less
 
 
 class ShortReadError(Exception):

@@ -1,7 +1,7 @@
 """Decodes pulled log groups into rows in Arrow.
 
 One serialized LogGroupList (docs/sls-protocol.md 3) becomes one record batch of the view `logs`. A
-`Selection` names the columns that are made, and keys of the contents that become columns of their own.
+`Selection` names the columns to make, and keys of the contents that become columns of their own.
 
 The native part fills the memory of the columns, which are read where they are. Without it, and for lists that
 are unusual, damaged or not UTF-8, `_PlainLists` reads log by log in Python, which is much slower, and makes
@@ -31,8 +31,8 @@ NANOSECONDS_TYPE = pa.int32()
 
 
 class ParsedLists(Protocol):
-    """Some lists. Unset texts are empty. Of a key that occurs twice in a log, or of a tag in a log group, the
-    last value counts: a map with a key twice is none to many readers, and to functions of Spark."""
+    """Some parsed lists. Unset texts are empty. Of a key that occurs twice in a log, or of a tag in a log
+    group, the last value counts: many readers, and functions of Spark, reject a map with a repeated key."""
 
     @property
     def groups(self) -> tuple[int, ...]:
@@ -40,7 +40,7 @@ class ParsedLists(Protocol):
 
     @property
     def first_rows(self) -> pa.Array:
-        """Where the logs of each log group begin, and at last the number of all logs."""
+        """The index of the first log of each log group, and at the end the number of all logs."""
 
     @property
     def group_of_log(self) -> pa.Array:
@@ -51,25 +51,25 @@ class ParsedLists(Protocol):
         """In how many texts of the columns made so far bytes were replaced."""
 
     def times(self) -> pa.Array:
-        """Of each log, in microseconds."""
+        """The time of each log, in microseconds."""
 
     def nanoseconds(self) -> pa.Array:
         """The part of each log's time below a second; null if it has none."""
 
     def topics(self) -> pa.Array:
-        """Of each log group."""
+        """The topic of each log group."""
 
     def sources(self) -> pa.Array:
-        """Of each log group."""
+        """The source of each log group."""
 
     def tags(self) -> pa.Array:
-        """Of each log group, as a map."""
+        """The tags of each log group, as a map."""
 
     def contents(self) -> pa.Array:
-        """Of each log, as a map."""
+        """The contents of each log, as a map."""
 
     def of_keys(self, keys: Sequence[str]) -> list[pa.Array]:
-        """For each of these keys its last value in each log; null if the log has none."""
+        """For each of these keys its last value in each log; null if the log lacks the key."""
 
 
 def parse(bodies: Sequence[bytes], selection: "Selection") -> ParsedLists:
@@ -120,7 +120,7 @@ class _PlainLists:
         return [self._last_values(log.contents) for log in self._logs]
 
     def _last_values(self, pairs: Iterable[RawPair]) -> dict[str, bytes]:
-        """The last value of each key, where that is."""
+        """The last value of each key."""
         values: dict[str, bytes] = {}
         for raw, value in pairs:
             key = self._text(raw)
@@ -137,7 +137,7 @@ class _PlainLists:
     def _texts(self, values: Sequence[bytes | None]) -> pa.Array:
         column = pa.array(values, pa.binary())
         try:
-            return column.cast(pa.string())  # much faster than to make a text of each
+            return column.cast(pa.string())  # much faster than making a text of each value
         except pa.ArrowInvalid:
             return pa.array([None if raw is None else self._text(raw) for raw in values], pa.string())
 
@@ -150,8 +150,8 @@ class _PlainLists:
 
 
 def _below_second(time_ns: int | None) -> int | None:
-    """Nanoseconds that are less than a second. A producer may write others, and no log could be written with
-    them again."""
+    """Nanoseconds that are less than a second, otherwise None. A producer may write larger numbers, with
+    which no log could be written again."""
     return time_ns if time_ns is not None and time_ns < NANOSECONDS else None
 
 
@@ -229,8 +229,8 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The columns of the rows: those of the view, in this order, then a column of texts for each of `keys`.
-    It has the value of the last content with this key, and null for a log without one."""
+    """The columns of the rows: columns of the view, in this order, then a column of texts for each of `keys`,
+    with the value of the last content with this key, and null for a log without one."""
 
     view: tuple[str, ...] = tuple(SCHEMA.names)
     keys: tuple[str, ...] = ()
@@ -254,7 +254,7 @@ class Decoded:
         return self.rows.slice(0, self.first_rows[groups].as_py())
 
     def between(self, begin: int, end: int, only: tuple[int, ...] | None = None) -> pa.RecordBatch:
-        """The rows of the log groups from one index to another, or of them those that count."""
+        """The rows of the log groups from one index to another, or only of their logs in `only`."""
         first = self.first_rows[begin].as_py()
         rows = self.rows.slice(first, self.first_rows[end].as_py() - first)
         return rows if only is None else rows.take(pa.array(only, pa.int32()))
@@ -269,8 +269,8 @@ class Body:
 
 
 def decode(bodies: Sequence[Body], *, shard: int, selection: Selection = EVERYTHING) -> Decoded:
-    """Decode some LogGroupLists of one shard, in one step: each step costs, and a producer may write log
-    groups of one log. Raises MalformedLogGroup."""
+    """Decode some LogGroupLists of one shard, in one step: each step has a fixed cost, and a producer may
+    write log groups of one log. Raises MalformedLogGroup."""
     lists = parse([body.content for body in bodies], selection)
     cursors = [
         pa.arange(body.first_cursor, body.first_cursor + count)
@@ -283,7 +283,7 @@ def decode(bodies: Sequence[Body], *, shard: int, selection: Selection = EVERYTH
 
 
 def table(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """The rows of all batches, which may be none."""
+    """The rows of all batches, of which there may be none."""
     return pa.Table.from_batches(batches, schema=SCHEMA)
 
 

@@ -1,24 +1,20 @@
-"""The end cursors of the shards, requested no more often than needed.
+"""The end cursors of the shards, requested no more often than needed, and new log groups of many shards
+awaited with one request, where the log service has such a poll.
 
-The source must know an end to plan a batch, and an idle Spark query asks it for a plan many times a second
+The source must know an end to plan a batch, and an idle Spark query requests a plan many times a second
 (docs/spark.md 5).
 
 A shard whose end lies before its position has nothing to read and looks idle, but it is not: the log service
 has lost logs that were consumed already, or was restored. This is recognized only when an end was just
 requested, because a shard that was lost and assigned again may be ahead of an end that is merely old. For the
-same reason the end of a shard that does not advance is requested again: while a restored log service has not
-that many log groups, every attempt to read them fails.
+same reason the end of a shard that does not advance is requested again: until a restored log service has that
+many log groups, every attempt to read them fails.
 
-Where the service has polls, a shard whose end would be requested is watched by one instead: an idle worker
-then has one request under way, and hears of new log groups at once.
-
-Waits for new log groups of many shards with one request, where the log service has such a poll.
-
-Instead of requesting the end of a shard, a caller lets it be watched, and hears of it once the end has
-changed. A poll under way cannot be given another shard, nor can its connection be closed from another thread.
-So the next one is sent in a thread of its own, under the same name, and the service ends the one before
-(docs/sls-protocol.md 8). If a poll fails, nothing is watched any more, and the ends are requested as on SLS
-until the next attempt.
+Where the service has polls, a poll (`EndPoll`) watches the shards whose ends would be requested: an idle
+worker then has one request under way, and learns of new log groups at once. A poll under way cannot be given
+another shard, nor can its connection be closed from another thread. So the next one is sent in a thread of
+its own, under the same name, and the service ends the one before (docs/sls-protocol.md 8). If a poll fails,
+nothing is watched any more, and the ends are requested as on SLS until the next attempt.
 """
 
 import secrets
@@ -37,13 +33,14 @@ from loghub_consumer.log_service import ReportedError, to_reported_error
 POLL_S = 20.0  # less than a client waits for the first byte of an answer
 MAX_THREADS = 4  # more only if the service does not answer
 FIRST_RETRY_S, MAX_RETRY_S = 1.0, 10.0
-# After an answer without news that came early: the service stops, or a poll that was sent before came later.
+# After an early answer without a change: the service stops, or an earlier poll arrived later.
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.02, 1.0
-MIN_PAUSE_S = 0.05  # after news: shards that get more all the time must not cost a poll each
+MIN_PAUSE_S = 0.05  # after a change: shards that get log groups all the time must not cost a poll each
 
 
 class EndPoll:
-    """Thread-safe. `on_news` is called, in a thread of the poll, after `take` or `watched` has changed."""
+    """Watches the ends of shards. Thread-safe. `on_news` is called, in a thread of the poll, after the result
+    of `take` or `watched` has changed."""
 
     def __init__(
         self,
@@ -65,7 +62,7 @@ class EndPoll:
         self._stop = threading.Event()
         self._watched: dict[int, int | None] = {}  # with the known ends
         self._news: dict[int, int | None] = {}
-        self._newest = 0  # number of the poll that must wait
+        self._newest = 0  # the number of the poll that must wait
         self._threads = 0
         self._is_unsent = False  # there were too many threads for the newest poll
         self._failures = 0  # consecutive
@@ -109,7 +106,7 @@ class EndPoll:
                 self._news.pop(shard, None)
 
     def take(self) -> dict[int, int | None]:
-        """What has changed since the last call: the new end of each shard, or None for one that does not
+        """The changes since the last call: the new end of each shard, or None for a shard that does not
         exist. These shards are not watched any more."""
         with self._lock:
             news, self._news = self._news, {}
@@ -150,7 +147,7 @@ class EndPoll:
         return Poll(name=self._name, wait_s=0.0 if self._failures else POLL_S)
 
     def _next(self, number: int) -> tuple[int, dict[int, int | None]] | None:
-        """What the thread of this poll asks for next; None: nothing, and it ends."""
+        """The number and the watched ends of the next poll of this thread; None: the thread ends."""
         with self._lock:
             if self._is_unsent:
                 self._is_unsent, number = False, self._newest
@@ -190,13 +187,13 @@ def _texts(ends: Mapping[int, int | None]) -> dict[int, str]:
 
 
 PARALLEL = 16  # requests at the same time: as many connections as the client keeps
-STUCK_S = 30  # how often the end of a shard is requested that does not advance although it has log groups
+STUCK_S = 30  # how often to request the end of a shard that does not advance although it has log groups
 POSITION_BEYOND_END = "PositionBeyondEnd"
 
 
 class EndWatch:
-    """Remembers the end cursors of the held shards, and requests an end again once everything before it is
-    read, or if the shard does not advance."""
+    """Remembers the end cursors of the held shards, and requests an end again once all log groups before it
+    are read, or if the shard does not advance."""
 
     def __init__(
         self,
@@ -212,7 +209,7 @@ class EndWatch:
         self._poll = EndPoll(client, logstore=logstore, clock=SystemClock(), on_news=on_news)
         # Shards that a poll did not find, or whose end it found before their position; a request says why.
         self._to_request: set[int] = set()
-        self._answers = 0  # of the poll, when a request failed last
+        self._answers = 0  # the number of answers of the poll when a request failed last
         self._waits = waits
         self._client = client
         self._logstore = logstore
@@ -272,7 +269,8 @@ class EndWatch:
         return dict(self.known)
 
     def ends_of_now(self, positions: Mapping[int, int], *, now: float) -> dict[int, int] | None:
-        """As `ends`, which was called just before, but each as of now; None if one cannot be requested."""
+        """The ends of `ends`, which was called just before, all requested at this moment; None if one cannot
+        be requested."""
         watched = self._poll.watched
         self._request_all([shard for shard in sorted(positions) if shard not in watched], positions, now=now)
         is_known = not self._failure.reason and positions.keys() <= self.known.keys()
@@ -307,7 +305,7 @@ class EndWatch:
                 self._note(shard, end, position=positions[shard])
 
     def _request_or_watch(self, positions: Mapping[int, int], *, now: float) -> list[int]:
-        """The shards whose ends to request now. Those of which a poll will tell are watched by it."""
+        """The shards whose ends to request now. The poll watches the other ones."""
         watched = self._poll.watched
         due = [
             shard

@@ -1,25 +1,20 @@
-"""Reads ranges of shards, answer by answer.
+"""Reads ranges of shards, answer by answer: several ranges at the same time, and ahead of the task that takes
+the answers.
 
-Expired log groups are skipped and counted: the service then answers with the oldest that it has
+Expired log groups are skipped and counted: the service then answers with its oldest log groups
 (docs/sls-protocol.md 7.8), and the groups of an answer are numbered backwards from its next cursor.
 
-Pulls several ranges at the same time, and ahead of the task that takes the answers.
-
-A worker far from the log service would otherwise wait for one round trip after the other, and do nothing
-meanwhile. The answers are taken range by range, in order, so the rows of a batch have the order that they
-would have without it. What is pulled and not yet taken is bounded in bytes over all ranges.
-
-What reading a range yielded.
+A worker far from the log service would otherwise wait for one round trip after the other. The answers are
+taken range by range, in order, so the rows of a batch have the same order as without reading ahead. The bytes
+that are pulled and not yet taken are bounded over all ranges.
 
 Spark may run a task again, or the same task on two machines, and a query may read a range more than once. So
-counts are kept by range, and those of two readings are never added up.
+counts are kept by range, and the counts of two readings are never added up.
 
-When log groups were received, as a stateful pipeline has to know it.
-
-The time of receipt is that of the log service's own clock, one for all shards, and never goes back in a shard
-(docs/sls-protocol.md 2.1). What a log says of its time may be anything. So shards are levelled by receipt,
-and no log is of later than its receipt: Spark's watermark follows the latest time that it sees, and never
-goes back.
+A stateful pipeline needs the time of receipt, which is measured by the log service's own clock, one for all
+shards, and never goes back in a shard (docs/sls-protocol.md 2.1). The time in a log may be anything. So
+shards are levelled by receipt, and no log gets a time after its receipt: Spark's watermark follows the latest
+time that it sees, and never goes back.
 """
 
 import threading
@@ -57,9 +52,9 @@ class _RangeAnswers(Generic[T]):
 class PullAhead(Generic[T]):
     """Use it as ``with PullAhead(...) as ahead: ...``, and take the answers of each range in order.
 
-    Each of `ranges` pulls the answers of one range, one after the other; `size` is that of an answer in
-    bytes. The next answer of a range is pulled while less than `max_bytes` wait to be taken. The range whose
-    turn it is may always pull one.
+    Each of `ranges` pulls the answers of one range, one after the other; `size` returns the size of an answer
+    in bytes. The next answer of a range is pulled while less than `max_bytes` wait to be taken. The range
+    whose turn it is may always pull one answer.
     """
 
     def __init__(
@@ -95,7 +90,7 @@ class PullAhead(Generic[T]):
             self._changed.notify_all()
 
     def answers(self, number: int) -> Iterator[T]:
-        """The answers of the range of this number. Raises what pulling raised."""
+        """The answers of the range with this number. Raises the errors of pulling."""
         lane = self._lanes[number]
         while True:
             with self._changed:
@@ -112,8 +107,8 @@ class PullAhead(Generic[T]):
             yield answer
 
     def _run(self) -> None:
-        """Pull one range after the other. They begin in order, so the one whose turn it is has begun once
-        those before it have ended."""
+        """Pull one range after the other. They begin in order, so the range whose turn it is has begun once
+        the ranges before it have ended."""
         while True:
             with self._changed:
                 if self._closed or self._begun == len(self._lanes):
@@ -162,7 +157,7 @@ class ReadCount(msgspec.Struct, frozen=True, kw_only=True):
     logs: int
     bytes: int
     replaced: int = 0  # text values with invalid UTF-8, which was replaced
-    ahead: int = 0  # logs of a time after their receipt, which got another one (stateful pipelines)
+    ahead: int = 0  # logs with a time after their receipt, which was replaced (stateful pipelines)
     missing: int = 0  # log groups of the range that expired before they were read
     oldest: int = 0  # cursor of the oldest group that still exists, if that is past the range's end
     end: int = 0  # cursor at which the reading ended, if that is before the range's end
@@ -170,8 +165,8 @@ class ReadCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_counts(counts: dict[Range, ReadCount], more: Mapping[Range, ReadCount]) -> None:
-    """Add the counts of further readings. If a range was read more than once, with different results, those
-    count that have lost more: nobody knows which reading the sink has."""
+    """Add the counts of further readings. If a range was read more than once, with different results, the
+    reading with more losses counts, because the sink may contain either."""
     for read, count in more.items():
         counts[read] = max(counts.get(read, count), count, key=_losses)
 
@@ -217,9 +212,10 @@ class Receipts:
 class TimesInBounds:
     """Bounds the times of the logs of one range, of which none was received after the second `latest_s`.
 
-    A log that says a later time gets the latest time of the logs before it or next to it that do not. It then
-    moves the watermark no further than they do, and is not late if they are not. If there are none, it gets
-    `latest_s`."""
+    A log with a later time gets the latest time of the logs before it or next to it with an earlier time. It
+    then moves the watermark no further than they do, and is not late if they are not. If there are none, it
+    gets `latest_s`.
+    """
 
     def __init__(self, latest_s: int) -> None:
         self._latest_us = latest_s * SECOND_US
@@ -250,7 +246,7 @@ class TimesInBounds:
 PULL_LOG_GROUPS = 1000  # the most that one PullLogs may request (docs/sls-protocol.md 5)
 
 
-# What a reading process has pulled and not yet decoded, over all its ranges.
+# Bytes that a reading process has pulled and not yet decoded, over all its ranges.
 AHEAD_BYTES = 32 << 20
 STEP_BYTES = 2 << 20  # decoded in one step
 
@@ -315,8 +311,8 @@ def read_ranges(
     latest_s: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of these ranges, in order. `counted` gets the counts of each range once all of its rows were
-    taken. The answers of several ranges are requested at the same time. No log group was received after the
-    second `latest_s`, and no log has a later time then; None: each has its own."""
+    taken. The answers of several ranges are requested at the same time. If `latest_s` is set, no log group
+    was received after that second, and no log gets a later time; None: each log has its own time."""
     counts = {one: RangeCounts() for one in ranges}
     pulls = [pull_range(client, logstore, one, counts[one]) for one in ranges]
     with PullAhead(pulls, size=_bytes_of, max_bytes=AHEAD_BYTES) as ahead:
@@ -334,7 +330,7 @@ def _bytes_of(answer: tuple[int, Pulled]) -> int:
 
 
 def _joined(answers: Iterator[tuple[int, Pulled]]) -> Iterator[list[tuple[int, Pulled]]]:
-    """Several answers at once, until they are of a size at which the costs of a step do not count."""
+    """Several answers together, so large that the cost of a step does not matter."""
     joined: list[tuple[int, Pulled]] = []
     for answer in answers:
         joined.append(answer)

@@ -77,7 +77,7 @@ def main(archive: str) -> int:
             SparkSession.builder.master("local[1]")
             .config(
                 "spark.driver.extraJavaOptions",
-                # One compiler is enough for a short run, and what is compiled is not in the archive.
+                # One compiler is enough for a short run, and compiled code is not in the archive.
                 f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xlog:cds=error -XX:ArchiveClassesAtExit={fresh}",
             )
             .config("spark.ui.enabled", "false")

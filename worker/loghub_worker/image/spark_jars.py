@@ -1,9 +1,9 @@
 """``python spark_jars.py LOCK [FOLDER]``: put the jars of a lock file into a folder, or among Spark's own.
 
 The connector to Kafka is no part of pyspark. Its jars are named one by one in ``locks/jars.txt``, each as
-``group:artifact:version sha256``, and none brings others with it: what its authors would add is older than
-what Spark has already. The program runs while the worker's image is built, and before the tests. A worker
-fetches nothing.
+``group:artifact:version sha256``, and dependencies are not followed: the versions that their authors name are
+older than the ones that Spark has already. The program runs while the worker's image is built, and before the
+tests. A worker fetches nothing.
 
 Ivy fetches them. It is part of pyspark and knows Maven Central; ``DEFAULT_ARTIFACT_REPOSITORY`` is the URL of
 another repository, as in Spark itself. If ``PIP_CERT`` names a file with certificates, they are trusted
@@ -68,7 +68,7 @@ def spark_folder() -> Path:
 
 
 def missing(jars: Sequence[Jar], folder: Path) -> tuple[Jar, ...]:
-    """Those that are not in the folder."""
+    """The jars that are not in the folder."""
     return tuple(jar for jar in jars if not (folder / jar.file).exists())
 
 

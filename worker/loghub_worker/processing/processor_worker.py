@@ -1,11 +1,9 @@
 """One worker process whose pipeline is a processor: puts the parts together and reports about them.
 
 This process is the member of the group: it sends the heartbeats, pulls, and saves checkpoints, all as a
-`loghub_consumer` consumer does. The user's code runs in other processes
-(`loghub_consumer.processes`), so nothing that it does delays a heartbeat, and one that hangs or
-crashes is replaced while the shards stay here.
-
-How many cores this process may use.
+`loghub_consumer` consumer does. The user's code runs in other processes (`loghub_consumer.processes`), so
+nothing that it does delays a heartbeat, and a process that hangs or crashes is replaced while the shards stay
+here.
 """
 
 import math
@@ -55,7 +53,7 @@ CPU_MAX = Path("/sys/fs/cgroup/cpu.max")  # of a container with a limit: quota a
 
 
 def available_cores(cpu_max: Path = CPU_MAX) -> int:
-    """The cores of the machine that are allowed, or those that a container's limit amounts to, rounded up."""
+    """The cores of the machine that the process may use, or the cores of a container's limit, rounded up."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = cpu_max.read_text().split()
@@ -203,7 +201,7 @@ class ProcessorWorker:
 
     def _retry_timeout_s(self, settings: ConsumerSettings) -> int | None:
         """The timeout of the group in the retry logstore, which is created; requested until it is known. None
-        if there is no such logstore, or if the worker ends before."""
+        if there is no retry logstore, or if the worker ends before."""
         of_retries = retry_settings(settings)
         if of_retries is None:
             return None
@@ -265,7 +263,7 @@ class ProcessorWorker:
 
     def status(self) -> WorkerStatus:
         """The current status of the worker."""
-        # Before the lock of the membership is taken: what they lock is locked around it elsewhere.
+        # Before the lock of the membership is taken: elsewhere, the locks of this report are held around it.
         failures = self._failure_report()
         error = self._current_error(failures)
 
@@ -303,7 +301,7 @@ class ProcessorWorker:
         return FailureReport() if self._consumer is None else self._consumer.failure_report()
 
     def _current_error(self, failures: FailureReport) -> ReportedError:
-        """The first error, those closest to the cause first; empty if there is none."""
+        """The first error, in the order of how close each is to the cause; empty if there is none."""
         if self._failed.reason or self._consumer is None:
             return self._failed if self._failed.reason else self._not_ready
         of_consumer = [ReportedError(one.reason, one.message) for one in self._consumer.errors()]

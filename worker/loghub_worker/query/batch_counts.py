@@ -1,17 +1,12 @@
-"""What the source has counted of a batch.
+"""The plan of a batch, what was read of its ranges, and the rows that were computed for the sink.
 
-The counts of a range are known once any action has read it to its end; some actions end earlier, such as
-`head`, and a query need not read all of its logs. That does no harm: `RangesRead`
-says what is done without counts.
+The plan is in Spark's log of the batch; the source has counted each range. The counts of a range are known
+once any action has read it to its end; some actions end earlier, such as `head`, and a query need not read
+all of its logs. That does no harm: `RangesRead` says what is consumed without counts.
 
-The ranges of a batch: what it is planned to read, and what of it was read.
-
-The plan is in Spark's log of the batch; the counts are those that the source has made of each range.
-
-Counts the rows that executors elsewhere compute for the sink, to compare them with what it finds.
-
-Spark observes them where they are computed (`DataFrame.observe`), and hands the number over when an action
-ends. It costs a little for each row, so a worker whose tasks run in its pod does without.
+Rows that executors elsewhere compute are counted where they are computed (`DataFrame.observe`), and Spark
+returns the number when an action ends, so that the sink's files can be compared with it. Counting has a cost
+for each row, so a worker whose tasks run in its pod does not count.
 """
 
 import json
@@ -41,17 +36,17 @@ UNKNOWN = ReadCount(logs=0, bytes=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangesRead:
-    """What was read of the ranges of a batch: `consumed` is done once the sink has the batch, and of each
-    range in `failed` nothing was read."""
+    """The outcome of reading a batch: the `consumed` ranges are done once the sink has the batch, and nothing
+    was read of the `failed` ranges."""
 
     consumed: tuple[Range, ...]
     failed: tuple[tuple[Range, Failure], ...]
 
 
 def ranges_read(plan: BatchPlan, counts: Mapping[int, ReadCount], *, only_counted: bool) -> RangesRead:
-    """The outcome of reading a batch, with the counts by shard. A range without counts is consumed all the
-    same, because a query need not read all of it, unless `only_counted`: then nothing is known of it, and it
-    is read again."""
+    """The outcome of reading a batch, with the counts by shard. A range without counts counts as consumed,
+    because a query need not read all of it, unless `only_counted`: then nothing is known of it, and it is
+    read again."""
     consumed, failed = [], []
     for part in plan.ranges:
         if part.shard not in counts and only_counted:
@@ -67,8 +62,8 @@ def ranges_read(plan: BatchPlan, counts: Mapping[int, ReadCount], *, only_counte
 
 
 def consumed_range(shard_range: Range, count: ReadCount) -> Range:
-    """What is done once the range is read. If the reading ended early, that is what was read; if all of it
-    has expired, everything before the oldest log group that exists: between two incarnations of a logstore
+    """The consumed range once the range was read. If the reading ended early, it ends there; if all of the
+    range has expired, it ends before the oldest existing log group: between two incarnations of a logstore
     lie more cursors than batches could ever work through."""
     end = count.end or max(shard_range.end, count.oldest)
     return Range(shard_range.shard, shard_range.begin, end)
@@ -81,7 +76,7 @@ def plan_of_batch(scratch: Path, number: int) -> BatchPlan:
 
 
 def watermark_of_batch(scratch: Path, number: int) -> int:
-    """The watermark during a batch in milliseconds, from the same log; 0: there is none yet."""
+    """The watermark during a batch in milliseconds, from Spark's log of it; 0: there is none yet."""
     return int(json.loads(_lines(scratch, number)[1])["batchWatermarkMs"])
 
 
@@ -164,8 +159,8 @@ class BatchCounts:
         self._counts: Counts = {}
 
     def begin_query(self) -> int:
-        """The id of the accumulator for a start of Spark's query. Tasks of an earlier start that still run
-        have another one."""
+        """The id of the accumulator for a start of Spark's query. Running tasks of an earlier start have
+        another one."""
         self._counts = {}
         return self._spark.sparkContext.accumulator(self._counts, CountsByRange()).aid
 
@@ -174,7 +169,7 @@ class BatchCounts:
         self._counts.clear()
 
     def of(self, ranges: tuple[Range, ...]) -> dict[int, ReadCount]:
-        """What was counted of these ranges since `begin_batch`, by shard."""
+        """The counts of these ranges since `begin_batch`, by shard."""
         # Another thread may add to the counts meanwhile, so they are not gone through.
         counts = {one.shard: self._counts.get(one) for one in ranges}
         return {shard: count for shard, count in counts.items() if count is not None}

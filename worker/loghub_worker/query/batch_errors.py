@@ -1,8 +1,8 @@
 """Why a batch failed: the reason for the status, and the cause, which decides what is tried next.
 
 Spark passes errors of its other processes on as text, and such a text may quote a log. So the text of a
-Python error is only parsed where Spark's own error types say that there is one, and no text leads further
-than to another attempt of the same shard: whatever a log contains, the other shards continue.
+Python error is only parsed where Spark's own error types say that there is one, and a text can lead only to
+another attempt of the same shard: whatever a log contains, the other shards continue.
 """
 
 import errno
@@ -39,32 +39,34 @@ TRACEBACK = "Traceback (most recent call last):"
 SPARK_EXCEPTION = "org.apache.spark.SparkException"
 PYTHON_EXCEPTION = "org.apache.spark.api.python.PythonException"
 MAX_MESSAGE_CHARS = 4000
-# At the beginning of the message of a job: what a log contains comes later.
+# At the beginning of the message of a job, because text from a log can only come later.
 _EXECUTOR_LOST = re.compile(
     r"(\[\w+\] )?Job aborted due to stage failure: Task \d+ in stage [\d.]+ failed \d+ times, most recent"
     r" failure: Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \([^()]* executor \w+\): ExecutorLostFailure \("
 )
 EXECUTOR_LOST = "ExecutorLost"
-# How Spark's messages begin if files of a state are damaged or missing. What else begins so says nothing of
-# the state: too little memory, or files of a newer Spark.
+# How Spark's messages begin if files of a state are damaged or missing. Other messages with the same begin
+# say nothing of the state: too little memory, or files of a newer Spark.
 _DAMAGED_STATE = re.compile(
     r"\[CANNOT_LOAD_STATE_STORE\.(AUTO_SNAPSHOT_REPAIR_FAILED|CANNOT_FIND_BASE_SNAPSHOT_CHECKPOINT"
     r"|CANNOT_READ_\w+|INVALID_CHECKPOINT_LINEAGE|(KEY|VALUE)_ROW_FORMAT_VALIDATION_FAILURE"
     r"|SNAPSHOT_PARTITION_ID_NOT_FOUND|UNCATEGORIZED|UNEXPECTED_FILE_SIZE)\]"
     r"|\[STATE_STORE_((KEY|VALUE)_ROW_FORMAT_VALIDATION_FAILURE|ROW_CHECKSUM_VERIFICATION_FAILED)\]"
 )
-# Causes of the uncategorized ones that say nothing of it either: the JVM has too little memory, or stops.
+# Causes of uncategorized errors that say nothing of the state either: the JVM has too little memory, or
+# stops.
 _NO_DAMAGE = ("java.lang.OutOfMemoryError", "java.lang.InterruptedException")
 _INTERRUPTED = "Interrupt"  # in the names of further types
 CANCELLED = "[SPARK_JOB_CANCELLED]"  # without a timeout: Spark stops
-# What a file system reports whatever is written; errors of a disk of Spark's own look the same.
+# Errors that a file system reports whatever is written; errors of Spark's own disk look the same.
 _DISK_ERRNOS = (
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO, errno.EMFILE, errno.ENFILE,
-    # Of file systems of a network, or of FUSE.
+    # Network file systems, or FUSE.
     errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENODEV,
 )  # fmt: skip
 _DISK_ERROR = re.compile(rf"({'|'.join(re.escape(os.strerror(number)) for number in _DISK_ERRNOS)})\)?$")
-_OWN_LIMITS = (errno.EMFILE, errno.ENOMEM)  # of the process, which may have reached them by its own fault
+# Limits of the process, which it may have reached by its own fault.
+_OWN_LIMITS = (errno.EMFILE, errno.ENOMEM)
 # A file is where the folder of the sink should be, as with a volume that is not mounted.
 _NO_FOLDER = "org.apache.hadoop.fs.ParentNotDirectoryException"
 _DISK_ERROR_TYPES = ("java.io.", "java.nio.file.", "org.apache.hadoop.")
@@ -84,15 +86,16 @@ _OUTAGES = {
 def is_outage(error: Exception) -> bool:
     """Whether no batch can succeed now, of whichever shard: Spark's JVM has exited, or the folder of the sink
     cannot be used, or the sink does not take the query's columns any more. The user's own errors of these
-    types arrive as `PipelineError`: those that `loghub_consumer.failure.outage` knows let one shard wait."""
+    types arrive as `PipelineError`: the outages among them (`loghub_consumer.failure.outage`) let one shard
+    wait."""
     outages = Py4JNetworkError | OSError | InvalidSinkError
     return isinstance(error, outages) and not isinstance(error, LogHubException)
 
 
 def may_need_restart(error: Exception) -> bool:
     """Whether a new process may do better after an error that ended the query. It does not if the log service
-    or the target of the sink is away, or if other processes leave no CPU: it would have to open its shards
-    again, and another worker might get them meanwhile."""
+    or the target of the sink is unavailable, or if other processes leave no CPU: it would have to open its
+    shards again, and another worker might get them meanwhile."""
     if isinstance(error, OSError) and error.errno in _OWN_LIMITS:
         return True
     return query_error(error).reason not in (UNREACHABLE, PYTHON_TIMEOUT, WorkerReason.SINK_UNAVAILABLE)

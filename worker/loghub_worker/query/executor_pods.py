@@ -1,15 +1,14 @@
-"""Executors that Spark makes as pods, next to the worker's own pod: the settings that Spark gets, and what
-the worker itself asks the API server.
+"""Executors that Spark makes as pods, next to the worker's own pod: Spark's settings for them, and the
+worker's own requests to the API server; and ``python -m loghub_worker executor``, which becomes such an
+executor.
 
 Each pod is a copy of the one in the settings, is owned by the worker's pod, and has its name in a label.
-Spark deletes its executors when it ends. Those of a process that was killed end by themselves, and stay as
+Spark deletes its executors when it ends. The executors of a killed process end by themselves, and stay as
 objects until the next process of the pod deletes them, or Kubernetes does with the worker's pod.
 
-``python -m loghub_worker executor``: become an executor of Spark in a pod of its own.
-
 Spark starts the container of an executor with the image's entry point and the argument ``executor``, and says
-in the environment what to run. Spark's own images have a shell script for that; this is the same for the
-image of the workers.
+in the environment what to run. Spark's own images have a shell script for that; the worker's image has this
+module.
 """
 
 import copy
@@ -83,8 +82,8 @@ def _archive(environment: Mapping[str, str]) -> list[str]:
 
 
 def _class_path(environment: Mapping[str, str], spark: Path) -> str:
-    """In the order of Spark's own launcher: the archive of classes is only used with the class path of the
-    JVM that made it."""
+    """The class path in the order of Spark's own launcher, because a JVM uses the archive of classes only
+    with the class path of the JVM that made it."""
     jars = spark / "jars"
     first = (spark / "conf", *sorted(jars.glob("slf4j-api-*.jar")), jars / "*")
     class_path = environment.get("SPARK_CLASSPATH")
@@ -108,7 +107,7 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # where the kub
 CALL_S = 10.0
 # Settings that the user may override.
 DEFAULTS = {
-    # Otherwise any process that reaches the ports of the driver can run code in the worker.
+    # Without this, any process that reaches the ports of the driver can run code in the worker.
     "spark.authenticate": "true",
     # Spark's own for drivers in pods: known ports can be named in a NetworkPolicy.
     "spark.driver.port": "7078",
@@ -148,7 +147,7 @@ class ExecutorPods:
         return "Spark has made no pod, see the worker's log"
 
     def spark_settings(self, template: Path, *, cores: int) -> Mapping[str, str]:
-        """Spark's settings for the executors of a worker with so many cores in all. Writes the pod from which
+        """Spark's settings for the executors of a worker with `cores` cores in all. Writes the pod from which
         Spark makes them to the file `template`."""
         template.write_text(json.dumps(self._owned_pod()), encoding="utf-8")
         names = {
@@ -238,7 +237,7 @@ def _message(text: str) -> str:
 
 
 def why_not_running(pods: list[Document]) -> str:
-    """What the kubelet and the scheduler say of these pods, each statement once."""
+    """The statements of the kubelet and the scheduler about these pods, each once."""
     statuses = [pod.get("status") or {} for pod in pods]
     said = [_of_containers(one) or _of_scheduler(one) or f"phase {one.get('phase')}" for one in statuses]
     return "; ".join(dict.fromkeys(said))
@@ -269,8 +268,8 @@ def mib(memory: str) -> int:
 
 
 def executor_conf(settings: ExecutorSettings, *, cores: int) -> dict[str, str]:
-    """What nobody overrides, for a worker with so many cores in all. Nothing is made but pods, so the worker
-    needs rights to nothing else."""
+    """The settings that users cannot override, for a worker with `cores` cores in all. Spark makes only pods,
+    so the worker needs no other rights."""
     container = settings.pod["spec"]["containers"][0]
     return {
         "spark.kubernetes.executor.podTemplateContainerName": CONTAINER,

@@ -1,4 +1,4 @@
-"""What a query runner gets, and what of it the source gets."""
+"""The settings of a query runner, and the part of them for the source."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,12 +20,12 @@ class QuerySettings:
     config: WorkerConfig
     consumer: str  # part of the name of each batch
     address: LogServiceAddress
-    exchange: ExchangeFiles  # those of the shared state
+    exchange: ExchangeFiles  # the files of the shared state
     scratch: Path  # Spark's checkpoint directory; emptied before each start, unless there is a ledger
     journal: Path  # file of `loghub_consumer.failure.handler`
     dead_letters: DeadLetters | None = None  # if the group's policy is a dead letter
-    ledger: StateLedger | None = None  # of a stateful pipeline
-    selection: Selection = EVERYTHING  # what the transform needs of the logs
+    ledger: StateLedger | None = None  # set if and only if the pipeline is stateful
+    selection: Selection = EVERYTHING  # the columns that the transform needs
 
     def source_options(self) -> SourceOptions:
         """The options of the data source."""

@@ -1,15 +1,13 @@
 """The Spark session of a worker.
 
-Spark runs as `local[cores]`, or its tasks run in a cluster, with
-everything off that a single pod does not need (docs/spark.md 5). If it cannot start, the error has a reason
-and a message for the user.
+Spark runs as `local[cores]`, or its tasks run in a cluster, with everything off that a single pod does not
+need (docs/spark.md 5). If it cannot start, the error has a reason and a message for the user.
 
-A Spark cluster outside the pod: `spark.master` is the URL of a standalone master, or of the API server
-(`loghub_worker.query.executor_pods`).
-
-The driver stays in the worker's process, and with it planning, the membership and the commit of a batch.
-Tasks run in executors on other machines, which have neither the driver's memory nor its disk: what they need
-comes from the image, from folders that are mounted there under the same paths, or through Spark.
+With a cluster, `spark.master` is the URL of a standalone master, or of the API server
+(`loghub_worker.query.executor_pods`). The driver stays in the worker's process, and with it planning, the
+membership and the commit of a batch. Tasks run in executors on other machines, which have neither the
+driver's memory nor its disk: their code and data come from the image, from folders that are mounted there
+under the same paths, or through Spark.
 """
 
 import os
@@ -53,7 +51,7 @@ SCHEME = "spark://"
 LOOPBACK = "127.0.0.1"
 CONNECT_S = 5.0  # for one of the masters to accept a connection
 EXECUTORS_S = 60.0  # for the first executor to run
-PODS_S = 240.0  # the same if its image may have to be pulled, or its node be started
+PODS_S = 240.0  # for the first executor if its image may have to be pulled, or its node be started
 LOOK_S = 0.1
 MUST_BE = "; it must be a standalone master of the worker's release of Spark"
 STANDALONE = (
@@ -108,7 +106,7 @@ def cluster_settings(config: WorkerConfig, environment: Mapping[str, str]) -> di
     paths = {"spark.executorEnv.PYTHONPATH": environment.get("PYTHONPATH", "")}
     if config.spark_master == KUBERNETES:
         return paths | executor_pods.DEFAULTS
-    # Otherwise the first worker takes all cores of the cluster, and the others wait forever.
+    # Without this, the first worker takes all cores of the cluster, and the others wait forever.
     return paths | {"spark.cores.max": str(config.cores)}
 
 
@@ -159,7 +157,7 @@ def require_application(session: SparkSession, config: WorkerConfig) -> None:
         raise refused(config, "the application has ended, see the logs of the master and of the executors")
 
 
-USER = "loghub"  # of files, if the system has no name for the process's user
+USER = "loghub"  # the owner of files, if the system has no name for the process's user
 # The JVM's second compiler begins four times later than by default: most of the code of a start runs too
 # seldom for its work to pay off. A start takes a quarter less CPU time, and the throughput stays the same.
 # Without that compiler, a long run costs half as much again.
@@ -190,7 +188,7 @@ def start_spark(
         pods = _executor_pods(config, pod)
     # Spark's other processes must use this same Python (docs/spark.md 8), in a pod on loopback only.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if sys.flags.safe_path:  # nor may they import what is in the current folder
+    if sys.flags.safe_path:  # nor may they import modules from the current folder
         os.environ["PYTHONSAFEPATH"] = "1"
     os.environ["SPARK_LOCAL_IP"] = host
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
@@ -255,9 +253,9 @@ def _has_a_name(uid: int) -> bool:
 
 
 def _name_user(conf: SparkConf) -> None:
-    """Start the JVM and log a user in there. Spark's file systems ask the system for the name of the user and
-    fail without one, and a platform such as OpenShift runs a pod under a uid that the image does not know
-    (docs/spark.md 8)."""
+    """Start the JVM and log a user in there. Spark's file systems request the name of the user from the
+    system and fail without one, and a platform such as OpenShift runs a pod under a uid that the image does
+    not know (docs/spark.md 8)."""
     SparkContext._ensure_initialized(conf=conf)
     jvm = SparkContext._jvm
     assert jvm is not None  # it was started
@@ -276,8 +274,8 @@ def _require_java() -> None:
 def spark_settings(
     config: WorkerConfig, state_dir: Path, *, host: str = LOOPBACK, class_archive: Path | None = None
 ) -> dict[str, str]:
-    """The worker's settings, with the driver at the address `host`, overridden by the user's except for those
-    that only the worker may set; Java options are joined."""
+    """The worker's settings, with the driver at the address `host`. The user's settings override them, except
+    the ones that only the worker may set; Java options are joined."""
     java = "spark.driver.extraJavaOptions"
     defaults = {
         SPARK_MASTER: config.spark_master if is_remote(config) else f"local[{config.cores}]",
@@ -299,7 +297,7 @@ def spark_settings(
         # It needs pandas, and warns if that is missing; a user whose image has it may enable it.
         "spark.sql.execution.pythonUDF.arrow.enabled": "false",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-        # A sink that reads the rows in this process reads them task by task, whatever a batch has in all.
+        # A sink that reads the rows in this process reads them task by task, however large a batch is.
         "spark.driver.maxResultSize": "0",
         "spark.log.level": "ERROR",  # Spark warns of every batch that takes longer than the trigger
         "spark.ui.showConsoleProgress": "false",
@@ -319,7 +317,7 @@ def _java_options(state_dir: Path, class_archive: Path | None) -> str:
         *SECOND_COMPILER_LATER,
         # The pod's user does not necessarily have a home, but Spark requires one.
         f"-Duser.home={state_dir}",
-        # The next start of the worker removes what a killed JVM leaves there.
+        # The next start of the worker removes files that a killed JVM leaves there.
         f"-Djava.io.tmpdir={state_dir / 'tmp'}",
     ]
     if class_archive is not None:

@@ -1,21 +1,19 @@
-"""What a stateful pipeline may be: which settings go with it, and which of Spark's operations.
+"""What a stateful pipeline may be: which settings go with it, which of Spark's operations, and whether the
+times that move a watermark are bounded; and what Spark's stateful operators have counted in the running
+batch.
 
 The query or function is applied to the stream of logs, so Spark's own rules for streams hold, in append mode:
-a row is written once and never changed. On top of these, whatever is kept must be given up some day, and what
-is no state of Spark's must not depend on which logs share a micro-batch.
-
-What Spark's stateful operators have counted in the batch that runs.
-
-Spark puts the same figures into the progress of a query, but only after the batch has ended, and then the
-worker may have ended too. They are read from the operators once all rows of the batch are computed, so that
-the record of the batch has them.
-
-Whether the times that move a watermark are bounded, as the plan of a query says.
+a row is written once and never changed. In addition, every kept state must be given up some day, and a result
+without state must not depend on which logs share a micro-batch.
 
 `__time__` of a stateful pipeline is never after the receipt of a log
-(`loghub_consumer.reading.shard_reader`). A time from the contents can be any, and one of them in the year
+(`loghub_consumer.reading.shard_reader`). A time from the contents can be any, and a single time in the year
 2096 would make every later log late. So a column with a watermark must be `__time__`, or be computed so that
 it is not after `__time__`, or not after the present, whatever the log says.
+
+Spark puts the counts of its operators into the progress of a query, but only after the batch has ended, and
+then the worker may have ended, too. They are read from the operators once all rows of the batch are computed,
+so that the record of the batch has them.
 """
 
 from collections.abc import Iterator
@@ -37,16 +35,16 @@ ROWS, BYTES, LATE_ROWS = "numTotalStateRows", "stateMemory", "numRowsDroppedByWa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """What the operators of a query have counted. An aggregation counts late rows after it has added up the
-    logs of each partition, so these are at most as many as the logs."""
+    """The counts of the operators of a query. An aggregation counts late rows after it has added up the logs
+    of each partition, so these are at most as many as the logs."""
 
-    rows: int  # of the state after the batch
+    rows: int  # in the state after the batch
     bytes: int
     late_rows: int  # dropped in this batch
 
 
 def counted_by_operators(query: Any) -> Counted:
-    """What was counted in the batch of a streaming query that runs, or ran last."""
+    """The counts of the running batch of a streaming query, or of its last batch."""
     plan = query._jsq.streamingQuery().lastExecution().executedPlan()
     counters = [node.metrics() for node in _nodes(plan)]
     # Not every operator has all of them: of session windows one drops late rows and another has the state.
@@ -64,7 +62,7 @@ def _nodes(plan: Any) -> Iterator[Any]:
 
 
 TIME = "__time__"
-# Spark's names of expressions: those of the present, and those that are bounded if what they are made of is.
+# Spark's names of expressions: of the present, and of expressions that are bounded if their operands are.
 PRESENT = frozenset({"CurrentTimestamp", "Now", "LocalTimestamp", "CurrentBatchTimestamp"})
 OF_ALL = frozenset(
     {"Alias", "Cast", "Coalesce", "Greatest", "TruncTimestamp", "TimeAdd", "TimestampAddInterval"}

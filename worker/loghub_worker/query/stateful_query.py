@@ -4,7 +4,8 @@ Spark keeps its state, and with it the batches that it has planned and ended, in
 outlives the worker's process. `loghub_worker.state.ledger` says what the state consists of, and
 `loghub_worker.state.pending_batch` what is done with a batch that Spark hands over, perhaps not for the first
 time. A batch that fails ends Spark's query, which keeps the state as it was; the same batch is then tried
-again. It is never divided, since its state is that of all its logs."""
+again. It is never divided, because its state depends on all its logs.
+"""
 
 import secrets
 import threading
@@ -41,11 +42,11 @@ from loghub_worker.state.pending_batch import PendingStep, next_step
 
 log = structlog.get_logger()
 
-# Attempts after which a state that cannot be read is given up: all shards of the worker wait for it, and it
-# would not be better later.
+# Attempts after which an unreadable state is given up: all shards of the worker wait for it, and later
+# attempts would fail as well.
 STATE_ATTEMPTS = 3
 LOOK_S = 0.1  # how often the positions are read while a batch waits for them
-# How Spark begins its messages if the state is that of another query, or is gone.
+# How Spark begins its messages if the state belongs to another query, or is gone.
 UNFIT = (
     "[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE]",
     "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE]",
@@ -181,7 +182,7 @@ class StatefulQueryRunner(QueryRunner):
         return is_rejected and limited
 
     def failure_report(self, positions: Mapping[int, int]) -> FailureReport:
-        """The shards of the batch that fails. Where in it the cause is, is not known."""
+        """The shards of the failing batch. In which of them the cause is, is unknown."""
         failure, attempts = self._failure, self._attempts
         if failure is None or failure.cause is Cause.UNAVAILABLE:
             return FailureReport()
@@ -264,7 +265,7 @@ class StatefulQueryRunner(QueryRunner):
             }
 
     def _replay(self, rows: DataFrame, plan: BatchPlan, number: int) -> None:
-        """Compute the state of a batch that the sink has."""
+        """Compute the state of a batch that the sink has already."""
         log.info("the state of a delivered batch is computed again", ranges=plan.ranges)
         self.counts.begin_batch()
         rows.count()
@@ -298,7 +299,7 @@ class StatefulQueryRunner(QueryRunner):
         log.debug("batch delivered", batch=batch, shards=[r.shard for r in plan.ranges], rows=written)
 
     def _measure(self, plan: BatchPlan, number: int) -> None:
-        """Note what Spark says of the state, once all rows of the batch are computed."""
+        """Note Spark's figures of the state, once all rows of the batch are computed."""
         (query,) = (query for query in self._spark.streams.active if query.name == self._name)
         counted = counted_by_operators(query)
         watermark_ms = watermark_of_batch(self._scratch, number)

@@ -1,13 +1,11 @@
 """The streaming query: delivers micro-batches to the sink, and restarts Spark's query after a failure.
 
 A batch is read, passes through the user's query or function, and is written to the sink; only then do
-positions and checkpoints advance. A batch that fails is discarded, and `loghub_consumer.failure` decides what
-is read next; Spark's query goes on. A batch that takes too long is cancelled.
+positions and checkpoints advance. A failed batch is discarded, and `loghub_consumer.failure` decides what is
+read next; Spark's query continues. A batch that takes too long is cancelled.
 
 Spark's own checkpoint directory is scratch space: it is emptied before each start. The ranges of a batch are
 read from Spark's log in that directory, which is written before the batch begins.
-
-The counters of the query for the metrics.
 """
 
 import secrets
@@ -56,8 +54,8 @@ from loghub_worker.spark_errors import JVM_EXITED, SPARK_ERRORS, ClusterError
 log = structlog.get_logger()
 
 
-# Failures of the whole query that a new process may not have, without a batch between. Logs that cannot be
-# delivered are none of them, nor is a target, or an endpoint, that is away for a while.
+# Failures of the whole query that a new process may not have, without a batch in between. Logs that cannot be
+# delivered do not count, nor does a target or an endpoint that is unavailable for a while.
 MAX_FAILURES = 10
 MAX_PAUSE_S = 30.0
 TIMED_OUT = "BatchTimedOut"
@@ -74,7 +72,7 @@ class QueryTotals:
     timed_out: int = 0  # batches that were cancelled
     replaced: int = 0  # texts with invalid UTF-8
     missing: int = 0  # log groups that expired before they were read
-    ahead: int = 0  # logs of a time after their receipt, which got another one
+    ahead: int = 0  # logs with a time after their receipt, which was replaced
     seconds: float = 0.0  # spent in batches that reached the sink
 
 
@@ -111,7 +109,7 @@ class QueryRunner:
         self._counts_rows = is_remote(config) and not self._options.copy_to
         self._stop = threading.Event()
         self._failures = 0  # in a row, of the whole query or of the sink as a whole
-        self._own_failures = 0  # those of them for which `may_need_restart`
+        self._own_failures = 0  # the failures among them for which `may_need_restart` is true
         self._query: StreamingQuery | None = None
         self._batch_error: Exception | None = None
         self._file_share: float | None = None  # None: before the first batch
@@ -288,15 +286,14 @@ class QueryRunner:
 
     def _settle(self, plan: BatchPlan, failing: FailingRange, running: RunningBatch) -> bool:
         """Skip or dead-letter the one log group of this batch instead of reading it. Its range is committed
-        like that of any batch, so that another worker continues after it. Returns False if it must be tried
-        again."""
+        like any other, so that another worker continues after it. Returns False if it must be tried again."""
         if not self._may_commit(plan):
             self.totals.discarded += 1
             return False
         try:
             # An unavailable sink would fail every log group, and not because of its content.
             self._sink.check(self._transform(empty_logs(self._spark)))
-        except Exception as error:  # noqa: BLE001 - whatever fails here is not due to the log group
+        except Exception as error:  # noqa: BLE001 - any failure here has another cause than the log group
             self.failures.pipeline_failed(failing, self._failure_of(error, running))
             return False
         settlement = self.failures.write_dead_letter(failing)
@@ -308,8 +305,8 @@ class QueryRunner:
         return True
 
     def _deliver(self, rows: DataFrame, plan: BatchPlan) -> bool:
-        """Deliver one batch, without the ranges of which nothing could be read. Returns False if the sink has
-        nothing of it; the source then plans its ranges again."""
+        """Deliver one batch, without the ranges of which nothing could be read. Returns False if nothing of
+        it is in the sink; the source then plans its ranges again."""
         if not self._may_commit(plan):
             self.totals.discarded += 1
             return False

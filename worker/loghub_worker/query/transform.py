@@ -1,32 +1,23 @@
 """The user's part of a batch: an SQL query or a Python function that turns logs into rows for the sink.
 
 It is checked once, with no logs, before the worker joins its group. Each batch must have the columns that it
-returned then.
+returned then: a sink was made ready for these, by creating a table with them or comparing a table with them.
+A function may return other columns for some logs, for example by a schema that it infers from them, and a
+query may read another table whose columns change. Files with such rows could be written, and no reader would
+put them together with the earlier files: columns would be missing, or the whole table unreadable.
 
-Compares the columns of a batch with those that were checked before the worker joined its group. Pure.
+A pipeline sees the logs of one micro-batch, and how many these are is an accident of time. ``SELECT status,
+count(*) FROM logs GROUP BY status`` therefore writes one count per status and micro-batch, and nothing in the
+sink says so. Such operations are found in the plan that Spark makes of the user's query or function, since
+they have many spellings. Operations on other tables, or within one log, are allowed; only the rows of another
+table must not reach the sink without a log, since they would with each micro-batch, and neither may the rows
+of a query that reads no logs.
 
-A sink is made ready for the columns that the pipeline returned with no logs: a table is created with them, or
-compared with them. A function may make others of some logs, for example of a schema that it infers from them,
-and a query may read another table whose columns change. Files with such rows could be written, and no reader
-would put them together with those before: columns would be missing, or the whole table unreadable.
-
-Finds operations whose result covers one micro-batch where a reader expects one of all logs.
-
-A pipeline sees the logs of one micro-batch, and how many that are is an accident of time. ``SELECT status,
-count(*) FROM logs GROUP BY status`` therefore writes one count per status and micro-batch, and nothing in
-the sink says so. Such operations are looked up in the plan that Spark makes of the user's query or
-function, since they have many spellings. What is done to other tables, or within one log, is allowed; only
-the rows of another table may not reach the sink without a log, since they would with each micro-batch, and
-nor may those of a query that reads no logs.
-
-Which columns of the view `logs`, and which keys of the contents, a query uses.
-
-What a query does not use is not decoded and does not reach Spark's JVM, whose work on a row grows with every
-column, and with every pair of a map. If a query uses the contents only by constant keys, such as
-``contents['path']``, each of these keys becomes a column of its own in place of the map.
-
-This is read off the plan that Spark's optimizer makes of the query over an empty view. What is not understood
-there uses everything.
+Columns of the view `logs`, and keys of the contents, that a query does not use are not decoded and do not
+reach Spark's JVM, whose work on a row grows with every column, and with every pair of a map. If a query uses
+the contents only by constant keys, such as ``contents['path']``, each of these keys becomes a column of its
+own in place of the map. The used columns are read off the plan that Spark's optimizer makes of the query over
+an empty view. An unknown node uses everything.
 """
 
 import json
@@ -80,7 +71,7 @@ def _names(columns: Columns) -> str:
 
 AGGREGATION = "GROUP BY or an aggregate function"
 DEDUPLICATION = "DISTINCT or dropDuplicates"
-# Spark's names of the nodes of a plan; `Sort` counts only if it is of all rows.
+# Spark's names of the nodes of a plan; `Sort` counts only if it sorts all rows.
 OPERATIONS = {
     "Aggregate": AGGREGATION,
     "Distinct": DEDUPLICATION,
@@ -106,8 +97,8 @@ SELF_JOIN = "a join of logs with logs"
 SUBQUERY = "a subquery over logs"
 OTHERS_JOINED = "a join that keeps rows of another table whatever logs there are"
 OTHERS_UNITED = "a union of logs with another table"
-# Of a join with logs on one side only: these also have rows for the other side alone, so each micro-batch
-# has them again.
+# Joins with logs on one side only: these also have rows for the other side alone, so each micro-batch has
+# them again.
 KEEP_RIGHT = ("RIGHT OUTER", "FULL OUTER")
 KEEP_LEFT = ("LEFT OUTER", "FULL OUTER", "LEFT SEMI", "LEFT ANTI")
 
@@ -212,7 +203,7 @@ VIEW = "logs"  # the view that a query reads
 CONTENTS = "contents"
 AT_LEAST = "__shard__"  # a row needs a column; this one is the same for all rows of a shard
 # The nodes of a plan whose columns are all named in their expressions, or come from below under their own
-# names. Others, such as a union, have columns by position.
+# names. Other nodes, such as a union, have columns by position.
 PLAIN_NODES = frozenset({"Project", "Filter", "Generate", "LogicalRDD"})
 NULL_TESTS = ("IsNotNull", "IsNull")  # the contents of a log are never null, whatever they are made of
 
@@ -227,13 +218,13 @@ class Expression:
 
     @property
     def id(self) -> int:
-        """Of an attribute."""
+        """The id of an attribute."""
         return int(self.fields["exprId"]["id"])
 
 
 def used_columns(spark: SparkSession, sql: str) -> Selection:
-    """What a valid query over the view uses. The view is replaced. A query that the optimizer rejects fails
-    in each batch, and with the error of that batch; it uses everything."""
+    """The columns that a valid query over the view uses. The view is replaced. A query that the optimizer
+    rejects fails in each batch, with the error of that batch; it uses everything."""
     session = spark._jsparkSession
     schema = session.parseDataType(from_arrow_schema(SCHEMA).json())
     # Of no local rows, since the optimizer would reduce a query over these to nothing.
@@ -248,7 +239,8 @@ def used_columns(spark: SparkSession, sql: str) -> Selection:
 
 
 def selection_of(nodes: Sequence[dict[str, Any]], result: set[int]) -> Selection:
-    """What a plan uses: its nodes as Spark writes them in JSON, and the ids of the columns of its result."""
+    """The columns that a plan uses: its nodes as Spark writes them in JSON, and the ids of the columns of its
+    result."""
     leaves = [node for node in nodes if _kind(node) == "LogicalRDD"]
     if len(leaves) != 1 or not {_kind(node) for node in nodes} <= PLAIN_NODES:
         return EVERYTHING
@@ -317,7 +309,7 @@ def _tree(node: dict[str, Any], rest: Iterator[dict[str, Any]]) -> Expression:
 
 
 def as_view(rows: DataFrame, selection: Selection) -> DataFrame:
-    """The columns of the view, made of the rows of a selection. A column that is not used is null. Contents
+    """The columns of the view, made from the rows of a selection. A column that is not used is null. Contents
     that were selected by key are a map of them, which Spark's optimizer resolves to the columns."""
     types = from_arrow_schema(SCHEMA)
     missing = {
@@ -330,16 +322,16 @@ def as_view(rows: DataFrame, selection: Selection) -> DataFrame:
 
 
 class PipelineError(Exception):
-    """The user's function raised an error, or returned no DataFrame, or the columns of a batch are not those
-    that were checked."""
+    """The user's function raised an error, or returned no DataFrame, or the columns of a batch differ from
+    the checked ones."""
 
 
 class Transform(Protocol):
     """Turns the logs of a batch into the rows for the sink."""
 
     def __call__(self, logs: DataFrame) -> DataFrame:
-        """The rows, which may be computed later. Raises `PipelineError` if they have other columns than those
-        that were checked."""
+        """The rows, which may be computed later. Raises `PipelineError` if their columns differ from the
+        checked ones."""
 
     def check(self, empty: DataFrame) -> DataFrame:
         """The rows of no logs. Raises `FatalError` ``InvalidPipeline`` for an error that retries do not
@@ -347,7 +339,7 @@ class Transform(Protocol):
 
     @property
     def selection(self) -> Selection:
-        """What it needs of the logs. Known once it was checked."""
+        """The columns that the transform needs. Known once it was checked."""
 
 
 class _Checked:

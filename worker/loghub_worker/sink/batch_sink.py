@@ -1,12 +1,10 @@
-"""What the query runner needs of a sink.
+"""The interface of a sink to the query runner, and the form of times in the JSON that Spark writes.
 
 `loghub_worker.query.streaming_query` calls `write` and `publish` in this order. Each sink has a module or a
 folder of its own next to this one; `loghub_worker.sink.sinks` makes the one that the settings name.
 
-Times in the JSON that Spark writes: with microseconds, as Spark has them. By itself it cuts them to three
-digits.
-
-Six digits always, so that texts of one length sort as the times do; `Z` is the session's time zone.
+Spark by itself cuts times to three digits. Six digits always, as Spark has them, so that texts of one length
+sort as the times do; `Z` is the session's time zone.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,7 +35,7 @@ class SinkUnreachableError(OSError):
 
 
 class RowsRejectedError(Exception):
-    """The sink refuses rows because of what they contain."""
+    """The sink refuses rows because of their content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +43,7 @@ class SinkOwner:
     """The worker that a sink of files or a Delta table is made for."""
 
     group_path: tuple[str, str, str]  # project, logstore, group: where the sink's own records are
-    consumer: str  # part of the name of each batch; what an earlier process of that name left is removed
+    consumer: str  # part of the name of each batch; leftovers of an earlier process of that name are removed
     scratch: Path  # a folder of this worker alone
     has_executors: bool = False  # elsewhere, without its disk
 
@@ -60,7 +58,7 @@ def require_rows(computed: int, written: int) -> None:
 
 
 class BatchSink(ShardRecord, Protocol):
-    """What a sink guarantees to the query runner. Cursors are integers."""
+    """The guarantees of a sink to the query runner. Cursors are integers."""
 
     def check(self, empty: "DataFrame") -> None:
         """Reject columns that this sink does not support, by means of an empty result of the query."""
@@ -80,7 +78,7 @@ class BatchSink(ShardRecord, Protocol):
 class WritesFiles(Protocol):
     """A sink whose files have a target size."""
 
-    file_bytes: int  # of the batch that was written last
+    file_bytes: int  # of the last batch
 
 
 class AtLeastOnceSink(NoRecord):

@@ -4,15 +4,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-# Classes of SQLSTATE, and single codes, of the database and not of the rows: the connection, a transaction
-# that is read-only or has failed, the login, a database, schema, table or right that is missing, a deadlock,
-# resources, a lock, an operator's intervention, the system, the configuration, the server of a foreign
-# partition, damaged data.
+# Classes of SQLSTATE, and single codes, that are due to the database and not to the rows: the connection, a
+# transaction that is read-only or has failed, the login, a database, schema, table or right that is missing,
+# a deadlock, resources, a lock, an operator's intervention, the system, the configuration, the server of a
+# foreign partition, damaged data.
 OUTAGE_STATES = (
     "08", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58", "F0", "HV", "XX001", "XX002",
 )  # fmt: skip
 CANCELLED = "57014"  # PostgreSQL's statement timeout, which depends on how many rows there are
-# Of the rows, in any database: cardinality, data, constraints, CHECK OPTION, SIGNAL, limits, PL/pgSQL.
+# Codes that are due to the rows, in any database: cardinality, data, constraints, CHECK OPTION, SIGNAL,
+# limits, PL/pgSQL.
 _ROW_STATES = ("21", "22", "23", "44", "45", "54", "P0")
 _SQL_OUTAGES = frozenset(
     f"java.sql.{name}"
@@ -34,8 +35,8 @@ _NETWORK_OUTAGES = frozenset(
     )
 )
 _SPARK = "org.apache.spark."
-_NO_DRIVER = "No suitable driver"  # of the settings, though the code is that of a connection
-_WRAPPER = "[TASK_WRITE_FAILED]"  # Spark's words for whatever the format has raised
+_NO_DRIVER = "No suitable driver"  # due to the settings, though the code is that of a connection
+_WRAPPER = "[TASK_WRITE_FAILED]"  # Spark's words for any error of the format
 
 
 class Blame(Enum):
@@ -48,8 +49,8 @@ class Blame(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JavaError:
-    """An exception of the JVM, or one of its causes. `types` are its class and those above it, `sql_state` is
-    that of an `SQLException`."""
+    """An exception of the JVM, or one of its causes. `types` are its class and the classes above it,
+    `sql_state` is the SQLSTATE of an `SQLException`."""
 
     types: Sequence[str]
     message: str
@@ -57,7 +58,7 @@ class JavaError:
 
 
 def blame(errors: Iterable[JavaError]) -> Blame:
-    """What an exception and its causes are due to."""
+    """Whether an exception and its causes are due to the rows or to the target."""
     blames = {_blame(error) for error in errors}
     return next((one for one in (Blame.TARGET, Blame.ROWS) if one in blames), Blame.UNKNOWN)
 
@@ -70,7 +71,7 @@ def _blame(error: JavaError) -> Blame:
         return Blame.TARGET
     if state.startswith(_ROW_STATES):
         return Blame.ROWS
-    # What Spark itself has computed, or a function of the user.
+    # An error of Spark's own computation, or of a function of the user.
     is_sparks = error.types[:1] != () and error.types[0].startswith(_SPARK)
     is_computed = error.message.startswith("[") and not error.message.startswith(_WRAPPER)
     is_python = is_sparks and error.types[0].endswith(".PythonException")
@@ -78,8 +79,8 @@ def _blame(error: JavaError) -> Blame:
 
 
 class Evidence:
-    """Whether the target takes other rows than those that failed, where only that can tell. It writes nothing
-    to try: rows cannot be taken back."""
+    """Whether the target takes other rows than the failed ones, if only that can show it. It writes nothing
+    to try, because rows cannot be taken back."""
 
     def __init__(self) -> None:
         self._took_since_failure = False

@@ -1,9 +1,9 @@
 """The sink that writes to a topic of Kafka, by Spark's connector, at least once.
 
-Each task has a producer that waits for all replicas and repeats what was not acknowledged, without changing
-the order of what it sends to one partition. A batch counts once every record is acknowledged; a batch that
-failed midway is delivered again as a whole. Where a log was read becomes headers of its record, so that a
-reader can drop what it has already.
+Each task has a producer that waits for all replicas and repeats records that were not acknowledged, without
+changing the order of the records for one partition. A batch counts once every record is acknowledged; a batch
+that failed midway is delivered again as a whole. The place where a log was read becomes headers of its
+record, so that a reader can drop records that it has already.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ RECORD = (KEY, HEADERS, TOPIC, PARTITION)  # besides the value
 POSITION = ("__shard__", "__cursor__", "__index__")  # where a log was read
 USERNAME, PASSWORD, CA = "username", "password", "ca.crt"
 MAX_DELIVERY_S = 120.0  # Kafka's own default
-MIN_BUFFER_BYTES = 32 << 20  # as in Kafka's own default
+MIN_BUFFER_BYTES = 32 << 20  # Kafka's own default
 CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 WRITE = "WRITE"  # the operation as Kafka spells it
 _LOGIN = {
@@ -35,7 +35,7 @@ _LOGIN = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 _KAFKA, _ERRORS = "org.apache.kafka.", "org.apache.kafka.common.errors."
-# A record is refused; the others are not.
+# Errors that refuse one record, and no other.
 REJECTED = frozenset(
     _ERRORS + name
     for name in (
@@ -45,13 +45,13 @@ REJECTED = frozenset(
         "SerializationException",
     )
 )
-# Of the topic that a row names.
+# Errors of the topic that a row names.
 REJECTED_TOPIC = frozenset(
     _ERRORS + name
     for name in ("InvalidTopicException", "UnknownTopicOrPartitionException", "TopicAuthorizationException")
 )
 NO_SUCH_TOPIC = "not present in metadata"
-# No answer, or none of a broker: the settings may be right.
+# No answer, or no answer of a broker: the settings may be right.
 NO_ANSWER = frozenset(
     _ERRORS + name for name in ("TimeoutException", "DisconnectException", "NetworkException")
 )
@@ -66,7 +66,7 @@ class KafkaTopic(AtLeastOnceSink):
         self._sink = sink
         self._credentials = credentials
         self._client_id = client_id
-        # What a producer waits for metadata and for acknowledgements ends well before the batch does.
+        # A producer's waits for metadata and for acknowledgements end well before the batch does.
         self._delivery_ms = int(min(MAX_DELIVERY_S, batch_timeout_s / 2) * 1000)
         _ = self._client_settings()  # credentials that are missing show before Spark starts
 
@@ -210,8 +210,8 @@ def _column(name: str) -> Column:
 
 
 def outage(causes: Iterable[tuple[str, str]], *, one_topic: bool) -> str | None:
-    """Why no record can be written, given the types and messages of an error's causes; None if the error is
-    one of some rows. With `one_topic`, all records have the same topic."""
+    """Why no record can be written, given the types and messages of an error's causes; None for an error of
+    some rows. With `one_topic`, all records have the same topic."""
     for name, message in causes:
         if name in REJECTED or not name.startswith(_KAFKA):
             continue

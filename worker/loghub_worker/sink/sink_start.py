@@ -1,15 +1,13 @@
-"""The steps of a worker's start that need the target of the sink.
+"""The steps of a worker's start that need the target of the sink, and the sink's credentials.
 
-A target that cannot be used for a while ends no start: a process that is started again would try the same
-steps, after pauses that others choose and that grow to minutes. So each step is taken again here until it
-succeeds, and the status says what is wrong meanwhile. The worker is no member of its group yet and holds no
-shard.
+A target that is unavailable for a while ends no start: a restarted process would try the same steps, after
+the kubelet's pauses, which grow to minutes. So each step is repeated here until it succeeds, and the status
+says what is wrong meanwhile. The worker is no member of its group yet and holds no shard.
 
-The credentials of a sink that is not the log service: user names, passwords, keys.
-
-They are files in the folder that ``LOGHUB_SINK_CREDENTIALS_DIR`` names, in a pod the mounted Secret of
-``spec.pipeline.sink.credentialsSecret``. The file's name is that of the value. A file is read each time it is
-needed, so that a rotated key takes effect without a restart.
+The credentials of a sink that is not the log service are user names, passwords and keys. They are files in
+the folder that ``LOGHUB_SINK_CREDENTIALS_DIR`` names, in a pod the mounted Secret of
+``spec.pipeline.sink.credentialsSecret``. The name of a file is the name of its value. A file is read each
+time it is needed, so that a rotated key takes effect without a restart.
 """
 
 import errno
@@ -94,14 +92,15 @@ class SinkStart:
     """Takes steps, one after another."""
 
     def __init__(self, wait: Callable[[float], None], *, random: Callable[[], float]) -> None:
-        """`wait` waits for so many seconds, and raises what ends the start; `random` is as in `Backoff`."""
+        """`wait` waits for a number of seconds, and raises what ends the start; `random` is as in
+        `Backoff`."""
         self._wait = wait
         self._backoff = Backoff(first_s=FIRST_PAUSE_S, max_s=MAX_PAUSE_S, random=random)
         self.error = ReportedError()  # why the step has not succeeded yet
 
     def take(self, step: Callable[[], T]) -> T:
-        """What the step returns, once the target can be used. Raises `FatalError` ``InvalidSink`` for what no
-        retry resolves, and whatever else the step raises."""
+        """The result of the step, once the target can be used. Raises `FatalError` ``InvalidSink`` if no
+        repetition can help, and any other error of the step."""
         failures = 0
         while True:
             try:

@@ -1,11 +1,11 @@
-"""The sinks, each under the type of its settings, and what makes the one that a worker has.
+"""The sinks, each under the type of its settings, and the function that makes the sink of a worker.
 
 Parquet files and JSON lines in a folder or a bucket are written exactly once, through
 `loghub_worker.sink.files.commit_log`, a Delta table through its own log, and rows in a table of PostgreSQL
 through `loghub_worker.sink.postgresql.database`; another logstore, Kafka, the formats that Spark writes and
 the worker's own output are written at least once.
 
-A factory imports its sink itself, so that a worker loads the libraries of the sink that it has and no other.
+A factory imports its sink itself, so that a worker loads the libraries of its own sink and no other.
 """
 
 import sys
@@ -101,7 +101,7 @@ def _console(sink: ConsoleSink, parts: SinkParts) -> BatchSink:  # noqa: ARG001 
     return Console(sink.rows, sys.stdout)
 
 
-# `NoSink` has none: it is that of a processor, which runs without Spark.
+# `NoSink` has no factory: it belongs to a processor, which runs without Spark.
 FACTORIES: Mapping[type[msgspec.Struct], Callable[[Any, SinkParts], BatchSink]] = {
     ParquetSink: _files,
     JsonSink: _files,

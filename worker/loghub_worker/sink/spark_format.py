@@ -1,14 +1,13 @@
 """The sink of any format that Spark writes, by `DataFrameWriter.save`, at least once.
 
-Nothing can be said about such a format in general. Rows of a batch that failed midway may be visible, and the
-batch is delivered again as a whole. `append` is shared with the Kafka sink.
+Such a format guarantees nothing in general. Rows of a batch that failed midway may be visible, and the batch
+is delivered again as a whole. `append` is shared with the Kafka sink.
 
-Lets several workers write files of Spark's formats into one folder at the same time.
-
-Hadoop's committer keeps what tasks have written below ``<folder>/_temporary/<number>/`` until a job ends. The
-number is the same for every job of Spark, and at its end a job removes ``_temporary`` with the files of all
-others. A task whose files are gone ends without an error, so that rows could be lost; usually the other job
-fails. So each write has a number of its own here, and removes that alone.
+Several workers may write files of Spark's formats into one folder at the same time. Hadoop's committer keeps
+the files of tasks below ``<folder>/_temporary/<number>/`` until a job ends. The number is the same for every
+job of Spark, and at its end a job removes ``_temporary`` with the files of all other jobs. A task whose files
+are gone ends without an error, so that rows could be lost; usually the other job fails. So each write has
+another number here, and removes only its own folder.
 """
 
 import secrets
@@ -38,8 +37,8 @@ ABANDONED_MS = 86_400_000  # of a worker that was killed; no write takes that lo
 
 @contextmanager
 def own_temporary_files(spark: SparkSession, options: Mapping[str, str]) -> Iterator[None]:
-    """While the body runs, what it writes with these options has temporary files of its own. They are removed
-    afterwards, and those that are a day old by the clock of the storage too."""
+    """While the body runs, writes with these options have temporary files of their own. They are removed
+    afterwards, with any temporary files that are a day old by the clock of the storage."""
     path = next((value for name, value in options.items() if name.lower() == "path"), None)
     if path is None:  # it is no format of files
         yield
@@ -60,7 +59,8 @@ def own_temporary_files(spark: SparkSession, options: Mapping[str, str]) -> Iter
 
 
 def _remove(spark: SparkSession, path: str, number: str) -> None:
-    """Remove the files of this number, and old ones, but not their folder, in which others may just begin."""
+    """Remove the files of this number, and old ones, but not their folder, in which other writes may just
+    begin."""
     hadoop = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
     folder = hadoop.Path(path, TEMPORARY)
     storage = folder.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
@@ -100,9 +100,9 @@ class SparkFormat(AtLeastOnceSink):
         """Write no rows: a wrong option, a target that cannot be reached and a column without a type in the
         target show then. Raises `InvalidSinkError` or `OSError`.
 
-        A target that takes no rows now, such as a locked table, may say nothing where there are none. So
-        where nobody knows whether a failure was due to the rows, it was only if others were written
-        meanwhile."""
+        A target that takes no rows now, such as a locked table, may not fail without rows. So where nobody
+        knows whether a failure was due to the rows, it was only if other rows were written meanwhile.
+        """
         self._append(empty, at_start=True)
         if self._evidence is not None and not self._evidence.blames_rows:
             raise ConnectionError(

@@ -19,7 +19,8 @@ from loghub.atomic_file import sync_all
 NONE = -1  # no batch
 FLUSH_ATTEMPTS = 10  # while Spark removes old files
 _STORE_FILE = re.compile(r"\.?(\d+)[._].*")
-# Hadoop's file of checksums next to a file: this head, and a CRC-32 of each so many bytes.
+# The beginning of a file of checksums, which Hadoop keeps next to a file, and how many bytes each CRC-32
+# covers.
 _SUMS_HEAD, _SUMMED_BYTES = b"crc\x00" + struct.pack(">I", 512), 512
 
 
@@ -35,8 +36,8 @@ def pending_batch(folder: Path) -> int | None:
 
 
 def roll_back(folder: Path) -> None:
-    """Forget the batch that has not ended, so that Spark plans another one in its place. Spark would read a
-    version of the state that the forgotten batch left, if it had the name of a snapshot."""
+    """Forget the batch that has not ended, so that Spark plans another batch in its place. If a version of
+    the state that the forgotten batch left had the name of a snapshot, Spark would read it."""
     _forget_after(folder, last_commit(folder))
 
 
@@ -53,8 +54,8 @@ def _forget_after(folder: Path, batch: int) -> None:
 def forget_cut_off(folder: Path, *, delivered: int, publishing: int) -> bool:
     """Forget what a loss of power has cut off the last batches: the end of a batch that the sink has, so that
     it is computed again for its state, and the plan of a batch that the sink cannot have. `delivered` is the
-    last batch that the sink has, `publishing` the one that it may have. Returns False if more is damaged, so
-    that Spark cannot continue. Whether the state itself is whole is not examined."""
+    last batch that the sink has, `publishing` the batch that it may have. Returns False if more is damaged,
+    so that Spark cannot continue. Whether the state itself is whole is not examined."""
     last = last_commit(folder)
     if last > NONE and not _is_whole(folder / "commits" / str(last)):
         if last != delivered or publishing > last:
@@ -115,7 +116,7 @@ class DurableFolder:
         self._flushed: frozenset[tuple[Path, int]] = frozenset()  # with the number of the inode
 
     def flush(self) -> None:
-        """Make durable what was written since the last call. Raises `OSError`."""
+        """Make durable the files that were written since the last call. Raises `OSError`."""
         for _ in range(FLUSH_ATTEMPTS - 1):
             try:
                 self._flush()

@@ -1,9 +1,10 @@
 """The record of what the state of a stateful pipeline consists of, next to Spark's checkpoint directory.
 
-For each shard it says from which cursor to which one the state has its logs, and why it does not begin
+For each shard it says from which cursor to which cursor the state has its logs, and why it does not begin
 earlier. It is written before a batch is published, and once the sink has the batch; Spark's own commit comes
-after that. So after a crash at any moment it is known whether Spark must deliver its last batch, or only
-compute its state."""
+later. So after a crash at any moment it is known whether Spark must deliver its last batch, or only compute
+its state.
+"""
 
 import shutil
 import threading
@@ -40,7 +41,7 @@ class StateIdentity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     pipeline: str  # a digest of the group, and of the query or the function
     reset: str  # the last reset of the group's checkpoints
-    former: str = ""  # the same digest as earlier releases made it; not stored
+    former: str = ""  # the digest of earlier releases; not stored
 
 
 class ShardStateRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,11 +60,11 @@ class StateFigures(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0  # in memory
     watermark_ms: int = 0  # during the batch; 0: there was none
     is_ahead: bool = False  # it lies after the receipt of the batch's logs
-    late_rows: int = 0  # of this batch in what `delivered` gets, and of all batches in the ledger
+    late_rows: int = 0  # of this batch as an argument of `delivered`, of all batches in the ledger
     late_unix_s: float | None = None  # when there were late rows last
 
     def after(self, before: "StateFigures") -> "StateFigures":
-        """These of one batch, with the late rows of all batches before."""
+        """The figures of one batch, with the late rows of all batches before."""
         return msgspec.structs.replace(
             self,
             late_rows=before.late_rows + self.late_rows,
@@ -85,7 +86,7 @@ class StateLedger:
     """The record in one folder, which also has Spark's checkpoint directory. Thread-safe."""
 
     def __init__(self, folder: Path, identity: StateIdentity) -> None:
-        """Begin with an empty state if the one in the folder belongs to anything else. Raises `OSError`."""
+        """Begin with an empty state if the state in the folder belongs to anything else. Raises `OSError`."""
         self.checkpoint = folder / "checkpoint"
         self._file = folder / "ledger.json"
         self._lock = threading.Lock()
@@ -113,8 +114,8 @@ class StateLedger:
     def continue_at(
         self, incarnation: ShardIncarnation, position: int, *, is_first: bool, moved: bool
     ) -> int:
-        """Where a shard continues that was opened at this position: not before the end of what the state has
-        of it. `is_first`: nobody has read the shard before; `moved`: its checkpoint was moved on purpose."""
+        """Where a shard continues that was opened at this position: not before the end of its logs in the
+        state. `is_first`: nobody has read the shard before; `moved`: its checkpoint was moved on purpose."""
         shard = incarnation.shard
         with self._lock:
             ledger = self._ledger
@@ -225,11 +226,11 @@ class StateLedger:
 
     @property
     def figures(self) -> StateFigures | None:
-        """Those after the last batch that the sink has; None before the first one."""
+        """The figures after the last batch that the sink has; None before the first batch."""
         return self._ledger.figures if self._ledger.batch > NONE or self._ledger.figures.late_rows else None
 
     def incomplete(self, held: Collection[int]) -> dict[int, ShardStateRecord]:
-        """Of these shards those of which the state does not have the earlier logs."""
+        """The shards among these whose earlier logs the state does not have."""
         shards = self._ledger.shards
         return {shard: shards[shard] for shard in sorted(held) if shard in shards and shards[shard].why}
 
@@ -239,7 +240,7 @@ class StateLedger:
 
 
 def _of_late_rows(figures: StateFigures) -> StateFigures:
-    """What remains of the figures when the state is removed."""
+    """The figures that remain when the state is removed."""
     return StateFigures(late_rows=figures.late_rows, late_unix_s=figures.late_unix_s)
 
 
@@ -256,8 +257,8 @@ def _known(why: str) -> Why:
 
 
 def _misfit(ledger: _Ledger | None, identity: StateIdentity, checkpoint: Path) -> Why:
-    """Why the state in the folder cannot be continued; `COMPLETE` if it can, perhaps without what was cut off
-    its last batches."""
+    """Why the state in the folder cannot be continued; `COMPLETE` if it can, perhaps without the cut-off end
+    of its last batches."""
     if ledger is None:
         return Why.UNUSABLE if checkpoint.exists() else Why.ELSEWHERE
     if ledger.identity.pipeline not in (identity.pipeline, identity.former):

@@ -16,7 +16,7 @@ class PendingStep(StrEnum):
     WAIT = "wait"  # the positions of its shards are not known yet
     DELIVER = "deliver"
     REPLAY = "replay"  # the sink has it: only its state is computed
-    ROLL_BACK = "roll back"  # it cannot be delivered as it is: another one is planned in its place
+    ROLL_BACK = "roll back"  # it cannot be delivered: another batch is planned in its place
 
 
 def next_step(
@@ -26,9 +26,9 @@ def next_step(
     is_delivered: bool,
     may_be_delivered: bool,
 ) -> PendingStep:
-    """The next step with a batch of these ranges. `positions` are those of the shards that the worker holds
-    now, None while a shard is opened; it has none while the worker is no member of its group. What the sink
-    has is either known (`is_delivered`), or possible, and then seen in the positions."""
+    """The next step with a batch of these ranges. `positions` are the positions of the shards that the worker
+    holds now, None while a shard is opened; empty while the worker is no member of its group. Whether the
+    sink has the batch is either known (`is_delivered`), or possible, and then seen in the positions."""
     if is_delivered:
         return PendingStep.REPLAY
     held = [part for part in ranges if part.shard in positions]

@@ -1,19 +1,15 @@
 """Decides how many workers should run, in every mode.
 
 Fixed, External and Recommend run `spec.replicas`; Auto runs what the load needs. Every mode stays within the
-bounds and never runs more workers than there are assignable shards.
-`loghub_operator.plan.replicas` reaches the number, draining one worker at a time.
+bounds and never runs more workers than there are assignable shards. `loghub_operator.plan.replicas` reaches
+the number, draining one worker at a time.
 
 In short, Auto adds the arrival rate and the lag divided by the catch-up time, and expresses the sum in
 workers. It stabilizes that number over the stabilization windows, limits it by the bounds and by
-`maxPodsPerStep`, and does not follow it while a gate blocks the change
-(`loghub_operator.plan.scaling.load`).
-
-Stabilizes the number of workers, so that it follows the load without oscillating.
-
-These are the stabilization windows. Workers are added when the load has needed more for the whole window, as
-many as it needed all that time; they are removed when fewer have sufficed for the whole window, down to the
-number that sufficed all that time.
+`maxPodsPerStep`, and does not follow it while a gate blocks the change (`loghub_operator.plan.scaling.load`).
+Stabilized means: workers are added when the load has needed more for the whole window, as many as it needed
+all that time; they are removed when fewer have sufficed for the whole window, down to the number that
+sufficed all that time.
 """
 
 from collections.abc import Iterable
@@ -178,8 +174,8 @@ def decide(group: ScaledGroup, *, suspended: bool) -> ScalingDecision:
     state, recommendation, replica_range = _recommend(case, suspended=suspended)
     desired = _desired_replicas(case, recommendation)
     failing = any(worker.phase is WorkerPhase.FAILED for worker in group.workers)
-    unmoved = transfer(group.service) is None and measured.lag_groups is not None
-    settled = not suspended and not failing and unmoved
+    moving = group.available is not None and bool(group.available.in_transfer)
+    settled = not suspended and not failing and not moving and measured.lag_groups is not None
     hot = find_hot_shards(
         group.scaling,
         group.service,
@@ -265,18 +261,18 @@ def _shard_bounds(
     group: ScaledGroup, desired: DesiredReplicas, replica_range: ReplicaRange | None
 ) -> ShardBounds:
     """The writable shards to keep: one for each worker that should run, or would if there were enough shards,
-    or may run soon, and as many as the spec says or as were found: producers need them. At most those of the
-    spec, or twice as many as were found.
+    or may run soon, and as many as the spec says or as were found: producers need them. At most as many as
+    the spec allows, or twice as many as were found.
     """
-    scaling, found = group.scaling, group.first_shards
+    scaling, first = group.scaling, group.first_shards
     wanted = (
         max(desired.workers, replica_range.target if replica_range else 0)
         if scaling.mode == "Auto"
         else desired.requested
     )
     within = max(scaling.min_replicas, min(scaling.max_replicas, wanted))
-    maximum = scaling.shards.max_shards or (2 * found if found else None)
-    kept = scaling.shards.min_shards or found
+    maximum = scaling.shards.max_shards or (2 * first if first else None)
+    kept = scaling.shards.min_shards or first
     return ShardBounds(minimum=None if kept is None else max(kept, within), maximum=maximum)
 
 
@@ -286,13 +282,14 @@ def _recommend(case: _Case, *, suspended: bool) -> tuple[ScalingState, Recommend
     if suspended:
         unknown = Recommendation(workers=None, reason=ActiveReason.SUSPENDED, message="no worker should run")
         return _without_windows(state), unknown, None
-    if not case.measured.available:
+    if case.group.available is None:
         message = "the log service is unavailable"
         return (
             state,
             Recommendation(workers=None, reason=ActiveReason.LAG_UNKNOWN, message=message, blocked=True),
             None,
         )
+    # 1. What the load needs now; 2. what it has needed for a while; 3. what follows from that.
     replica_range = replica_range_of(inputs) or _range_without_rate(case)
     gate = _gate(case, state)
     if gate is not None:  # a range that was measured meanwhile says little about scaling up
@@ -340,8 +337,10 @@ def _follow(
     case: _Case, state: ScalingState, replica_range: ReplicaRange | None, gate: ScalingGate | None
 ) -> tuple[ScalingState, Recommendation]:
     current, inputs = case.current, case.measured.inputs
+    # Without a worker nothing is measured, so nothing but the spec and the lag can decide.
     if current == 0:
         return state, _from_zero(case)
+    # The bounds hold at once, without waiting for a window: the user has set them.
     inside, bound = case.bounds.cut(current)
     if inside != current:
         running = counted(current, "worker runs", "workers run")
@@ -357,7 +356,7 @@ def _follow(
 
 
 def _from_zero(case: _Case) -> Recommendation:
-    """Starts with the requested number, or with that of before a suspension: the backlog is largest then.
+    """Starts with the requested number, or with the number before a suspension: the backlog is largest then.
     After a scale to zero it starts again as soon as there is lag, or logs wait to be retried, or that is
     unknown.
     """
@@ -410,6 +409,8 @@ def _stabilized(
         return state, _recommendation(
             current, ActiveReason.WITHIN_CAPACITY, "as many workers run as the load needs", bound
         )
+    # Another number is needed, also within the bounds. A step down goes on past a gate that does not end: a
+    # worker that never becomes ready would keep all of them.
     stabilized = stabilize(state, replica_range, current=current, now=case.now, spans=case.spans)
     workers, cut_by = case.bounds.cut(stabilized.workers)
     if low > current:
@@ -435,6 +436,7 @@ def _scale_up(
 ) -> tuple[ScalingState, Recommendation]:
     if gate is not None:
         return state, _blocked(case, gate)
+    # The last step is judged only now that another one is wanted, when all of its workers are warm.
     state, ineffective = judge_trial(state, now=case.now, pace=case.measured.pace)
     if ineffective is not None:
         return state, _blocked(case, ineffective)

@@ -1,9 +1,7 @@
-"""Adds one observation of a group to what is remembered, and computes the numbers that follow.
+"""Measures the load of a group, and computes how many workers it needs.
 
-This happens in every mode: the metrics and mode Recommend need the numbers too.
-`loghub_operator.plan.scaling.autoscaler` decides with them.
-
-Computes how many workers the load needs, by one formula, and limits the number by the bounds.
+One observation is added to what is remembered, and the rates follow. This happens in every mode: the metrics
+and mode Recommend need the numbers too. `loghub_operator.plan.scaling.autoscaler` decides with them.
 
 The formula is wanted = ceil((arrival + lag / catch-up time) / rate of one worker); the status shows it with
 its numbers. A shard has one consumer and the log service balances by count, so the worker with the most
@@ -12,9 +10,8 @@ workers of which none has more shards than it can consume. Two more numbers keep
 changing anything: ``low``, with which workers would be ten percent over their rate, and ``high``, with which
 each would have ten percent to spare. A number from ``low`` to ``high`` is kept.
 
-The gates: reasons to keep the current number of workers although another one is needed.
-
-Without them, the operator would act on measurements that a change in progress has disturbed.
+A `ScalingGate` is a reason to keep the current number although another one is needed. Without the gates, the
+operator would act on measurements that a change in progress has disturbed.
 """
 
 import math
@@ -59,6 +56,8 @@ from loghub_operator.plan.scaling.rates import (
 )
 from loghub_operator.plan.subject import Subject
 
+# The dead band of a tenth on each side. Without it, the seconds of lag that a drain leaves would bring the
+# worker back.
 OVER = 1.1
 SPARE = 0.9
 Bound = Literal["Minimum", "Maximum", "Shards", "Step"]
@@ -180,9 +179,12 @@ class ReplicaBounds:
 
 MAX_WARM_UP_S = 300.0  # after this, a worker that is not ready no longer prevents a scale-down
 NO_HELP_S = 600.0  # doubles after each further step that did not help
+# One more worker is tried a few times a day, in case what limits the others has been corrected.
 MAX_NO_HELP_S = 6 * 3600.0
-MUCH_MORE = 1.5
-HELPED = 0.25  # at least this part of the gain that the added workers should bring
+MUCH_MORE = 1.5  # times the arrival of the failed step: then another step may help
+# A step counts as helpful from this part of the gain that the added workers should bring: shards are not
+# alike, so the whole gain would be too much to ask.
+HELPED = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,8 +308,7 @@ class ShardRates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """What is known now. ``available`` False: the log service was not, so nothing about the load is known.
-    ``moved``: the status from before this observation belongs to another stream. ``lag_groups`` covers all
+    """What is known now; nothing about the load if the log service did not answer. ``lag_groups`` covers all
     shards; ``inputs`` has what the decision uses.
     """
 
@@ -317,8 +318,6 @@ class Measurements:
     consumed_per_s: float | None
     lag_groups: int | None
     pace: SampleWindow
-    available: bool
-    moved: bool
 
 
 def assignable(service: Available) -> int:
@@ -403,7 +402,7 @@ def collect(group: ScaledGroup) -> Measurements:
     if service is not None:
         sample = Sample(at_unix_s=now, marks=tuple(mark_of(shard) for shard in service.shards))
         state = replace(state, samples=with_sample(state.samples, sample, pace))
-    state = _with_workers(state, group)
+    state = _with_workers(state, group)  # first, since a rate is measured from when a worker is warm
     if service is not None:
         ready_since = {worker.name: worker.at_unix_s for worker in state.ready}
         paces = worker_paces(state.samples, ready_since, pace)
@@ -425,8 +424,6 @@ def collect(group: ScaledGroup) -> Measurements:
         consumed_per_s=_sum(consumed) if service else None,
         lag_groups=_total(service.shards) if service else None,
         pace=pace,
-        available=service is not None,
-        moved=group.has_moved,
     )
 
 
@@ -491,8 +488,8 @@ def _to_do(service: Available) -> int | None:
     until its parents are consumed the number of workers follows the other shards.
     """
     begun = [one for one in service.shards if one.state != "wait" or one.lag_groups is not None]
-    known = _total(begun)
-    return known if len(begun) == len(service.shards) else known or None  # 0 would be wrong
+    lag = _total(begun)
+    return lag if len(begun) == len(service.shards) else lag or None  # 0 would be wrong
 
 
 def _total(shards: Sequence[ShardObserved]) -> int | None:

@@ -13,11 +13,18 @@ from itertools import pairwise
 
 from loghub_operator.model.memory import Sample, SampleWindow, ShardMark, WorkerRate
 
+# Cursors move by whole batches: over a shorter span one batch more or less would decide the rate.
 MIN_SPAN_S = 5.0
 MAX_PER_S = 1e6  # of one shard; a higher rate is a cursor that jumped
 WARM_S = 20.0  # of being ready, before a worker's pace means much
-SATURATED_STEPS = 3  # lag, in units of what is consumed between two observations
+# A worker that keeps up has at most two steps left, so it consumes what arrives and shows nothing of what it
+# could. A step is what is consumed between two observations.
+SATURATED_STEPS = 3
+# A rate is known half a minute after a worker is warm, which is soon enough to scale on, and spans several
+# batches.
 MIN_MEASURE_S = 15.0
+# The time in which a change of the rate is followed to two thirds: longer than a slow batch, shorter than the
+# stabilization windows.
 SMOOTHING_S = 60.0
 
 

@@ -21,7 +21,7 @@ from loghub_operator.plan.listing import worker_count
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision
 from loghub_operator.plan.scaling.load import LoadInputs, ShardRates, formula, rounded
 
-MAX_STEPS = 10
+MAX_STEPS = 10  # the bound of the field in the CRD
 _BLIND = (ActiveReason.LAG_UNKNOWN, ActiveReason.PROCESSING_RATE_UNKNOWN, ActiveReason.SUSPENDED)
 _NOT_BY_LOAD = {
     "Fixed": (ActiveReason.SCALING_DISABLED, "spec.replicas decides"),
@@ -172,7 +172,8 @@ def _resharded(reported: Status, decision: ScalingDecision, now: float) -> Scali
     summary = reported.shard_summary
     if summary is None or summary.total - summary.completed > MAX_SHARDS:
         return None  # the status does not list every writable shard
-    if not decision.measured.available or decision.measured.moved or not old or old == new:
+    group = decision.group
+    if group.available is None or group.has_moved or not old or old == new:
         return None
     reason = "ShardSplit" if len(new) > len(old) else "ShardsMerged"
     return ScalingStep(time=rfc3339(now), target="Shards", from_=len(old), to=len(new), reason=reason)

@@ -1,27 +1,23 @@
-"""Finds the shard that is too busy for one worker, and neighbors that are idle.
+"""Finds the shard that is too busy for one worker, and neighbors that are idle; splits and merges them.
 
 A shard has one consumer, so more workers cannot help a hot shard. If the spec allows it, the hot shard is
-split, and cold neighbors are merged.
+split, and cold neighbors are merged. Shards are merged only for a group that has its logstore to itself,
+because the operator does not know how many workers another group has.
 
 The list of shards itself prevents a second split. A shard that was split is read-only, and the log service
 reports when it created the newest child; the cooldown counts from that time. The decision thus accounts for a
 crash between the split and the status, another operator, a user, and another group on the same logstore.
 
-Shards are merged only for a group that has its logstore to itself, because the operator does not know how
-many workers another group has.
+A split or merge that the log service rejects is reported, and retried with a backoff: at a limit of shards,
+or without the permission, an attempt at each reconcile would change nothing. A rejection is forgotten when
+any client has created a shard since, when shards may no longer be changed, and with everything else that is
+remembered.
 
-Reports a split or merge that the log service rejects, and retries it with a backoff.
-
-At a limit of shards, or without the permission, an attempt at each reconcile would change nothing. A
-rejection is forgotten when any client has created a shard since, when shards may no longer be changed, and
-with everything else that is remembered.
-
-Judges whether the last split raised what is consumed; if not, no shard is split for hours.
-
-A split helps a shard that is too busy for one worker. It does not help where each worker consumes less than
-it did, say because the sink is slow: then every shard seems too busy, each split makes two more of them, and
-they cost money. Judged are the children of the split together against their parent before it, once they are
-warm. A restart of the operator forgets the trial, so at most one split more follows it.
+A split that did not raise what is consumed prevents the next one for hours. A split helps a shard that is too
+busy for one worker. It does not help where each worker consumes less than it did, say because the sink is
+slow: then every shard seems too busy, each split makes two more of them, and they cost money. Judged are the
+children of the split together against their parent before it, once they are warm. A restart of the operator
+forgets the trial, so at most one split more follows it.
 """
 
 import math
@@ -40,6 +36,7 @@ from loghub_operator.model.observed import Available, LogServiceObserved, ShardO
 from loghub_operator.plan.scaling.load import NOT_ASSIGNABLE, OVER, Measurements, ShardRates, short
 
 FIRST_PAUSE_S = 60.0  # doubles after each further rejection
+# A quota of shards is raised by people, and a permission granted: an attempt an hour finds both.
 MAX_PAUSE_S = 3600.0
 
 
@@ -79,6 +76,7 @@ def rejection_message(rejection: ReshardRejection) -> str:
 WARM_S = 120.0  # workers are added for the children, start and become warm
 HELPED = 1.25  # of what the parent consumed; with another worker the children may consume twice as much
 NO_HELP_S = 2 * 3600.0  # doubles after each further split that did not help
+# Each split costs money until the logs of its parent expire, so another one is tried once a day at most.
 MAX_NO_HELP_S = 24 * 3600.0
 
 
@@ -102,8 +100,8 @@ def judge_split(
     if trial.failed_unix_s is not None:
         again = trial.failed_unix_s + _patience_s(state)
         return (replace(state, split=None), "") if now >= again else (state, _no_help(trial, again))
-    known = {one.shard: one for one in shards}
-    children = [one for one in known.values() if trial.shard in one.parents]
+    by_number = {one.shard: one for one in shards}
+    children = [one for one in by_number.values() if trial.shard in one.parents]
     if not children:  # the split was rejected, or the children were split or merged by another client
         return replace(state, split=None), ""
     if not {one.shard for one in children} & set(busy) and now - trial.at_unix_s >= WARM_S:
@@ -133,23 +131,24 @@ def _no_help(trial: SplitTrial, again_unix_s: float) -> str:
 
 
 def _sum(numbers: Iterable[float | None]) -> float | None:
-    known = list(numbers)
-    return None if None in known else math.fsum(one or 0.0 for one in known)
+    rates = list(numbers)
+    return None if None in rates else math.fsum(one or 0.0 for one in rates)
 
 
+# A split cannot be taken back before the logs of the parent expire: a burst of seconds is no reason for one.
 HOT_FOR_S = 30.0
 SPLIT_HELPS = 0.9  # of one worker's rate must arrive, since a split does not move a backlog
 FEW_SHARDS = 3  # of fewer shards the median says nothing
 # Half of the writes per second that SLS takes in a shard (docs/sls-protocol.md). Each is a log group or more,
-# so the pair that is merged stays below the quota, and so does the new shard when its traffic doubles.
+# so the pair that is merged stays below the quota, as does the new shard when its traffic doubles.
 MAX_WRITES_PER_S = 250.0
 COLD = 0.3  # of one worker's rate is the most that two neighbors together may need
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardBounds:
-    """How many writable shards there may be: ``least``, so that every worker has one and producers can write;
-    None: unknown, so none is merged. ``most`` None: unknown, so none is split.
+    """How many writable shards there may be: at least the ``minimum``, so that every worker has one and
+    producers can write; None: unknown, so none is merged. ``maximum`` None: unknown, so none is split.
     """
 
     minimum: int | None
@@ -158,7 +157,10 @@ class ShardBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HotShardResult:
-    """Which shards are hot, what to do about it, and how to report it."""
+    """Which shards are hot, what to do about it, and how to report it.
+
+    Invariant: there is an ``event`` if and only if there is a ``change``.
+    """
 
     state: ScalingState
     condition: ConditionUpdate
@@ -186,6 +188,7 @@ def find_hot_shards(
         return HotShardResult(
             state=state, condition=_condition("Unknown", HotReason.PROCESSING_RATE_UNKNOWN, message)
         )
+    # 1. Which shards are too busy or idle, and for how long.
     demands = {one.shard: _demand(one, rates, measured.inputs.catch_up_s) for one in service.shards}
     busy = _busy(service.shards, demands, rates, OVER * rate)
     too_much = min(COLD * rate, MAX_WRITES_PER_S)
@@ -200,6 +203,7 @@ def find_hot_shards(
     result = HotShardResult(
         state=state, condition=_hot_condition(hot, rates, rate), hot=tuple(one.shard for one in hot)
     )
+    # 2. The change that is due, if the spec allows one; a split goes before a merge.
     switches = scaling.shards
     if not (switches.auto_split or switches.auto_merge) or scaling.mode == "Recommend":
         return replace(result, state=replace(state, rejections=()))
@@ -209,6 +213,8 @@ def find_hot_shards(
     due = _merge(result, long_cold, service, bounds.minimum) if switches.auto_merge else result
     if switches.auto_split and _writable(service) < (bounds.maximum or 0):
         due = _split(result, hot, service, rates, rate) or due
+    # 3. What speaks against it: the log service rejected it, the last split did not help, or another change
+    # is in progress, whose measurements say nothing.
     due = _unless_rejected(result, due, now)
     due = _unless_without_effect(due, service, rates, [one.shard for one in busy], now)
     if not settled or not _cooled(service.shards, cool_s, now):
@@ -245,22 +251,22 @@ def _busy(
     alone = {one.shard for one in _alone(shards)}
     arrivals = {shard: one.arrival_per_s or 0.0 for shard, one in rates.items()}
     return [
-        one
-        for one in shards
-        if not one.read_only
+        shard
+        for shard in shards
+        if not shard.read_only
         and (
-            arrivals.get(one.shard, 0.0) > too_much
-            or (one.shard in alone and (demands[one.shard] or 0.0) > too_much)
+            arrivals.get(shard.shard, 0.0) > too_much
+            or (shard.shard in alone and (demands[shard.shard] or 0.0) > too_much)
         )
     ]
 
 
 def _neighbours(shards: Iterable[ShardObserved]) -> list[tuple[ShardObserved, ShardObserved]]:
     """Pairs of writable shards with adjoining key ranges."""
-    known = sorted(
+    writable = sorted(
         (one for one in shards if not one.read_only and one.end_key), key=lambda one: one.begin_key
     )
-    return [(left, right) for left, right in pairwise(known) if left.end_key == right.begin_key]
+    return [(left, right) for left, right in pairwise(writable) if left.end_key == right.begin_key]
 
 
 def _named(pair: tuple[ShardObserved, ShardObserved]) -> str:
@@ -379,9 +385,9 @@ def _hot_condition(hot: list[ShardObserved], rates: Mapping[int, ShardRates], ra
     if not hot:
         return _condition("False", HotReason.NO_HOT_SHARD, "no shard is too busy for one worker")
     named = "; ".join(
-        f"shard {one.shard}: {short(rates[one.shard].arrival_per_s or 0.0)} log groups/s come in, "
-        f"{one.lag_groups} are left"
-        for one in hot[:5]
+        f"shard {shard.shard}: {short(rates[shard.shard].arrival_per_s or 0.0)} log groups/s come in, "
+        f"{shard.lag_groups} are left"
+        for shard in hot[:5]
     )
     message = (
         f"{named}; one worker consumes {short(rate)}/s and a shard has one holder, so only a split helps"

@@ -1,14 +1,11 @@
 """Builds the status, which shows users and autoscalers the state of one consumer group.
 
 Everything in it follows from what was observed and decided; `loghub_operator.api.conditions` explains the
-reasons. A status is written only if it says something new: at once if a state, a consumer, a number of
-workers or a condition changed; at a bounded rate if only the lag, the checkpoints or the text of a message
-changed (the text of another program's error may differ each time); never if only the time of observation
-changed.
+reasons. A failed action changes it afterwards (`with_failure`).
 
-Reports a failed action in the status.
-
-Decides whether a new status differs enough from the old one to be written.
+A status is written only if it says something new: at once if a state, a consumer, a number of workers or a
+condition changed; at a bounded rate if only the lag, the checkpoints or the text of a message changed (the
+text of another program's error may differ each time); never if only the time of observation changed.
 """
 
 import math
@@ -52,7 +49,6 @@ from loghub_operator.model.observed import (
     ShardObserved,
     Unavailable,
 )
-from loghub_operator.model.revision import Revision
 from loghub_operator.plan.checkpoint_reset import with_executed
 from loghub_operator.plan.decisions import Decisions
 from loghub_operator.plan.listing import counted, listed
@@ -130,16 +126,16 @@ def worth_writing(
     return since_last_s >= numbers_every_s or not _same(before, after, without=_TIMES | _MOVING)
 
 
-def _same(one: Any, other: Any, *, without: frozenset[str]) -> bool:
-    if one == other:
+def _same(first: Any, second: Any, *, without: frozenset[str]) -> bool:
+    if first == second:
         return True
-    if isinstance(one, dict) and isinstance(other, dict):
-        names = one.keys() - without
-        return names == other.keys() - without and all(
-            _same(one[name], other[name], without=without) for name in names
+    if isinstance(first, dict) and isinstance(second, dict):
+        names = first.keys() - without
+        return names == second.keys() - without and all(
+            _same(first[name], second[name], without=without) for name in names
         )
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        return all(_same(a, b, without=without) for a, b in zip(one, other, strict=True))
+    if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        return all(_same(a, b, without=without) for a, b in zip(first, second, strict=True))
     return False
 
 
@@ -148,10 +144,12 @@ def build_status(decisions: Decisions, now: float) -> Status:
     resource, observed = decisions.subject.resource, decisions.subject.observed
     suspension, scaling = decisions.desired.suspension, decisions.scaling
     run, rollout = decisions.replicas.run, decisions.rollout
+    # The conditions build on each other: Ready on the workers, Stalled on Ready and on when progress was made
+    # last, Degraded on both, and the phase on Degraded.
     workers = workers_condition(decisions)
     ready = ready_condition(decisions, workers)
     numbers = _numbers(decisions.subject, replicas=run, updated=rollout.updated, now=now)
-    nonces = with_executed(resource.status, decisions.reset)
+    nonces = with_executed(decisions.subject.executed, decisions.reset)
     status = numbers.model_copy(update={"checkpoint_reset": decisions.reset, "reset_nonces": nonces})
     since = last_progress(resource.status, status, ready=ready, now=now)
     deadline_s = resource.spec.worker.progress_deadline_seconds
@@ -215,7 +213,11 @@ def deleting_status(subject: Subject, *, waiting_for: str, fate: str, now: float
         checked, UncheckedReason.TERMINATING, "not checked while the object is being deleted"
     )
     run = 0 if observed.worker_set is None else observed.worker_set.replicas
-    updated = 0 if observed.worker_set is None else _as_applied(observed, observed.worker_set.revision)
+    # What was applied last counts: a deletion does not work out what would be applied now.
+    applied = None if observed.worker_set is None else observed.worker_set.revision
+    updated = sum(
+        applied is not None and worker.revision.same_workers(applied) for worker in observed.workers
+    )
     status = _numbers(subject, replicas=run, updated=updated, now=now)
     return status.model_copy(
         update={
@@ -225,11 +227,6 @@ def deleting_status(subject: Subject, *, waiting_for: str, fate: str, now: float
             "conditions": _dated(resource, conditions, now),
         }
     )
-
-
-def _as_applied(observed: ObservedState, revision: Revision) -> int:
-    """The workers that run what was applied last: a deletion does not work out what would be now."""
-    return sum(one.revision.same_workers(revision) for one in observed.workers)
 
 
 def unchecked_status(

@@ -1,25 +1,16 @@
-"""Summarizes the state of a group: its workers, Ready, Suspended, Degraded, and the phase.
+"""The conditions that summarize a group: workers, Ready, Suspended, Degraded, Stalled, and the reports of the
+workers.
 
 `loghub_operator.api.conditions` explains the reasons, and `loghub_operator.plan.status.builder` builds the
-rest of the status.
+rest of the status. GroupSynced says whether the consumer group at the log service matches the spec.
+ShardFailing, StateIncomplete, LogsDroppedAsLate and GroupWasLost (docs/sinks.md 7) say what the workers
+report.
 
-Condition LogsDroppedAsLate: whether a stateful pipeline dropped rows as late, as the workers report.
-
-Condition GroupSynced: whether the consumer group at the log service matches the spec.
-
-Condition GroupWasLost: whether shards had no checkpoint and continued by the sink's own record, as the
-workers report (docs/sinks.md 7).
-
-Condition Stalled: whether a group that is not ready makes progress.
-
-As a Deployment has ``progressDeadlineSeconds``, a group that has come no closer to what its spec asks for
-within `spec.worker.progressDeadlineSeconds` is reported, and still reconciled. Flux and `helm --wait` read
-this condition of any custom resource. When progress was made last is kept in the status, so that the deadline
-does not begin again when the operator restarts. ``now`` is in unix seconds.
-
-Condition ShardFailing: whether logs cannot be delivered, from the reports of the workers.
-
-Condition StateIncomplete: whether the state of a stateful pipeline lacks logs, as the workers report.
+Stalled says whether a group that is not ready makes progress. As a Deployment has
+``progressDeadlineSeconds``, a group that has come no closer to what its spec asks for within
+`spec.worker.progressDeadlineSeconds` is reported, and still reconciled. Flux and `helm --wait` read this
+condition of any custom resource. When progress was made last is kept in the status, so that the deadline does
+not begin again when the operator restarts. ``now`` is in unix seconds.
 """
 
 from collections.abc import Iterable, Iterator
@@ -43,7 +34,7 @@ from loghub_operator.api.conditions import (
     rfc3339,
 )
 from loghub_operator.api.fields import unix_s
-from loghub_operator.api.status import CheckpointResetPhase, CheckpointResetStatus, Phase, Status
+from loghub_operator.api.status import CheckpointResetPhase, Phase, Status
 from loghub_operator.model.observed import (
     Available,
     LogServiceObserved,
@@ -59,7 +50,7 @@ from loghub_operator.plan.decisions import Decisions, message_of
 from loghub_operator.plan.desired import Desired, Suspension
 from loghub_operator.plan.listing import listed
 
-MAX_WORKERS = 5  # in a message
+MAX_WORKERS = 5  # in a message, with the numbers of each
 END_OF_TIME_S = 253_402_300_800  # the year 10000, which Python cannot represent
 
 
@@ -135,7 +126,7 @@ def _group_state(
     return GroupReason.UP_TO_DATE, f"consumer group {name} is up to date"
 
 
-MAX_SHARDS = 5  # in a message
+MAX_SHARDS = 5  # in a message, with cursor, reason and attempts of each
 
 
 def group_was_lost_condition(reports: StateReports) -> ConditionUpdate:
@@ -219,11 +210,6 @@ def shard_failing_condition(failures: ShardFailures) -> ConditionUpdate:
     )
 
 
-def waits(failures: ShardFailures) -> bool:
-    """Whether a shard waits, which does not pass by itself."""
-    return bool(failures.failing)
-
-
 def _status(failures: ShardFailures) -> ConditionStatus:
     if failures.failing or failures.skipped:
         return "True"
@@ -233,8 +219,8 @@ def _status(failures: ShardFailures) -> ConditionStatus:
 def _failing_reason(failures: ShardFailures) -> ShardFailingReason:
     states = {one.state for one in failures.failing}
     if states:
-        known = (reason for state, reason in _WAITING if state in states)
-        return next(known, ShardFailingReason.RETRYING_LOG_GROUP)  # a newer worker may have other states
+        reasons = (reason for state, reason in _WAITING if state in states)
+        return next(reasons, ShardFailingReason.RETRYING_LOG_GROUP)  # a newer worker may have other states
     if failures.skipped:
         kept = all(one.dead_lettered for one in failures.skipped)
         return ShardFailingReason.DATA_DEAD_LETTERED if kept else ShardFailingReason.DATA_SKIPPED
@@ -255,14 +241,15 @@ def _listed(texts: Iterable[str], count: int) -> str:
     return f"{listed(texts, MAX_SHARDS)}{more}"
 
 
-def _waiting(one: FailingShard) -> str:
-    why = f"{one.reason}, {one.error}" if one.error else one.reason
-    return f"shard {one.shard} at cursor {one.cursor} ({why}, {one.attempts} attempts)"
+def _waiting(shard: FailingShard) -> str:
+    why = f"{shard.reason}, {shard.error}" if shard.error else shard.reason
+    return f"shard {shard.shard} at cursor {shard.cursor} ({why}, {shard.attempts} attempts)"
 
 
-def _skipped(one: SkippedLogGroups) -> str:
-    done = "dead-lettered" if one.dead_lettered else "skipped"
-    return f"{one.log_groups} log groups of shard {one.shard} {done}, the last at cursor {one.last_cursor}"
+def _skipped(skipped: SkippedLogGroups) -> str:
+    done = "dead-lettered" if skipped.dead_lettered else "skipped"
+    groups = f"{skipped.log_groups} log groups of shard {skipped.shard}"
+    return f"{groups} {done}, the last at cursor {skipped.last_cursor}"
 
 
 # By what the workers report (`loghub.contract.worker`); the first that applies to any shard is the reason.
@@ -297,8 +284,8 @@ def _incomplete_update(
 
 def _incomplete_reason(incomplete: Iterable[IncompleteState]) -> StateIncompleteReason:
     reported = {one.why for one in incomplete}
-    known = (reason for why, reason in _REASONS if why in reported)
-    return next(known, StateIncompleteReason.SHARD_MOVED)  # a newer worker may have other causes
+    reasons = (reason for why, reason in _REASONS if why in reported)
+    return next(reasons, StateIncompleteReason.SHARD_MOVED)  # a newer worker may have other causes
 
 
 def _shards(incomplete: tuple[IncompleteState, ...]) -> str:
@@ -487,11 +474,12 @@ def _degraded(
         return DegradedReason.WORKER_OUTDATED, outdated
     if isinstance(service, Unavailable) and decisions.replicas.run > 0:
         return DegradedReason.LOG_SERVICE_UNAVAILABLE, service.message
-    if reset is not None and _is_in_spec(reset, decisions) and reset.phase == CheckpointResetPhase.FAILED:
+    is_present = reset is not None and reset.nonce == decisions.subject.resource.spec.reset_nonce
+    if reset is not None and is_present and reset.phase == CheckpointResetPhase.FAILED:
         return DegradedReason.CHECKPOINT_RESET_FAILED, reset.message
     if isinstance(service, Available) and service.beyond_end:
         return DegradedReason.POSITION_BEYOND_END, _beyond_end_message(service.beyond_end)
-    if waits(observed.failures):
+    if observed.failures.failing:  # a shard that waits does not go on by itself
         return DegradedReason.SHARD_FAILING, shard_failing_condition(observed.failures).message
     if decisions.drift.contested:
         names = listed(decisions.drift.contested)
@@ -509,10 +497,6 @@ def _beyond_end_message(shards: tuple[ShardObserved, ...]) -> str:
         " before the position of the group, and log groups that are written before it are not read; restore"
         " the log service or set spec.resetCheckpoints"
     )
-
-
-def _is_in_spec(reset: CheckpointResetStatus, decisions: Decisions) -> bool:
-    return reset.nonce == decisions.subject.resource.spec.reset_nonce
 
 
 def phase_of(decisions: Decisions, *, rebalancing: ConditionUpdate, degraded: ConditionUpdate) -> Phase:

@@ -62,7 +62,7 @@ async def create_topics(call: KafkaCall, body: CreateTopicsRequest) -> Answer:
             await call.login.create_topic(_new_topic(topic), check_only=body.validate_only)
             results.append(CreatableTopicResult(name=topic.name))
         except StoreError as error:
-            call.counted(error.code)
+            call.count_error(error.code)
             result = CreatableTopicResult(name=topic.name, error_code=error.code, error_message=str(error))
             results.append(result)
     return call.answer(CreateTopicsResponse(topics=tuple(results)))
@@ -147,7 +147,7 @@ async def delete_topics(call: KafkaCall, body: DeleteTopicsRequest) -> Answer:
             await call.login.delete_topic(name)
         except StoreError as error:
             code = error.code
-        call.counted(code)
+        call.count_error(code)
         results.append(DeletableTopicResult(name=name, error_code=code))
     return call.answer(DeleteTopicsResponse(responses=tuple(results)))
 
@@ -169,7 +169,7 @@ async def _add_partitions(
             )
         await call.login.add_partitions(topic.name, topic.count, check_only=check_only)
     except StoreError as error:
-        call.counted(error.code)
+        call.count_error(error.code)
         return CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=str(error))
     return CreatePartitionsTopicResult(name=topic.name)
 
@@ -186,7 +186,7 @@ def _described(call: KafkaCall, resource: DescribeConfigsResource) -> DescribeCo
     try:
         configs = _configs(call, kind, name)
     except StoreError as error:
-        call.counted(error.code)
+        call.count_error(error.code)
         return DescribeConfigsResult(
             error_code=error.code, error_message=str(error), resource_type=kind, resource_name=name
         )

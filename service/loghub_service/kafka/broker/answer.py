@@ -37,7 +37,7 @@ class BrokerLimits(FrameLimits):
     partitions: int = 10_000  # in one request
 
 
-def nothing() -> None:
+def no_op() -> None:
     """Nothing is held for the answer, so nothing is given back."""
 
 
@@ -47,7 +47,7 @@ class Answer:
     the client has read the answer, or has disconnected: it gives back the memory of the answer."""
 
     parts: Sequence[Buffer] = ()
-    sent: Callable[[], None] = nothing
+    sent: Callable[[], None] = no_op
 
 
 NO_ANSWER = Answer()

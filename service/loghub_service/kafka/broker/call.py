@@ -1,13 +1,13 @@
-"""A request in progress, and what all requests share.
+"""A request in progress, and what all requests share: names of topics, the bounds on decoding, and the memory
+of answers.
 
 How much memory decoding a record batch takes. A compressed batch of some KiB may become 10 MiB, and reading
 records one by one is slow: large batches are decoded in threads, as many at once as the service checks log
 groups.
 
-Names of topics: a logstore, and perhaps a suffix that says what its records look like.
-
-``access`` is a logstore with its own form; ``access.json`` and ``access.raw`` are the same logs in another
-one. SLS has the first of these suffixes. The name of a logstore has no dot.
+The name of a topic is a logstore, and perhaps a suffix that says what its records look like: ``access`` is a
+logstore with its own form; ``access.json`` and ``access.raw`` are the same logs in another form. SLS has the
+first of these suffixes. The name of a logstore has no dot.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from loghub_service.connections.port import BrokerAddress
 from loghub_service.connections.service_ports import Access
 from loghub_service.connections.stalled import Budget, StalledClients
 from loghub_service.connections.turns import DecodingTurns, Need
-from loghub_service.kafka.broker.answer import Answer, BrokerCounts, BrokerLimits, nothing
+from loghub_service.kafka.broker.answer import Answer, BrokerCounts, BrokerLimits, no_op
 from loghub_service.kafka.broker.fetch_session import FetchSessions, SessionEntries
 from loghub_service.kafka.broker.forms import BatchSource, NewBatch, decode_batch
 from loghub_service.kafka.broker.store import BrokerLogin, LogService, StoreError, Topic
@@ -36,14 +36,15 @@ from loghub_service.kafka.wire.errors import ErrorCode
 from loghub_service.kafka.wire.frames import ApiKey, RequestHeader, response_buffers
 from loghub_service.kafka.wire.record_batch import HEADER_BYTES, MAX_FIELDS, read_header
 
-# What is decoded on the event loop takes some milliseconds: as many records, and as many bytes of them.
+# Decoding this many records, and this many bytes of them, takes some milliseconds of the event loop.
 _ON_LOOP_RECORDS, _ON_LOOP_BYTES = 500, 64 << 10
-_FIELD_BYTES = 700  # of a header or member while its record is read, one record after the other
-_LOG_BYTES = 64  # more than a log has besides the fields of its record: time, lengths, names
+_FIELD_BYTES = 700  # a header or member while its record is read, one record after the other
+_LOG_BYTES = 64  # an upper bound on the bytes of a log besides the fields of its record: time, lengths, names
 
 
 def need_of(records: Buffer | None, *, group_bytes: int) -> Need:
-    """As the header says. A header that is wrong, or promises more than is accepted, is refused at once."""
+    """The need by the header. A header that is wrong, or promises more than is accepted, is refused at
+    once."""
     if records is None or len(records) < HEADER_BYTES:
         return Need(memory=0, thread=False)
     header = read_header(records)
@@ -63,8 +64,8 @@ class Decoding(DecodingTurns):
     """The batches of all connections."""
 
     async def decode(self, source: BatchSource, records: Buffer | None, limits: BrokerLimits) -> NewBatch:
-        """Raises BadBatch. Call `release` with the size of the group once it is stored, or is not going to
-        be."""
+        """Raises BadBatch. Call `release` with the size of the group once it is stored, or is not stored
+        after all."""
         need = need_of(records, group_bytes=limits.group_bytes)
         work = partial(decode_batch, source, records, limits=limits)
         return await self.run(need, work, lambda batch: len(batch.group))
@@ -104,7 +105,8 @@ def _unknown(message: str) -> StoreError:
     return StoreError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
 
 
-_FREE_ANSWER_BYTES = 16 << 10  # of an answer; the bound on connections limits how many there are
+# Free bytes of an answer; the bound on connections limits how many answers there are.
+_FREE_ANSWER_BYTES = 16 << 10
 NODE_ID = 0  # of the only broker
 _BY_NUMBER = {code.value: code for code in ErrorCode}
 
@@ -123,12 +125,12 @@ class Broker:
     counts: BrokerCounts
     stalled: StalledClients
     session_entries: SessionEntries
-    turn: asyncio.Lock  # of a request that names many things, on the event loop
+    turn: asyncio.Lock  # held by a request that names many things, on the event loop
 
     @asynccontextmanager
     async def in_turn(self, *, large: bool) -> AsyncIterator[None]:
-        """One large request after the other, with a pause for everybody else: a heartbeat waits for a piece
-        of one of them, and not for one of each."""
+        """Let one large request run after the other, with a pause for other requests: a heartbeat waits for a
+        piece of one large request, and not for a piece of each."""
         if not large:
             yield
             return
@@ -137,10 +139,11 @@ class Broker:
             await asyncio.sleep(0)
 
     def answer(
-        self, header: RequestHeader, response: Struct | None, sent: Callable[[], None] = nothing
+        self, header: RequestHeader, response: Struct | None, sent: Callable[[], None] = no_op
     ) -> Answer:
         """The answer to a request; a ``response`` of None means that the client expects none. ``sent`` gives
-        back the memory that is counted for it; without one, its size is counted here if it is large."""
+        back the memory that is counted for the answer; without it, the size of a large answer is counted
+        here."""
         if response is None:
             return Answer((), sent)
         try:
@@ -150,12 +153,12 @@ class Broker:
             raise
         size = sum(map(len, parts))
         self.counts.sent_bytes += size
-        return Answer(parts, self._counted(size) if sent is nothing else sent)
+        return Answer(parts, self._counted(size) if sent is no_op else sent)
 
     def _counted(self, size: int) -> Callable[[], None]:
-        """What gives the memory of a large answer back."""
+        """Count a large answer, and return the function that gives its memory back."""
         if size <= _FREE_ANSWER_BYTES:
-            return nothing
+            return no_op
         self.answer_budget.used += size
 
         def sent() -> None:
@@ -180,12 +183,12 @@ class KafkaCall:
     def version(self) -> int:
         return self.header.api_version
 
-    def answer(self, response: Struct | None, sent: Callable[[], None] = nothing) -> Answer:
+    def answer(self, response: Struct | None, sent: Callable[[], None] = no_op) -> Answer:
         """The answer to this request (`Broker.answer`)."""
         return self.broker.answer(self.header, response, sent)
 
-    def counted(self, error: int) -> ErrorCode:
-        """The error of an answer, or of a part of it, once it is counted."""
+    def count_error(self, error: int) -> ErrorCode:
+        """Count the error of an answer, or of a part of it, and return it."""
         code = _BY_NUMBER.get(error, ErrorCode.UNKNOWN_SERVER_ERROR)
         if code:
             self.broker.counts.errors[ApiKey(self.header.api_key).name, code.name] += 1

@@ -75,8 +75,8 @@ class FetchSession:
             if data.records or data.error_code or self._shown.get(key) != _bounds(data)
         }
 
-    def answered(self, news: dict[Key, PartitionData]) -> None:
-        self._shown.update((key, _bounds(data)) for key, data in news.items())
+    def answered(self, changed: dict[Key, PartitionData]) -> None:
+        self._shown.update((key, _bounds(data)) for key, data in changed.items())
 
 
 def _bounds(data: PartitionData) -> tuple[int, int]:

@@ -30,7 +30,9 @@ def _key(call: KafkaCall, group_id: str) -> KafkaGroupKey:
 
 
 def _refusal(call: KafkaCall, access: Access = Access.READ) -> ErrorCode:
-    return call.counted(ErrorCode.NONE if call.login.may(access) else ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    return call.count_error(
+        ErrorCode.NONE if call.login.may(access) else ErrorCode.GROUP_AUTHORIZATION_FAILED
+    )
 
 
 # Membership
@@ -56,7 +58,7 @@ async def join_group(call: KafkaCall, body: groups.JoinGroupRequest) -> Answer:
         answer = await call.broker.groups.join(_key(call, body.group_id), event)
     return call.answer(
         groups.JoinGroupResponse(
-            error_code=call.counted(answer.error),
+            error_code=call.count_error(answer.error),
             generation_id=answer.generation,
             protocol_name=answer.protocol,
             leader=answer.leader,
@@ -85,7 +87,7 @@ async def sync_group(call: KafkaCall, body: groups.SyncGroupRequest) -> Answer:
     with call.waiting():
         answer = await call.broker.groups.sync(_key(call, body.group_id), event)
     return call.answer(
-        groups.SyncGroupResponse(error_code=call.counted(answer.error), assignment=answer.assignment)
+        groups.SyncGroupResponse(error_code=call.count_error(answer.error), assignment=answer.assignment)
     )
 
 
@@ -98,7 +100,7 @@ async def heartbeat(call: KafkaCall, body: groups.HeartbeatRequest) -> Answer:
         group_instance_id=body.group_instance_id,
     )
     answer = await call.broker.groups.heartbeat(_key(call, body.group_id), event)
-    return call.answer(groups.HeartbeatResponse(error_code=call.counted(answer.error)))
+    return call.answer(groups.HeartbeatResponse(error_code=call.count_error(answer.error)))
 
 
 async def leave_group(call: KafkaCall, body: groups.LeaveGroupRequest) -> Answer:
@@ -114,7 +116,7 @@ async def leave_group(call: KafkaCall, body: groups.LeaveGroupRequest) -> Answer
         error_code = answer.members[0]
     return call.answer(
         groups.LeaveGroupResponse(
-            error_code=call.counted(error_code),
+            error_code=call.count_error(error_code),
             members=tuple(
                 groups.MemberResponse(
                     member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error
@@ -172,7 +174,7 @@ async def offset_commit(call: KafkaCall, body: offsets.OffsetCommitRequest) -> A
             group_instance_id=body.group_instance_id,
         )
         answer = await call.broker.groups.commit(_key(call, body.group_id), event)
-        error = call.counted(answer.error)
+        error = call.count_error(answer.error)
         errors = dict(answer.partitions)
 
     def outcome(place: _Place) -> int:
@@ -190,7 +192,7 @@ async def offset_commit(call: KafkaCall, body: offsets.OffsetCommitRequest) -> A
                     partitions=tuple(
                         offsets.OffsetCommitResponsePartition(
                             partition_index=partition.partition_index,
-                            error_code=call.counted(outcome(_Place(name, partition.partition_index))),
+                            error_code=call.count_error(outcome(_Place(name, partition.partition_index))),
                         )
                         for partition in ones
                     ),
@@ -211,7 +213,7 @@ async def offset_fetch(call: KafkaCall, body: offsets.OffsetFetchRequest) -> Ans
     check_bounded(call.broker.limits, topics=len(named), partitions=sum(len(ones) for _, ones in named))
     resolved = await _resolve(call, [_Place(name, number) for name, numbers in named for number in numbers])
     answer = await call.broker.groups.fetch(key, tuple(resolved.values()))
-    error_code = call.counted(answer.error)
+    error_code = call.count_error(answer.error)
     committed = dict(answer.offsets)
 
     def found(place: _Place) -> offsets.OffsetFetchResponsePartition:
@@ -249,7 +251,7 @@ async def _fetch_all(call: KafkaCall, key: KafkaGroupKey) -> Answer:
                 offsets.OffsetFetchResponseTopic(name=name, partitions=tuple(ones))
                 for name, ones in topics.items()
             ),
-            error_code=call.counted(answer.error),
+            error_code=call.count_error(answer.error),
         )
     )
 
@@ -281,7 +283,7 @@ async def offset_delete(call: KafkaCall, body: offsets.OffsetDeleteRequest) -> A
 
     return call.answer(
         offsets.OffsetDeleteResponse(
-            error_code=call.counted(answer.error),
+            error_code=call.count_error(answer.error),
             topics=tuple(
                 offsets.OffsetDeleteResponseTopic(
                     name=name,
@@ -313,7 +315,7 @@ async def _describe(call: KafkaCall, group_id: str) -> group_admin.DescribedGrou
         return group_admin.DescribedGroup(error_code=error, group_id=group_id)
     description = await call.broker.groups.describe(_key(call, group_id))
     return group_admin.DescribedGroup(
-        error_code=call.counted(description.error),
+        error_code=call.count_error(description.error),
         group_id=group_id,
         group_state=description.state,
         protocol_type=description.protocol_type,
@@ -338,7 +340,7 @@ async def list_groups(call: KafkaCall, _: group_admin.ListGroupsRequest) -> Answ
     listing = await call.broker.groups.list(call.login.project)
     return call.answer(
         group_admin.ListGroupsResponse(
-            error_code=call.counted(listing.error),
+            error_code=call.count_error(listing.error),
             groups=tuple(
                 group_admin.ListedGroup(group_id=group.group_id, protocol_type=group.protocol_type)
                 for group in listing.groups
@@ -354,6 +356,6 @@ async def delete_groups(call: KafkaCall, body: group_admin.DeleteGroupsRequest) 
         error: int = _refusal(call, Access.ADMIN)
         if not error:
             answer = await call.broker.groups.delete(_key(call, group_id))
-            error = call.counted(answer.error)
+            error = call.count_error(answer.error)
         results.append(group_admin.DeletableGroupResult(group_id=group_id, error_code=error))
     return call.answer(group_admin.DeleteGroupsResponse(results=tuple(results)))

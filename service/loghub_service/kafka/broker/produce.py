@@ -105,7 +105,7 @@ async def _outcome(call: KafkaCall, ordered: _Ordered) -> PartitionProduceRespon
             offset = await asyncio.shield(ordered.stored)
         except StoreError as failed:
             error = failed.code
-    call.counted(error)
+    call.count_error(error)
     return PartitionProduceResponse(index=ordered.index, error_code=error, base_offset=offset)
 
 
@@ -128,7 +128,7 @@ async def _store(call: KafkaCall, named: NamedTopic, data: PartitionProduceData)
 async def _append(
     call: KafkaCall, named: NamedTopic, data: PartitionProduceData, batch: NewBatch
 ) -> "tuple[asyncio.Future[int], asyncio.Future[int] | None]":
-    """What tells where the batch is stored, and the append, if it was not sent before."""
+    """The future of the batch's place, and the append unless the batch was sent before."""
     origin: BatchOrigin | None = None
     stored: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     if batch.sequence is not None:
@@ -182,7 +182,7 @@ async def init_producer_id(call: KafkaCall, body: InitProducerIdRequest) -> Answ
         error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     elif not call.login.may(Access.WRITE):
         error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    call.counted(error)
+    call.count_error(error)
     if error:
         return call.answer(InitProducerIdResponse(error_code=error))
     return call.answer(

@@ -1,7 +1,8 @@
-"""How a log and a record correspond: the forms, and the names of fields that they give a meaning to.
+"""How a log and a record correspond: the forms, and the names of fields with a meaning.
 
-Nearly all logs of a program have the same fields in the same order. What depends on these names only is made
-once for such a shape: the text of the JSON object around the values, or which field is the key.
+Nearly all logs of a program have the same fields in the same order. Everything that depends on these names
+only is computed once for such a shape: the text of the JSON object around the values, or which field is the
+key.
 """
 
 from collections.abc import Sequence
@@ -15,11 +16,11 @@ from loghub_service.kafka.wire.record_batch import TABLE_SIZE, zigzag, zigzag_ta
 
 
 class RecordForm(StrEnum):
-    """What becomes of a produced record (docs/kafka-protocol.md 5).
+    """How a produced record becomes a log (docs/kafka-protocol.md 5).
 
     PLAIN keeps the value in the field `content`; JSON makes each member of a JSON object a field, as SLS does
     for the topic `<logstore>.json`; RAW keeps key, value and headers exactly, and is a setting of a logstore.
-    Reading knows two forms only: that of SLS for the first two, and RAW.
+    Reading knows two forms only: the form of SLS for the first two, and RAW.
     """
 
     PLAIN = "plain"
@@ -39,17 +40,17 @@ def addressed(suffix: RecordForm | None, partition: int) -> int:
 
 CONTENT_FIELD = "content"
 KEY_FIELD, VALUE_FIELD = "key", "value"
-# In RAW; a field of the second kind has an empty value and stands for a header that is null.
+# In RAW; a field with the second prefix has an empty value and stands for a header that is null.
 HEADER_PREFIX, NULL_HEADER_PREFIX = "header.", "null_header."
-# In RAW, of messages from Pulsar that have one; a record of Kafka has no place for it.
+# In RAW, for messages from Pulsar with an ordering key; a record of Kafka has no place for it.
 ORDERING_KEY_FIELD = "ordering_key"
-# Logs that SLS imported from Kafka have all of these, and their key and value are those of the record.
+# Logs that SLS imported from Kafka have all of these fields, and their key and value are the record's.
 IMPORTED_FIELDS = frozenset(("kafka_topic", "kafka_partition", "kafka_offset", KEY_FIELD, VALUE_FIELD))
 
 
 _PLAIN_FIELDS = {field.encode() for field in (KEY_FIELD, VALUE_FIELD, ORDERING_KEY_FIELD)}
-MAX_SHAPES = 256
-# What a JSON string may contain as it is: everything but quotes, backslashes and control characters.
+MAX_SHAPES = 256  # bounded, since clients choose the names of fields
+# What a JSON string may contain unchanged: everything but quotes, backslashes and control characters.
 _UNESCAPED = bytes(set(range(0x20, 0x100)) - set(b'"\\'))
 _NULL, _NO_HEADERS = b"\1", b"\0"
 Parts = list[bytes]
@@ -64,10 +65,10 @@ def _sized(content: bytes | None) -> bytes:
 
 
 class LogShape(Protocol):
-    """How the record of a log is made of its values, for logs with the same names of fields in order."""
+    """How the values of a log become a record, for logs with the same names of fields in order."""
 
     def parts(self, values: Sequence[bytes]) -> tuple[Parts, int]:
-        """Key, value and headers as they are in a record, and their size."""
+        """Key, value and headers in the form of a record, and their size."""
 
 
 class JsonShape:
@@ -80,7 +81,7 @@ class JsonShape:
         around[:1] = [b"{" + name + b':"' for name in encoded[:1]]
         self._texts = texts
         self._simple = len(set(names)) == len(names) > 0
-        # Null key, size of the value, then text and value in turns, and no headers.
+        # Null key, size of the value, then texts and values alternately, and no headers.
         self._template: Parts = [_NULL, b""]
         for text in around:
             self._template += (text, b"")
@@ -102,14 +103,14 @@ class JsonShape:
         return [_NULL, sized, _NO_HEADERS], len(sized) + 2
 
     def json_of(self, values: Sequence[bytes]) -> bytes:
-        """The object alone. Bytes that are not UTF-8 become U+FFFD, which JSON cannot do without."""
+        """The object alone. Bytes that are not UTF-8 become U+FFFD, because JSON has only text."""
         texts = (str(value, "utf-8", "replace") for value in values)
         return msgspec.json.encode(dict(zip(self._texts, texts, strict=True)))
 
 
 def _needs_escape(values: Sequence[bytes]) -> bool:
     """Whether a value is not UTF-8, or has something that JSON escapes."""
-    # A comma ends every sequence of bytes, so that the whole is UTF-8 if each value is.
+    # A comma ends every sequence of bytes, so the joined bytes are UTF-8 if and only if each value is.
     joined = b",".join(values)
     if joined.translate(None, _UNESCAPED):
         return True
@@ -136,7 +137,7 @@ class SingleFieldShape:
 
 
 class KeyValueShape:
-    """Fields that are the key, the value and, in the form raw, the headers of a record."""
+    """Fields that are the key, the value and, in the form RAW, the headers of a record."""
 
     def __init__(self, names: tuple[bytes, ...], *, headers: bool) -> None:
         self._key, self._value = (
@@ -183,6 +184,6 @@ def is_imported(names: tuple[bytes, ...]) -> bool:
 
 
 def is_raw(names: tuple[bytes, ...]) -> bool:
-    """Whether a log was produced in the form raw: at most one key, value and ordering key, and headers."""
+    """Whether a log was produced in the form RAW: at most one key, value and ordering key, and headers."""
     plain = [name for name in names if name in _PLAIN_FIELDS]
     return len(set(plain)) == len(plain) and len(plain) + len(_header_names(names)) == len(names)

@@ -1,9 +1,8 @@
-"""A stored log group as a record batch: one record for each log (docs/kafka-protocol.md 5).
+"""A stored log group as a record batch with one record for each log, and the records of a producer as a log
+group (docs/kafka-protocol.md 5).
 
-`batch_of` takes the native part if there is one, for groups that it knows to be valid, and `batch_in_python`
-for all others; both make the same bytes.
-
-The records of a producer as a log group (docs/kafka-protocol.md 5).
+`batch_of` uses the native part if it is installed, for groups that it knows to be valid, and
+`batch_in_python` for all others; both make the same bytes.
 """
 
 from collections.abc import Iterable, Iterator
@@ -65,14 +64,14 @@ def _value(record: Record) -> bytes:
 
 
 def _json(record: Record) -> _Fields:
-    """The members of the object; a value that is not an object, or has too many members, is kept whole."""
+    """The members of the object; a value that is not an object, or has too many members, is stored whole."""
     value = _value(record)
     if len(value) > MAX_FIELDS and value.count(b":") > MAX_FIELDS:
         return _plain(record)
     try:
         members = members_of(value)
         for name, member in members:
-            name.encode()  # half of a character cannot be stored
+            name.encode()  # half of a surrogate pair cannot be stored
             if isinstance(member, str):
                 member.encode()
     except (NotAnObject, UnicodeEncodeError):
@@ -107,7 +106,7 @@ def batch_of(group: bytes, *, raw: bool, base_offset: int = 0) -> bytes:
 
 
 def batch_in_python(group: bytes, *, raw: bool, base_offset: int = 0) -> bytes:
-    """The same, without the native part."""
+    """The same batch, made without the native part."""
     records = _Records()
     for log in islice(raw_logs(group), MAX_RECORDS):
         records.add(log, raw=raw)
@@ -115,7 +114,7 @@ def batch_in_python(group: bytes, *, raw: bool, base_offset: int = 0) -> bytes:
 
 
 class _Records:
-    """The records of a batch as they are encoded one after the other."""
+    """The records of a batch, encoded one after the other."""
 
     def __init__(self) -> None:
         self.count = 0

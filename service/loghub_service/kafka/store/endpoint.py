@@ -34,7 +34,7 @@ class KafkaEndpoint:
     def __init__(
         self, engine: Engine, broker: Broker, port: Port, *, budgets: tuple[MemoryBudget, ...]
     ) -> None:
-        """The budgets are of requests, the first of them, of answers and of decoded batches."""
+        """``budgets`` are for requests (the first one), answers and decoded batches."""
         self.broker = broker
         self.budgets = budgets
         self.lag = GroupLag(engine)
@@ -67,7 +67,7 @@ class KafkaEndpoint:
         self._measuring = asyncio.get_running_loop().create_task(self._measure_lag())
 
     async def close(self) -> None:
-        """Answer what is in progress, for some seconds, and end all connections."""
+        """Answer the requests in progress, for some seconds, and end all connections."""
         if self._measuring is not None:
             self._measuring.cancel()
         await self._port.close()
@@ -92,7 +92,7 @@ class KafkaEndpoint:
 
 
 def broker_limits(limits: Limits, kafka: KafkaLimits) -> BrokerLimits:
-    """Those of Kafka clients alone, and those of the HTTP API where both have the same."""
+    """The limits of Kafka clients, and the limits of the HTTP API where both have the same."""
     return BrokerLimits(
         connections=kafka.connections,
         frame_bytes=limits.body_bytes + AROUND_A_BATCH,
@@ -113,10 +113,10 @@ def endpoint_of(
     *,
     limits: BrokerLimits | None = None,
 ) -> KafkaEndpoint:
-    """The endpoint, not started yet. Its limits follow from those of the service unless they are given."""
+    """The endpoint, not started yet. Its limits follow from the service's limits unless they are given."""
     kafka = engine.settings.kafka_limits
     limits = limits or broker_limits(engine.settings.limits, kafka)
-    # Not those of HTTP: a client that uses these up disturbs no HTTP client.
+    # Budgets of their own: a client that uses these up disturbs no HTTP client.
     requests = MemoryBudget("kafka_requests", limit=kafka.request_bytes)
     answers = MemoryBudget("kafka_answers", limit=kafka.answer_bytes)
     decoded = MemoryBudget("kafka_produce", limit=budget_bytes(limits.group_bytes))

@@ -31,7 +31,7 @@ class EngineLogService:
         return self._engine.now_us() // 1000
 
     def new_producer_id(self) -> int:
-        """Random, so that no state has to be kept for it."""
+        """Random, so that no counter has to be persisted."""
         return int(self._engine.random.hex(_PRODUCER_DIGITS), 16)
 
 
@@ -53,7 +53,7 @@ class ProjectLogin(KeyLogin):
         project = self._engine.catalog.projects.get(self.project)
         return {} if project is None else project.logstores
 
-    # A connection that ends cancels its requests, which an action that has begun must not notice.
+    # A connection that ends cancels its requests, but an action that has begun must be completed.
 
     async def create_topic(self, new: NewTopic, *, check_only: bool) -> None:
         create = topics.create_topic(self._engine, self.project, new, check_only=check_only)

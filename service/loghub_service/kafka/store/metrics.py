@@ -1,9 +1,8 @@
-"""What Prometheus can know about the Kafka endpoint.
+"""The metrics of the Kafka endpoint for Prometheus, and the lag of all Kafka groups in logs, which is
+measured periodically, and only where an offset or an end has moved.
 
 Only the lag of a group has labels with names that clients choose. Their number is bounded, and a series ends
 with its group.
-
-The lag of all Kafka groups in logs, for metrics: computed now and then, and only where something moved.
 """
 
 import asyncio
@@ -24,9 +23,9 @@ from loghub_service.kafka.shard_bounds import logs_after
 from loghub_service.storage.shardlog import ShardLog
 
 LAG_INTERVAL_S = 15.0
-MAX_GROUP_LAGS = 1000  # that are reported one by one: clients choose the names, and how many there are
-_OFFSETS_AT_ONCE = 256  # of one group in one call of a thread
-_PAUSE_EVERY = 200  # offsets, which take a millisecond
+MAX_GROUP_LAGS = 1000  # groups that are reported one by one: clients choose their names and number
+_OFFSETS_AT_ONCE = 256  # offsets of one group in one call of a thread
+_PAUSE_EVERY = 200  # this many offsets take a millisecond
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,7 @@ class LogstoreLag:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """The logs after one offset, when its log was like this; None if they cannot be counted."""
+    """The logs after one offset, measured when its log was as in ``seen``; None if they cannot be counted."""
 
     offset: int
     seen: "_Seen"
@@ -66,12 +65,13 @@ _Logs = Mapping[tuple[int, int], ShardLog]  # by logstore and shard
 
 @dataclass(frozen=True, slots=True)
 class _OfGroup:
-    """What was measured of a group; ``offsets`` is the very table of the group, which a change replaces."""
+    """The measurements of a group; ``offsets`` is the table object of the group, which a change replaces by
+    another."""
 
     offsets: Mapping[TopicPartition, CommittedOffset]
     seen: Mapping[tuple[int, int], _Seen]
     places: Mapping[TopicPartition, _Measured]
-    sums: Mapping[int, int]  # logstore -> logs, where they can be counted
+    sums: Mapping[int, int]  # logstore -> logs, for logstores whose logs can be counted
 
     def is_current(self, group: Group, logs: _Logs) -> bool:
         return self.offsets is group.offsets and all(
@@ -80,9 +80,9 @@ class _OfGroup:
 
 
 class GroupLag:
-    """``total`` is None until `refresh` has come to its end for the first time. ``largest`` has at most
-    `MAX_GROUP_LAGS`; the total includes those that are ``left_out``. Neither has a logstore of which a log
-    is damaged where the group reads."""
+    """The lag of all groups. ``total`` is None until `refresh` has finished for the first time. ``largest``
+    has at most `MAX_GROUP_LAGS` lags; the total includes the ones that are ``left_out``. A logstore is
+    missing in both if its log is damaged where the group reads."""
 
     def __init__(self, engine: Engine) -> None:
         self.total: int | None = None
@@ -92,8 +92,8 @@ class GroupLag:
         self._known: dict[KafkaGroupKey, _OfGroup] = {}
 
     async def refresh(self) -> None:
-        """Call it periodically. Reads one record of the log for each offset or end that has moved. Groups of
-        which nothing has moved are passed over, and others run meanwhile."""
+        """Measure the lag; call it periodically. Reads one record of the log for each offset or end that has
+        moved. Groups without a movement are passed over, and other requests run meanwhile."""
         groups, pauses = self._engine.kafka_groups, Pauses(_PAUSE_EVERY)
         measured: dict[KafkaGroupKey, _OfGroup] = {}
         for project in tuple(self._engine.catalog.projects):
@@ -157,7 +157,7 @@ def _sums(places: Mapping[TopicPartition, _Measured]) -> dict[int, int]:
 def largest_of_each_project(
     lags: Iterable[LogstoreLag], maximum: int = MAX_GROUP_LAGS
 ) -> tuple[LogstoreLag, ...]:
-    """The largest of each project, then the second largest of each and so on, so that a project with many
+    """The largest lag of each project, then the second largest of each and so on, so that a project with many
     groups leaves out its own first."""
     ranks: Counter[str] = Counter()
     ranked = []
@@ -208,7 +208,7 @@ def collect(broker: Broker, connections: HttpConnections) -> Iterable[Metric]:
 
 
 def collect_groups(engine: Engine, lag: GroupLag) -> Iterable[Metric]:
-    """Of all projects together. The lag is left out while it is not known."""
+    """The metrics of all projects together. The lag is left out while it is not known."""
     groups = list(engine.kafka_groups.all())
     states = Counter(group.state.value for group in groups)
     yield _by_label(

@@ -1,6 +1,6 @@
 """Shards as partitions: offsets from cursors, and record batches from log groups.
 
-A shard that was deleted keeps its last end, so that what was committed there is never out of range.
+A deleted shard keeps its last end, so that an offset that was committed there is never out of range.
 """
 
 import asyncio
@@ -102,7 +102,7 @@ class ShardPartition:
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """The partition of a shard that was deleted: empty, at the end that it had."""
+    """The partition of a deleted shard: empty, at the shard's end."""
 
     logstore: int
     shard: int

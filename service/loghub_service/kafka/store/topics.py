@@ -1,7 +1,5 @@
-"""Logstores as topics, with the checks, limits and quotas of the HTTP API.
-
-Errors of the service's actions as those of Kafka's protocol.
-"""
+"""Logstores as topics, with the checks, limits and quotas of the HTTP API, and the errors of the service's
+actions as errors of Kafka's protocol."""
 
 import asyncio
 from collections.abc import Iterator
@@ -31,7 +29,7 @@ from loghub_service.storage.batches import StorageFailed
 from loghub_service.storage.shardlog import ShardLog, ordinal_of
 from loghub_service.storage.stored_group import with_origin
 
-# What is not here is an error that no action behind the endpoint raises.
+# No action behind the endpoint raises an error that is missing here.
 _CODES = {
     Code.PROJECT_NOT_EXIST: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     Code.LOG_STORE_NOT_EXIST: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -48,7 +46,7 @@ _CODES = {
 
 @contextmanager
 def as_store_errors() -> Iterator[None]:
-    """Raise StoreError in place of the errors that HTTP would answer with."""
+    """Raise StoreError in place of the errors that HTTP would return."""
     try:
         yield
     except LogHubError as error:
@@ -62,7 +60,7 @@ def _store_error(error: LogHubError) -> StoreError:
 
 
 def of_append(error: BaseException) -> StoreError:
-    """For an append that failed."""
+    """The error for an append that failed."""
     if isinstance(error, StorageFailed):
         return StoreError(ErrorCode.UNKNOWN_SERVER_ERROR, "storage failed, the service stops")
     if isinstance(error, OSError):
@@ -138,7 +136,7 @@ class LogstoreTopic:
             return await log_to_write(self._engine, self._current, lambda shards: shards.in_place_of(number))
 
     def _current(self) -> Logstore:
-        """The same logstore as it is now: its shards may be split while a write waits."""
+        """The same logstore at present: its shards may be split while a write waits."""
         store = self._engine.catalog.logstores_by_id.get(self.id)
         if store is None:
             raise StoreError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"logstore {self.name} was deleted")
@@ -159,7 +157,7 @@ async def create_topic(engine: Engine, project: str, new: NewTopic, *, check_onl
         name=new.name,
         shards=shards,
         ttl_days=_ttl_days(new.retention_ms),
-        # Who creates a topic with a Kafka client keeps Kafka's records in it, keys and headers included.
+        # Whoever creates a topic with a Kafka client keeps Kafka's records in it, with keys and headers.
         options=msgspec.json.encode({FORM_OPTION: new.form or RecordForm.RAW}).decode(),
     )
     with as_store_errors():
@@ -197,7 +195,8 @@ async def add_partitions(engine: Engine, project: str, name: str, total: int, *,
 
 
 def check_total(count: int, total: int, *, maximum: int) -> None:
-    """Raises StoreError unless splits can lead from ``count`` ids to ``total``: each adds two or more."""
+    """Raises StoreError unless splits can lead from ``count`` ids to ``total``: each split adds two or
+    more."""
     if total <= count:
         raise StoreError(ErrorCode.INVALID_PARTITIONS, f"the topic has {count} partitions already")
     if total - count == 1:

@@ -1,8 +1,8 @@
 """Compressed record batches of producers, with a bound on the decompressed size.
 
-The codec is in the batch's attributes (https://kafka.apache.org/documentation/#recordbatch). What a client
-claims about the size is checked against what the codec can reach at all before memory is allocated.
-Answers are not compressed: consumers read both.
+The codec is in the batch's attributes (https://kafka.apache.org/documentation/#recordbatch). The size that a
+client claims is compared with the size that the codec can reach at all before memory is allocated. Answers
+are not compressed, because consumers read both.
 """
 
 import struct
@@ -17,11 +17,11 @@ import zstandard
 from loghub_service.kafka.wire.errors import BadBatch, ErrorCode
 
 _GZIP_WBITS = 31
-# The most bytes that a byte can become: snappy copies 64 bytes by 3, lz4 255 by one, gzip 258 by two bits. Of
-# zstd there is no such bound.
+# The maximum of bytes that a byte can become: snappy copies 64 bytes by 3, lz4 255 by one, gzip 258 by two
+# bits. zstd has no such bound.
 _SNAPPY_MAX_RATIO, _LZ4_MAX_RATIO, _GZIP_MAX_RATIO = 22, 255, 1032
 _ZSTD_CHUNK_BYTES = 1 << 17
-# zstd's highest ordinary level has this window; a frame of unknown size may not ask for more.
+# The window of zstd's highest ordinary level; a frame of unknown size may not need more.
 _ZSTD_WINDOW_BYTES = 1 << 23
 # Java's clients write snappy in blocks behind this header, 8 bytes of version numbers, and a length each.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -40,7 +40,7 @@ class BatchCompression(IntEnum):
 
 
 def decompress(body: bytes, how: BatchCompression, *, max_bytes: int) -> bytes:
-    """The records as they are without compression.
+    """The records without compression.
 
     Raises BadBatch: MESSAGE_TOO_LARGE if they have more than ``max_bytes``, CORRUPT_MESSAGE if ``body`` was
     not compressed by that codec.
@@ -58,7 +58,7 @@ def decompress(body: bytes, how: BatchCompression, *, max_bytes: int) -> bytes:
 
 
 def decompressed_bytes(size: int, how: int, *, max_bytes: int) -> int:
-    """The most bytes that so many compressed ones can become, if at most ``max_bytes`` are accepted."""
+    """The maximum that ``size`` compressed bytes can become, if at most ``max_bytes`` are accepted."""
     ratios: dict[int, int] = {
         BatchCompression.NONE: 1,
         BatchCompression.GZIP: _GZIP_MAX_RATIO,
@@ -109,7 +109,7 @@ def _snappy_block(block: bytes, max_bytes: int) -> bytes:
 
 
 def _lz4(body: bytes, max_bytes: int) -> bytes:
-    # The decompressor allocates as much as it may return.
+    # The decompressor allocates the whole size that it may return.
     bound = min(max_bytes, _LZ4_MAX_RATIO * len(body)) + 1
     decompressor = lz4.frame.LZ4FrameDecompressor()
     raw: bytes = decompressor.decompress(body, max_length=bound)

@@ -1,21 +1,17 @@
 """Coders of messages, derived from the annotations of their classes, one for each class and version.
 
-Numbers that follow each other are packed and unpacked in one call, which is most of the work for a Fetch
-answer with many partitions. An encoder appends buffers to a list: record batches are passed on as they are
-and copied once, when the frame is joined. Nesting is as deep as the classes are; no input can deepen it.
+A message is a msgspec struct whose annotations are its description: the order of the fields is their order on
+the wire, and each annotation names the type and, if it is not in all versions, the versions
+(https://kafka.apache.org/protocol.html#protocol_types). ``Annotated[Int32, since(9)] = -1`` is an int32 that
+versions before 9 lack, and that is -1 when it is decoded from one of them.
 
-A position in the bytes of one frame, with the bounds that every field is checked against.
+Consecutive numbers are packed and unpacked in one call, which is most of the work for a Fetch answer with
+many partitions. An encoder appends buffers to a list: record batches are passed on unchanged and copied once,
+when the frame is joined. Nesting is as deep as the classes are; no input can deepen it.
 
-A length is compared with the bytes that are left before anything is allocated, so a frame cannot take
-memory in proportion to a length that it only claims. The number of array elements in one frame is bounded
-as well, since an element of two bytes becomes an object of a hundred.
-
-The types of the protocol's fields, and from which version to which a field exists.
-
-A message is a msgspec struct whose annotations are its description: the order of the fields is their order
-on the wire, and each annotation names the type and, if it is not in all versions, the versions
-(https://kafka.apache.org/protocol.html#protocol_types). ``Annotated[Int32, since(9)] = -1`` is an int32
-that versions before 9 lack, and that is -1 when it is decoded from one of them.
+A `Reader` compares a length with the remaining bytes before anything is allocated, so a frame cannot take
+memory in proportion to a length that it only claims. The number of array elements in one frame is bounded as
+well, since an element of two bytes becomes an object of a hundred.
 """
 
 import struct
@@ -34,8 +30,8 @@ Buffer = bytes | bytearray | memoryview
 
 # A Metadata answer for 100,000 partitions has about half as many.
 MAX_ELEMENTS = 1_000_000
-# A request that creates 1,000 topics and assigns 10,000 partitions has 21,000. The event loop decodes it in
-# some microseconds each, while everybody waits: a million took it three seconds.
+# A request that creates 1,000 topics and assigns 10,000 partitions has 21,000. The event loop decodes an
+# element in some microseconds, while all other clients wait: a million took three seconds.
 MAX_REQUEST_ELEMENTS = 1 << 15
 
 
@@ -59,7 +55,7 @@ class Reader:
         return at
 
     def bytes_of(self, size: int) -> memoryview:
-        """The next ``size`` bytes, not copied. Raises MalformedFrame."""
+        """The next ``size`` bytes, without a copy. Raises MalformedFrame."""
         at = self.take(size)
         return self.view[at : at + size]
 
@@ -77,7 +73,7 @@ class Reader:
             raise MalformedFrame(f"more than {self.max_elements} array elements in one frame")
 
     def finish(self) -> None:
-        """Raises MalformedFrame if bytes are left: the peer has another layout in mind."""
+        """Raises MalformedFrame if bytes are left, because then the peer uses another layout."""
         if self.at != self.end:
             raise MalformedFrame(f"{self.end - self.at} bytes follow the message")
 
@@ -103,7 +99,8 @@ class Versions(NamedTuple):
 
 
 class NullSince(NamedTuple):
-    """The first version in which a field may be null; without it, one whose type has None always may be."""
+    """The first version in which a field may be null; without this, a field whose type has None may always be
+    null."""
 
     version: int
 
@@ -154,7 +151,7 @@ class Coder(NamedTuple):
 
 
 class _Field(NamedTuple):
-    """A field as one version has it."""
+    """A field in one version."""
 
     name: str
     coder: Coder
@@ -187,7 +184,7 @@ def coder_of(message: type[Struct], version: int) -> Coder:
 
 
 def _runs(message: type[Struct], version: int) -> Iterator[list[_Field]]:
-    """The fields of a version in order; numbers that follow each other are one run."""
+    """The fields of a version in order; consecutive numbers are one run."""
     run: list[_Field] = []
     hints = get_type_hints(message, include_extras=True)
     for name in message.__struct_fields__:
@@ -207,7 +204,7 @@ Decode = Callable[[Reader, dict[str, Any]], None]
 
 
 def _numbers(run: list[_Field]) -> tuple[Encode, Decode]:
-    """Numbers that follow each other, packed at once."""
+    """Consecutive numbers, packed in one call."""
     layout = struct.Struct(">" + "".join(str(field.coder.number) for field in run))
     names = [field.name for field in run]
     get, pack, unpack, size = attrgetter(*names), layout.pack, layout.unpack_from, layout.size

@@ -1,20 +1,20 @@
-"""The error codes of the Kafka protocol that the endpoint answers with, each with its meaning.
+"""The error codes of the Kafka protocol with which the endpoint answers, each with its meaning, and the
+exceptions for malformed bytes and values.
 
-A closed list: https://kafka.apache.org/protocol.html#protocol_error_codes has all of them. ``retriable`` is
-what Kafka's clients take it for: they ask again, some after they have refreshed their metadata or found the
-coordinator again.
+The list is closed: https://kafka.apache.org/protocol.html#protocol_error_codes has all codes. ``retriable``
+is how Kafka's clients treat a code: they repeat the request, some after they have refreshed their metadata or
+found the coordinator again.
 
-What can be wrong with bytes or values of the Kafka protocol, as exceptions.
-
-A broker closes the connection after a MalformedFrame, as Kafka does: the peers no longer agree about where
-a field begins. A BadBatch concerns one partition of a Produce request, and its code is the answer for it.
+A broker closes the connection after a MalformedFrame, as Kafka does: the peers no longer agree about where a
+field begins. A BadBatch concerns one partition of a Produce request, and its code is the answer for that
+partition.
 """
 
 from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """A code as it is on the wire, ``retriable`` or not, with a sentence about it."""
+    """A code on the wire, whether it is ``retriable``, and a sentence about it."""
 
     retriable: bool
     meaning: str
@@ -89,7 +89,7 @@ class ErrorCode(IntEnum):
 
 
 class MalformedFrame(ValueError):  # noqa: N818 - says what, like its branches
-    """Bytes that are not a message of the protocol, or not one in a version that is offered."""
+    """Bytes that are not a message of the protocol, or not a message in an offered version."""
 
 
 class UnsupportedRequest(MalformedFrame):

@@ -1,13 +1,12 @@
-"""Requests and responses as frames, the broker's half: a length of four bytes, a header, and a message.
+"""Requests and responses as frames, the broker's half: a length of four bytes, a header, and a message; and
+the APIs, with their versions and the classes of their messages.
 
-A frame is passed in without its length, and comes out with it, ready to be sent. Headers are those of the
+A frame is passed in without its length, and comes out with it, ready to be sent. Headers have the form of the
 versions without flexible encoding (https://kafka.apache.org/protocol.html#protocol_messages). All pure: a
 socket belongs to the caller.
 
-Which APIs there are, in which versions, and the classes of their messages.
-
-The last versions are those of Kafka 2.3 (LeaveGroup 3, which removes static members, is of 2.4). They are
-the last without flexible encoding, and every client that was tried falls back to them
+The last versions are the versions of Kafka 2.3 (LeaveGroup 3, which removes static members, is of 2.4). They
+are the last ones without flexible encoding, and every client that was tried falls back to them
 (docs/kafka-protocol.md 2).
 """
 
@@ -37,7 +36,7 @@ from loghub_service.kafka.wire.topics import ApiVersionsRequest
 
 
 class ApiKey(IntEnum):
-    """The number that a request begins with."""
+    """The number at the begin of a request."""
 
     PRODUCE = 0
     FETCH = 1
@@ -75,7 +74,7 @@ class Api:
     response: type[Struct]
 
     def offers(self, version: int) -> bool:
-        """Whether the version is one of those."""
+        """Whether the version is offered."""
         return self.min_version <= version <= self.max_version
 
 
@@ -128,7 +127,7 @@ _LENGTH, _CORRELATION = struct.Struct(">i"), struct.Struct(">i")
 
 
 class RequestHeader(Struct, frozen=True, kw_only=True):
-    """What precedes each request. The answer repeats ``correlation_id``."""
+    """The header of a request. The answer repeats ``correlation_id``."""
 
     api_key: Int16
     api_version: Int16

@@ -1,22 +1,14 @@
-"""The classic group protocol: FindCoordinator, JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
+"""The classic group protocol: FindCoordinator, JoinGroup, SyncGroup, Heartbeat and LeaveGroup;
+DescribeGroups, ListGroups and DeleteGroups; OffsetCommit, OffsetFetch and OffsetDelete; and the assignments
+that a leader writes for its members.
 
-https://kafka.apache.org/protocol.html#The_Messages_JoinGroup, KIP-62 (rebalance timeout), KIP-345 (static
-members), KIP-394 (a member id before the first join).
+https://kafka.apache.org/protocol.html#protocol_messages, KIP-62 (rebalance timeout), KIP-345 (static
+members), KIP-394 (a member id before the first join), KIP-229 (DeleteGroups), KIP-496 (OffsetDelete).
 
-What the leader of a consumer group writes for its members: assignments.
-
-A coordinator passes both on unread. It reads a copy only where an answer depends on it: OffsetDelete refuses
-topics that the group is subscribed to, and a status shows who has which partition. The first two bytes are
-a version; newer versions append fields, so what follows the known ones is ignored
-(https://kafka.apache.org/documentation/#impl_consumer, KIP-429).
-
-DescribeGroups, ListGroups and DeleteGroups: consumer groups as an administrator sees them.
-
-https://kafka.apache.org/protocol.html#The_Messages_DescribeGroups, KIP-229 (DeleteGroups).
-
-OffsetCommit, OffsetFetch and OffsetDelete: the positions that a consumer group has saved.
-
-https://kafka.apache.org/protocol.html#The_Messages_OffsetCommit, KIP-496 (OffsetDelete).
+A coordinator passes subscriptions and assignments on unread. It reads a copy only where an answer depends on
+it: OffsetDelete refuses topics to which the group is subscribed, and a status shows the partitions of each
+member. The first two bytes are a version; newer versions append fields, so bytes after the known ones are
+ignored (https://kafka.apache.org/documentation/#impl_consumer, KIP-429).
 """
 
 from typing import Annotated, Any
@@ -112,7 +104,7 @@ class DescribeGroupsResponse(Struct, frozen=True, kw_only=True):
 
 
 class ListGroupsRequest(Struct, frozen=True, kw_only=True):
-    """Without fields in the versions that are offered."""
+    """A request without fields in the offered versions."""
 
 
 class ListedGroup(Struct, frozen=True, kw_only=True):
@@ -131,13 +123,13 @@ class ListGroupsResponse(Struct, frozen=True, kw_only=True):
 
 
 class DeleteGroupsRequest(Struct, frozen=True, kw_only=True):
-    """Groups by their ids; only empty ones are deleted."""
+    """Groups by their ids; only empty groups are deleted."""
 
     groups_names: tuple[String, ...]
 
 
 class DeletableGroupResult(Struct, frozen=True, kw_only=True):
-    """What became of one group."""
+    """The result for one group."""
 
     group_id: String
     error_code: Int16 = 0
@@ -178,7 +170,7 @@ class OffsetCommitRequest(Struct, frozen=True, kw_only=True):
 
 
 class OffsetCommitResponsePartition(Struct, frozen=True, kw_only=True):
-    """What became of one offset."""
+    """The result for one offset."""
 
     partition_index: Int32
     error_code: Int16 = 0
@@ -258,7 +250,7 @@ class OffsetDeleteRequest(Struct, frozen=True, kw_only=True):
 
 
 class OffsetDeleteResponsePartition(Struct, frozen=True, kw_only=True):
-    """What became of one offset."""
+    """The result for one partition."""
 
     partition_index: Int32
     error_code: Int16 = 0
@@ -279,7 +271,7 @@ class OffsetDeleteResponse(Struct, frozen=True, kw_only=True):
     topics: tuple[OffsetDeleteResponseTopic, ...] = ()
 
 
-# The kinds of keys that FindCoordinator takes.
+# The kinds of keys of FindCoordinator.
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 
 
@@ -291,7 +283,7 @@ class FindCoordinatorRequest(Struct, frozen=True, kw_only=True):
 
 
 class FindCoordinatorResponse(Struct, frozen=True, kw_only=True):
-    """The broker that the group's requests go to."""
+    """The broker for the group's requests."""
 
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     error_code: Int16 = 0
@@ -341,7 +333,7 @@ class JoinGroupResponse(Struct, frozen=True, kw_only=True):
 
 
 class SyncGroupRequestAssignment(Struct, frozen=True, kw_only=True):
-    """What the leader assigns to one member; only the members understand it."""
+    """The leader's assignment for one member; only the members understand it."""
 
     member_id: String
     assignment: Bytes
@@ -397,7 +389,7 @@ class LeaveGroupRequest(Struct, frozen=True, kw_only=True):
 
 
 class MemberResponse(Struct, frozen=True, kw_only=True):
-    """What became of one member."""
+    """The result for one member."""
 
     member_id: String
     group_instance_id: NullableString = None

@@ -1,11 +1,8 @@
-"""Fetch and ListOffsets: reading records, and the offset for a time.
+"""Fetch and ListOffsets: reading records, and the offset for a time. Produce and InitProducerId: the batches
+of producers, and the ids of idempotent ones.
 
-https://kafka.apache.org/protocol.html#The_Messages_Fetch. Fetch sessions are KIP-227; a session id of 0 in
-an answer refuses one, and the client goes on naming every partition.
-
-Produce and InitProducerId: what producers write, and the ids of idempotent ones.
-
-https://kafka.apache.org/protocol.html#The_Messages_Produce, KIP-98 (idempotent producers).
+https://kafka.apache.org/protocol.html#protocol_messages, KIP-98 (idempotent producers). Fetch sessions are
+KIP-227; a session id of 0 in an answer refuses a session, and the client continues to name every partition.
 """
 
 from typing import Annotated
@@ -78,7 +75,7 @@ class InitProducerIdResponse(Struct, frozen=True, kw_only=True):
     producer_epoch: Int16 = -1
 
 
-# ListOffsets takes them in place of a time.
+# ListOffsets has these in place of a time.
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 

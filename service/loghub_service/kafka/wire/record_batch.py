@@ -1,19 +1,15 @@
-"""Record batches of format 2: building them, and the fields of their header.
+"""Record batches of format 2: building them, and reading the batches of producers, checked, decompressed
+within bounds, record by record.
 
-https://kafka.apache.org/documentation/#recordbatch. Batches are built tight: the last offset delta is the
-number of records less one, so that offsets may leave gaps between batches and none inside
-(docs/kafka-protocol.md 4). The checksum begins after the base offset, which can be changed without it.
-`record_batch_reader` reads the batches of producers.
+https://kafka.apache.org/documentation/#recordbatch. Batches are built without gaps: the last offset delta is
+the number of records less one, so that offsets may have gaps between batches and none inside
+(docs/kafka-protocol.md 4). The checksum begins after the base offset, which can be changed without it. Each
+error code is the one that a Kafka broker returns in that case, since producers decide by it whether they send
+the batch again, split it, or give up.
 
-Varints of record batches: zigzag, so that small negative numbers are short as well.
-
-https://kafka.apache.org/documentation/#record refers to protobuf's encoding. Lengths and deltas of records
+Varints are zigzag, so that small negative numbers are short as well
+(https://kafka.apache.org/documentation/#record refers to protobuf's encoding). Lengths and deltas of records
 are nearly always below 2^17, and a table is several times faster than computing each of them.
-
-The record batches of producers: checked, decompressed within bounds, and read record by record.
-
-Each error code is the one that a Kafka broker answers in that case, since producers decide by it whether
-they send the batch again, split it, or give up (docs/kafka-protocol.md 4).
 """
 
 import struct
@@ -35,7 +31,7 @@ _MAX_BYTES = 10
 def zigzag(value: int) -> bytes:
     """A signed integer of at most 64 bits as a varint."""
     left = value << 1 if value >= 0 else (-value << 1) - 1
-    if 1 << 14 <= left < 1 << 21:  # as the times of logs that lie minutes apart
+    if 1 << 14 <= left < 1 << 21:  # the times of logs that lie minutes apart
         return bytes((left & 0x7F | 0x80, left >> 7 & 0x7F | 0x80, left >> 14))
     out = bytearray()
     while left >= 0x80:
@@ -47,7 +43,7 @@ def zigzag(value: int) -> bytes:
 
 @cache
 def zigzag_table() -> tuple[bytes, ...]:
-    """The varints of 0 to TABLE_SIZE - 1; 6 MB, made when the first batch is."""
+    """The varints of 0 to TABLE_SIZE - 1; 6 MB, so they are made with the first batch."""
     return tuple(map(zigzag, range(TABLE_SIZE)))
 
 
@@ -76,13 +72,13 @@ MAGIC = 2
 # delta, base and maximum timestamp, producer id and epoch, base sequence, number of records.
 _PREFIX, _COVERED = struct.Struct(">qiibI"), struct.Struct(">hiqqqhii")
 HEADER_BYTES = _PREFIX.size + _COVERED.size
-# The length counts what follows it.
+# The length counts the bytes that follow it.
 LENGTH_END = 12
 CHECKSUM_END = _PREFIX.size
-# As many records as one log group can number (docs/kafka-protocol.md 4).
+# The maximum of logs that a log group can number (docs/kafka-protocol.md 4).
 MAX_RECORDS = TABLE_SIZE
-# Of one record, headers or members of an object: far more than people use, and few enough for the memory that
-# reading the record may take.
+# Headers, or members of an object, of one record: far more than people use, and few enough for the memory
+# that reading the record may take.
 MAX_FIELDS = 10_000
 NO_TIMESTAMP = NO_PRODUCER_ID = NO_EPOCH = NO_SEQUENCE = -1
 
@@ -99,7 +95,7 @@ class Record(NamedTuple):
 
 
 class BatchHeader(Struct, frozen=True, kw_only=True):
-    """The fields before the records. ``size`` is that of the whole batch in bytes, header included."""
+    """The fields before the records. ``size`` is the size of the whole batch in bytes, header included."""
 
     base_offset: int
     size: int
@@ -137,7 +133,7 @@ class BatchHeader(Struct, frozen=True, kw_only=True):
 
 
 def read_header(batch: Buffer) -> BatchHeader:
-    """The header of a batch; nothing is checked but that it is whole. Raises UnencodableValue."""
+    """The header of a batch, of which only the length is checked. Raises UnencodableValue."""
     if len(batch) < HEADER_BYTES:
         raise UnencodableValue(f"{len(batch)} bytes are no record batch")
     base_offset, length, epoch, magic, crc = _PREFIX.unpack_from(batch)
@@ -163,7 +159,7 @@ def read_header(batch: Buffer) -> BatchHeader:
 def finish_batch(parts: list[bytes], *, base_offset: int, times: tuple[int, int], count: int) -> bytes:
     """A batch of ``count`` encoded records, ``parts[1:]``; the first part is empty, for the header.
 
-    ``times`` are those of the first and of the youngest record in ms. Raises UnencodableValue.
+    ``times`` are the times of the first and of the youngest record in ms. Raises UnencodableValue.
     """
     if not count:
         raise UnencodableValue("a batch has at least one record")
@@ -180,7 +176,7 @@ def finish_batch(parts: list[bytes], *, base_offset: int, times: tuple[int, int]
     return prefix + body
 
 
-# Where the magic byte is in every format, and the shortest batch that has one.
+# The place of the magic byte in every format, and the size of the shortest batch that has one.
 _MAGIC_AT = 16
 # Length, attributes, two deltas, null key, null value, no headers: a byte each.
 _MIN_RECORD_BYTES = 7
@@ -189,15 +185,15 @@ _ZSTD_SINCE = 7
 
 
 class ProducedBatch(NamedTuple):
-    """A batch of which the header passed every check. Its records are checked as they are read, one by one:
-    a list of them would take fifty times the memory of small ones."""
+    """A batch whose header passed every check. Its records are checked as they are read, one by one: a list
+    of them would take fifty times the memory of small records."""
 
     header: BatchHeader
     records: Iterator[Record]
 
 
 def read_produced(records: Buffer | None, *, api_version: int, max_bytes: int) -> ProducedBatch:
-    """The one batch that a partition of a Produce request has, with its records.
+    """The one batch of a partition of a Produce request, with its records.
 
     ``max_bytes`` bounds the decompressed records. Raises BadBatch with the code for the answer, as reading
     its records does.
@@ -212,7 +208,7 @@ def read_produced(records: Buffer | None, *, api_version: int, max_bytes: int) -
 
 
 def check_header(records: Buffer | None, *, api_version: int) -> BatchHeader:
-    """Everything that can be known without decompressing, the checksum included. Raises BadBatch."""
+    """Check everything that can be known without decompressing, including the checksum. Raises BadBatch."""
     if not records:
         raise _invalid("no record batch")
     if len(records) > _MAGIC_AT and records[_MAGIC_AT] != MAGIC:

@@ -1,16 +1,10 @@
-"""CreateTopics, DeleteTopics, CreatePartitions and DescribeConfigs: topics as an administrator sees them.
+"""CreateTopics, DeleteTopics, CreatePartitions and DescribeConfigs: topics as an administrator sees them;
+Metadata and ApiVersions; SaslHandshake and SaslAuthenticate with the mechanism PLAIN.
 
-https://kafka.apache.org/protocol.html#The_Messages_CreateTopics, KIP-4 (administration), KIP-195
-(CreatePartitions), KIP-226 (configuration with synonyms).
-
-Metadata and ApiVersions: which topics, partitions and brokers there are, and which APIs a broker has.
-
-https://kafka.apache.org/protocol.html#The_Messages_Metadata, KIP-35 (ApiVersions), KIP-430 (operations).
-
-SaslHandshake and SaslAuthenticate: the login of a connection, and what PLAIN carries.
-
-https://kafka.apache.org/protocol.html#sasl_handshake, KIP-152. After a handshake of version 0 the bytes of
-the mechanism follow in frames without a header; after version 1 they are in SaslAuthenticate.
+https://kafka.apache.org/protocol.html#protocol_messages, KIP-4 (administration), KIP-195 (CreatePartitions),
+KIP-226 (configuration with synonyms), KIP-35 (ApiVersions), KIP-430 (operations), KIP-152 (SaslAuthenticate).
+After a handshake of version 0 the bytes of the mechanism follow in frames without a header; after version 1
+they are in SaslAuthenticate.
 """
 
 from typing import Annotated
@@ -32,7 +26,7 @@ from loghub_service.kafka.wire.codec import (
 )
 from loghub_service.kafka.wire.errors import MalformedFrame
 
-# The operations are a bit field; this value means that they were not asked about.
+# The operations are a bit field; this value means that they were not requested.
 NO_OPERATIONS = -0x8000_0000
 
 
@@ -43,7 +37,7 @@ class MetadataRequestTopic(Struct, frozen=True, kw_only=True):
 
 
 class MetadataRequest(Struct, frozen=True, kw_only=True):
-    """``topics`` None asks for all topics; so does an empty list in version 0, and only there."""
+    """``topics`` None requests all topics; in version 0, and only there, an empty list does, too."""
 
     topics: Annotated[tuple[MetadataRequestTopic, ...] | None, NullSince(1)]
     allow_auto_topic_creation: Annotated[Bool, since(4)] = True
@@ -52,7 +46,7 @@ class MetadataRequest(Struct, frozen=True, kw_only=True):
 
 
 class MetadataResponseBroker(Struct, frozen=True, kw_only=True):
-    """An address that clients connect to."""
+    """The address of a broker for clients."""
 
     node_id: Int32
     host: String
@@ -61,7 +55,7 @@ class MetadataResponseBroker(Struct, frozen=True, kw_only=True):
 
 
 class MetadataResponsePartition(Struct, frozen=True, kw_only=True):
-    """``leader_id`` is the broker that reads and writes go to, or -1."""
+    """``leader_id`` is the broker for reads and writes, or -1."""
 
     error_code: Int16 = 0
     partition_index: Int32
@@ -94,7 +88,7 @@ class MetadataResponse(Struct, frozen=True, kw_only=True):
 
 
 class ApiVersionsRequest(Struct, frozen=True, kw_only=True):
-    """Without fields in the versions that are offered."""
+    """A request without fields in the offered versions."""
 
 
 class ApiVersion(Struct, frozen=True, kw_only=True):
@@ -106,7 +100,7 @@ class ApiVersion(Struct, frozen=True, kw_only=True):
 
 
 class ApiVersionsResponse(Struct, frozen=True, kw_only=True):
-    """To a version that is not offered: error 35 and the list, in the format of version 0."""
+    """The answer to a version that is not offered is error 35 and the list, in the format of version 0."""
 
     error_code: Int16 = 0
     api_keys: tuple[ApiVersion, ...]
@@ -114,13 +108,13 @@ class ApiVersionsResponse(Struct, frozen=True, kw_only=True):
 
 
 class SaslHandshakeRequest(Struct, frozen=True, kw_only=True):
-    """The mechanism that the client would like to use."""
+    """The mechanism that the client chooses."""
 
     mechanism: String
 
 
 class SaslHandshakeResponse(Struct, frozen=True, kw_only=True):
-    """The mechanisms that the broker has."""
+    """The mechanisms that the broker offers."""
 
     error_code: Int16 = 0
     mechanisms: tuple[String, ...]
@@ -133,7 +127,7 @@ class SaslAuthenticateRequest(Struct, frozen=True, kw_only=True):
 
 
 class SaslAuthenticateResponse(Struct, frozen=True, kw_only=True):
-    """A session lifetime of 0 asks for no further login."""
+    """A session lifetime of 0 requires no further login."""
 
     error_code: Int16 = 0
     error_message: NullableString = None
@@ -161,7 +155,7 @@ def decode_plain(auth_bytes: bytes) -> PlainCredentials:
     try:
         authorization_id, user, password = (part.decode() for part in parts)
     except UnicodeDecodeError as error:
-        # Not the cause's text, which shows the bytes.
+        # The message of the cause is left out, because it shows the bytes.
         raise MalformedFrame(f"a message of PLAIN is not UTF-8 at byte {error.start} of a part") from None
     return PlainCredentials(authorization_id=authorization_id, user=user, password=password)
 
@@ -199,7 +193,7 @@ class CreateTopicsRequest(Struct, frozen=True, kw_only=True):
 
 
 class CreatableTopicResult(Struct, frozen=True, kw_only=True):
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: String
     error_code: Int16 = 0
@@ -221,7 +215,7 @@ class DeleteTopicsRequest(Struct, frozen=True, kw_only=True):
 
 
 class DeletableTopicResult(Struct, frozen=True, kw_only=True):
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: String
     error_code: Int16 = 0
@@ -257,7 +251,7 @@ class CreatePartitionsRequest(Struct, frozen=True, kw_only=True):
 
 
 class CreatePartitionsTopicResult(Struct, frozen=True, kw_only=True):
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: String
     error_code: Int16 = 0

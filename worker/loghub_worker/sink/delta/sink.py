@@ -1,17 +1,13 @@
 """The sink that writes a Delta table, each log exactly once.
 
-Spark writes a batch as Parquet files into a staging folder. They get their final names in the table, where
-no reader sees them, and one commit adds them together with the positions of the batch's shards
-(`loghub_worker.sink.delta.table`). No row passes through the driver. Executors elsewhere write the files
-for a bucket under their final names (`loghub_worker.sink.files.executor_files`).
+Spark writes a batch as Parquet files into a staging folder. They get their final names in the table, where no
+reader sees them, and one commit adds them together with the positions of the batch's shards
+(`loghub_worker.sink.delta.table`). No row passes through the driver. For a bucket, executors elsewhere write
+the files under their final names (`loghub_worker.sink.files.executor_files`).
 
-The data files of a Delta table: where a batch is staged, and how its files come into the table.
-
-A file that no commit has is invisible. It is removed by the one who placed it, once it is certain that no
-commit ever has it. What a process leaves that ends in between is removed by VACUUM, which waits for days:
-nobody else can know whether that process goes on.
-
-How delta-rs reaches an object storage: address, region and keys, under the names that it knows.
+A data file without a commit is invisible. The process that placed it removes it, once it is certain that no
+commit ever has it. Files of a process that ends in between are removed by VACUUM, which waits for days,
+because no other process can know whether that process continues.
 """
 
 import secrets
@@ -96,7 +92,7 @@ class TableFiles(Protocol):
         """Remove a file that no commit has. What cannot be removed is left."""
 
     def discard(self, batch: str) -> None:
-        """Remove what is staged of a batch, and has no name in the table."""
+        """Remove the staged files of a batch that have no name in the table."""
 
 
 class FolderFiles:
@@ -107,10 +103,11 @@ class FolderFiles:
         self._stage = stage
 
     def prepare(self, *, owner: str) -> None:
-        """Remove what earlier processes have left staged: of this consumer (batches are named
-        ``<consumer>-<token>``), and of any after a day by the clock of the storage: that of this machine may
-        be wrong. One of them that goes on finds its files gone, and its batch fails. Raises `OSError` if the
-        folder is not writable or does not support hard links, which commits are made with."""
+        """Remove staged files of earlier processes: of this consumer (batches are named
+        ``<consumer>-<token>``), and of any consumer after a day by the clock of the storage, because this
+        machine's may be wrong. Such a process, if it continues, finds its files gone, and its batch fails.
+        Raises `OSError` if the folder is not writable or does not support hard links, with which commits are
+        made."""
         self._stage.mkdir(parents=True, exist_ok=True)
         trial = self._stage / f"{owner}-trial"
         with unlinked_file(self._stage, bytes(4096)) as part:
@@ -156,8 +153,9 @@ class FolderFiles:
 
 
 class BucketFiles:
-    """Under a prefix of a bucket. Files are staged in a folder of this worker, which is empty when it
-    starts; or executors write those of a batch into a folder of the table, where no commit has them yet."""
+    """The files under a prefix of a bucket. They are staged in a folder of this worker, which is empty when
+    it starts; or executors write the files of a batch into a folder of the table, where no commit has them
+    yet."""
 
     def __init__(self, bucket: Bucket, stage: Path, *, has_executors: bool = False) -> None:
         self._bucket = bucket
@@ -218,7 +216,8 @@ def token_of(batch: str) -> str:
     return batch.rpartition("-")[2]
 
 
-# As for the other requests of a worker: a storage that does not answer is reported, and asked again later.
+# The same limits as for the other requests of a worker: a storage that does not answer is reported, and
+# requested again later.
 _LIMITS = {"timeout": "30s", "connect_timeout": "5s", "max_retries": "4", "retry_timeout": "30s"}
 # The files of the credentials, and their names for delta-rs.
 _KEYS = {
@@ -259,7 +258,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFile:
-    """A file that is written, and what the table will say of it."""
+    """A written file, and its entry in the table."""
 
     path: Path | None  # in the staging folder; None if executors have given the file its name in the table
     name: str
@@ -340,7 +339,7 @@ class DeltaTableSink:
         return missing
 
     def _require_fit(self, table: TableDescription) -> None:
-        """Raises `InvalidSinkError` unless what was written for the query fits the table."""
+        """Raises `InvalidSinkError` unless the files that were written for the query fit the table."""
         if table == self._fitting or self._query is None:
             return
         if self._missing(self._query, table):
@@ -364,8 +363,8 @@ class DeltaTableSink:
         confirm: Callable[[], None],
         origin: CheckpointOrigin = CheckpointOrigin.SAVED,
     ) -> int:
-        # The position is the one that was found before the checkpoint was requested: a worker that has
-        # delivered something since then has changed it, and moving the shard back then fails.
+        # The position was read before the checkpoint was requested: a worker that has delivered something
+        # since then has changed it, and moving the shard back then fails.
         position = self._positions[shard]
         confirm()
         resumed = resumption(position, checkpoint, origin)
@@ -379,7 +378,7 @@ class DeltaTableSink:
         return resumed.cursor
 
     def acknowledge(self, shard: int, checkpoint: int) -> None:
-        """Do nothing: the table keeps one position for each shard, whatever the checkpoint."""
+        """Does nothing, because the table keeps one position for each shard, whatever the checkpoint."""
 
     # -- batches
 
@@ -493,7 +492,7 @@ class DeltaTableSink:
             self._files.placed()
             self._table.commit(batch, moves, added, may_commit=try_to_commit, check=self._require_fit)
         except Exception as error:
-            # After other errors of a commit it may have been made, or may yet be.
+            # After other errors, the commit may have been made, or may still be made.
             if not is_tried or isinstance(error, RangeTakenError | SessionLostError | InvalidSinkError):
                 for file in staged:
                     self._files.remove(file.name)

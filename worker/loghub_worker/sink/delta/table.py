@@ -94,10 +94,10 @@ class Resumption:
 
 
 def resumption(position: TablePosition, checkpoint: int, origin: CheckpointOrigin) -> Resumption:
-    """Where a shard continues whose position in the table is `found`.
+    """Where a shard with this position in the table continues.
 
     A checkpoint that was moved back must be in the table before it is saved under a worker's name: from then
-    on nothing else tells the next worker.
+    on nothing else shows that to the next worker.
     """
     cursor = continues_at(position.end, checkpoint, origin)
     if position.end is None or position.end <= cursor:
@@ -115,7 +115,7 @@ def delivered(before: TablePosition, *, begin: int, end: int) -> TablePosition |
 def transactions(prefix: str, move: Move) -> dict[str, int]:
     """The application transactions of a move. `prefix` names the group."""
     name = position_name(prefix, move.shard)
-    assert move.after.end is not None  # a position is never taken away
+    assert move.after.end is not None  # a position is never removed
     numbers = {name: move.after.end}
     if move.after.turns != move.before.turns:
         numbers[turns_name(prefix, move.shard)] = move.after.turns
@@ -137,8 +137,8 @@ Field = Mapping[str, Any]
 # Delta has no other types without a table feature, and Parquet files of Spark store these in the same way.
 _TYPES = PARQUET_TYPES - {"timestamp_ntz"}
 _FORBIDDEN_IN_NAMES = frozenset(" ,;{}()\n\t=")
-# Table features that ask nothing of a writer that only adds files. Those that ask something only if a column
-# or property uses them are here too: `_demands` finds the use.
+# Table features that require nothing of a writer that only adds files, and features that require something
+# only if a column or property uses them: `_demands` finds the use.
 _FEATURES = frozenset(
     {
         "appendOnly", "invariants", "checkConstraints", "generatedColumns", "identityColumns",
@@ -148,21 +148,21 @@ _FEATURES = frozenset(
     }
 )  # fmt: skip
 LEGACY_WRITER_VERSION, FEATURES_WRITER_VERSION = 6, 7  # up to 6 a version stands for fixed features
-# Of a column's metadata: values that a writer must compute or check.
+# Values that a writer must compute or check, in a column's metadata.
 _COLUMN_RULES = ("delta.generation", "delta.identity", "delta.invariants")
 _TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDescription:
-    """What a table demands of a writer."""
+    """The requirements of a table to its writers."""
 
     table_id: str
     fields: tuple[Field, ...]
     partition_columns: tuple[str, ...]
     properties: Mapping[str, str]
     writer_version: int
-    writer_features: frozenset[str]  # of version 7 only
+    writer_features: frozenset[str]  # for version 7 only
 
 
 def query_fields(schema: Mapping[str, Any]) -> tuple[Field, ...]:
@@ -280,7 +280,7 @@ def _column(field: Field) -> Field:
 
 
 def _demands(table: TableDescription) -> Iterator[str]:
-    """What the table demands of a writer and this sink does not do."""
+    """The requirements of the table that this sink does not meet."""
     if table.writer_version > FEATURES_WRITER_VERSION:
         yield f"the table needs a writer of version {table.writer_version}"
     for feature in sorted(table.writer_features - _FEATURES):
@@ -317,7 +317,7 @@ BATCH = "loghubBatch"  # in the commit's metadata
 # The cost of a commit grows with the number of files in the log, which this bounds. A table's owner may set
 # another time.
 NEW_TABLE_PROPERTIES = {"delta.logRetentionDuration": "interval 1 days"}
-MAX_COMMIT_RETRIES = 50  # commits of others, to other shards, that may come first
+MAX_COMMIT_RETRIES = 50  # commits to other shards that may come first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,19 +357,19 @@ class DeltaGroupTable:
         options: Callable[[], dict[str, str]],
         read: Callable[[str], bytes | None],
     ) -> None:
-        """`url` is a folder or an s3:// URL, `group_path` project, logstore, group. `options` are those of
-        the object storage, read at each use, since keys may change. `read` returns the content of a file of
-        the table, None if there is none."""
+        """`url` is a folder or an s3:// URL, `group_path` project, logstore, group. `options` are the options
+        of the object storage, read at each use, since keys may change. `read` returns the content of a file
+        of the table, None if there is none."""
         self.url = url
         self._prefix = "/".join(("loghub", *group_path))
         self._options = options
         self._read = read
         # Called after each step with its name: tests end or hold the process there.
         self.at_step: Callable[[str], None] = _ignore_step
-        # Between a snapshot's check and the commit onto it nobody else may refresh it.
+        # Between a snapshot's check and the commit onto it no other thread may refresh it.
         self._lock = threading.Lock()
         self._table: DeltaTable | None = None
-        # The name and content of the snapshot's last commit, when it was loaded or refreshed last.
+        # The name and content of the snapshot's last commit, at its last load or refresh.
         self._last_commit: tuple[str, bytes | None] = ("", None)
         self._used_options: dict[str, str] = {}
 
@@ -431,8 +431,8 @@ class DeltaGroupTable:
         """Add the files and move the shards, all in one step, if each shard is where its move begins. `check`
         raises if the table does not fit the files any more.
 
-        Raises `RangeTakenError` and `SessionLostError`, and what `check` raises; nothing is committed then.
-        After an `OSError` it may not be known whether it is committed: who opens the shard next finds out.
+        Raises `RangeTakenError` and `SessionLostError`, and the errors of `check`; nothing is committed then.
+        After an `OSError` it may be unknown whether it is committed: the next opening of the shard finds out.
         """
         with self._lock, self._translated():
             table = self._refreshed()
@@ -468,7 +468,7 @@ class DeltaGroupTable:
         )
 
     def _settle(self, batch: str, moves: Sequence[Move], before: int, error: CommitFailedError) -> None:
-        """Find out what became of a refused commit. Raises unless it was made after all."""
+        """Find out whether a refused commit was made after all. Raises unless it was."""
         table = self._refreshed()
         later = table.version() - before
         if later and any(commit.get(BATCH) == batch for commit in table.history(later)):
@@ -552,7 +552,7 @@ class DeltaGroupTable:
             raise self._error(errno.EIO, "cannot be used", error) from None
 
     def _error(self, number: int, what: str, error: Exception) -> OSError:
-        """In plain words: what a storage says may quote the whole request."""
+        """The error in plain words, because a message of the storage may quote the whole request."""
         why = str(error) if self.folder is not None else plainly(str(error))
         return OSError(number, f"the Delta table {what}: {why}", self.url)
 

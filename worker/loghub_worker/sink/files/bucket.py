@@ -1,19 +1,18 @@
-"""The storage of a commit log under a prefix of a bucket.
+"""The storage of a commit log under a prefix of an S3 bucket, by obstore: the only module that knows obstore
+and the storage's errors.
 
 Spark writes a batch into a local folder, and its files are uploaded below ``_loghub/``, where readers do not
-look; or executors write them there (`loghub_worker.sink.files.executor_files`). `place` copies each to its
-name within the storage, so that a reader finds a file whole or not at all.
+look; or executors write them there (`loghub_worker.sink.files.executor_files`). `place` copies each file to
+its name within the storage, so that a reader finds a whole file or none.
 
 A record is created by a PUT that succeeds only if the key does not exist (If-None-Match), and then read,
-since a PUT that was repeated after a lost answer reports its own object as existing. Nothing is ever
-overwritten with other content: a request that was given up may still arrive, and would undo what came after
-it. So an opening is not one object as on a disk, but the highest number below ``openings/<name>/``.
-
-A prefix of an S3 bucket, by obstore: the only place that knows of its library and of the storage's errors.
+because a PUT that was repeated after a lost answer reports its own object as existing. No object is ever
+overwritten with other content: a request that was given up may still arrive, and would undo a later write. So
+an opening is not one object as on a disk, but the highest number below ``openings/<name>/``.
 
 A request is repeated a few times after 5xx answers and broken connections, and then fails with an `OSError`
 in plain words, which leave out what the storage says about keys and signatures. The access key is read before
-each request, so that a rotated one takes effect at once.
+each request, so that a rotated key takes effect at once.
 """
 
 import contextlib
@@ -47,10 +46,10 @@ log = structlog.get_logger()
 T = TypeVar("T")
 SCHEME = "s3://"
 ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN = "accessKeyId", "secretAccessKey", "sessionToken"
-# An upload holds so much in memory: PART_BYTES for each of PARALLEL_PARTS.
+# An upload holds this much in memory: PART_BYTES for each of PARALLEL_PARTS.
 PART_BYTES, PARALLEL_PARTS = 8 << 20, 4
 MAX_RETRIES, RETRY_TIMEOUT_S, REQUEST_TIMEOUT_S = 4, 30, 30
-MAX_KEY_BYTES = 1024  # of S3
+MAX_KEY_BYTES = 1024  # the limit of S3
 _STATUS = re.compile(r"status code: (\d{3})")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
 _CODE, _MESSAGE = re.compile(r"<Code>(\w+)</Code>"), re.compile(r"<Message>([^<]{1,300})</Message>")
@@ -145,7 +144,7 @@ class Bucket:
         return True
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Remove those of the objects that exist."""
+        """Remove the objects among these that exist."""
         for key in keys:
             self._remove(key)
 
@@ -163,8 +162,8 @@ class Bucket:
         return True
 
     def times(self, folder: str) -> Mapping[str, float]:
-        """The keys below a folder, at any depth and without it, and when each object was written (unix
-        seconds, of the storage's clock)."""
+        """The keys below a folder, at any depth and without the folder, and when each object was written
+        (unix seconds, of the storage's clock)."""
 
         def ask(store: S3Store) -> dict[str, float]:
             times: dict[str, float] = {}
@@ -176,7 +175,7 @@ class Bucket:
         return self._ask(ask, folder)
 
     def any_key(self, wanted: Callable[[str], bool], *, folder: str | None = None) -> str | None:
-        """One key that is wanted, of those below a folder or the prefix; None if there is none."""
+        """A key that is `wanted` below a folder or the prefix; None if there is none."""
 
         def ask(store: S3Store) -> str | None:
             keys = (one["path"] for page in obstore.list(store, folder) for one in page)
@@ -190,7 +189,8 @@ class Bucket:
         except (BaseError, FileNotFoundError) as error:
             text = str(error)
             code = _CODE.search(text)
-            # Only the storage itself says so. What stands before it may answer 404 while that is away.
+            # Only the storage itself answers this. A proxy before it may answer 404 while the storage is
+            # unavailable.
             if isinstance(error, FileNotFoundError) and code is not None and code[1] == "NoSuchKey":
                 raise
             raise ObjectStorageError(f"{self.url}/{key}: {plainly(text)}") from None
@@ -227,8 +227,8 @@ class Bucket:
 
 
 def read_keys(credentials: CredentialFiles) -> Mapping[str, str]:
-    """The access key as it is now, by the names of its values; empty without a Secret: the environment's or
-    the machine's identity is then used. Raises `OSError`."""
+    """The current access key, by the names of its values; empty without a Secret: the identity of the
+    environment or the machine is then used. Raises `OSError`."""
     if not credentials.given:
         return {}
     values = {name: credentials.get(name) for name in (ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN)}
@@ -276,7 +276,7 @@ def _is_address(host: str) -> bool:
 
 
 def plainly(text: str) -> str:
-    """What happened and what to do, of a message that may quote the whole request and answer."""
+    """What happened and what to do, from a message that may quote the whole request and answer."""
     status, code, message = _STATUS.search(text), _CODE.search(text), _MESSAGE.search(text)
     if code is not None:
         said = f"{code[1]}: {message[1]}" if message else code[1]
@@ -290,10 +290,10 @@ def plainly(text: str) -> str:
 
 PARALLEL = 32  # requests that are sent at the same time, for records and small files
 SMALL_BYTES = 1 << 20
-MAX_COPY_BYTES = 5 * 10**9  # of S3
+MAX_COPY_BYTES = 5 * 10**9  # the limit of S3 for one copy
 
-RACES, RACERS = 5, 8  # how often `try_out` lets so many writers create one key
-MAX_OPENINGS = 100  # of others that may come first before an opening fails
+RACES, RACERS = 5, 8  # how often `try_out` lets this many writers create one key
+MAX_OPENINGS = 100  # of other workers, which may come first before an opening fails
 
 
 class BucketStorage:
@@ -312,7 +312,7 @@ class BucketStorage:
 
     def try_out(self) -> None:
         """Raises `InvalidSinkError` if the storage lets two writers create one key. Some storages ignore the
-        condition of a PUT, and some check it first and write later, so that of many writers several win."""
+        condition of a PUT, and others check it first and write later, so that several of many writers win."""
         trial = f"trials/{secrets.token_hex(8)}"
         keys = [self._key(f"{trial}/{number}") for number in range(RACES)]
         with ThreadPoolExecutor(RACERS) as pool:
@@ -339,8 +339,8 @@ class BucketStorage:
         return times[trial.partition("/")[2]]
 
     def _has_one_winner(self, pool: ThreadPoolExecutor, key: str) -> bool:
-        """Whether of several writers at most one creates a key, and what it wrote stays. If an answer was
-        lost, it may be that none of them knows that it won."""
+        """Whether at most one of several writers creates a key, and its content stays. If an answer was lost,
+        it may be that no writer knows that it won."""
         ready = Barrier(RACERS)
 
         def write(content: bytes) -> bool:
@@ -373,7 +373,7 @@ class BucketStorage:
         files_of: str | None = None,
         names_in: str | None = None,  # noqa: ARG002 - an object is durable once its PUT is answered
     ) -> Iterator[CreateRecords]:
-        """The requests for all records are sent at the same time, so that many shards take as long as one."""
+        """Send the requests for all records at the same time, so that many shards take as long as one."""
         if files_of is not None:
             self._upload_all(files_of)
         yield lambda names: self._each(partial(self._create_one, content=content), names)
@@ -429,8 +429,8 @@ class BucketStorage:
         self._all(lambda key: self._bucket.remove([key]), keys)
 
     def open(self, name: str) -> str:
-        """Create the next number, which must be the highest one afterwards: another opener may have made more
-        of them, and have removed this one, since the numbers were listed."""
+        """Create the next number, which must be the highest one afterwards: since the numbers were listed,
+        another opener may have created more numbers and removed this one."""
         token = secrets.token_hex(16).encode()
         for _ in range(MAX_OPENINGS):
             # The first number is any: if the records are deleted, none that a worker has comes again.
@@ -461,12 +461,12 @@ class BucketStorage:
         return self._local / batch
 
     def stage_key(self, batch: str) -> str:
-        """Of what is staged of a batch in the bucket, the part of the keys before the names."""
+        """The key prefix of a batch's files that are staged in the bucket."""
         return self._key(f"stage/{batch}")
 
     def uploaded(self, batch: str, sizes: Mapping[str, int]) -> None:
-        """Executors have staged these files of a batch in the bucket: their names, and their bytes. Whatever
-        else is there of the batch does not count."""
+        """Executors have staged these files of a batch in the bucket: their names, and their bytes. Other
+        files of the batch that are there do not count."""
         self._uploaded[batch] = sizes
 
     def staged_files(self, batch: str) -> list[str]:

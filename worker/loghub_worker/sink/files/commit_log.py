@@ -2,7 +2,7 @@
 
 A batch becomes visible by one atomic step, and no range of a shard can become visible twice, whichever worker
 attempts it and whenever, including a worker that was stopped for an hour between any two steps. The steps are
-those of a `LogStorage`: a POSIX folder, or a prefix of a bucket.
+the methods of a `LogStorage`: a POSIX folder, or a prefix of a bucket.
 
 Under ``<sink>/_loghub/<project>/<logstore>/<group>/``:
 
@@ -16,35 +16,42 @@ Under ``<sink>/_loghub/<project>/<logstore>/<group>/``:
 ``batches/<batch>.json``  the decision on a batch, created only if absent: committed, with its
                        claims and files, or aborted
 
-A batch claims each of its ranges, checks that no other worker has opened one of the shards, then decides
-itself committed, then moves its files into the sink. A worker that is assigned a shard opens it, reads the
-claims, then requests the checkpoint, and searches for the claim there. It completes a committed batch
-(finishes its moves), and the shard resumes at the range's end. So the files of a batch, of which there are
-several in several partitions, become visible one after another, but none without all others in the end. It
-decides an undecided batch aborted, after which the batch's writer can no longer commit it. So of two workers
-that both believe to hold a shard, the one that opens it last finds every claim of the other, or the other
-finds it opened; and a claim that it no longer finds was removed because the checkpoint that it requests next
-is past it. A claim that is removed after it was found says nothing any more: its decision may be removed too,
-and the checkpoint be that of before, so the shard is opened once more. Staged files are deleted only if the
-decision that is in effect is an abort, or by a writer that has never tried to commit.
+A batch is delivered in four steps:
 
-Claims are removed only before the service's checkpoint. The last of them that was committed stays, with its
+1. It claims each of its ranges.
+2. It checks that no other worker has opened one of the shards.
+3. It decides itself committed.
+4. It moves its files into the sink.
+
+A worker that is assigned a shard does the following:
+
+1. It opens the shard, and reads the claims.
+2. It requests the checkpoint, and searches for the claim at the checkpoint.
+3. It completes a committed batch (finishes its moves), and the shard resumes at the range's end. So the files
+   of a batch, which are several in several partitions, become visible one after another, but none without all
+   others in the end.
+4. It decides an undecided batch aborted, after which the batch's writer can no longer commit it.
+
+So if two workers both believe to hold a shard, the worker that opens it last finds every claim of the other
+worker, or the other worker finds the shard opened. A claim that the opener no longer finds was removed
+because the checkpoint that it requests next is past the claim. If a claim is removed after it was found, it
+says nothing any more: its decision may be removed too, and the requested checkpoint may be an older one, so
+the shard is opened once more. Staged files are deleted only if the decision in effect is an abort, or by a
+writer that has never tried to commit.
+
+Claims are removed only before the service's checkpoint. The last committed claim among them stays, with its
 decision: it says how far the sink has the shard, should the checkpoint be lost. At or after the checkpoint,
-an attempt is never undone. A process that stalls between reading and acting, and continues when
-others have moved on, can therefore only abort what was undecided when it read, or try for an attempt that was
-made in the meantime, and fail. A range that must be delivered again, since the checkpoint was moved back on
-purpose, gets one more attempt, of a batch that never commits.
-
-The decisions of the commit log: whether a batch is committed or aborted.
+an attempt is never undone. A process that stalls between reading and acting, and continues after other
+processes have moved on, can therefore only abort a batch that was undecided when it read, or try for an
+attempt that was made in the meantime, and fail. A range that must be delivered again, because the checkpoint
+was moved back on purpose, gets one more attempt, of a batch that never commits.
 
 ``batches/<batch>.json`` is created only if absent, so there is one decision for a batch, which never changes.
-
-Which claims this process has removed, and is removing, so that it need not ask for them.
-
-The decision on a batch goes with its last claim. The claims of a batch are acknowledged shard by shard, by
-several threads at the same time. If each of them asked the storage whether the others are gone, the requests
-would grow with the square of the number of shards. So of the threads that remove claims of one batch only the
-last one asks, and only for the claims that other processes may have removed.
+The decision is removed with the batch's last claim. The claims of a batch are acknowledged shard by shard, by
+several threads at the same time. If each thread asked the storage whether the other claims are gone, the
+requests would grow with the square of the number of shards. So this process remembers which claims it has
+removed and is removing: of the threads that remove claims of one batch only the last one asks, and only for
+the claims that other processes may have removed.
 """
 
 import errno
@@ -82,7 +89,7 @@ class BatchDecision(msgspec.Struct, frozen=True, kw_only=True):
 
     committed: bool
     claims: list[str] = []  # names of claims
-    files: list[str] = []  # as they were staged, with the folders of their partitions
+    files: list[str] = []  # their staged names, with the folders of their partitions
 
 
 ABORTED = BatchDecision(committed=False)
@@ -108,18 +115,18 @@ class BatchDecisions:
         return in_effect
 
     def _remember(self, decisions: Mapping[str, BatchDecision]) -> None:
-        """Those to commit, which are read again when their claims are acknowledged."""
+        """Remember the decisions to commit, which are read again when their claims are acknowledged."""
         with self._lock:
             self._known |= {batch: one for batch, one in decisions.items() if one.committed}
             while len(self._known) > REMEMBERED:
                 del self._known[next(iter(self._known))]
 
     def flush(self) -> None:
-        """Make all decisions durable, also those of others."""
+        """Make all decisions durable, including decisions of other workers."""
         self._storage.flush(FOLDER)
 
     def read(self, batches: Collection[str]) -> dict[str, BatchDecision]:
-        """Those of the decisions that were made."""
+        """The decisions on these batches, as far as they were made."""
         names = {_name(batch): batch for batch in batches}
         contents = self._storage.read(names.keys())
         decisions = {
@@ -130,7 +137,8 @@ class BatchDecisions:
         return decisions
 
     def known(self, batches: Iterable[str]) -> dict[str, BatchDecision]:
-        """The same, of which those are remembered that this process has made or read."""
+        """The decisions on these batches, as far as they were made. Decisions that this process has made or
+        read are remembered."""
         wanted = list(batches)
         with self._lock:
             decisions = {batch: self._known[batch] for batch in wanted if batch in self._known}
@@ -160,7 +168,8 @@ class BatchDecisions:
 
 @contextmanager
 def damage_logged() -> Iterator[None]:
-    """Damage concerns the shards of one batch, which report it when they are resumed."""
+    """Log damage and continue: it concerns only the shards of one batch, which report it when they are
+    resumed."""
     try:
         yield
     except DamagedRecordError as error:
@@ -182,7 +191,8 @@ class ClaimRemovals:
     @contextmanager
     def removing(self, claims: Mapping[str, Collection[str]]) -> Iterator[list[str]]:
         """The body removes these claims, given by batch. When it has ended, the list has the batches of which
-        no other thread removes claims any more. An error of the body leaves it unknown what was removed."""
+        no other thread removes claims any more. If the body raises, it is unknown which claims were
+        removed."""
         last: list[str] = []
         with self._lock:
             self._removing.update(claims.keys())
@@ -203,7 +213,7 @@ class ClaimRemovals:
                     del self._removed[next(iter(self._removed))]
 
     def others(self, batch: str, claims: Sequence[str]) -> list[str]:
-        """Those of the claims of a batch that this process has not removed."""
+        """The claims of a batch that this process has not removed."""
         with self._lock:
             removed: Collection[str] = self._removed.get(batch, ())
             return [name for name in claims if name not in removed]
@@ -269,14 +279,14 @@ class CommitLog:
         may_commit: Callable[[], bool],
         written: Collection[str] = (),
     ) -> None:
-        """Make the staged files of `batch` part of the sink, once and permanently. Those `written` must still
-        be there.
+        """Make the staged files of `batch` part of the sink, once and permanently. The `written` files must
+        still be there.
 
-        Raises `RangeTakenError` or `SessionLostError`; nothing is visible then. After an `OSError` it may not
-        be known whether the batch is committed; the next worker that finds its claims settles it.
+        Raises `RangeTakenError` or `SessionLostError`; nothing is visible then. After an `OSError` it may be
+        unknown whether the batch is committed; the next worker that finds its claims settles it.
         """
         ordered = sorted(ranges, key=lambda pair: pair[1])
-        # Those of now: if this worker opens a shard once more, it is for another batch.
+        # The current openings: if this worker opens a shard once more, it is for another batch.
         openings = self._openings.ours(incarnation for incarnation, _ in ordered)
         try:
             files = self._storage.staged_files(batch)
@@ -352,7 +362,7 @@ class CommitLog:
 
     def _next_number(self, incarnation: ShardIncarnation, begin: int) -> int:
         """The number of the next attempt at a cursor, as far as this process knows. Raises `RangeTakenError`
-        if the batch of the last one is committed; otherwise that one is aborted."""
+        if the batch of the last attempt is committed; otherwise aborts that batch."""
         last = self._claims.last(incarnation, begin)
         if last is None:
             return 0
@@ -362,9 +372,9 @@ class CommitLog:
 
     def _move_files(self, batch: str, files: Collection[str]) -> None:
         """Move the files of a committed batch into the sink. Several workers may do this at the same time.
-        Their names need not be durable before the claims are removed: until then, a worker that reads a claim
-        moves what is still staged. That a staging folder is gone means that its files were moved before: no
-        file system removes a folder with files."""
+        The names of the files need not be durable before the claims are removed: until then, a worker that
+        reads a claim moves the files that are still staged. A missing staging folder means that its files
+        were moved before: no file system removes a folder with files."""
         targets = {name: _target(batch, name) for name in files}
         for target, exists in zip(targets.values(), self._storage.place(batch, targets), strict=True):
             if not exists:
@@ -395,13 +405,13 @@ class CommitLog:
         confirm: Callable[[], None],
         origin: CheckpointOrigin = CheckpointOrigin.SAVED,
     ) -> int:
-        """Where a shard continues, by what was committed of it and by the checkpoint
-        (`loghub_consumer.resumption`). Only for the consumer that holds the shard: `confirm` raises if it
-        no longer holds the shard, or has not held it ever since it was opened (`open_shard`). Raises
-        `OSError`, also if another worker acknowledges a checkpoint meanwhile."""
+        """Where a shard continues, by the committed batches and by the checkpoint
+        (`loghub_consumer.resumption`). Only for the consumer that holds the shard: `confirm` raises if it no
+        longer holds the shard, or has not held it ever since it was opened (`open_shard`). Raises `OSError`,
+        also if another worker acknowledges a checkpoint meanwhile."""
         claims = self._found.pop(incarnation)
-        # A worker that stalled here would abort what the next consumer is about to commit, and take its work
-        # for leftovers.
+        # A worker that stalled here would abort the batch that the next consumer is about to commit, and
+        # would take its files for leftovers.
         confirm()
         self._at_step("confirmed")
         committed = self._settle(dict.fromkeys(last.batch for last in claims.values()))
@@ -453,7 +463,7 @@ class CommitLog:
         self._forget_unclaimed(last_removed)
 
     def _last_committed(self, attempts: Collection[Attempt]) -> Attempt | None:
-        """The last of these attempts, which are in ascending order, of which the batch is committed."""
+        """The last of these attempts whose batch is committed. They are in ascending order."""
         in_effect = {attempt.begin: attempt for attempt in attempts}
         for attempt in reversed(in_effect.values()):
             decision = self._decisions.known([attempt.batch]).get(attempt.batch)
@@ -482,10 +492,10 @@ class CommitLog:
                 if batch in staged:
                     self.discard(batch)
             elif batch in staged:
-                self._decisions.flush()  # the one who decided may not have done so yet
+                self._decisions.flush()  # the worker that decided may not have done so yet
                 self._move_files(batch, decision.files)
             else:
-                self._note_moved(decision.files)  # the one who moved them may not have made that durable
+                self._note_moved(decision.files)  # the worker that moved them may not have made that durable
         return frozenset(batch for batch, decision in decisions.items() if decision.committed)
 
     def _forget_unclaimed(self, batches: Iterable[str]) -> None:
@@ -506,11 +516,11 @@ class CommitLog:
         self._removals.forget(unclaimed)
 
     def prune(self, *, owner: str) -> None:
-        """Settle what an earlier process of this consumer left staged (batches are named
+        """Settle what is staged of an earlier process of this consumer (batches are named
         ``<consumer>-<token>``), and what any worker left staged for longer than `TOMBSTONE_S`. Remove aborts
-        of that age, commits of that age without claims, and files that never got their name. The storage
-        dates them, and says how late it is now: by a clock of this machine that is ahead, an abort would seem
-        to be old while its batch's writer still runs."""
+        of that age, commits of that age without claims, and files that never got their name. Ages are
+        measured by the clock of the storage: by a clock of this machine that is ahead, an abort would seem to
+        be old while its batch's writer still runs."""
         now_unix_s = self._storage.now_unix_s()
         for batch, age_s in self._storage.staged_ages_s(now_unix_s).items():
             if batch.rpartition("-")[0] == owner or age_s > TOMBSTONE_S:

@@ -1,11 +1,11 @@
-"""Files that are created once, by one of several machines, with their whole content, and survive a power
-loss.
+"""Files that one of several machines creates once, with their whole content, and that survive a power loss.
 
-The content is written and flushed under a name of its own and then linked to its final name, which succeeds
-for one caller only. The result of the call is not trusted. On NFS a reply may be lost, and the repeated
-request finds the link that the first one has made (link(2), BUGS); a request may be carried out after its
-error was reported; and some clients report success for a name that exists. What counts is the file that is
-there afterwards."""
+The content is written and flushed under another name and then linked to its final name, which succeeds for
+one caller only. The result of the call is not trusted. On NFS a reply may be lost, and the repeated request
+finds the link that the first request has made (link(2), BUGS); a request may be carried out after its error
+was reported; and some clients report success for a name that exists. What counts is the file that is there
+afterwards.
+"""
 
 import contextlib
 import errno
@@ -35,8 +35,8 @@ def unlinked_file(folder: Path, content: bytes, *, sync_too: Collection[Path] = 
 
 
 def link_exclusively(part: Path, path: Path) -> bytes:
-    """Give `part` the name `path` unless that exists. Return the content of `path`, which is that of `part`
-    if and only if this call or an equal one was first. Raises `OSError` if that is not known."""
+    """Give `part` the name `path` unless that exists. Return the content of `path`, which is the content of
+    `part` if and only if this call or an equal one was first. Raises `OSError` if that is not known."""
     failure: OSError | None = None
     try:
         os.link(part, path)
@@ -51,8 +51,8 @@ def link_exclusively(part: Path, path: Path) -> bytes:
 
 def require_folder(folder: Path, what: str) -> None:
     """Raises `OSError` unless the folder is there; `what` is gone then. A sink creates its folders when a
-    worker starts, and not while it runs: a volume may be away, and what is written in its place would be out
-    of sight once it is back. Spark would create them."""
+    worker starts, and not while it runs: if a volume is not mounted for a while, files that are written in
+    its place would be hidden once it is mounted again. Spark would create the folders."""
     try:
         os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
     except FileNotFoundError as error:

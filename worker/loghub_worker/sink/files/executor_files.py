@@ -1,18 +1,16 @@
-"""Writes the rows of a batch to objects of a bucket where they are: in executors that share no disk with the
-worker.
+"""Writes the rows of a batch to objects of a bucket where they are computed: in executors that share no disk
+with the worker.
 
-It is the writer of a data source because that is Spark's only way to pass Arrow to Python that does not need
-pandas. Spark hands over what each task returns, of one attempt only. What other attempts have written is
-named to nobody, and is removed with whatever else is staged of the batch.
-
-A storage that cannot be used is not an error of the task: the task returns the reason. Spark would repeat the
-task at once, and its message would not say what is at fault; the worker pauses and says so.
-
-Writes the rows of one task of Spark to objects of a bucket, in the executor that has computed them.
+The writer is the writer of a data source because that is Spark's only way to pass Arrow to Python that does
+not need pandas. Spark passes the driver what one attempt of each task returns. Files of other attempts are
+known to nobody, and are removed with everything else that is staged of the batch.
 
 A file is complete on the executor's own disk before it is uploaded, and each attempt at a task gives its
-files names of its own. So whatever executors end, repeat or do twice, an object is the whole file of one
-attempt, and the worker, which knows those that succeeded, decides which of them count.
+files other names. So whatever executors end, repeat or do twice, an object is the whole file of one attempt,
+and the worker, which knows the attempts that succeeded, decides which objects count.
+
+If a storage cannot be used, the task does not fail: it returns the reason. Spark would repeat a failed task
+at once, and its message would not say what is at fault; the worker pauses and says so.
 """
 
 import errno
@@ -56,20 +54,21 @@ from loghub_worker.sink.files.formats import (
 from loghub_worker.sink.logstore.sink import column_named
 from loghub_worker.sink.sink_start import CredentialFiles
 
-# Of the rows of a row group, in memory. Spark's have up to 128 MiB in the file.
+# The bytes in memory of the rows of a row group. Spark's row groups have up to 128 MiB in the file.
 ROW_GROUP_BYTES = 64 << 20
 
 
 class ParquetOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How Parquet files are written."""
 
-    compression: str  # as pyarrow calls it
-    timestamps: str  # as in spark.sql.parquet.outputTimestampType
+    compression: str  # pyarrow's name of it
+    timestamps: str  # a value of spark.sql.parquet.outputTimestampType
     metadata: dict[str, str]  # of each file
 
 
 class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task needs to know. Spark shows it in plans: it names the folder of the keys, and has none."""
+    """What a task needs to know. Spark shows it in plans: it names the folder of the keys, but contains no
+    key."""
 
     url: str
     s3: S3Settings
@@ -81,7 +80,7 @@ class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_partitions: int | None
     for_delta: bool  # with statistics, and not in folders of their partitions
     even_if_empty: bool  # a task without rows writes a file nevertheless
-    manifest: str  # where the driver writes what it knows once all tasks have ended
+    manifest: str  # the file into which the driver writes a `Manifest` once all tasks have ended
 
 
 class WrittenFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +91,7 @@ class WrittenFile(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     bytes: int
     modified_ms: int  # unix, of the executor's clock
-    statistics: str  # as a Delta table has them; empty for other sinks
+    statistics: str  # in the form of a Delta table; empty for other sinks
 
 
 class _GrowingFile(Protocol):
@@ -191,7 +190,8 @@ class _Parquet:
 
 
 def _milliseconds(times: pa.Array) -> pa.Array:
-    """Of times in microseconds, rounded down as by Spark: pyarrow's cast rounds towards 1970."""
+    """The milliseconds of times in microseconds, rounded down as Spark does: pyarrow's cast rounds towards
+    1970."""
     micros = times.cast(pa.int64())
     millis = pc.divide(micros, 1000)
     is_above = pc.and_(pc.less(micros, 0), pc.not_equal(pc.multiply(millis, 1000), micros))
@@ -199,13 +199,13 @@ def _milliseconds(times: pa.Array) -> pa.Array:
 
 
 class TaskFiles:
-    """The files of one attempt at a task, of which one is open at a time."""
+    """The files of one attempt at a task. One file is open at a time."""
 
     def __init__(
         self, options: FileOptions, schema: pa.Schema, disk: Path, upload: Callable[[str, Path], None]
     ) -> None:
-        """`schema` is that of the rows, `disk` an empty folder of this attempt alone; `upload` gets a key and
-        a file."""
+        """`schema` is the schema of the rows, `disk` an empty folder of this attempt alone; `upload` gets a
+        key and a file."""
         self._options = options
         self._schema = schema.remove(len(schema) - 1) if options.partition_by else schema
         self._path = disk / "rows"
@@ -218,8 +218,8 @@ class TaskFiles:
         self._written: list[WrittenFile] = []
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[WrittenFile]:
-        """Write all rows; those of one partition come together. Raises `RowsRejectedError`, and `OSError` if
-        the bucket or the disk cannot be used."""
+        """Write all rows; the rows of one partition come together. Raises `RowsRejectedError`, and `OSError`
+        if the bucket or the disk cannot be used."""
         options = self._options
         for folder, rows in self._parts(batches):
             if folder != self._folder:
@@ -302,20 +302,20 @@ class TaskFiles:
 
 
 FORMAT = "loghub-worker-files"
-PARTITION = "__loghub_partition__"  # of the rows for a task, their last column
+PARTITION = "__loghub_partition__"  # the last column of the rows for a task
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What the tasks of a batch have written, or why one of them has not."""
+    """What the tasks of a batch have written, or why a task has not."""
 
     files: list[WrittenFile]
     outage: str = ""  # the storage or a disk cannot be used
-    rejected: str = ""  # because of the rows
+    rejected: str = ""  # the reason why the rows were refused
 
 
 @dataclass
 class Wrote(WriterCommitMessage):
-    """What one task says, as JSON of a `Manifest`."""
+    """The message of one task: a `Manifest` as JSON."""
 
     manifest: bytes
 
@@ -397,13 +397,13 @@ def _said_of(error: Exception) -> str:
 
 
 def _scratch() -> str | None:
-    """A folder that ends with the executor: one of those where Spark spills."""
+    """A folder that ends with the executor: one of the folders into which Spark spills."""
     return next((folder for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if folder), None)
 
 
 @cache
 def _bucket(url: str, settings: S3Settings, credentials_dir: str | None) -> Bucket:
-    """One for all tasks of a process. Raises `OSError` if the keys are not there."""
+    """The bucket, one for all tasks of a process. Raises `OSError` if the keys are not there."""
     if credentials_dir is not None and not Path(credentials_dir).is_dir():
         raise ObjectStorageError(
             f"there is no folder {credentials_dir} with the keys of the bucket: all executors of"
@@ -416,7 +416,7 @@ def _bucket(url: str, settings: S3Settings, credentials_dir: str | None) -> Buck
 class ExecutorFiles:
     """Lets executors write the files of batches."""
 
-    bucket: Bucket  # as this worker sees it
+    bucket: Bucket  # from this worker
     s3: S3Settings
     credentials: CredentialFiles
     scratch: Path  # a folder of this worker alone
@@ -433,9 +433,9 @@ class ExecutorFiles:
         max_partitions: int | None = None,
         is_trial: bool = False,
     ) -> list[WrittenFile]:
-        """Write all rows to objects whose keys begin with `prefix`, and return those that have them, each row
-        once; in a trial, one of them has no row. Raises `InvalidSinkError` for columns that cannot be
-        written, `RowsRejectedError`, and `OSError` if the bucket cannot be used."""
+        """Write all rows to objects whose keys begin with `prefix`, and return the files, each row in one
+        file; in a trial, one file has no rows. Raises `InvalidSinkError` for columns that cannot be written,
+        `RowsRejectedError`, and `OSError` if the bucket cannot be used."""
         if self.is_parquet:  # before a column is chosen by a name that two of them have
             require_columns(msgspec.json.decode(result.schema.json()))
         data = [name for name in result.columns if name not in partition_by]
@@ -467,8 +467,8 @@ class ExecutorFiles:
         return manifest.files
 
     def _require_found(self, prefix: str, files: Sequence[WrittenFile]) -> None:
-        """Raises `OSError` if executors have reached another storage than this worker: a name or the
-        identity of a machine may mean another one there. Rows would count as delivered that are not there."""
+        """Raises `OSError` if executors have reached another storage than this worker: a name or the identity
+        of a machine may mean another storage there. Rows would count as delivered that are not there."""
         times = self.bucket.times(prefix) if files else {}
         missing = [file.name for file in files if file.name not in times]
         if missing:
@@ -479,7 +479,7 @@ class ExecutorFiles:
             )
 
     def _rows(self, result: DataFrame, data: Sequence[str], partition_by: Sequence[str]) -> DataFrame:
-        """The columns as a task takes them, and the rows of each partition together."""
+        """The columns for a task, with the rows of each partition together."""
         columns = [column_named(name) for name in data]
         if not self.is_parquet:
             columns = [F.to_json(F.struct(*columns), TIMES).alias("line")]

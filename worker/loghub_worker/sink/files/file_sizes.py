@@ -1,9 +1,10 @@
 """How large the files of a batch become. Pure.
 
 Spark writes a file for each task, and for each partition that a task has rows of. A task begins another file
-once it has written as many rows as are in a part of a file; how many that are is known from the batches
-before. Neighbouring files are then joined to files of about the target size, so that a batch that is a little
-larger than the target leaves no small rest."""
+once it has written as many rows as are in a part of a file; that number is estimated from earlier batches.
+Neighbouring files are then joined to files of about the target size, so that a batch that is a little larger
+than the target leaves no small rest.
+"""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass

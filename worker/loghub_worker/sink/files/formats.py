@@ -3,17 +3,14 @@
 Spark writes a batch as one file for each task. They are joined to one file, because one file can become
 visible in one step and several cannot.
 
-The statistics of a Parquet file as a Delta table keeps them: rows, and nulls and bounds of each column.
+This module also has, without Spark: the statistics of a Parquet file; the settings of Spark for Parquet that
+count where pyarrow writes the files, and the columns that pyarrow writes as Spark does; and the names of
+partition folders, such as ``date=2026-01-31``. Schemas are JSON that Spark has written (`StructType.json`),
+decoded.
 
-Readers skip files by them, so a bound may be wide but never wrong. They come from the footer that Spark has
-written; what it does not say is left out.
-
-Which of Spark's settings for Parquet count where pyarrow writes the files, and which columns it writes as
-Spark does. Pure.
-
-Schemas are JSON as Spark writes it (`StructType.json`), decoded.
-
-Columns whose values are the folders that the files of a sink are in, such as ``date=2026-01-31``. Pure.
+Readers skip files by the statistics (the rows, and the nulls and bounds of each column), so a bound may be
+wide but never wrong. They come from the footer that Spark has written; what the footer does not say is left
+out.
 """
 
 import datetime
@@ -34,7 +31,7 @@ from pyspark.sql import SparkSession
 from loghub_worker.sink.batch_sink import TIMES, InvalidSinkError, RowsRejectedError
 
 INDEXED_COLUMNS = 32  # the Delta default; more would only make the log longer
-MAX_TEXT = 32  # characters of a bound, as other writers have it
+MAX_TEXT = 32  # characters of a bound, the length that other writers use
 _LAST_CHARACTER = "\U0010ffff"
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 
@@ -74,7 +71,7 @@ def _rows_and_statistics(file: Path, without_bounds: Collection[str]) -> tuple[i
                 _bound(min(one.min for one in with_values), up=False),
                 _bound(max(one.max for one in with_values), up=True),
             )
-        except OverflowError:  # of a date or time before the year 1 or after 9999, which Python has not
+        except OverflowError:  # of a date or time before the year 1 or after 9999, which Python does not have
             continue
         if low is not None and high is not None:
             minimum[name], greatest[name] = low, high
@@ -118,7 +115,7 @@ def _text(value: str, *, up: bool) -> str | None:
 
 
 def _time(value: datetime.datetime, *, up: bool) -> str | None:
-    """To the millisecond, as other writers have it."""
+    """The time to the millisecond, the precision that other writers use."""
     if value.tzinfo is None:
         return None
     utc = value.astimezone(datetime.UTC)
@@ -171,8 +168,8 @@ def codec(setting: str) -> str:
 
 
 def timestamps(schema: Mapping[str, Any], setting: str) -> str:
-    """How the timestamps of a schema are written: as the setting says, and those without a time zone always
-    in microseconds. Raises `InvalidSinkError` if that is not the same for all."""
+    """How the timestamps of a schema are written: by the setting, and timestamps without a time zone always
+    in microseconds. Raises `InvalidSinkError` if the columns would differ."""
     kinds = {kind for field in schema["fields"] for kind in _kinds(field["type"])}
     if "timestamp_ntz" not in kinds:
         return setting
@@ -223,16 +220,16 @@ def _kinds(kind: Any) -> Iterator[str]:
 # The names of folders are texts; of other types Spark writes texts that readers do not agree about.
 TYPES = frozenset({"string", "long", "integer", "short", "byte", "date", "boolean"})
 
-MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 4095  # of a folder in a file system, as Linux has them
-NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # as Spark names the folder of a null, or of an empty text
+MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 4095  # of a path in a file system of Linux
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # Spark's name of the folder of a null, or of an empty text
 # Spark's words for a folder that it cannot make, for whatever reason.
 _NO_FOLDER = re.compile(r"Mkdirs failed to create (?:file:)?(.*) \(exists=", re.DOTALL)
 _ESCAPED = re.compile(r"""[\x01-\x1f\x7f"#%'*/:=?\\{[\]^]""")  # by Spark
 
 
 def partitioning(fields: Sequence[Mapping[str, Any]], partition_by: Sequence[str]) -> None:
-    """Raises `InvalidSinkError` unless these columns can be the partition columns. `fields` are those of the
-    query, as in `StructType.json`."""
+    """Raises `InvalidSinkError` unless these columns can be the partition columns. `fields` are the fields of
+    the query's `StructType.json`."""
     types = {field["name"]: field["type"] for field in fields}
     for name in partition_by:
         if name not in types:
@@ -249,7 +246,7 @@ def partitioning(fields: Sequence[Mapping[str, Any]], partition_by: Sequence[str
 
 
 def partition_folder(partition_by: Sequence[str], values: Sequence[str | None]) -> str:
-    """The folder of the rows with these values, as Spark names it."""
+    """Spark's name of the folder of the rows with these values."""
     texts = (_escaped(value) if value else NULL_PARTITION for value in values)
     return "/".join(f"{_escaped(column)}={text}" for column, text in zip(partition_by, texts, strict=True))
 
@@ -294,7 +291,7 @@ def require_few_partitions(partitions: int, partition_by: Sequence[str], *, maxi
         )
 
 
-# As in parquet-hadoop's own defaults; row groups are copied whole, whatever their size.
+# The defaults of parquet-hadoop; row groups are copied whole, whatever their size.
 ROW_GROUP_BYTES, MAX_PADDING_BYTES = 128 << 20, 8 << 20
 
 

@@ -1,18 +1,18 @@
-"""The range claims of the commit log: which batch delivers a shard from which cursor.
+"""The range claims of the commit log: which batch delivers a shard from which cursor; and its openings: which
+worker opened a shard last, because only that worker may deliver it.
 
 ``<shard>-<created>-<begin>-<number>`` is the claim of the batch that delivers the shard from `begin`; the
 number counts the attempts at one cursor, and the last attempt is in effect. All claims of a batch have one
 content, which lists its ranges. In a folder they are links to one file, so a batch flushes one file and one
 folder, however many shards it reads.
 
-A process lists the folder when it resumes a shard, and remembers the names from then on. What a batch and
-an acknowledgement cost therefore does not depend on how many claims are not yet acknowledged. A claim that
+A process lists the folder when it resumes a shard, and remembers the names from then on. So the cost of a
+batch and of an acknowledgement does not depend on how many claims are not yet acknowledged. A claim that
 another process makes in the meantime is found when its name cannot be created.
 
-Which worker opened a shard last: only that one may deliver it.
-
 Two workers can believe that they hold a shard: the service may have given it away while the session of the
-first was still good, because the copy of an earlier heartbeat arrived late (docs/decisions/domain.md).
+first worker was still valid, because the copy of an earlier heartbeat arrived late
+(docs/decisions/domain.md).
 """
 
 import re
@@ -89,8 +89,8 @@ class RangeClaims:
         self, create_as: CreateRecords, places: Iterable[tuple[ShardIncarnation, int, int]]
     ) -> Iterator[Attempt]:
         """Make the attempts of these shards, cursors and numbers, each unless it exists; `create_as` creates
-        records with the `ClaimFile` of a batch. Yields the attempts that are there afterwards, which may be
-        another batch's. Raises `OSError` if that is not known."""
+        records with the `ClaimFile` of a batch. Yields the attempts that are there afterwards, perhaps of
+        another batch. Raises `OSError` if that is not known."""
         named = [(i, begin, number, f"{_prefix(i)}{begin}-{number}") for i, begin, number in places]
         contents = create_as([_path(name) for *_, name in named])
         for (incarnation, begin, number, name), content in zip(named, contents, strict=True):
@@ -101,8 +101,8 @@ class RangeClaims:
             yield attempt
 
     def remove(self, incarnation: ShardIncarnation, attempts: Collection[Attempt]) -> None:
-        """Remove claims that have no meaning any more. Of each cursor the last attempt goes last, so that it
-        stays in effect if the process ends midway."""
+        """Remove claims that have no meaning any more. The last attempt at each cursor is removed last, so
+        that it stays in effect if the process ends midway."""
         last = {attempt.begin: attempt for attempt in sorted(attempts)}
         earlier = [attempt for attempt in attempts if attempt != last[attempt.begin]]
         for removed in (earlier, list(last.values())):
@@ -119,7 +119,7 @@ class RangeClaims:
                     claims.pop(attempt.begin, None)
 
     def existing(self, names: Collection[str]) -> frozenset[str]:
-        """Those of these claims that are not yet removed."""
+        """The claims among these that are not yet removed."""
         paths = {_path(name): name for name in names}
         return frozenset(paths[path] for path in self._storage.existing(paths.keys()))
 

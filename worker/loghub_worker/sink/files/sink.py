@@ -42,7 +42,7 @@ class StagedByExecutors:
     def write(
         self, result: DataFrame, batch: str, partition_by: Sequence[str], *, is_trial: bool = False
     ) -> list[WrittenFile]:
-        """As `ExecutorFiles.write`. What it returns is staged; nothing else of the batch is."""
+        """See `ExecutorFiles.write`. The returned files are staged; nothing else of the batch is."""
         files = self._files.write(
             result,
             self._storage.stage_key(batch),
@@ -71,7 +71,8 @@ class FilesSink:
         executors: StagedByExecutors | None = None,
     ) -> None:
         """`on_volume`: the staging folders are on the target's volume, not on the worker's disk. With
-        `executors`, these stage the files of a batch: each task its own, which are not joined."""
+        `executors`, these stage the files of a batch: each task stages its own files, which are not
+        joined."""
         self._commit_log = commit_log
         self._file_format = file_format
         self._partition_by = tuple(partition_by)
@@ -171,7 +172,7 @@ class FilesSink:
         self._commit_log.publish(batch, pairs, may_commit=may_commit, written=written)
 
     def abort(self, batch: str) -> None:
-        # It has claimed nothing, so nobody needs to know how it ended.
+        # The batch has claimed nothing, so nobody needs to know how it ended.
         self._written.pop(batch, None)
         self._commit_log.discard(batch)
 
@@ -185,7 +186,7 @@ class FilesSink:
 def make_files_sink(
     sink: ParquetSink | JsonSink, credentials: CredentialFiles, owner: SinkOwner
 ) -> FilesSink:
-    """The sink of these settings. What an earlier process of the consumer left is settled. Raises
+    """The sink of these settings. Settles the staged files of an earlier process of the consumer. Raises
     `InvalidSinkError`, or `OSError` if the place cannot be used."""
     storage = _storage_of(sink, credentials, owner)
     storage.try_out()

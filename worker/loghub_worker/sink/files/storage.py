@@ -1,11 +1,5 @@
-"""What the commit log needs of the place that it keeps its records and the files of batches in.
-
-`folder_storage` has it for a POSIX folder, `bucket_storage` for object storage. The commit log, its claims
-and its openings are the same on both.
-
-Whether a volume, or a value that it cannot have as a folder, is at fault for an error of Spark.
-
-The storage of a commit log in a folder of a POSIX file system, local or NFS.
+"""The storage of a commit log: the steps that it needs (`LogStorage`), and the storage in a folder of a POSIX
+file system, local or NFS. `loghub_worker.sink.files.bucket` has the storage in a bucket.
 
 Under ``<folder>/_loghub/<project>/<logstore>/<group>/`` are the records in their folders, ``stage/<batch>/``
 with the files of a batch, and ``parts/`` with files that are about to get the name of a record by hard link.
@@ -45,8 +39,8 @@ TRIAL_BYTES = 1 << 20
 def writing_to(folder: Path | None, partition_by: Sequence[str] = ()) -> Iterator[None]:
     """Let Spark write below a folder of the target; None if it writes elsewhere. Spark's errors do not say
     whether the target, the query or a disk of Spark's own is at fault. So the folder gets a trial file after
-    an error, and if it takes none, the `OSError` that says why is raised instead. A value of a partition
-    column that no folder can have is a `RowsRejectedError`."""
+    an error, and if that fails, its `OSError` is raised instead. A value of a partition column that no folder
+    can have is a `RowsRejectedError`."""
     try:
         yield
     except Py4JNetworkError:  # the JVM has exited
@@ -66,7 +60,7 @@ FOLDER = "_loghub"  # readers of a folder of Parquet or JSON skip names that beg
 
 
 class DamagedRecordError(OSError):
-    """A record is there, but has not the content that was written: only a person can tell what it was."""
+    """A record has another content than the one that was written: only a person can tell what it was."""
 
 
 class CreateRecords(Protocol):
@@ -75,13 +69,13 @@ class CreateRecords(Protocol):
     def __call__(self, names: Sequence[str]) -> Iterable[bytes]:
         """Create the record of each name unless it exists, and return the content of the record that is there
         afterwards, in the same order. So that content is the creator's if and only if this call or an equal
-        one was first, whatever the storage reported. Records may be created all at once, or one by one as
+        one was first, whatever the storage reported. Records may be created all at once, or one by one while
         the contents are read."""
 
 
 class LogStorage(Protocol):
-    """The steps of a commit log, for one group in one sink. Several machines take them at the same time; what
-    one has done, all others find at once. A record has a name such as ``batches/b.json``. All methods raise
+    """The steps of a commit log, for one group in one sink. Several machines take them at the same time; each
+    finds at once what another has done. A record has a name such as ``batches/b.json``. All methods raise
     `OSError`. After an error a step may have been taken, or may still be."""
 
     def try_out(self) -> None:
@@ -93,7 +87,7 @@ class LogStorage(Protocol):
         """Where a record is, for people."""
 
     def read(self, names: Collection[str]) -> Mapping[str, bytes]:
-        """The contents of those of the records that exist."""
+        """The contents of the records among these that exist."""
 
     def now_unix_s(self) -> float:
         """The time on the storage's own clock, by which it dates what is written. The clock of this machine
@@ -102,7 +96,7 @@ class LogStorage(Protocol):
     def creating(
         self, content: bytes, *, files_of: str | None = None, names_in: str | None = None
     ) -> AbstractContextManager["CreateRecords"]:
-        """A function that creates records with this content. Before the first of them exists, the content is
+        """A function that creates records with this content. Before the first record exists, the content is
         durable, and so are the staged files of the batch `files_of`, which any machine can then place, and
         the names of the records in the folder `names_in`."""
 
@@ -110,7 +104,7 @@ class LogStorage(Protocol):
         """Make the names of the records in a folder durable."""
 
     def existing(self, names: Collection[str]) -> frozenset[str]:
-        """Those of the records that exist."""
+        """The records among these that exist."""
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder, without the folder."""
@@ -119,16 +113,15 @@ class LogStorage(Protocol):
         """The names in a folder, and for how many seconds each has been there."""
 
     def remove(self, names: Collection[str]) -> None:
-        """Remove those of the records that exist, in any order."""
+        """Remove the records among these that exist, in any order."""
 
     # -- openings
 
     def open(self, name: str) -> str:
-        """Become the last one that has opened what has this name. Return a token of this opening, which is
-        like no other."""
+        """Become the last opener of this name. Return a unique token of this opening."""
 
     def last_openings(self, names: Iterable[str]) -> Mapping[str, str]:
-        """The token of the last opening of each name that was ever opened."""
+        """The token of the last opening of each of these names that was ever opened."""
 
     # -- the files of batches
 
@@ -136,13 +129,13 @@ class LogStorage(Protocol):
         """The local folder into which the files of a batch are written."""
 
     def staged_files(self, batch: str) -> list[str]:
-        """The names of the files that are staged of a batch, with their folders."""
+        """The names of the staged files of a batch, with their folders."""
 
     def obstacle(self, batch: str, name: str, target: str) -> str | None:
         """Why a staged file can never be placed as `target`; None if it can."""
 
     def staged(self) -> frozenset[str]:
-        """The batches of which something is staged."""
+        """The batches that have staged files."""
 
     def place(self, batch: str, targets: Mapping[str, str]) -> Iterable[bool]:
         """Give staged files their names in the sink, all at once or one by one as the results are read.
@@ -152,13 +145,13 @@ class LogStorage(Protocol):
         """Make the names of placed files durable, in these folders of the sink (``.`` is the sink itself)."""
 
     def discard(self, batch: str) -> None:
-        """Remove what is staged of a batch. Raises nothing: `prune` finds what is left over."""
+        """Remove the staged files of a batch. Raises nothing: `prune` finds the rest."""
 
     def staged_ages_s(self, now_unix_s: float) -> Mapping[str, float]:
-        """The batches of which something is staged, and for how many seconds."""
+        """The batches that have staged files, and for how many seconds."""
 
     def remove_parts(self, *, older_than_s: float, now_unix_s: float) -> None:
-        """Remove what was begun so long ago and has no name yet."""
+        """Remove parts that are older than this, which have no name yet."""
 
 
 def create(storage: LogStorage, name: str, content: bytes) -> bytes:
@@ -187,8 +180,8 @@ def damaged(storage: LogStorage, name: str, why: str) -> DamagedRecordError:
 
 
 def data_files(stage: Path) -> list[Path]:
-    """The files in a folder and in those below it that a reader of the folder reads: neither Spark's own
-    files, nor empty ones."""
+    """The files in a folder and below it that a reader of the folder reads: neither Spark's own files, nor
+    empty ones."""
     files: list[Path] = []
     for path in stage.glob("*"):
         if path.is_dir():
@@ -201,7 +194,7 @@ def data_files(stage: Path) -> list[Path]:
 
 PLACE_ATTEMPTS = 5  # to move a file into the folder of a partition, which others may remove while it is empty
 RECORDS = "the folder of the sink, or its folder _loghub,"
-_TOKEN_BYTES = 16  # all tokens have the same length, so that one write replaces another
+_TOKEN_BYTES = 16  # the length of all tokens, so that one write replaces another
 
 
 class EarlierLayoutError(Exception):
@@ -267,8 +260,8 @@ class FolderStorage:
             yield lambda names: (link_exclusively(part, self._home / name) for name in names)
 
     def _all_staged(self, batch: str) -> list[Path]:
-        """What must be flushed so that the files of a batch are staged also after a power loss: the files,
-        and all folders in which they are named."""
+        """The files of a batch, and all folders in which they are named: all that must be flushed so that the
+        batch is staged after a power loss."""
         stage = self.stage(batch)
         if not stage.exists():
             return []
@@ -356,6 +349,6 @@ class FolderStorage:
 
 
 def _folders_up_to(top: Path, path: Path) -> list[Path]:
-    """The folder of `path`, and those above it up to and including `top`."""
+    """The folder of `path`, and the folders above it up to and including `top`."""
     parents = list(path.parents)
     return parents[: parents.index(top) + 1]

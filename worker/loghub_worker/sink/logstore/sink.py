@@ -1,18 +1,16 @@
-"""Writes the rows of a query to another logstore, as `loghub_consumer.log_groups` describes.
+"""The sink of another logstore: writes the rows of a query to it, or copies log groups to it byte by byte.
 
-The writer runs where the rows are: Spark's Python processes encode and write them, in log groups of bounded
-size, and only return counts. It is the writer of a data source because that is Spark's only way to pass Arrow
-to Python that does not need pandas. `loghub_worker.source.datasource` registers it.
+Rows are written as `loghub_consumer.log_groups` describes. The writer runs where the rows are: Spark's Python
+processes encode and write them, in log groups of bounded size, and only return counts. It is the writer of a
+data source because that is Spark's only way to pass Arrow to Python that does not need pandas.
+`loghub_worker.query.spark_session` registers it. In a group that consumes in order, the rows of a shard are
+written one after the other to the target shard that holds the first key of their shard, so that a reader of
+the target finds them in their order.
 
-In a group that consumes in order, the rows of a shard are written one after the other to the target shard
-that holds the first key of their shard, so that a reader of the target finds them in their order.
-
-Copies log groups to another logstore, byte by byte.
-
-A log group is neither decoded nor passed through Spark. The groups of a shard are written one after the
-other to the target shard that holds the first key of their shard, so that their order is kept. After an
-error nothing that follows is written: the range counts as read up to the log group that failed, and the
-next batch begins with it. Only a log group whose write was not answered, or was not saved in a checkpoint
+A copied log group is neither decoded nor passed through Spark. The log groups of a shard are written one
+after the other to the target shard that holds the first key of their shard, so that their order is kept.
+After an error no later log group is written: the range counts as read up to the log group that failed, and
+the next batch begins with it. Only a log group whose write was not answered, or was not saved in a checkpoint
 before a crash, is written again.
 """
 
@@ -122,7 +120,7 @@ class LogGroupCopier:
                 for cursor, log_group in enumerate(log_groups, first_cursor):
                     if cursor >= shard_range.end:
                         break
-                    copied, logs = cursor, number_of_logs(log_group)  # those before it have expired
+                    copied, logs = cursor, number_of_logs(log_group)  # the log groups before it have expired
                     self._put(shard_range.shard, cursor, bytes(log_group), hash_key)
                     copied = cursor + 1
                     counts.logs += logs
@@ -196,7 +194,7 @@ class Put(WriterCommitMessage):
 
 
 class LogstoreArrowWriter(DataSourceArrowWriter):
-    """Writes the rows of each task. What a failed task has already written is written again."""
+    """Writes the rows of each task. When a failed task is repeated, its rows are written again."""
 
     def __init__(self, options: WriteOptions) -> None:
         self.options = options

@@ -1,10 +1,10 @@
-"""Connects to the database, begins transactions, and says what an error of the database means.
+"""The database of a sink: connections, transactions, the meaning of its errors, and the records of a group.
 
-Whether a batch was refused because of its rows or because of the state of the database is decided by the
-error's code (SQLSTATE, "PostgreSQL Error Codes" in its manual): only the former leads to the failure policy.
-Outages are a closed list, since no list has what a trigger may raise: PL/pgSQL takes any code.
+An error's code (SQLSTATE, "PostgreSQL Error Codes" in its manual) decides whether a batch was refused because
+of its rows or because of the state of the database: only the former leads to the failure policy. Outages are
+a closed list, because no list has what a trigger may raise: PL/pgSQL takes any code.
 
-The records of a group in the database, in the schema of the table: which ranges it has, and who delivers.
+The records are in the schema of the table; they say which ranges it has, and which worker delivers a shard.
 
 ``loghub_shards`` has one row for each shard: the token of the worker that opened it last.
 ``loghub_ranges`` has one row for each range that a batch delivered and no checkpoint is known to be past.
@@ -134,8 +134,8 @@ class DeliveredRanges:
     def add(
         self, connection: Connection, batch: str, ranges: Sequence[tuple[ShardIncarnation, Range]]
     ) -> None:
-        """Record the ranges of a batch. Raises `RangeTakenError` if one of them begins where another batch's
-        does."""
+        """Record the ranges of a batch. Raises `RangeTakenError` if a range of another batch begins where one
+        of them does."""
         rows = [(one.shard, one.created, part.begin, part.end) for one, part in ranges]
         try:
             connection.execute(
@@ -279,19 +279,20 @@ class SinkDatabase:
             connection = psycopg.connect(**self._parameters())
         except InvalidSinkError as error:  # the Secret was changed, and may be again
             raise SinkUnreachableError(str(error)) from error
-        except (psycopg.Error, UnicodeError) as error:  # the latter of a host that is no name
+        except (psycopg.Error, UnicodeError) as error:  # a host that is no valid name raises the latter
             raise SinkUnreachableError(f"{self}: {_one_line(str(error))}") from error
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         connection.prepare_threshold = None  # a pooler between may give each transaction another session
         return connection
 
     def begin(self, connection: Connection) -> None:
-        """Begin a transaction. All limits are its own, for the sake of a pooler. Raises `psycopg.Error`."""
+        """Begin a transaction. All limits are set for the transaction, for the sake of a pooler. Raises
+        `psycopg.Error`."""
         connection.execute(self._limits)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """One transaction on a connection of its own. Errors of the database are raised as this sink's."""
+        """One transaction on a connection of its own. Raises errors of the database as errors of the sink."""
         connection = self.connect()
         try:
             self.begin(connection)
@@ -305,9 +306,8 @@ class SinkDatabase:
     def translated(
         self, error: psycopg.Error, *, with_rows: bool = False
     ) -> RowsRejectedError | SinkUnreachableError:
-        """The error of the sink that an error of the database is. `with_rows`: of a statement that writes the
-        rows of a batch. It takes the longer the more there are, so fewer may succeed where it took too
-        long."""
+        """The sink's error for an error of the database. `with_rows`: the statement writes the rows of a
+        batch. It takes longer the more rows there are, so fewer rows may succeed after a timeout."""
         code, message = error.sqlstate, _one_line(error.diag.message_primary or str(error))
         if place := _one_line(error.diag.context or ""):
             message = f"{message} ({place})"
@@ -356,7 +356,8 @@ def close(connection: Connection) -> None:
 
 
 def _system_certificates() -> str:
-    """The certificate authorities of the system. The wheel's own OpenSSL looks for them in another folder."""
+    """The certificate authorities of the system. The OpenSSL in psycopg's wheel looks for them in another
+    folder."""
     path = ssl.get_default_verify_paths().cafile or _SYSTEM_CERTIFICATES
     return path if Path(path).exists() else "system"
 

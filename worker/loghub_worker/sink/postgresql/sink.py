@@ -1,21 +1,14 @@
 """The sink that writes rows into a table of PostgreSQL, each log exactly once.
 
-Rows come from Spark through this process, in one stream of Arrow batches, into one COPY. Staging tables that
-Spark's tasks fill cost more CPU time, and a killed worker would leave them behind
-(docs/decisions/sinks.md).
-
-Arrow batches as the CSV that COPY reads: texts are in quotes, and nulls are empty.
-
-The rows of a DataFrame as Arrow batches, one after the other as Spark computes them.
-
-`DataFrame.toArrow` returns the same batches in one table, which would be too large for the batch of many
-shards. Here the rows of one task are together in Spark's JVM, and at most 10,000 of them in this process.
-
-Delivers batches of rows by transactions: the part of the sink that knows nothing of Spark.
-
 The rows of a batch are copied, and its ranges recorded, in one transaction on the worker's one connection
-(`loghub_worker.sink.postgresql.database` says why nothing is lost or doubled). It begins in `copy`
-and ends in `publish`. Shards are opened by other threads, on a few more connections that end with it.
+(`loghub_worker.sink.postgresql.database` says why nothing is lost or doubled). It begins in `copy` and ends
+in `publish`. Shards are opened by other threads, on a few more connections that end with it.
+
+Rows come from Spark through this process, in one stream of Arrow batches, into one COPY, as CSV with quoted
+texts and empty nulls. Staging tables that Spark's tasks fill cost more CPU time, and a killed worker would
+leave them behind (docs/decisions/sinks.md). `DataFrame.toArrow` returns the same batches in one table, which
+would be too large for the batch of many shards. Here the rows of one task are together in Spark's JVM, and at
+most 10,000 of them in this process.
 """
 
 import contextlib
@@ -57,8 +50,8 @@ log = structlog.get_logger()
 
 
 _OPTIONS = pa.csv.WriteOptions(include_header=False)
-# Arrow writes years with 16 bits: later ones come out as others, which the database takes. Years before 1 it
-# writes in a form that the database refuses.
+# Arrow writes years with 16 bits, so that later years become other years, which the database takes. Years
+# before 1 get a form that the database refuses.
 _FIRST_DAY, _LAST_DAY = -719_162, 11_248_737  # since 1970: 0001-01-01 and 32767-12-31
 _DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
@@ -82,7 +75,7 @@ def _require_years(name: str, column: pa.Array) -> None:
     bounds = pc.min_max(numbers).as_py()
     if bounds["min"] is None:  # nulls only
         return
-    # A day of the last year is left to the time zone.
+    # The last day of the last year is left to the time zone.
     if bounds["min"] < _FIRST_DAY * day or bounds["max"] >= _LAST_DAY * day:
         raise RowsRejectedError(
             f"the column {name!r} has a date or time before the year 1 or after 32767, perhaps because"
@@ -106,7 +99,7 @@ def arrow_batches(rows: DataFrame) -> Generator[pa.RecordBatch, None, None]:
                         pass
                 raise
     finally:
-        # What was raised in the JVM; that the stream broke off is only its consequence.
+        # The error that was raised in the JVM; the broken stream is only its consequence.
         with unwrap_spark_exception():
             server.getResult()
 
@@ -182,7 +175,8 @@ class Transactions:
             self._ranges.remove(connection, shard, begins)
 
     def acknowledge(self, shard: int, checkpoint: int) -> None:
-        """The ranges before it are removed with the next batch of the shard, in its transaction."""
+        """The ranges before the checkpoint are removed with the next batch of the shard, in its
+        transaction."""
         with self._lock:
             self._saved[self._incarnation(shard)] = checkpoint
 
@@ -196,8 +190,8 @@ class Transactions:
         *,
         check: Callable[[Connection], None] = _ignore_connection,
     ) -> int:
-        """Copy the rows of a batch by this statement, then check what it was copied to, and return their
-        number. Raises `RowsRejectedError`, `OSError`, and what `check` raises."""
+        """Copy the rows of a batch by this statement, then check the table, and return the number of rows.
+        Raises `RowsRejectedError`, `OSError`, and what `check` raises."""
         try:
             with contextlib.closing(batches), self._begin(batch).cursor() as cursor:
                 with cursor.copy(statement) as copy:
@@ -321,7 +315,7 @@ class TableSink:
             self._table.check_columns(connection, empty.schema)
         try:
             self.write(empty, _CHECK)
-        except RowsRejectedError as error:  # of a trigger that runs once for a statement
+        except RowsRejectedError as error:  # a trigger that runs once for a statement may raise it
             raise InvalidSinkError(f"a batch without rows fails: {error}") from error
         finally:
             self.abort(_CHECK)

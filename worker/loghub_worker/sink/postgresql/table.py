@@ -1,9 +1,9 @@
-"""The table that gets the rows: whether it can, and its columns; and the tables that a query needs.
-
-How columns of a query fit the columns of a table: their types, and the texts that COPY reads.
+"""The table that gets the rows: whether it can, and its columns; the tables that a query needs; and how the
+columns of a query fit the columns of a table, by their types and the texts that COPY reads.
 
 PostgreSQL parses each value as the type of its column, so a text may also go to a column such as ``uuid``,
-``inet`` or an enum. What would lose something silently, or could not succeed for any row, does not fit.
+``inet`` or an enum. A column does not fit if values would lose something silently, or could not succeed for
+any row.
 """
 
 from collections.abc import Sequence
@@ -79,7 +79,7 @@ class TableColumn:
 
     name: str
     type: str  # the internal name, such as int4
-    precision: int | None = None  # of a numeric with limits
+    precision: int | None = None  # of a numeric type with limits
     scale: int | None = None
     required: bool = False  # neither null nor a default is possible
     generated: bool = False
@@ -110,7 +110,8 @@ def problems(schema: StructType, table: Sequence[TableColumn]) -> list[str]:
 
 
 def problems_of_names(schema: StructType) -> list[str]:
-    """The same, of names and types alone."""
+    """Why columns of a query cannot be in any table, by their names and types alone, one sentence part for
+    each column."""
     names = schema.fieldNames()
     repeated = sorted({name for name in names if names.count(name) > 1})
     messages = [f"the query has two columns {name!r}" for name in repeated]
@@ -273,8 +274,9 @@ class SinkTable:
             raise InvalidSinkError(f"the query does not fit the table {self}: {'; '.join(messages)}")
 
     def check_again(self, connection: Connection, schema: StructType) -> None:
-        """The same as both, if the table is not as it was. After a COPY in the same transaction, whose lock
-        keeps it as it is: another type might have taken the rows and rounded them."""
+        """Raises `InvalidSinkError` if the table has changed and fails `check` or `check_columns` now. Called
+        after a COPY in the same transaction, whose lock prevents further changes: another type might have
+        taken the rows and rounded them."""
         definition = connection.execute(
             "SELECT c.oid, c.relkind::text, c.relpersistence::text,"
             " (SELECT array_agg((attname, atttypid, atttypmod)::text ORDER BY attnum) FROM pg_attribute"
@@ -295,8 +297,8 @@ class SinkTable:
         )
 
     def _columns(self, connection: Connection) -> list[TableColumn]:
-        # A domain counts as the type that it is made of, through any number of others; its checks concern
-        # single rows.
+        # A domain counts as its base type, through any number of other domains; its checks concern single
+        # rows.
         identifier = table_identifier(connection, self._schema, self._name)
         rows = connection.execute(
             "WITH RECURSIVE made_of AS ("
