@@ -109,11 +109,12 @@ class Oracle:
 
 
 @contextmanager
-def running_oracle(home: Path) -> Iterator[Oracle]:
-    """A new broker, ended with the body."""
+def running_oracle(home: Path, *, max_message_bytes: int = 5 << 20) -> Iterator[Oracle]:
+    """A new broker, ended with the body; 5 MiB is its default."""
     home.mkdir(parents=True)
     binary, web, bookie = free_ports(3)
-    (home / "standalone.conf").write_text(_settings(binary, web))
+    settings = {**_settings(binary, web), "maxMessageSize": max_message_bytes}
+    (home / "standalone.conf").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     (home / "log4j2.yaml").write_text(_LOGGING)
     opened = [word for package in _OPENED for word in ("--add-opens", f"{package}=ALL-UNNAMED")]
     command = ["java", *_SMALL, *opened, "-Dlog4j2.configurationFile=log4j2.yaml", "-cp", f"{folder()}/*"]
@@ -150,8 +151,8 @@ def running_oracle(home: Path) -> Iterator[Oracle]:
         process.wait()
 
 
-def _settings(binary: int, web: int) -> str:
-    settings: dict[str, object] = {
+def _settings(binary: int, web: int) -> dict[str, object]:
+    return {
         "clusterName": "standalone",
         "brokerServicePort": binary,
         "webServicePort": web,
@@ -178,10 +179,7 @@ def _settings(binary: int, web: int) -> str:
         # The bookie refuses to write on a disk that is fuller, by default from 95 % on.
         "diskUsageThreshold": 0.99,
         "diskUsageWarnThreshold": 0.99,
-        "allowAutoTopicCreationType": "partitioned",
-        "defaultNumPartitions": 1,
     }
-    return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
 def main() -> int:

@@ -22,6 +22,7 @@ class Place(ABC):
     """A place with its topics and its clients. Programs are shared by all tests that use the place."""
 
     is_real = False  # is it a Pulsar broker?
+    suffix = ""  # of a topic's name, which chooses the form of its logs
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -50,10 +51,10 @@ class Place(ABC):
     def create(self, name: str, *, partitions: int) -> None: ...
 
     @abstractmethod
-    def delete(self, name: str) -> None: ...
+    def delete(self, topic: str) -> None: ...
 
     @abstractmethod
-    def add_partitions(self, name: str) -> None:
+    def add_partitions(self, topic: str) -> None:
         """Two partitions more, which take what was sent to the first one of a topic with one partition."""
 
     def topic(self, partitions: int = 1, *, prefix: str = "t") -> str:
@@ -61,7 +62,7 @@ class Place(ABC):
         self._topics += 1
         name = f"{prefix}{self._topics}"
         self.create(name, partitions=partitions)
-        return name
+        return name + self.suffix
 
     def partition(self, number: int = 0, *, topic: str | None = None) -> str:
         """The name of a partition of the topic, or of a new topic with one partition. Its consumer has one
@@ -135,19 +136,21 @@ class OraclePlace(Place):
         self.broker.create_topic(name, partitions=partitions)
         self._partitions[name] = partitions
 
-    def delete(self, name: str) -> None:
-        self.broker.delete_topic(name)
+    def delete(self, topic: str) -> None:
+        self.broker.delete_topic(topic)
 
-    def add_partitions(self, name: str) -> None:
-        self._partitions[name] += 2
-        self.broker.set_partitions(name, self._partitions[name])
+    def add_partitions(self, topic: str) -> None:
+        self._partitions[topic] += 2
+        self.broker.set_partitions(topic, self._partitions[topic])
 
     def explain(self) -> str:
         return super().explain() + self.broker.log_tail()
 
 
 class ServicePlace(Place):
-    """A service with its Pulsar endpoint."""
+    """A service with its Pulsar endpoint. Logs of the form ``raw`` keep keys and properties."""
+
+    suffix = ".raw"
 
     def __init__(self, service: ServiceProcess, folder: Path) -> None:
         super().__init__(folder)
@@ -171,11 +174,11 @@ class ServicePlace(Place):
     def create(self, name: str, *, partitions: int) -> None:
         self.http.create_logstore(name, shards=partitions)
 
-    def delete(self, name: str) -> None:
-        self.http.delete_logstore(name)
+    def delete(self, topic: str) -> None:
+        self.http.delete_logstore(topic.removesuffix(self.suffix))
 
-    def add_partitions(self, name: str) -> None:
-        self.http.split_shard(name, 0)
+    def add_partitions(self, topic: str) -> None:
+        self.http.split_shard(topic.removesuffix(self.suffix), 0)
 
     def explain(self) -> str:
         return super().explain() + self.service.log_tail()
@@ -214,9 +217,10 @@ def a_service_place(folder: Path, *, extra: tuple[str, ...] = (), port: int = 0)
 
 
 @contextmanager
-def an_oracle_place(folder: Path) -> Iterator[OraclePlace]:
+def an_oracle_place(folder: Path, **settings: int) -> Iterator[OraclePlace]:
+    """A real broker. ``settings`` are those of `oracle.running_oracle`. Raises `RuntimeError`."""
     oracle.install()
-    with oracle.running_oracle(folder / "broker") as broker:
+    with oracle.running_oracle(folder / "broker", **settings) as broker:
         place = OraclePlace(broker, folder)
         with a_place(place):
             yield place

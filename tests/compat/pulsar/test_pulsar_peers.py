@@ -3,12 +3,14 @@
 import os
 import re
 import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.cluster import require
 from tests.compat.pulsar import peers
-from tests.compat.pulsar.places import Place
+from tests.compat.pulsar.places import Place, an_oracle_place
 
 pytestmark = [pytest.mark.deep(minutes=5), pytest.mark.long, pytest.mark.timeout(1800)]
 GUARD_S = 1500.0
@@ -25,6 +27,14 @@ PASSED = {
     "schema_test.go": 12,
     "table_view_test.go": 4,
 }
+
+
+@pytest.fixture(scope="module", params=["oracle"])
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """With messages of a MiB at most, as the tests expect."""
+    folder: Path = tmp_path_factory.mktemp("place")
+    with an_oracle_place(folder, max_message_bytes=1 << 20) as place:
+        yield place
 
 
 @pytest.mark.parametrize("file", PASSED)
