@@ -24,6 +24,7 @@ from tests import java, kafka, locked
 from tests.cluster import build, chart_tools, images, packages, paths, provider, s3_server
 from tests.compat import consumers
 from tests.compat.kafka import other_languages
+from tests.compat.pulsar import client_programs as pulsar_programs
 from tests.loghub_service.pulsar import official
 from tests.loghub_worker.sink import spark_reader
 
@@ -90,7 +91,7 @@ def _fetched(upstream: bool, cluster_only: bool) -> list[Step]:
 
 def _of_clients() -> list[Step]:
     """These are compiled by Go and by Java; the description of Pulsar's messages is a Go module as well."""
-    return [consumers.install, other_languages.install, official.install]
+    return [consumers.install, other_languages.install, official.install, pulsar_programs.install]
 
 
 def _build_images() -> None:

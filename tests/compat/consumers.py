@@ -28,7 +28,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,7 +67,7 @@ def install() -> None:
         spark_jars.install(_jars(), _jar_folder(), os.environ)
     except spark_jars.JarsError as error:
         raise RuntimeError(f"the jars of the Java consumer: {error}") from error
-    _compile_java()
+    compile_java(JAVA_SOURCES, [_jar_folder() / jar.file for jar in _jars()], _classes())
 
 
 def missing() -> str:
@@ -120,19 +120,18 @@ def _classes() -> Path:
     return _jar_folder() / f"classes-{hashlib.sha256(contents).hexdigest()[:16]}"
 
 
-def _compile_java() -> None:
-    with runs.locked(_classes().with_suffix(".lock"), guard_s=600, what="compiling the Java programs"):
-        if _classes().exists():
+def compile_java(sources: Sequence[Path], jars: Iterable[Path], classes: Path) -> None:
+    """Compile the sources into the folder ``classes``, once. Raises `RuntimeError`."""
+    with runs.locked(classes.with_suffix(".lock"), guard_s=600, what="compiling the Java programs"):
+        if classes.exists():
             return
-        part = _classes().with_suffix(".part")
-        jars = ":".join(str(_jar_folder() / jar.file) for jar in _jars())
-        command = ["java", "-jar", str(compiler()), "-17", "-proc:none", "-cp", jars]
-        done = subprocess.run(
-            [*command, "-d", str(part), *map(str, JAVA_SOURCES)], capture_output=True, text=True, check=False
-        )
+        part = classes.with_suffix(".part")
+        path = ":".join(map(str, jars))
+        command = ["java", "-jar", str(compiler()), "-17", "-proc:none", "-cp", path, "-d", str(part)]
+        done = subprocess.run([*command, *map(str, sources)], capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"the Java programs do not compile: {done.stdout}{done.stderr}")
-        part.rename(_classes())
+        part.rename(classes)
 
 
 class ServiceOnPort80(ServiceProcess):

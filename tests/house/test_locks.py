@@ -15,6 +15,8 @@ JARS = (
     "kafka-broker",
     "compat-java",
     "spark-delta",
+    "compat-pulsar",
+    "pulsar-broker",
 )  # not of Python: tests/loghub_worker/test_spark_jars.py
 LOCKS = sorted(path for path in (ROOT / "locks").glob("*.txt") if path.stem not in JARS)
 PINNED = re.compile(r"^(?P<name>[A-Za-z0-9_.\-]+)==(?P<version>[^ ;\\]+)", re.MULTILINE)

@@ -36,7 +36,9 @@ def test_a_line_that_is_not_a_name_with_a_hash_is_refused(line: str) -> None:
         read_lock(f"# comment\n\n{line}\n")
 
 
-@pytest.mark.parametrize("name", ["jars", "kafka-broker", "compat-java", "spark-delta"])
+@pytest.mark.parametrize(
+    "name", ["jars", "kafka-broker", "compat-java", "spark-delta", "compat-pulsar", "pulsar-broker"]
+)
 def test_the_lock_files_are_read_and_name_each_jar_once(name: str) -> None:
     jars = read_lock((ROOT / "locks" / f"{name}.txt").read_text())
     assert len({jar.artifact for jar in jars}) == len(jars) > 3

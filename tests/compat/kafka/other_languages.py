@@ -5,11 +5,10 @@ The Java library and the tools are jars of ``locks/kafka-broker.txt``; the compi
 """
 
 import hashlib
-import subprocess
 from pathlib import Path
 
 from tests import java, kafka
-from tests.cluster import compiling, paths, runs
+from tests.cluster import compiling, paths
 from tests.cluster.compiling import Recipe
 from tests.compat import consumers
 
@@ -33,7 +32,7 @@ LIBRARY_JARS = ("kafka-clients", "jackson-", "lz4-java", "snappy-java", "zstd-jn
 def install() -> None:
     """Compile the programs, once; the jars are there already. Raises `RuntimeError`."""
     compiling.ensure(GO)
-    _compile_java()
+    consumers.compile_java(JAVA_SOURCES, _jars(), _classes())
 
 
 def missing(library: str) -> str:
@@ -68,18 +67,3 @@ def _jars() -> list[Path]:
 def _classes() -> Path:
     contents = b"".join(file.read_bytes() for file in (*JAVA_SOURCES, kafka.BROKER_LOCK))
     return paths.cache_folder() / f"compat-kafka-classes-{hashlib.sha256(contents).hexdigest()[:16]}"
-
-
-def _compile_java() -> None:
-    with runs.locked(_classes().with_suffix(".lock"), guard_s=600, what="compiling the Java programs"):
-        if _classes().exists():
-            return
-        part = _classes().with_suffix(".part")
-        jars = ":".join(map(str, _jars()))
-        command = ["java", "-jar", str(consumers.compiler()), "-17", "-proc:none", "-cp", jars]
-        done = subprocess.run(
-            [*command, "-d", str(part), *map(str, JAVA_SOURCES)], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise RuntimeError(f"the Java programs do not compile: {done.stdout}{done.stderr}")
-        part.rename(_classes())

@@ -6,31 +6,17 @@ cache folder, and the few lines changed that assume what this service does not h
 `KAFKA_PYTHON` say which and why.
 """
 
-import hashlib
-import os
 import shutil
-import subprocess
 import sys
 import tarfile
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests import locked
-from tests.cluster import compiling, paths, runs
+from tests.cluster import compiling, runs
 from tests.compat.kafka import other_languages
+from tests.compat.peers import GUARD_S, Change, copied, folder_of, run
 
-GUARD_S = 900.0
 OURS = other_languages.PROGRAMS / "peers"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A line of a peer's tests, and what is there instead. ``file`` is relative to its source."""
-
-    file: str
-    before: str
-    after: str
 
 
 FRANZ_GO = (
@@ -67,14 +53,14 @@ def franz_go() -> tuple[Path, Path]:
     """The compiled tests of franz-go and the folder where they run. Raises `RuntimeError`."""
     go = compiling.find_go("franz-go's tests")
     ours = OURS / "aa_login_test.go"
-    folder = _folder("franz-go", (other_languages.GO.source / "go.mod").read_text(), ours, FRANZ_GO)
+    folder = folder_of("franz-go", (other_languages.GO.source / "go.mod").read_text(), ours, FRANZ_GO)
     with runs.locked(folder.with_suffix(".lock"), guard_s=GUARD_S, what="compiling franz-go's tests"):
         if not folder.exists():
-            _run([go, "mod", "download"], other_languages.GO.source)
+            run([go, "mod", "download"], other_languages.GO.source)
             listed = [go, "list", "-m", "-f", "{{.Dir}}", "github.com/twmb/franz-go"]
-            part = _copied(Path(_run(listed, other_languages.GO.source).strip()), folder, FRANZ_GO)
+            part = copied(Path(run(listed, other_languages.GO.source).strip()), folder, FRANZ_GO)
             shutil.copy(ours, part / "pkg" / "kgo")
-            _run([go, "test", "-c", "-o", "kgo.test", "./pkg/kgo"], part)
+            run([go, "test", "-c", "-o", "kgo.test", "./pkg/kgo"], part)
             part.rename(folder)
     return folder / "kgo.test", folder / "pkg" / "kgo"
 
@@ -82,7 +68,7 @@ def franz_go() -> tuple[Path, Path]:
 def kafka_python() -> Path:
     """The folder with kafka-python and its tests. Raises `RuntimeError`."""
     wanted = locked.blocks((locked.LOCKS / "dev.txt").read_text())["kafka-python"]
-    folder = _folder("kafka-python", wanted, OURS / "peer_plugin.py", KAFKA_PYTHON)
+    folder = folder_of("kafka-python", wanted, OURS / "peer_plugin.py", KAFKA_PYTHON)
     with runs.locked(folder.with_suffix(".lock"), guard_s=GUARD_S, what="fetching kafka-python's tests"):
         if not folder.exists():
             download = folder.with_suffix(".download")
@@ -90,50 +76,11 @@ def kafka_python() -> Path:
             download.mkdir(parents=True)
             (download / "wanted.txt").write_text(wanted)
             options = ["--no-deps", "--no-binary", ":all:", "--require-hashes", "-r", "wanted.txt"]
-            _run([sys.executable, "-m", "pip", "download", "--quiet", *options], download)
+            run([sys.executable, "-m", "pip", "download", "--quiet", *options], download)
             with tarfile.open(next(download.glob("*.tar.gz"))) as archive:
                 archive.extractall(download, filter="data")
-            part = _copied(next(download.glob("kafka_python-*/")), folder, KAFKA_PYTHON)
+            part = copied(next(download.glob("kafka_python-*/")), folder, KAFKA_PYTHON)
             (part / "test" / "__init__.py").touch()  # else `test` is that of Python's library
             part.rename(folder)
             shutil.rmtree(download)
     return folder
-
-
-def _folder(name: str, version: str, ours: Path, changes: Sequence[Change]) -> Path:
-    contents = f"{version}{ours.read_text()}{changes}"
-    return paths.cache_folder() / f"peer-{name}-{hashlib.sha256(contents.encode()).hexdigest()[:16]}"
-
-
-def _copied(source: Path, folder: Path, changes: Sequence[Change]) -> Path:
-    """A copy of the source with the changes, which can be written to."""
-    part = folder.with_suffix(".part")
-    shutil.rmtree(part, ignore_errors=True)
-    shutil.copytree(source, part, copy_function=shutil.copyfile)
-    for path in (part, *part.rglob("*/")):
-        path.chmod(0o755)
-    for change in changes:
-        file = part / change.file
-        text = file.read_text()
-        if change.before not in text:
-            # Not a RuntimeError, for which the tests are skipped.
-            raise AssertionError(
-                f"{change.file} no longer has {change.before!r}: see tests/compat/kafka/peers.py"
-            )
-        file.write_text(text.replace(change.before, change.after))
-    return part
-
-
-def _run(command: Sequence[object], folder: Path) -> str:
-    done = subprocess.run(
-        [str(one) for one in command],
-        cwd=folder,
-        env={**os.environ, "CGO_ENABLED": "0"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=GUARD_S,
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"{command} in {folder}: {done.stdout}{done.stderr}")
-    return done.stdout

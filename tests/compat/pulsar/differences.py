@@ -1,0 +1,18 @@
+"""In what the service and Pulsar 4.0.6 differ for a client, by the name that the scenarios use, and why."""
+
+DIFFERENCES = {
+    "priority deals one by one": (
+        "Pulsar hands consumers of one priority blocks of messages; the service deals one message at a time, "
+        "as Pulsar's documentation says"
+    ),
+    "an ack in a batch without index acks": (
+        "A log is an entry of its own in Shared and Key_Shared, so it is acknowledged by itself; Pulsar "
+        "keeps the whole batch unacknowledged unless the consumer acknowledges by index"
+    ),
+    "a nack in a batch": (
+        "Each log is redelivered by itself; Pulsar redelivers the batch, and counts for all of it"
+    ),
+    "keys in a batch": (
+        "Each log goes to the owner of its own key; Pulsar hands the batch to the owner of its first key"
+    ),
+}

@@ -1,0 +1,123 @@
+"""What is in a message for unmodified Pulsar clients: its fields, codecs, chunks and sequence."""
+
+import hashlib
+import re
+
+import pytest
+
+from tests.compat.pulsar.client_programs import LANGUAGES
+from tests.compat.pulsar.clients import values
+from tests.compat.pulsar.places import Place
+from tests.compat.representatives import representative
+
+pytestmark = pytest.mark.long
+MIB = 1 << 20
+CODECS = ("LZ4", "ZLIB", "ZSTD", "SNAPPY")
+EVENT_MS = 1_700_000_000_123
+
+
+def long_value(start: str, size: int) -> str:
+    """How a consumer shows a message of this size that begins with ``start``."""
+    missing = size - len(start)
+    payload = (start + "".join(f"{number:010}" for number in range(missing // 10 + 1)))[:size]
+    return f"sha256:{hashlib.sha256(payload.encode()).hexdigest()}:{size}"
+
+
+@representative("language", LANGUAGES, "java")
+@pytest.mark.parametrize("batch", [0, 3], ids=["alone", "batched"])
+def test_each_field_of_a_message_is_read_by_each_client(place: Place, language: str, batch: int) -> None:
+    topic, client = place.partition(), place.client(language)
+    producer = client.producer(topic, batch=batch, name=f"by {language}")
+    fields = {
+        "value": "with all fields",
+        "key": "the key",
+        "orderingKey": "the order",
+        "properties": {"one": "1", "two": "zwei ☃"},
+        "eventMs": EVENT_MS,
+    }
+    producer.send(fields, {"value": "plain ☃"}, "last")
+    readers = LANGUAGES if place.is_real else ("python", "go")
+    for reading in {language, *readers}:
+        reader = place.client(reading).consumer(topic, reading)
+        full, plain, _ = reader.receive(3)
+        assert (full.value, full.key, full.ordering_key) == ("with all fields", "the key", "the order")
+        assert full.properties == fields["properties"]
+        assert full.event_ms == EVENT_MS
+        assert full.producer == f"by {language}"
+        assert full.publish_ms > EVENT_MS
+        assert (plain.value, plain.key, plain.ordering_key) == ("plain ☃", None, None)
+        assert (plain.properties, plain.event_ms) == ({}, 0)
+
+
+@representative("language", LANGUAGES, "go")
+def test_each_codec_is_read_alone_and_in_a_batch(place: Place, language: str) -> None:
+    topic, client = place.partition(), place.client(language)
+    sent = []
+    for codec in ("NONE", *CODECS):
+        for batch in (0, 2):
+            producer = client.producer(topic, codec=codec, batch=batch)
+            names = [f"{codec} {batch} {number} {'x' * 200}" for number in range(2)]
+            producer.send(*names)
+            producer.close()
+            sent += names
+    assert values(client.consumer(topic).receive(len(sent))) == sent
+    shared = client.consumer(topic, "shared", type="Shared")
+    assert values(shared.receive(len(sent))) == sent
+
+
+@representative("language", LANGUAGES, "java")
+@pytest.mark.parametrize("kind", ["Exclusive", "Shared"])
+def test_a_chunked_message_is_joined_and_settled_as_one(place: Place, language: str, kind: str) -> None:
+    topic, client = place.partition(), place.client(language)
+    producer = client.producer(topic, chunking=True, codec="LZ4" if kind == "Shared" else "NONE")
+    producer.send({"value": "large ", "size": 12 * MIB}, "small")
+    consumer = client.consumer(topic, type=kind)
+    large, small = consumer.receive(2)
+    assert values([large, small]) == [long_value("large ", 12 * MIB), "small"]
+    consumer.ack(large)
+    consumer.close()
+    producer.send("the last")
+    assert values(client.consumer(topic, type=kind).receive_until("the last")) == ["small"]
+
+
+@representative("language", LANGUAGES, "python")
+def test_a_message_that_is_too_large_is_refused_and_the_next_one_is_not(place: Place, language: str) -> None:
+    topic, client = place.partition(), place.client(language)
+    producer = client.producer(topic)
+    outcomes = producer.outcomes({"value": "too large", "size": 6 * MIB}, "small")
+    assert isinstance(outcomes[0], str)
+    assert re.search("(?i)large|big|exceeds", outcomes[0])
+    producer.send("the last")
+    assert values(client.consumer(topic).receive_until("the last"))[:1] == ["small"]
+
+
+@representative("language", LANGUAGES, "go")
+def test_a_producer_with_a_name_goes_on_with_its_sequence(place: Place, language: str) -> None:
+    """A message with a sequence id that the topic has had from this producer is answered and not stored."""
+    topic, client = place.partition(), place.client(language)
+    first = client.producer(topic, name="writer")
+    assert (first.producer_name, first.last_sequence) == ("writer", -1)
+    first.send({"value": "one", "sequence": 1}, {"value": "five", "sequence": 5})
+    first.close()
+    second = client.producer(topic, name="writer")
+    assert second.last_sequence == (-1 if language == "go" else 5)  # Go's library does not take it over
+    second.send({"value": "again", "sequence": 5}, {"value": "six", "sequence": 6})
+    client.producer(topic, name="another").send({"value": "the last", "sequence": 1})
+    assert values(client.consumer(topic).receive_until("the last")) == ["one", "five", "six"]
+
+
+@representative("language", LANGUAGES, "java")
+def test_two_producers_of_one_name_are_refused(place: Place, language: str) -> None:
+    topic, client = place.partition(), place.client(language)
+    client.producer(topic, name="writer")
+    other = place.client(language, own=True) if language != "java" else client
+    with pytest.raises(Exception, match="ProducerBusy"):
+        other.producer(topic, name="writer")
+
+
+@representative("language", ("python", "java"), "python")
+def test_a_message_without_a_value_is_no_empty_message(place: Place, language: str) -> None:
+    """Go's library reads neither: it discards what has no bytes."""
+    topic, client = place.partition(), place.client(language)
+    client.producer(topic).send({"null": True, "key": "k"}, {"value": "", "key": "k"})
+    assert values(client.consumer(topic).receive(2)) == [None, ""]

@@ -1,0 +1,64 @@
+"""The own tests of Pulsar's client for Go; each one that is left out has its reason."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import require
+from tests.compat.pulsar import peers
+from tests.compat.pulsar.places import Place, an_oracle_place
+
+pytestmark = [pytest.mark.deep(minutes=5), pytest.mark.long, pytest.mark.timeout(1800)]
+GUARD_S = 1500.0
+# Tests that need nothing that `peers.NEEDS` names, and are left out all the same.
+LEFT_OUT: dict[str, str] = {}
+# How many of each file pass. The module is pinned, so a test that no longer runs shows.
+PASSED = {
+    "consumer_test.go": 53,
+    "producer_test.go": 44,
+    "reader_test.go": 23,
+    "message_chunking_test.go": 11,
+    "consumer_zero_queue_test.go": 8,
+    "consumer_multitopic_test.go": 3,
+    "schema_test.go": 12,
+    "table_view_test.go": 4,
+}
+
+
+@pytest.fixture(scope="module", params=["oracle"])
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """With messages of a MiB at most, as the tests expect."""
+    folder: Path = tmp_path_factory.mktemp("place")
+    with an_oracle_place(folder, max_message_bytes=1 << 20) as place:
+        yield place
+
+
+@pytest.mark.parametrize("file", PASSED)
+def test_pulsars_own_tests_for_go_pass(place: Place, file: str) -> None:
+    try:
+        program, folder = peers.pulsar_client_go()
+    except RuntimeError as error:
+        require.absent(str(error))
+    reasons = peers.tests_of(folder, file)
+    chosen = [name for name, reason in reasons.items() if not reason and name not in LEFT_OUT]
+    done = subprocess.run(
+        [program, "-test.v", "-test.timeout=25m", f"-test.run=^({'|'.join(chosen)})$"],
+        cwd=folder,
+        env={**os.environ, "PULSAR_URL": place.url, "PULSAR_TOKEN": place.token},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=GUARD_S,
+    )
+    results = re.findall(r"^--- (PASS|FAIL|SKIP): (\w+)", done.stdout, re.MULTILINE)
+    ended = {name: end for end, name in results}
+    print(f"\n{file}: {sorted(ended.items())}")
+    assert {name: end for name, end in ended.items() if end != "PASS"} == {}, done.stdout[-8000:]
+    assert sorted(ended) == sorted(chosen), done.stdout[-8000:]
+    assert len(ended) == PASSED[file]
