@@ -152,6 +152,7 @@ class ServiceExposition(Collector):
             yield from _commits(self.serving.engine.commits)
             yield from _budgets(self.serving.budgets + (self.kafka.budgets if self.kafka else ()))
             yield from _objects(self.serving.engine)
+            yield _subscriptions(self.serving.engine)
         if self.kafka is not None:
             yield from self.kafka.collect()
 
@@ -250,9 +251,21 @@ def _objects(engine: Engine) -> Iterable[Metric]:
         "shards": sum(len(logstore.shards) for logstore in logstores),
         "consumer_groups": len(groups),
         "consumers": sum(len(group.state.consumers) for group in groups),
+        "subscriptions": len(engine.subscriptions),
     }
     for name, number in numbers.items():
         yield GaugeMetricFamily(_PREFIX + name, f"Number of {name.replace('_', ' ')}.", value=number)
+
+
+def _subscriptions(engine: Engine) -> Metric:
+    family = GaugeMetricFamily(
+        _PREFIX + "subscription_shards",
+        "Shards of subscriptions by their state (docs/subscription-states.md).",
+        labels=["state"],
+    )
+    for state, shards in engine.subscriptions.shards_by_state().items():
+        family.add_metric([state.value], shards)
+    return family
 
 
 def _disk(usage: Usage) -> Iterable[Metric]:
