@@ -161,7 +161,7 @@ class LogState:
     title: str  # as messages name the shard
     inspection: LogInspection
     known_end: KnownEnd | None
-    used: tuple[UsedCursor, ...]  # cursors that consumer groups know
+    used: tuple[UsedCursor, ...]  # cursors that consumer groups and subscriptions know
 
     @property
     def end_cursor(self) -> int:
@@ -198,8 +198,8 @@ def _lost_tail(log: LogState) -> Iterator[Finding]:
     """Whether the log ends below a cursor that was given out."""
     end, highest, shard = log.end_cursor, log.highest_cursor, log.shard
     if highest > end:
-        groups = [used.group for used in log.used if used.cursor == highest]
-        reason = f"consumer group {groups[0]} has a checkpoint" if groups else "the database knows its end"
+        reasons = (used.known_by for used in log.used if used.cursor == highest)
+        reason = next(reasons, "the database knows its end")
         text = (
             f"{log.title} ends at cursor {end}, but {reason} at {highest}: acknowledged log groups are lost"
         )

@@ -65,6 +65,7 @@ from loghub_service.storage.record import SALT_DIGITS, SegmentHeader
 from loghub_service.storage.segment import NewGroup, Room, reserved_for
 from loghub_service.storage.shardlog import ShardLog, ordinal_of
 from loghub_service.storage.stored_group import raw_size
+from loghub_service.subscriptions import SubscriptionRegistry
 
 _log = structlog.get_logger("loghub_service")
 T = TypeVar("T")
@@ -125,6 +126,12 @@ class Engine:
             named=self.catalog.named,
         )
         self.kafka_groups = self._new_kafka_groups()
+        self.subscriptions = SubscriptionRegistry(
+            submit=self.submit,
+            named=self.catalog.named,
+            limits=settings.subscriptions,
+            max_subscriptions=settings.limits.subscriptions,
+        )
         self.producers = ProducerJournal(settings.kafka_limits.producers, self.submit, self.logs)
         self.declarations = Declarations(self.submit, self.catalog.logstores_by_id)
         self._file_batches: Batches[Task] = start_batches(
@@ -164,6 +171,7 @@ class Engine:
     async def close(self) -> None:
         """Finish the submitted items, save the ends of the logs, and close all files."""
         self.kafka_groups.close()
+        self.subscriptions.close()
         if self._actions:
             await asyncio.wait(self._actions)
         async with AsyncExitStack() as stack:  # the last one pushed comes first

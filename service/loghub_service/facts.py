@@ -15,6 +15,7 @@ from loghub_service.kafka.coordinator.facts import Fact as KafkaGroupFact
 from loghub_service.kafka.producers import ProducerKey, SavedProducer
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.pulsar.sequences import NamedProducer, SavedSequence
+from loghub_service.subscription.events import SubscriptionType
 
 # In the options of a logstore: the form of its records for Kafka clients. It never changes; SLS has no such
 # option.
@@ -216,8 +217,46 @@ class CursorsUsed:
     end_cursor: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionSaved:
+    """The settings of a subscription of a logstore, which is new or has another type now."""
+
+    logstore: int
+    name: str
+    type: SubscriptionType
+    in_order: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionDeleted:
+    logstore: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CursorSaved:
+    """The whole cursor of a shard, as `loghub_service.subscription.durable` packs it. It replaces everything
+    that was saved of the cursor before."""
+
+    logstore: int
+    name: str
+    shard: int
+    packed: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CursorAdvanced:
+    """What was acknowledged since the last fact of the cursor, packed as well."""
+
+    logstore: int
+    name: str
+    shard: int
+    packed: bytes
+
+
 CatalogFact = ProjectSaved | ProjectDeleted | LogstoreSaved | LogstoreDeleted | ShardSaved | ShardDeleted
 LogFact = FolderRemoved | EndsKnown | FolderStarted | ExpiryReached | CursorsUsed
 KafkaFact = KafkaGroupStepped | ProducerLogMarked | ProducersSaved
 PulsarFact = SchemaSaved | ProducerEpochSaved
-ServiceFact = CatalogFact | LogFact | GroupStepped | GroupDeleted | KafkaFact | PulsarFact
+SubscriptionFact = SubscriptionSaved | SubscriptionDeleted | CursorSaved | CursorAdvanced
+ServiceFact = CatalogFact | LogFact | GroupStepped | GroupDeleted | KafkaFact | PulsarFact | SubscriptionFact

@@ -13,6 +13,7 @@ from loghub_service.kafka.coordinator.group import KafkaGroupLimits
 from loghub_service.kafka.groups import DEFAULT_GROUP_BYTES, DEFAULT_MAX_GROUPS
 from loghub_service.kafka.producers import DEFAULT_MAX_PRODUCERS
 from loghub_service.limit_flags import flag
+from loghub_service.subscription.state import SubscriptionLimits
 
 MIB = 1 << 20
 KEEP_FOREVER_DAYS = 3650
@@ -93,6 +94,9 @@ class Limits:
         int,
         flag("--max-shards-at-creation", 1, 256, "shards with which a logstore is created; SLS allows 10"),
     ] = 64
+    subscriptions: Annotated[
+        int, flag("--max-subscriptions", 1, 100_000, "subscriptions, in all logstores together")
+    ] = 5_000
     groups_per_logstore: Annotated[
         int, flag("--max-consumer-groups", 1, 1_000, "consumer groups of a logstore; SLS allows 30")
     ] = 30
@@ -294,6 +298,7 @@ class ServiceSettings:
     kafka_limits: KafkaLimits = field(default_factory=KafkaLimits)
     kafka_groups: KafkaGroupLimits = field(default_factory=KafkaGroupLimits)
     pulsar_limits: PulsarLimits = field(default_factory=PulsarLimits)
+    subscriptions: SubscriptionLimits = field(default_factory=SubscriptionLimits)
 
 
 def contradiction(settings: ServiceSettings) -> str | None:

@@ -259,6 +259,8 @@ class _Start:
         self._finish_removals()
         await self._restore_groups()
         self._restore_kafka_groups()
+        for stored in self._database.subscriptions():
+            self._engine.subscriptions.restore(stored)
         await self._restore_producers()
 
     def _restore_catalog(self) -> None:

@@ -24,6 +24,7 @@ from tests.loghub_service.cameras import Camera, WatchedDisk
 from tests.loghub_service.engines import STORE_ID, ManualClock, create_group_of_one_shard, live
 from tests.loghub_service.simdisk import SimDisk
 from tests.loghub_service.storage import old_format
+from tests.loghub_service.storage.old_metadata import take_back
 
 GROUPS = [b"%04d" % number * 100 for number in range(30)]
 
@@ -81,11 +82,7 @@ def as_an_earlier_release_left_it(data: Path) -> None:
         (folder / name).write_bytes(bytes(disk.live[f"/log/{name}"].live))
     (data / "logs" / "folder.json").unlink()
     connection = apsw.Connection(str(data / "metadata.sqlite"))
-    kafka = ("kafka_producer", "producer_log", "final_offset", "kafka_offset", "kafka_member", "kafka_group")
-    for table in (*kafka, "deletion", "log_end", "single_value", "deleted_name"):
-        connection.execute(f"DROP TABLE {table}")
-    connection.execute("ALTER TABLE logstore DROP COLUMN first_ordinal")
-    connection.pragma("user_version", 1)
+    take_back(connection, 1)
     connection.close()
 
 

@@ -153,6 +153,7 @@ class ServiceExposition(Collector):
             of_endpoints = (budget for endpoint in self.endpoints for budget in endpoint.budgets)
             yield from _budgets((*self.serving.budgets, *of_endpoints))
             yield from _objects(self.serving.engine)
+            yield _subscriptions(self.serving.engine)
         for endpoint in self.endpoints:
             yield from endpoint.collect()
 
@@ -251,9 +252,21 @@ def _objects(engine: Engine) -> Iterable[Metric]:
         "shards": sum(len(logstore.shards) for logstore in logstores),
         "consumer_groups": len(groups),
         "consumers": sum(len(group.state.consumers) for group in groups),
+        "subscriptions": len(engine.subscriptions),
     }
     for name, number in numbers.items():
         yield GaugeMetricFamily(_PREFIX + name, f"Number of {name.replace('_', ' ')}.", value=number)
+
+
+def _subscriptions(engine: Engine) -> Metric:
+    family = GaugeMetricFamily(
+        _PREFIX + "subscription_shards",
+        "Shards of subscriptions by their state (docs/subscription-states.md).",
+        labels=["state"],
+    )
+    for state, shards in engine.subscriptions.shards_by_state().items():
+        family.add_metric([state.value], shards)
+    return family
 
 
 def _disk(usage: Usage) -> Iterable[Metric]:

@@ -30,13 +30,15 @@ from loghub_service.facts import (
 )
 from loghub_service.kafka.producers import SavedProducer
 from loghub_service.pulsar.sequences import SavedSequence
-from loghub_service.storage import kafka_rows, pulsar_rows
+from loghub_service.storage import kafka_rows, pulsar_rows, subscription_rows
 from loghub_service.storage.rows import LOGSTORE_COLUMNS, WHOLE_LOGSTORE, entry_from, shard_from, statements
+from loghub_service.storage.subscription_rows import StoredSubscription
+from loghub_service.subscription.durable import BadSavedCursor
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 _SCHEMA = """
 CREATE TABLE project (
   name TEXT PRIMARY KEY, description TEXT NOT NULL, created_s INTEGER NOT NULL, modified_s INTEGER NOT NULL
@@ -99,6 +101,7 @@ _SCHEMAS = (
     kafka_rows.GROUP_SCHEMA + _OFFSETS,
     kafka_rows.PRODUCER_SCHEMA,
     _FIRST_ORDINALS,
+    subscription_rows.SUBSCRIPTION_SCHEMA,
     pulsar_rows.PULSAR_SCHEMA,
 )  # each version adds to the versions before it
 
@@ -126,11 +129,12 @@ class FolderHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsedCursor:
-    """A cursor that a consumer group knows of a shard: a checkpoint, or the end of a read-only shard."""
+    """A cursor that a consumer group or a subscription knows of a shard: a checkpoint, the end of a read-only
+    shard, or where the last acknowledgment ends. ``known_by`` says which, in words."""
 
     logstore: int
     shard: int
-    group: str
+    known_by: str
     cursor: int
 
 
@@ -141,7 +145,7 @@ def _readable(read: Callable[Concatenate["Database", P], T]) -> Callable[Concate
     def method(database: "Database", /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return read(database, *args, **kwargs)
-        except apsw.Error as error:
+        except (apsw.Error, BadSavedCursor) as error:
             raise DatabaseUnusable(f"{database.path}: {error}") from error
 
     return method
@@ -267,10 +271,32 @@ class Database:
             "SELECT logstore, shard, name, max(coalesce(checkpoint, 0), coalesce(end_cursor, 0))"
             " FROM group_shard WHERE checkpoint IS NOT NULL OR end_cursor IS NOT NULL"
         )
-        return [
-            UsedCursor(logstore=logstore, shard=shard, group=group, cursor=cursor)
+        cursors = [
+            UsedCursor(
+                logstore=logstore,
+                shard=shard,
+                known_by=f"consumer group {group} has a checkpoint",
+                cursor=cursor,
+            )
             for logstore, shard, group, cursor in rows
         ]
+        begins = {
+            (logstore, shard): first_cursor - first_ordinal
+            for logstore, shard, first_cursor, first_ordinal in self._connection.execute(
+                "SELECT logstore, shard, first_cursor, first_ordinal FROM shard"
+                " JOIN logstore ON logstore.id=shard.logstore"
+            )
+        }
+        for logstore, shard, name, ordinal in subscription_rows.used_ordinals(self._connection):
+            cursors.append(
+                UsedCursor(
+                    logstore=logstore,
+                    shard=shard,
+                    known_by=f"subscription {name} has an acknowledgment",
+                    cursor=ordinal + begins[logstore, shard],
+                )
+            )
+        return cursors
 
     @_readable
     def history(self) -> FolderHistory:
@@ -330,6 +356,11 @@ class Database:
     def producer_epochs(self) -> list[ProducerEpochSaved]:
         """The epochs of the last exclusive producers."""
         return pulsar_rows.read_epochs(self._connection)
+
+    @_readable
+    def subscriptions(self) -> list[StoredSubscription]:
+        """Every subscription with the cursors of its shards."""
+        return subscription_rows.read_subscriptions(self._connection)
 
     def close(self) -> None:
         with suppress(apsw.Error):

@@ -1,6 +1,7 @@
 """Converts facts to SQL statements, and rows back to facts and values of the domain.
 
-With `database`, which has the schema, and `kafka_rows`, this module contains the only SQL of the project.
+With `database`, which has the schema, and the rows of Kafka and of subscriptions, this module contains the
+only SQL of the project.
 """
 
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from loghub.domain import group as domain
 from loghub.domain.fsm import ShardState
 from loghub.domain.shards import HashRange, Shard
 from loghub_service.facts import (
+    CursorAdvanced,
+    CursorSaved,
     CursorsUsed,
     EndsKnown,
     ExpiryReached,
@@ -29,9 +32,12 @@ from loghub_service.facts import (
     ServiceFact,
     ShardDeleted,
     ShardSaved,
+    SubscriptionDeleted,
+    SubscriptionSaved,
 )
 from loghub_service.storage.kafka_rows import kafka_statements, producer_statements
 from loghub_service.storage.pulsar_rows import pulsar_statement, sequence_statements
+from loghub_service.storage.subscription_rows import subscription_statements
 
 LOGSTORE_COLUMNS = (
     "id", "project", "name", "ttl_days", "next_shard", "options", "created_s", "modified_s",
@@ -51,6 +57,8 @@ def statements(fact: ServiceFact) -> Iterator[Statement]:
                 yield _group_row(inner, fact.logstore, fact.group)
         case KafkaGroupStepped():
             yield from kafka_statements(fact)
+        case SubscriptionSaved() | SubscriptionDeleted() | CursorSaved() | CursorAdvanced():
+            yield from subscription_statements(fact)
         case ProducerLogMarked() | ProducersSaved():
             yield from producer_statements(fact)
             if isinstance(fact, ProducersSaved):

@@ -26,7 +26,8 @@ from loghub_service.subscription.states import CursorState
 class SubscriptionLimits:
     """What a subscription may grow to. The names are those of Pulsar's settings where it has one."""
 
-    max_consumers: int = 1_000
+    max_subscriptions: int = 1_000  # of one logstore
+    max_consumers: int = 1_000  # of one subscription
     max_permits: int = 1_000_000  # of one consumer; more is cut
     # Nothing beyond the last range is delivered then. managedLedgerMaxUnackedRangesToPersist; a range takes
     # about 4 bytes on disk.

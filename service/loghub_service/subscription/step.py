@@ -233,6 +233,7 @@ def _change_shards(draft: DispatchDraft, event: SubscribedShards) -> None:
                 CursorTransition(shard, None, cursor.state, CursorTrigger.CREATED)
             )
         else:
+            known.parents = start.parents
             _reaches(known, start.end, is_closed=start.is_closed)
     draft.touched.update(subscription.shards)
 

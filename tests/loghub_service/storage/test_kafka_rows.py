@@ -26,6 +26,7 @@ from loghub_service.kafka.coordinator.facts import (
 from loghub_service.kafka.coordinator.group import CommittedOffset, MemberInfo, MemberProtocol, TopicPartition
 from loghub_service.kafka.coordinator.states import KafkaGroupState
 from loghub_service.storage.database import SCHEMA_VERSION, Database
+from tests.loghub_service.storage.old_metadata import take_back
 
 PROJECT = ProjectSaved(name="p", description="", created_s=1, modified_s=2)
 STORES = tuple(
@@ -134,15 +135,8 @@ def test_a_database_of_an_earlier_release_gets_the_tables(tmp_path: Path, versio
     path = str(tmp_path / "m.sqlite")
     with closing(Database(path)) as database:
         database.commit([(PROJECT, *STORES)])
-    added = ["kafka_producer", "producer_log", "final_offset", "kafka_offset", "kafka_member", "kafka_group"]
-    added += ["deleted_name", *(["deletion", "log_end", "single_value"] if version == 1 else [])]
     with closing(apsw.Connection(path)) as connection:
-        for table in added:
-            connection.execute(f"DROP TABLE {table}")
-        connection.execute("ALTER TABLE logstore DROP COLUMN first_ordinal")
-        if version == 2:
-            connection.execute("ALTER TABLE log_end DROP COLUMN expired_logs")
-        connection.pragma("user_version", version)
+        take_back(connection, version)
     with closing(Database(path)) as database:
         assert database.catalog_facts() == [PROJECT, *STORES]
         database.commit([(of_group(*ALL),)])

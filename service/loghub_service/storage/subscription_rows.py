@@ -1,0 +1,123 @@
+"""The tables of subscriptions, and their facts as SQL statements and back.
+
+A cursor goes with its subscription, its logstore or its shard; facts of one that was deleted meanwhile are
+ignored: a request of a client may overlap with the deletion.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import apsw
+
+from loghub.domain.log_position import ordinal_of
+from loghub_service.facts import (
+    CursorAdvanced,
+    CursorSaved,
+    SubscriptionDeleted,
+    SubscriptionFact,
+    SubscriptionSaved,
+)
+from loghub_service.subscription.durable import unpack
+from loghub_service.subscription.events import SubscriptionType
+from loghub_service.subscription.state import SavedCursor
+
+# The order of the deltas' rows is that in which they were saved.
+SUBSCRIPTION_SCHEMA = """
+CREATE TABLE subscription (
+  logstore INTEGER NOT NULL REFERENCES logstore(id) ON DELETE CASCADE, name TEXT NOT NULL,
+  type TEXT NOT NULL, in_order INTEGER NOT NULL, PRIMARY KEY (logstore, name)
+) WITHOUT ROWID;
+CREATE TABLE subscription_cursor (
+  logstore INTEGER NOT NULL, name TEXT NOT NULL, shard INTEGER NOT NULL, packed BLOB NOT NULL,
+  PRIMARY KEY (logstore, name, shard),
+  FOREIGN KEY (logstore, name) REFERENCES subscription(logstore, name) ON DELETE CASCADE,
+  FOREIGN KEY (logstore, shard) REFERENCES shard(logstore, shard) ON DELETE CASCADE
+) WITHOUT ROWID;
+CREATE INDEX subscription_cursor_of_shard ON subscription_cursor (logstore, shard);
+CREATE TABLE subscription_delta (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  logstore INTEGER NOT NULL, name TEXT NOT NULL, shard INTEGER NOT NULL, packed BLOB NOT NULL,
+  FOREIGN KEY (logstore, name, shard) REFERENCES subscription_cursor(logstore, name, shard)
+    ON DELETE CASCADE
+);
+CREATE INDEX subscription_delta_of_cursor ON subscription_delta (logstore, name, shard);
+"""
+Statement = tuple[str, tuple[object, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSubscription:
+    """A subscription as it was saved, with the cursors of its shards."""
+
+    logstore: int
+    name: str
+    type: SubscriptionType
+    in_order: bool
+    cursors: dict[int, SavedCursor]
+
+
+def subscription_statements(fact: SubscriptionFact) -> Iterator[Statement]:
+    """The statements that save a fact, in order."""
+    match fact:
+        case SubscriptionSaved():
+            yield (
+                "INSERT INTO subscription SELECT id, ?, ?, ? FROM logstore WHERE id=?"
+                " ON CONFLICT DO UPDATE SET type=excluded.type, in_order=excluded.in_order",
+                (fact.name, fact.type.value, fact.in_order, fact.logstore),
+            )
+        case SubscriptionDeleted():
+            yield "DELETE FROM subscription WHERE logstore=? AND name=?", (fact.logstore, fact.name)
+        case CursorSaved():
+            cursor = (fact.logstore, fact.name, fact.shard)
+            yield "DELETE FROM subscription_delta WHERE logstore=? AND name=? AND shard=?", cursor
+            yield (
+                "INSERT INTO subscription_cursor"
+                " SELECT s.logstore, s.name, shard.shard, ? FROM subscription AS s, shard"
+                " WHERE s.logstore=? AND s.name=? AND shard.logstore=s.logstore AND shard.shard=?"
+                " ON CONFLICT DO UPDATE SET packed=excluded.packed",
+                (fact.packed, *cursor),
+            )
+        case CursorAdvanced():
+            yield (
+                "INSERT INTO subscription_delta (logstore, name, shard, packed)"
+                " SELECT logstore, name, shard, ? FROM subscription_cursor"
+                " WHERE logstore=? AND name=? AND shard=?",
+                (fact.packed, fact.logstore, fact.name, fact.shard),
+            )
+
+
+def read_subscriptions(connection: apsw.Connection) -> list[StoredSubscription]:
+    """All of them, by logstore and name. Raises BadSavedCursor."""
+    deltas: defaultdict[tuple[int, str, int], list[bytes]] = defaultdict(list)
+    for logstore, name, shard, packed in connection.execute(
+        "SELECT logstore, name, shard, packed FROM subscription_delta ORDER BY number"
+    ):
+        deltas[logstore, name, shard].append(packed)
+    stored = {
+        (logstore, name): StoredSubscription(
+            logstore=logstore,
+            name=name,
+            type=SubscriptionType(kind),
+            in_order=bool(in_order),
+            cursors={},
+        )
+        for logstore, name, kind, in_order in connection.execute(
+            "SELECT logstore, name, type, in_order FROM subscription ORDER BY logstore, name"
+        )
+    }
+    for logstore, name, shard, packed in connection.execute(
+        "SELECT logstore, name, shard, packed FROM subscription_cursor"
+    ):
+        stored[logstore, name].cursors[shard] = unpack(packed, deltas[logstore, name, shard])
+    return list(stored.values())
+
+
+def used_ordinals(connection: apsw.Connection) -> Iterator[tuple[int, int, str, int]]:
+    """For each cursor with an acknowledgment: the logstore, the shard, the name of the subscription, and the
+    ordinal after that of the last group of which a log is acknowledged."""
+    for subscription in read_subscriptions(connection):
+        for shard, cursor in subscription.cursors.items():
+            stop = cursor.ranges[-1][1] if cursor.ranges else cursor.mark
+            if stop > 0:
+                yield subscription.logstore, shard, subscription.name, ordinal_of(stop - 1) + 1
