@@ -1,7 +1,7 @@
-"""Work that takes long, in turns with everybody else's: on the event loop with pauses, in a few threads.
+"""Work that takes long, in turns with all other work: on the event loop with pauses, in a few threads.
 
-What a client can make long is done in steps of some microseconds, with a pause after a number of them, so
-that others run meanwhile, heartbeats among them. What cannot be cut is done in a thread.
+Work that a client can make long is done in steps of some microseconds, with a pause after a number of them,
+so that other work, such as heartbeats, runs meanwhile. Work that cannot be cut is done in a thread.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Pauses:
-    """Call `step` after each step: it lets others run after every ``every`` of them."""
+    """Call `step` after each step: it lets other work run after every ``every`` steps."""
 
     def __init__(self, every: int) -> None:
         self._every = every
@@ -44,7 +44,8 @@ async def in_turn(turns: asyncio.Semaphore, work: Callable[[], T]) -> T:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         if begun:
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody asks for it
+            # The result is not used.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
         else:
             task.cancel()
         raise
