@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from loghub.wire import loggroup
 from loghub.wire.compression import Compression, compress
 from loghub_service.kafka.producers import BatchOrigin
-from loghub_service.pulsar.origin import Chunk, PulsarOrigin
+from loghub_service.pulsar.origin import MessageChunk, PulsarOrigin
 from loghub_service.storage import record, stored_group
 from loghub_service.storage.record import SegmentHeader
 from loghub_service.storage.segment import LogDamaged, NewGroup
@@ -146,7 +146,7 @@ def test_a_truncated_origin_is_damage() -> None:
         stored_group.origin_of(stored[:-1])
 
 
-CHUNK = Chunk(uuid="u", number=2, count=3, total_size=9, compression=4, uncompressed_size=8)
+CHUNK = MessageChunk(uuid="u", number=2, count=3, total_size=9, compression=4, uncompressed_size=8)
 PULSAR = PulsarOrigin(
     partition=70_000,
     producer="日志",
