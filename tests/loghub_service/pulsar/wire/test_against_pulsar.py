@@ -1,4 +1,4 @@
-"""Our coder beside Google's, which has its description of the messages from Pulsar itself."""
+"""Our coder and Google's, which has its description of the messages from Pulsar itself, agree."""
 
 import re
 from enum import IntEnum
