@@ -103,9 +103,8 @@ async def _subscribe(session: PulsarSession, named: AddressedTopic, name: str) -
 async def close_producer(session: PulsarSession, command: CommandCloseProducer) -> Complete | None:
     producer = session.producers.get(command.producer_id)
     if producer is None:
-        raise RefusedCommand(
-            ServerError.CONSUMER_NOT_FOUND, f"the connection has no producer {command.producer_id}"
-        )
+        session.send(CommandSuccess(request_id=command.request_id))
+        return None
     producer.close()
     return _closed(producer, command.request_id)
 
