@@ -50,6 +50,7 @@ and what a worker reports of the state of a stateful pipeline.
 import re
 from collections.abc import Iterator
 from enum import StrEnum
+from functools import cache
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -291,11 +292,17 @@ def encode_settings(config: WorkerConfig) -> bytes:
     return msgspec.json.encode(_with_defaults(config), order="sorted")
 
 
+@cache
+def _fields(settings: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Kept, since each question evaluates the annotations anew, and an operator encodes in each round."""
+    return msgspec.structs.fields(settings)
+
+
 def _with_defaults(settings: T) -> T:
     """The same settings, in which a value that equals its default is the default object itself, because the
     encoder compares by identity."""
     changes: dict[str, Any] = {}
-    for field in msgspec.structs.fields(settings):
+    for field in _fields(type(settings)):
         value = getattr(settings, field.name)
         if value == field.default:
             changes[field.name] = field.default

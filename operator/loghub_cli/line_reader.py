@@ -109,6 +109,7 @@ class _FollowedText:
                 else:
                     self.known = read[:overlap]
                 continue
+            # The text is the one that was read before, and goes on here.
             data = read[overlap:]
             if not data:
                 return
@@ -139,6 +140,7 @@ class FollowedFile:
             if self._from_end:
                 current.begin_at_last_line()
             while True:
+                # The name is looked up after the rest was read, so that nothing of the old file is missed.
                 yield from self._rest_of_renamed()
                 yield from current.rest()
                 following = self._following(current)

@@ -47,7 +47,7 @@ class LineBatch:
 
     origin: LinesOrigin
     began_s: float
-    first_line: int
+    first_line: int  # Invariant: first_line <= last_line, once there is a log; lines without a log count too
     last_line: int = 0
     size: int = 0  # bytes, about
     logs: list[Log] = field(default_factory=list)
@@ -79,6 +79,7 @@ class LineBatches:
         size = _OVERHEAD_BYTES + sum(
             _size(key) + _size(value) + _OVERHEAD_BYTES for key, value in log.contents
         )
+        # Before the log is added: a batch must not exceed its limit, nor have logs of two origins.
         if self._open is not None and self._must_end(self._open, origin, size):
             yield from self.end()
         if self._open is None:
@@ -120,6 +121,7 @@ class SendingPace:
         return 0.0 if self._free_at is None else max(0.0, self._free_at - now)
 
     def sent(self, logs: int, *, now: float) -> None:
+        # From now at the earliest: time in which nothing was sent is lost.
         begin = now if self._free_at is None else max(now, self._free_at)
         self._free_at = begin + logs / self._logs_per_s
 

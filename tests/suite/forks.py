@@ -209,8 +209,14 @@ class _Run:
         elif message["event"] == "started":
             child.started = True
         elif message["event"] == "ended":
-            child.tests.popleft()
+            item = self._session.items[child.tests.popleft()]
             child.started = False
+            for when, duration, cpu_s in message["passed"]:
+                passed = pytest.TestReport(
+                    item.nodeid, item.location, {}, "passed", None, when, duration=duration
+                )
+                passed.cpu_s = cpu_s  # type: ignore[attr-defined]
+                self._config.hook.pytest_runtest_logreport(report=passed)
         elif message["event"] == "idle":
             self._hand_out(child)
 
@@ -308,6 +314,7 @@ class _Parent:
     def __init__(self, config: pytest.Config, link: socket.socket) -> None:
         self._config = config
         self._lines: IO[str] = link.makefile("rw", encoding="utf-8")
+        self._passed: list[tuple[str | None, float, float]] = []  # parts of the test that runs
 
     def say(self, *, at_once: bool = True, **message: object) -> None:
         """What need not be said at once waits for what must: each line that is sent wakes the parent."""
@@ -321,7 +328,15 @@ class _Parent:
         unit: list[int] = json.loads(line) if line else []
         return unit
 
+    def say_ended(self) -> None:
+        self.say(event="ended", passed=self._passed, at_once=False)
+        self._passed.clear()
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        has_more = report.sections or report.user_properties or hasattr(report, "wasxfail")
+        if report.passed and not has_more:  # as most, of which a report as JSON has nothing to say
+            self._passed.append((report.when, report.duration, getattr(report, "cpu_s", 0.0)))
+            return
         data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
         self.say(report=data, at_once=not report.passed)
 
@@ -389,7 +404,7 @@ def _serve(session: pytest.Session, link: socket.socket) -> bool:
             parent.say(event="started")
             next_item = elsewhere if following is None else session.items[following]
             config.hook.pytest_runtest_protocol(item=session.items[index], nextitem=next_item)
-            parent.say(event="ended", at_once=False)
+            parent.say_ended()
             if session.shouldfail or session.shouldstop:
                 return True
         parent.say(event="idle")

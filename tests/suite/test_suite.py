@@ -6,6 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.suite import inner
+from tests.suite.__main__ import Suite
+from tests.suite.parts import Part
+from tests.suite.record import Failure, Record
+from tests.suite.report import Ran
 
 pytestmark = pytest.mark.long
 
@@ -21,9 +25,10 @@ def test_by_chance():
     assert runs.read_text().count("run") > 1
 """
 BAD = "def test_bad(): assert False"
+ENDS = "def test_ends():\n    import os\n    os._exit(0)"
 
 
-def files(folder: Path) -> list[str]:
+def files_in(folder: Path) -> list[str]:
     return os.listdir(folder) if folder.exists() else []
 
 
@@ -37,20 +42,33 @@ def test_a_test_that_passes_alone_is_unsteady_and_its_failure_is_kept(tmp_path: 
         "  first/test_a.py::test_by_chance",
         "3 test functions, 3 cases ran (3 passed, 0 failed), 0 skipped",
     ]
-    (kept,) = files(tmp_path / "build" / "unsteady")
+    (kept,) = files_in(tmp_path / "build" / "unsteady")
     text = (tmp_path / "build" / "unsteady" / kept).read_text()
     assert "first/test_a.py::test_by_chance" in text
     assert "what was captured" in text
     assert 'assert runs.read_text().count("run") > 1' in text
 
 
-def test_a_test_that_fails_twice_fails_the_run(tmp_path: Path) -> None:
-    inner.write(tmp_path, {"first/test_a.py": BAD, "second/test_b.py": ONCE})
-    status, printed = inner.suite(tmp_path, "first,second")
+def test_what_fails_twice_is_not_collected_or_does_not_end_fails_the_run(tmp_path: Path) -> None:
+    files = {"first": BAD, "second": ONCE, "third": "import no_such_module", "fourth": ENDS}
+    inner.write(tmp_path, {f"{part}/test_{part}.py": text for part, text in files.items()})
+    status, printed = inner.suite(tmp_path, ",".join(files))
     assert status == 1
-    assert "FAILED first/test_a.py::test_bad" in printed.split("the 10 dearest")[1]
-    assert printed.splitlines()[-1] == "3 test functions, 3 cases ran (2 passed, 1 failed), 0 skipped"
-    assert len(files(tmp_path / "build" / "unsteady")) == 1
+    report = printed.split("the 10 dearest")[1]
+    assert "FAILED first/test_first.py::test_bad" in report
+    assert "FAILED third/test_third.py" in report
+    assert "  second/test_second.py::test_by_chance" in report
+    last = "3 test functions, 4 cases ran (2 passed, 2 failed), 0 skipped; not run to the end: fourth"
+    assert printed.splitlines()[-1] == last
+    assert len(files_in(tmp_path / "build" / "unsteady")) == 1
+
+
+def test_each_of_these_alone_fails_the_run(tmp_path: Path) -> None:
+    failure = Failure("test_a", "why", "")
+    for record in (Record(failures=[failure]), None):
+        suite = Suite(tmp_path)
+        suite.run.parts.append(Ran(part=Part(name="first", arguments=()), record=record, wall_s=1))
+        assert suite.finish() == 1
 
 
 def test_a_strict_run_repeats_nothing(tmp_path: Path) -> None:
@@ -69,29 +87,11 @@ def test_more_failures_than_chance_explains_are_not_repeated(tmp_path: Path) -> 
     assert "once more" not in printed
 
 
-@pytest.mark.parametrize(
-    ("text", "last"),
-    [
-        ("import no_such_module", "1 test functions, 2 cases ran (1 passed, 1 failed), 0 skipped"),
-        (
-            "def test_ends():\n    import os\n    os._exit(0)",
-            "1 test functions, 1 cases ran (1 passed, 0 failed), 0 skipped; not run to the end: first",
-        ),
-    ],
-    ids=["not collected", "ended"],
-)
-def test_a_part_that_does_not_run_to_its_end_fails_the_run(text: str, last: str, tmp_path: Path) -> None:
-    inner.write(tmp_path, {"first/test_a.py": text, "second/test_b.py": "def test_good(): pass"})
-    status, printed = inner.suite(tmp_path, "first,second")
-    assert status == 1
-    assert printed.splitlines()[-1] == last
-
-
 def test_a_test_is_charged_for_the_cpu_of_the_processes_that_it_starts(tmp_path: Path) -> None:
     text = """
 import subprocess, sys
 import pytest
-SPIN = "import time\\nend = time.process_time() + 0.5\\nwhile time.process_time() < end: pass\\n"
+SPIN = "import time\\nend = time.process_time() + 0.3\\nwhile time.process_time() < end: pass\\n"
 def test_ended(): subprocess.run([sys.executable, "-c", SPIN], check=True)
 @pytest.fixture
 def living():
@@ -108,6 +108,6 @@ def test_cheap(): pass
     cpu_s = {
         line.split()[2]: float(line.split()[0]) for line in printed.splitlines() if "test_a.py::" in line
     }
-    assert cpu_s["first/test_a.py::test_ended"] >= 0.5
-    assert cpu_s["first/test_a.py::test_living"] >= 0.5
-    assert cpu_s["first/test_a.py::test_cheap"] < 0.5
+    assert cpu_s["first/test_a.py::test_ended"] >= 0.3
+    assert cpu_s["first/test_a.py::test_living"] >= 0.3
+    assert cpu_s["first/test_a.py::test_cheap"] < 0.3

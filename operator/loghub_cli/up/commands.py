@@ -129,12 +129,14 @@ class DownOptions:
 async def up(options: UpOptions) -> int:
     """Runs until a signal, `loghub down`, or the state in ``wait_for``, without which it fails. Raises
     `InvalidResourceError`, `Refused`, `StartFailed`, `InUseError`, `ServiceStartError`."""
+    # 1. Everything that can be wrong with the file is found before anything is written or started.
     file = CrFile(options.file, options.name, embedded=options.endpoint)
     document = file.read()
     folder = _checked_folder(options.root, document)
     _reject_cluster_references(file, document)
     options.root.use()
     _remove_forgotten_keys(options.root)
+    # 2. The lock is held to the end, so that no other `up` or `down` runs the group meanwhile.
     with locked(folder.lock), stopped_by_signals() as stopping:
         _reject_copy(folder)
         record = _accept(folder, document)
@@ -145,6 +147,7 @@ async def up(options: UpOptions) -> int:
         )
         if options.timeout is not None:
             asyncio.get_running_loop().call_later(options.timeout, stopping.requested.set)
+        # 3. Workers that were left running would be consumers of the same names as the new ones.
         with screen:
             _end_orphans(screen, folder)
             try:
@@ -227,7 +230,7 @@ async def _take_down(options: DownOptions, folder: GroupFolder) -> bool:
             held.enter_context(locked(folder.lock))
         stopping = held.enter_context(stopped_by_signals())
         record = LocalObject.load(folder)
-        if record is None:
+        if record is None:  # the process that ran the group took it down after all
             return True
         _reject_another_policy(options, record.resource())
         clock = SystemClock()

@@ -201,6 +201,7 @@ class EmbeddedService:
         raise ServiceStartError(f"the embedded service does not serve Kafka clients (log: {self.log})")
 
     async def _start(self, port: int, options: ServiceOptions, *, host: str = HOST) -> None:
+        # 1. Two services on one data folder, or a port in use, are reported before anything starts.
         process = process_that_uses(self.data)
         if process:
             raise ServiceStartError(
@@ -213,7 +214,7 @@ class EmbeddedService:
                 check_free(options.kafka)
             except AddressInUse as error:
                 raise ServiceStartError(str(error)) from None
-        # The service writes to a file of its own first, so that an address in the final file is always valid.
+        # 2. The service writes to a file of its own first, so that the address in the final file is valid.
         new_address = self._folder / "address.new"
         kafka_address = kafka_address_file(self._folder)
         for file in (new_address, kafka_address):
@@ -229,6 +230,7 @@ class EmbeddedService:
         self._child = child = ChildProgram(
             command, environment=without_keys(os.environ), log=self.log, on_exit=lambda _: None
         )
+        # 3. It has an address before its data is recovered, and is usable afterwards.
         try:
             async with asyncio.timeout(START_GUARD_S):
                 while child.alive and not new_address.exists():

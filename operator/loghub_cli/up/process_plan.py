@@ -89,6 +89,7 @@ def plan_steps(
     desired: DesiredWorkers | None, slots: Iterable[Slot], trial: Trial | None, *, now: float
 ) -> tuple[Step, ...]:
     """The steps to take now; ``desired`` None means no workers. Empty if the workers are as desired."""
+    # 1. Surplus workers stop, all together, and a trial of settings that are not desired ends.
     by_ordinal = {slot.ordinal: slot for slot in slots}
     replicas = 0 if desired is None else desired.replicas
     steps: list[Step] = [
@@ -101,10 +102,12 @@ def plan_steps(
         trial = None
     if desired is None:
         return tuple(steps)
+    # 2. Missing workers start, all together, each after its own back-off.
     for ordinal in range(replicas):
         slot = by_ordinal.get(ordinal)
         if slot is None or (not slot.alive and _may_start(slot, desired, now)):
             steps.append(Start(ordinal))
+    # 3. Workers with other settings are replaced one at a time, once a trial of the new ones has passed.
     outdated = _to_replace(desired, by_ordinal)
     if outdated is None:
         return tuple(steps)

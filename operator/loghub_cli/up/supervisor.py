@@ -185,12 +185,13 @@ class _ManagedWorker:
     stopping: bool = False
     forget_drain: bool = False  # the next start is like the start of a new pod, without a drain request
     drain_requested_at_unix_s: float | None = None
-    status: WorkerStatus | None = None  # as last read, and since when it is the same
+    # As last read; it has been the same since `status_since_s`, and is None while no process has written one.
+    status: WorkerStatus | None = None
     status_since_s: float = 0.0
     ready_since_s: float | None = None
     failures: int = 0
     starts: int = 0
-    start_at_s: float = 0.0
+    start_at_s: float = 0.0  # not earlier: the back-off after the last failure
     failure: tuple[str, str] | None = None  # the last failure's reason and message
     kill_timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 

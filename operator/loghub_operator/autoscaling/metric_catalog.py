@@ -40,21 +40,27 @@ METRICS = (
     AutoscalingMetric(
         keda_name="desiredWorkers",
         metric="loghub_desired_workers",
-        value=lambda of: None if of.wanted is None or of.retry_groups is None else of.recommended,
+        value=lambda metrics: (
+            None if metrics.wanted is None or metrics.retry_groups is None else metrics.recommended
+        ),
         target=1.0,
     ),
     AutoscalingMetric(
-        keda_name="lagLogGroups", metric="loghub_lag_log_groups", value=lambda of: of.lag_groups
+        keda_name="lagLogGroups", metric="loghub_lag_log_groups", value=lambda metrics: metrics.lag_groups
     ),
     # Not part of the lag: more workers do not bring their time any sooner. One is needed when it comes.
     AutoscalingMetric(
-        keda_name="retryLogGroups", metric="loghub_retry_log_groups", value=lambda of: of.retry_groups
+        keda_name="retryLogGroups",
+        metric="loghub_retry_log_groups",
+        value=lambda metrics: metrics.retry_groups,
     ),
-    AutoscalingMetric(keda_name="lagSeconds", metric="loghub_lag_seconds", value=lambda of: of.lag_seconds),
+    AutoscalingMetric(
+        keda_name="lagSeconds", metric="loghub_lag_seconds", value=lambda metrics: metrics.lag_seconds
+    ),
     AutoscalingMetric(
         keda_name="arrivalLogGroupsPerSecond",
         metric="loghub_arrival_log_groups_per_second",
-        value=lambda of: of.arrival_per_s,
+        value=lambda metrics: metrics.arrival_per_s,
     ),
 )
 BY_KEDA_NAME = {definition.keda_name: definition for definition in METRICS}

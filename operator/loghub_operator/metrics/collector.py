@@ -29,56 +29,60 @@ Value = Callable[[GroupMetrics], float | int | None]
 
 # Families with one series per group.
 _GROUP_FAMILIES: tuple[tuple[str, str, Value], ...] = (
-    ("lag_seconds", "Age of the oldest log that is not checkpointed.", lambda of: of.lag_seconds),
-    ("lag_log_groups", "Number of log groups that are not checkpointed.", lambda of: of.lag_groups),
+    ("lag_seconds", "Age of the oldest log that is not checkpointed.", lambda metrics: metrics.lag_seconds),
+    ("lag_log_groups", "Number of log groups that are not checkpointed.", lambda metrics: metrics.lag_groups),
     (
         "lag_logs",
         "Number of logs that are not checkpointed; only with an endpoint that reports it.",
-        lambda of: of.lag_logs,
+        lambda metrics: metrics.lag_logs,
     ),
     (
         "retry_log_groups",
         "Number of log groups that wait in the retry logstore; 0 without one.",
-        lambda of: of.retry_groups,
+        lambda metrics: metrics.retry_groups,
     ),
     (
         "dead_letter_log_groups",
         "Number of log groups in the logstore of the dead letter, of all writers.",
-        lambda of: of.dead_letter_groups,
+        lambda metrics: metrics.dead_letter_groups,
     ),
     (
         "arrival_log_groups_per_second",
         "Rate at which log groups are written to the logstore.",
-        lambda of: of.arrival_per_s,
+        lambda metrics: metrics.arrival_per_s,
     ),
     (
         "consumed_log_groups_per_second",
         "Rate at which log groups are checkpointed.",
-        lambda of: of.consumed_per_s,
+        lambda metrics: metrics.consumed_per_s,
     ),
     (
         "worker_log_groups_per_second",
         "Rate at which one worker consumes log groups, configured or measured.",
-        lambda of: of.worker_per_s,
+        lambda metrics: metrics.worker_per_s,
     ),
-    ("assignable_shards", "Number of shards that can be assigned to workers.", lambda of: of.assignable),
+    (
+        "assignable_shards",
+        "Number of shards that can be assigned to workers.",
+        lambda metrics: metrics.assignable,
+    ),
     (
         "suspended",
         "1 while the group is suspended or its checkpoints are being reset, otherwise 0.",
-        lambda of: int(of.paused),
+        lambda metrics: int(metrics.paused),
     ),
     (
         "replicas_uncapped",
         "Number of workers that the load requires, before any bound is applied.",
-        lambda of: of.wanted,
+        lambda metrics: metrics.wanted,
     ),
     (
         "replicas_recommended",
         "Number of workers recommended after bounds and stabilization.",
-        lambda of: of.recommended,
+        lambda metrics: metrics.recommended,
     ),
-    ("replicas_desired", "Number of workers that the operator runs.", lambda of: of.applied),
-    ("replicas_ready", "Number of workers that are ready.", lambda of: of.ready),
+    ("replicas_desired", "Number of workers that the operator runs.", lambda metrics: metrics.applied),
+    ("replicas_ready", "Number of workers that are ready.", lambda metrics: metrics.ready),
 )
 
 

@@ -142,7 +142,7 @@ class GroupIndex:
         return tuple(sorted((peer for name, peer in others if name != own), key=lambda one: one.rank))
 
     def _claim_or_none(self, document: Mapping[str, Any], before: _Claim | None) -> _Claim | None:
-        """A fault of one object is reported when it is reconciled; the other objects are listed."""
+        """A fault that one object brings out is reported when it is reconciled; the others are listed."""
         try:
             return self._claim(document, before)
         except Exception:

@@ -25,11 +25,7 @@ from loghub.wire.errors import MalformedCursor
 from loghub_operator.api.conditions import rfc3339
 from loghub_operator.api.fetch import ResetCheckpoints, ResetTarget
 from loghub_operator.api.fields import unix_s
-from loghub_operator.api.status import (
-    MAX_NONCES,
-    CheckpointResetPhase,
-    CheckpointResetStatus,
-)
+from loghub_operator.api.status import MAX_NONCES, CheckpointResetPhase, CheckpointResetStatus
 from loghub_operator.model.actions import Action, BackUpCheckpoints, CommitCheckpoints, EmitEvent
 from loghub_operator.model.memory import Memory
 from loghub_operator.model.observed import (
@@ -40,7 +36,7 @@ from loghub_operator.model.observed import (
     backup_name,
 )
 from loghub_operator.plan.desired import Desired
-from loghub_operator.plan.listing import MAX_LISTED, listed
+from loghub_operator.plan.listing import MAX_LISTED, comma_list
 from loghub_operator.plan.ownership import owner_of
 from loghub_operator.plan.replicas import CLOCKS_DIFFER_S, ReplicaPlan
 from loghub_operator.plan.subject import Subject
@@ -77,7 +73,7 @@ def target_cursors(
     existing = {shard.shard for shard in shards}
     unknown = [shard for shard in requested.shards or () if shard not in existing]
     if unknown:
-        return TargetCursors(problem=f"the logstore has no shard {listed(sorted(unknown))}")
+        return TargetCursors(problem=f"the logstore has no shard {comma_list(sorted(unknown))}")
     if requested.to is ResetTarget.CONFIG_MAP:
         return _from_config_map(requested, existing, observed)
     return TargetCursors(
@@ -107,10 +103,10 @@ def _from_config_map(
     saved = {int(key): cursor for key, cursor in observed.source.items()}
     missing = [shard for shard in requested.shards or () if shard not in saved]
     if missing:
-        return TargetCursors(problem=f"{name} does not contain shard {listed(sorted(missing))}")
+        return TargetCursors(problem=f"{name} does not contain shard {comma_list(sorted(missing))}")
     deleted = set(saved) - existing if requested.shards is None else set()
     if deleted:
-        shards, hint = listed(sorted(deleted)), "list the other shards in spec.resetCheckpoints.shards"
+        shards, hint = comma_list(sorted(deleted)), "list the other shards in spec.resetCheckpoints.shards"
         return TargetCursors(
             problem=f"{name} contains shard {shards}, which the logstore does not have; {hint}"
         )
@@ -118,7 +114,7 @@ def _from_config_map(
     beyond = [shard for shard, cursor in chosen.items() if _is_beyond(cursor, observed.ends[shard])]
     if beyond:
         return TargetCursors(
-            problem=f"{name}: the cursor of shard {listed(sorted(beyond))} is beyond the end of the shard"
+            problem=f"{name}: the cursor of shard {comma_list(sorted(beyond))} is beyond the end of the shard"
         )
     # "" restores the absence of a checkpoint, so the shard begins where a worker would begin it.
     return TargetCursors(
@@ -409,13 +405,13 @@ def _obstacle(reset: _Reset) -> str:
     if service.group is None:
         return "the consumer group is being created"
     if reset.existing:
-        return f"{listed(reset.existing)} still exist"
+        return f"{comma_list(reset.existing)} still exist"
     if reset.replicas > 0:
         return "the workers are being stopped"
     # The real SLS cannot report live consumers; there the operator knows only its own pods.
     holders = [f"shard {shard.shard} by {shard.holder}" for shard in service.shards if shard.holder]
     if service.consumers is not None and holders:
-        return f"shards are still held: {listed(holders)}"
+        return f"shards are still held: {comma_list(holders)}"
     return "" if reset.seen is None else reset.seen.error
 
 
@@ -464,14 +460,14 @@ def _committing(reset: _Reset) -> ResetProgress:
     # Only a rejection fails the reset: after an outage the backup is carried out as at any other time.
     if reset.memory.service_error and too_long:
         return reset.failed(
-            f"the log service rejects the checkpoints of shards {listed(shard for shard, _ in cursors)};"
+            f"the log service rejects the checkpoints of shards {comma_list(shard for shard, _ in cursors)};"
             f" ConfigMap {undo} has the previous ones",
             undo=undo,
         )
     # All were committed, and as many are others again: after another five minutes it would be no different.
     if too_long and 0 < reset.memory.committed <= len(cursors):
         return reset.failed(
-            f"others keep moving the checkpoints of shards {listed(shard for shard, _ in cursors)};"
+            f"others keep moving the checkpoints of shards {comma_list(shard for shard, _ in cursors)};"
             f" ConfigMap {undo} has the previous ones",
             undo=undo,
         )
@@ -481,7 +477,7 @@ def _committing(reset: _Reset) -> ResetProgress:
 def _committed(backup: CheckpointBackup, undo: str | None) -> str:
     others = len(backup.targets) - MAX_LISTED
     more = f" and {others} more" if others > 0 else ""
-    shards = listed(sorted(backup.targets))
+    shards = comma_list(sorted(backup.targets))
     return f"reset the checkpoints of shards {shards}{more}; ConfigMap {undo} has the previous ones"
 
 

@@ -45,7 +45,7 @@ from loghub_operator.model.observed import (
     WorkerObserved,
 )
 from loghub_operator.plan.checkpoint_reset import ResetProgress, at_deletion
-from loghub_operator.plan.listing import listed
+from loghub_operator.plan.listing import comma_list
 from loghub_operator.plan.ownership import (
     RECENT_S,
     consumers_without_pods,
@@ -210,7 +210,7 @@ def _bounds(leave_s: float, since_s: float) -> _Bounds:
 
 
 def _names(workers: Iterable[WorkerObserved]) -> str:
-    return listed(worker.name for worker in workers)
+    return comma_list(worker.name for worker in workers)
 
 
 def _stop_workers(drains: Drains, over: _Bounds, *, is_patient: bool) -> tuple[list[Action], str]:
@@ -232,7 +232,7 @@ def _stop_workers(drains: Drains, over: _Bounds, *, is_patient: bool) -> tuple[l
     requests: list[Action] = [
         DrainWorker(worker.name) for worker in highest_first if drains.must_be_asked(worker)
     ]
-    return requests, f"waiting for {listed(names)} to leave the group"
+    return requests, f"waiting for {comma_list(names)} to leave the group"
 
 
 def _unrest(service: LogServiceObserved, stillness: Stillness | None, now: float) -> str:
@@ -245,7 +245,7 @@ def _unrest(service: LogServiceObserved, stillness: Stillness | None, now: float
     if now - stillness.since_unix_s >= STILL_S or all(at is None or now - at > RECENT_S for at in saved):
         return ""
     if stillness.moved_by:
-        names = listed(stillness.moved_by)
+        names = comma_list(stillness.moved_by)
         return f"its checkpoints still move, saved by consumers that are not workers of this object: {names}"
     return f"it was consumed a moment ago, and {STILL_S:.0f} s show whether its checkpoints still move"
 
@@ -267,7 +267,7 @@ def _end(subject: Subject, over: _Bounds, unrest: str, *, must_delete: bool) -> 
         return release, "the consumer group does not exist any more"
     others = consumers_without_pods(service, observed.workers, subject.names, observed.at_unix_s)
     if others:
-        error = f"it has consumers that are not workers of this object: {listed(others)}"
+        error = f"it has consumers that are not workers of this object: {comma_list(others)}"
     elif unrest:
         error = unrest
     if error and over.deleting:

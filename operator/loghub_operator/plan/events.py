@@ -13,7 +13,7 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.actions import GROUP_ORPHANED, Action, ApplyWorkers, EmitEvent, UpdateGroup
 from loghub_operator.plan.decisions import ChangeImpact, Decisions
 from loghub_operator.plan.desired import Suspension
-from loghub_operator.plan.listing import listed, worker_count
+from loghub_operator.plan.listing import comma_list, worker_count
 
 MAX_NAMED = 20  # fields in one event, whose note has at most 1,024 bytes
 _NORMAL = (GroupReason.UP_TO_DATE, GroupReason.CREATING)
@@ -90,7 +90,7 @@ def _changed(decisions: Decisions, actions: Iterable[Action]) -> Iterator[EmitEv
         return
     applied = any(isinstance(action, ApplyWorkers) for action in actions)
     if applied and subject.drift:
-        fields = listed(subject.drift, MAX_NAMED)
+        fields = comma_list(subject.drift, MAX_NAMED)
         pause_s = decisions.drift.pause_s
         later = f"; the next correction waits {pause_s:.0f} s" if pause_s else ""
         yield _event(

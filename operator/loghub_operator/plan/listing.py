@@ -6,7 +6,7 @@ from itertools import islice
 MAX_LISTED = 10  # names in one message, which has at most 1,024 characters
 
 
-def listed(items: Iterable[object], maximum: int = MAX_LISTED) -> str:
+def comma_list(items: Iterable[object], maximum: int = MAX_LISTED) -> str:
     """The first ones, separated by commas."""
     return ", ".join(map(str, islice(items, maximum)))
 

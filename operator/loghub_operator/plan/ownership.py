@@ -31,7 +31,7 @@ from loghub_operator.model.observed import (
     ServiceErrorReason,
     WorkerObserved,
 )
-from loghub_operator.plan.listing import listed
+from loghub_operator.plan.listing import comma_list
 from loghub_operator.plan.subject import Subject, WorkerNames
 
 # Clients save checkpoints about once a minute while they consume; longer than a restart of one takes.
@@ -109,7 +109,7 @@ def adoption_refusal(adoption: Adoption, group: str, foreign: tuple[str, ...]) -
         case Adoption.NEVER:
             why = "spec.adoption is Never"
         case Adoption.IF_IDLE if foreign:
-            why = f"it has consumers that are not workers of this object: {listed(foreign)}"
+            why = f"it has consumers that are not workers of this object: {comma_list(foreign)}"
         case _:
             return None
     return (

@@ -20,7 +20,7 @@ from loghub_operator.model.observed import (
     WorkerPhase,
 )
 from loghub_operator.plan.desired import Suspension
-from loghub_operator.plan.listing import counted, listed, worker_count
+from loghub_operator.plan.listing import comma_list, counted, worker_count
 from loghub_operator.plan.scaling.autoscaler import DesiredReplicas
 from loghub_operator.plan.subject import Subject, WorkerNames
 
@@ -173,7 +173,7 @@ def _limit(scaling: Scaling, desired: DesiredReplicas) -> tuple[ScalingReason, s
 def _unless_in_transfer(desired: ReplicaPlan, service: Available, current: int) -> ReplicaPlan:
     if not service.in_transfer:
         return desired
-    numbers = listed(shard.shard for shard in service.in_transfer)
+    numbers = comma_list(shard.shard for shard in service.in_transfer)
     message = f"{worker_count(desired.target)} desired; waiting while shards are in state transfer: {numbers}"
     return ReplicaPlan(
         run=current, target=desired.target, reason=ScalingReason.REBALANCE_IN_PROGRESS, message=message

@@ -108,7 +108,7 @@ class SharedQueue:
     # -- acknowledgments
 
     def ack(self, first: int, stop: int, draft: DispatchDraft) -> bool:
-        known = self._forget_known(first, stop) if first < self.cursor.read else first
+        known = self._forget_known(first, stop)
         if known > first:
             self.cursor.acked.add(first, known)
             draft.newly_acked(self.cursor).append((first, known))
@@ -121,7 +121,7 @@ class SharedQueue:
 
     def _ack_gap(self, first: int, stop: int, draft: DispatchDraft) -> bool:
         """A run without any acknowledged position."""
-        known = self._forget_known(first, stop) if first < self.cursor.read else first
+        known = self._forget_known(first, stop)
         if known > first:
             self.cursor.add_acked(first, known, draft)
             self.cursor.count_acked(known - first)
@@ -183,12 +183,17 @@ class SharedQueue:
         heapq.heappush(self.timers, (until_s, position))
 
     def rewind(self) -> None:
-        """Counts stay, but for what a late acknowledgment has settled meanwhile."""
-        self.counts = {p: count for p, count in self.counts.items() if p not in self.cursor.acked}
-        self.held_back = {p: until_s for p, until_s in self.held_back.items() if p not in self.cursor.acked}
+        """Counts stay, and so do delays that are not over."""
         self.held_back.update((position, until_s) for position, (until_s, _) in self.delayed.items())
+        self._forget_acked()
         self.cursor.rewind()
         self._clear()
+
+    def _forget_acked(self) -> None:
+        """Counts and delays that a late acknowledgment or the expiry of the log has left."""
+        acked = self.cursor.acked
+        self.counts = {p: count for p, count in self.counts.items() if p not in acked}
+        self.held_back = {p: until_s for p, until_s in self.held_back.items() if p not in acked}
 
     def _clear(self) -> None:
         for member in self.members.values():
@@ -209,9 +214,8 @@ class SharedQueue:
         known = (self.out, self.waiting, self.delayed)
         for position in [p for positions in known for p in positions if p < mark]:
             self._forget_one(position)
-        self.counts = {p: count for p, count in self.counts.items() if p >= mark}
-        self.held_back = {p: until_s for p, until_s in self.held_back.items() if p >= mark}
         self.cursor.add_acked(self.cursor.acked.mark, mark, draft)
+        self._forget_acked()
 
     # -- delivery
 

@@ -163,9 +163,14 @@ def test_a_rejected_event_is_counted_once_it_can_be_written() -> None:
 def test_memory_is_bounded() -> None:
     on = Events()
     recorder = on.recorder()
-    for number in range(MAX_GROUPS + 10):
-        asyncio.run(recorder.record(resource(uid=f"uid-{number}"), DOWN))
-    for number in range(1000):
-        event = EmitEvent(type="Normal", reason="X", message=str(number))
-        asyncio.run(recorder.record(GROUP, event))
+
+    async def record() -> None:
+        for number in range(MAX_GROUPS + 10):
+            metadata = GROUP.metadata.model_copy(update={"uid": f"uid-{number}"})
+            await recorder.record(GROUP.model_copy(update={"metadata": metadata}), DOWN)
+        for number in range(1000):
+            event = EmitEvent(type="Normal", reason="X", message=str(number))
+            await recorder.record(GROUP, event)
+
+    asyncio.run(record())
     assert recorder.remembered <= MAX_GROUPS + 100

@@ -2,11 +2,12 @@
 
 import asyncio
 import copy
+from dataclasses import replace
 from typing import Any
 
 from loghub_operator.clients.kube import Kind
 from loghub_operator.model.observed import ObservedStatefulSet, Placement
-from loghub_operator.model.revision import UNKNOWN, WorkerSpec
+from loghub_operator.model.revision import UNKNOWN, Revision, WorkerSpec
 from loghub_operator.observe.drift_detector import DriftDetector
 from loghub_operator.resources.worker_config import worker_config
 from tests.loghub_operator.support.examples import Document, resource
@@ -64,6 +65,17 @@ def test_dependencies_are_compared_first_at_once_and_then_once_per_interval() ->
     assert cluster.drift() == ()
     cluster.now += 1
     assert cluster.drift() == DRIFTED
+
+
+def test_a_change_of_ours_that_is_not_applied_yet_is_no_drift() -> None:
+    """The StatefulSet has another revision then; and a deletion applies nothing, so it has no desired one."""
+    cluster = Cluster()
+    other = ObservedStatefulSet(replicas=1, revision=Revision(settings="other"), document={**SET, "spec": {}})
+    desired = WorkerSpec(revision=UNKNOWN, config=CONFIG, stateful_set=SET, dependencies=(SERVICE,))
+    assert asyncio.run(cluster.drifting.drift(desired, other)) == ()
+    assert asyncio.run(cluster.drifting.drift(None, replace(other, revision=UNKNOWN))) == ()
+    assert asyncio.run(cluster.drifting.drift(desired, None)) == ()
+    assert asyncio.run(cluster.drifting.drift(desired, replace(other, revision=UNKNOWN))) != ()
 
 
 def test_dependencies_that_were_just_written_are_not_compared() -> None:

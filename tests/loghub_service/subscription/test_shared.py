@@ -12,6 +12,7 @@ from loghub_service.subscription.events import (
     SeekTo,
     SubscriptionType,
 )
+from loghub_service.subscription.shared import SharedQueue
 from loghub_service.subscription.state import SubscriptionLimits
 from loghub_service.subscription.step import next_deadline
 from tests.loghub_service.subscription.driver import Dispatcher, plain
@@ -232,6 +233,25 @@ def test_what_has_expired_is_not_delivered_again() -> None:
     assert of.mark == G2
     of.apply(Expired(shard=0, position=position_of(99)))
     assert of.mark == position_of(4)
+
+
+def test_counts_and_delays_go_with_their_logs() -> None:
+    """Else a subscription would remember everything that ever failed."""
+    of = Dispatcher(SHARED, plain(1, 1, 1, 1, 1))
+    of.join(1, permits=9)
+    queue = of.subscription.shards[0].queue
+    assert isinstance(queue, SharedQueue)
+    of.apply(Redeliver(consumer=1, shard=0, delay_s=9.0))
+    of.ack(0)
+    assert sorted(queue.counts) == [position_of(n) for n in (1, 2, 3, 4)]
+    of.apply(LeaveSubscription(consumer=1))
+    of.ack(position_of(3))  # late
+    of.apply(Expired(shard=0, position=G2))
+    assert sorted(queue.counts) == sorted(queue.held_back) == [G2, position_of(4)]
+    of.join(2)
+    of.ack(G2)  # late, and not read again
+    of.apply(LeaveSubscription(consumer=2))
+    assert sorted(queue.counts) == sorted(queue.held_back) == [position_of(4)]
 
 
 def test_a_consumer_of_another_type_is_refused_while_one_is_there_and_changes_the_type_afterwards() -> None:

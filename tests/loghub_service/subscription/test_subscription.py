@@ -2,7 +2,7 @@
 
 import pytest
 
-from loghub.domain.log_position import position_of
+from loghub.domain.log_position import ordinal_of, position_of
 from loghub_service.subscription.events import (
     Ack,
     AckUpTo,
@@ -175,3 +175,18 @@ def test_a_load_asks_for_as_much_as_there_is_room_and_one_is_under_way_at_a_time
     done = step(subscription, Flow(consumer=1, permits=1), now=0.0, limits=limits)
     assert [(load.first, load.max_logs, load.with_slots) for load in done.loads] == [(0, 10, False)]
     assert step(subscription, Flow(consumer=1, permits=1), now=0.0, limits=limits).loads == []
+
+
+def test_the_next_load_waits_until_half_of_the_last_is_delivered() -> None:
+    of = Dispatcher(SHARED, plain(*[1] * 30), limits=SubscriptionLimits(max_loaded=10))
+    loads = [load.first for load in of.join(1).loads]
+    for _ in range(12):
+        loads += [ordinal_of(load.first) for load in of.flow(1, 1).loads]
+    assert loads == [0, 10]
+
+
+def test_a_load_passes_what_was_acknowledged_before_it() -> None:
+    of = Dispatcher(EXCLUSIVE, plain(1, 1, 1))
+    of.apply(AckUpTo(shard=0, stop=G2))
+    of.join(1)
+    assert [load.first for load in of.flow(1, 1).loads] == [G2]

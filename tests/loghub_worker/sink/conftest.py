@@ -32,7 +32,7 @@ def site(request: Any, tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["folder", pytest.param("bucket", marks=[pytest.mark.tools, pytest.mark.deep])])
 def site_of_many(request: Any, tmp_path: Path) -> Path:
-    """The same for a test with hundreds of cases."""
+    """The same for a test with hundreds of cases, or with several processes."""
     return _site(request, tmp_path)
 
 

@@ -16,11 +16,11 @@ GUARD_S = 120
 
 
 @pytest.mark.long
-def test_racing_writers_deliver_every_line_once(site: Path) -> None:
+def test_racing_writers_deliver_every_line_once(site_of_many: Path) -> None:
     module = "tests.loghub_worker.sink.racing_writer"
     writers = [
         subprocess.Popen(
-            [sys.executable, "-m", module, str(site), f"w-{number}", str(number)],
+            [sys.executable, "-m", module, str(site_of_many), f"w-{number}", str(number)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -40,5 +40,5 @@ def test_racing_writers_deliver_every_line_once(site: Path) -> None:
             writer.wait()
     print(*said)
     assert [writer.returncode for writer in writers] == [0] * WRITERS
-    assert delivered(site) == sum((lines_of(shard, BEGIN, END) for shard in SHARDS), Counter())
+    assert delivered(site_of_many) == sum((lines_of(shard, BEGIN, END) for shard in SHARDS), Counter())
     assert sum("refused" in outcomes for outcomes in said) > 1, "they were never in each other's way"

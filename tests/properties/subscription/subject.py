@@ -5,9 +5,9 @@ from tests.properties.mutants import Subject
 SUBJECT = Subject(
     name="subscription",
     package="loghub_service.subscription",
-    modules=("states", "acked", "slots", "state", "ordered", "shared", "keyed", "step"),
+    modules=("states", "acked", "slots", "state", "ordered", "shared", "keyed", "step", "durable"),
     test_folder="tests/loghub_service/subscription",
-    tests=("states", "acked", "slots", "ordered", "shared", "keyed", "subscription"),
+    tests=("states", "acked", "slots", "ordered", "shared", "keyed", "subscription", "durable"),
     next_state={
         "_NOBODY": "_FLOWING",
         "_PARENT": "_FLOWING",

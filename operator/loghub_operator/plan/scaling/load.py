@@ -38,13 +38,8 @@ from loghub_operator.model.memory import (
     track_since,
     with_sample,
 )
-from loghub_operator.model.observed import (
-    Available,
-    LogServiceObserved,
-    ShardObserved,
-    WorkerObserved,
-)
-from loghub_operator.plan.listing import listed
+from loghub_operator.model.observed import Available, LogServiceObserved, ShardObserved, WorkerObserved
+from loghub_operator.plan.listing import comma_list
 from loghub_operator.plan.scaling.rates import (
     WARM_S,
     ShardSeries,
@@ -199,7 +194,7 @@ def transfer(service: LogServiceObserved) -> ScalingGate | None:
     """A shard is being handed over from one worker to another."""
     if not isinstance(service, Available) or not service.in_transfer:
         return None
-    message = f"in transfer: {listed(shard.shard for shard in service.in_transfer)}"
+    message = f"in transfer: {comma_list(shard.shard for shard in service.in_transfer)}"
     return ScalingGate(reason=ActiveReason.REBALANCE_IN_PROGRESS, message=message)
 
 

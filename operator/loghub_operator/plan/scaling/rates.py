@@ -7,7 +7,7 @@ what arrives, which would make any number of workers look too small.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -39,13 +39,18 @@ class Point:
 ShardSeries = tuple[Point, ...]
 
 
-def series_by_shard(samples: Sequence[Sample]) -> dict[int, ShardSeries]:
-    """The series of each current shard, from where it first appears in the samples; oldest first."""
+def series_by_shard(
+    samples: Sequence[Sample], shards: Collection[int] | None = None
+) -> dict[int, ShardSeries]:
+    """The series of each current shard, or of these, from where it first appears in the samples; oldest
+    first."""
     if not samples:
         return {}
     if all(one.marks is samples[-1].marks for one in samples):  # idle: two points are enough
         samples = (samples[0], samples[-1])
-    by_shard: dict[int, list[Point]] = {mark.shard: [] for mark in samples[-1].marks}
+    by_shard: dict[int, list[Point]] = {
+        mark.shard: [] for mark in samples[-1].marks if shards is None or mark.shard in shards
+    }
     for sample in samples:
         for mark in sample.marks:
             if mark.shard in by_shard:
@@ -124,8 +129,7 @@ def _worker_pace(
     tail = _same_shards(worker, samples, warm_from)
     if len(tail) < 3 or tail[-1].at_unix_s - tail[0].at_unix_s < max(MIN_MEASURE_S, 2.0 * pace.cycle_s):
         return None
-    held = _held(worker, tail[-1])
-    own = [series for shard, series in series_by_shard(tail).items() if shard in held]
+    own = list(series_by_shard(tail, _held(worker, tail[-1])).values())
     if any(len(_unbroken(series, _consumed_continues)) < len(series) for series in own):
         return None
     span_s = tail[-1].at_unix_s - tail[0].at_unix_s

@@ -12,6 +12,7 @@ import math
 from typing import Any, Literal
 
 from loghub.wire.errors import LogHubError
+from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.api.conditions import (
     ConditionType,
     ConditionUpdate,
@@ -51,7 +52,7 @@ from loghub_operator.model.observed import (
 )
 from loghub_operator.plan.checkpoint_reset import with_executed
 from loghub_operator.plan.decisions import Decisions
-from loghub_operator.plan.listing import counted, listed
+from loghub_operator.plan.listing import comma_list, counted
 from loghub_operator.plan.ownership import evaluate_ownership
 from loghub_operator.plan.replicas import ReplicaPlan
 from loghub_operator.plan.scaling.load import assignable
@@ -204,7 +205,7 @@ def deleting_status(subject: Subject, *, waiting_for: str, fate: str, now: float
             type=ConditionType.WORKERS_AVAILABLE,
             status="False",
             reason=WorkersReason.TERMINATING,
-            message=f"{remaining}{stuck_worker_message(observed)}",
+            message=f"{remaining}{stuck_worker_message(observed.workers)}",
         ),
         rebalancing_condition(observed.service),
         lag_condition(observed.service),
@@ -270,7 +271,7 @@ def _numbers(subject: Subject, *, replicas: int, updated: int, now: float) -> St
         consumer_group=resource.group,
         workers=f"{ready}/{replicas}",
         selector=selector_text(resource.metadata.name),
-        group_origin=_origin(observed),
+        group_origin=_origin(observed.group_record),
         ownership=evaluate_ownership(subject, now),
         shard_summary=_summary(service) if service else None,
         lag=_lag(service) if service else None,
@@ -280,8 +281,7 @@ def _numbers(subject: Subject, *, replicas: int, updated: int, now: float) -> St
     )
 
 
-def _origin(observed: ObservedState) -> Literal["Created", "Adopted"] | None:
-    record = observed.group_record
+def _origin(record: GroupRecord | None) -> Literal["Created", "Adopted"] | None:
     return None if record is None or record.origin == "Refused" else record.origin
 
 
@@ -365,7 +365,7 @@ def lag_condition(service: LogServiceObserved) -> ConditionUpdate:
         )
     unknown = [shard.shard for shard in service.shards if shard.lag_s is None and shard.lag_logs is None]
     if unknown:
-        message = f"unknown for shards {listed(unknown)}"
+        message = f"unknown for shards {comma_list(unknown)}"
         if service.beyond_end:
             return ConditionUpdate(
                 type=kind, status="False", reason=LagReason.POSITION_BEYOND_END, message=message
@@ -400,7 +400,7 @@ def rebalancing_condition(service: LogServiceObserved) -> ConditionUpdate:
         f"{shard.shard}: {shard.holder} -> {shard.next_holder or 'not known'}"
         for shard in service.in_transfer
     )
-    message = f"in transfer: {listed(moves)}"
+    message = f"in transfer: {comma_list(moves)}"
     return ConditionUpdate(
         type=kind, status="True", reason=RebalancingReason.REBALANCE_IN_PROGRESS, message=message
     )

@@ -38,17 +38,18 @@ from loghub_operator.api.status import CheckpointResetPhase, Phase, Status
 from loghub_operator.model.observed import (
     Available,
     LogServiceObserved,
-    ObservedState,
     ShardFailures,
     ShardObserved,
     StateReports,
+    UnaddressedProject,
     Unavailable,
     WorkerObserved,
     WorkerPhase,
 )
+from loghub_operator.model.revision import Revision
 from loghub_operator.plan.decisions import Decisions, message_of
 from loghub_operator.plan.desired import Desired, Suspension
-from loghub_operator.plan.listing import listed
+from loghub_operator.plan.listing import comma_list
 
 MAX_WORKERS = 5  # in a message, with the numbers of each
 END_OF_TIME_S = 253_402_300_800  # the year 10000, which Python cannot represent
@@ -58,11 +59,11 @@ def dropped_as_late_condition(reports: StateReports, *, stateful: bool) -> Condi
     """Whether a worker dropped rows that lay behind the watermark, within the last hour."""
     if not stateful:
         return _late_update("False", LateReason.NOTHING_LATE, "the pipeline keeps no state")
-    unreported = f"no report from {listed(reports.unreported, MAX_WORKERS)}" if reports.unreported else ""
+    unreported = f"no report from {comma_list(reports.unreported, MAX_WORKERS)}" if reports.unreported else ""
     if reports.late:
         is_ahead = any(state.is_ahead for _, state in reports.late)
         reason = LateReason.WATERMARK_AHEAD if is_ahead else LateReason.DROPPED_AS_LATE
-        dropped = listed((_dropped(name, state) for name, state in reports.late), MAX_WORKERS)
+        dropped = comma_list((_dropped(name, state) for name, state in reports.late), MAX_WORKERS)
         more = len(reports.late) - MAX_WORKERS
         dropped += f" and {more} more workers" if more > 0 else ""
         return _late_update("True", reason, "; ".join(filter(None, (dropped, unreported))))
@@ -121,7 +122,7 @@ def _group_state(
     if service.group != desired.group:
         return GroupReason.UPDATING, "the shorter timeout is set once every worker runs with it"
     if desired.foreign:
-        message = f"shares its shards with consumers of others: {listed(desired.foreign)}"
+        message = f"shares its shards with consumers of others: {comma_list(desired.foreign)}"
         return GroupReason.FOREIGN_CONSUMERS, f"consumer group {name} is up to date and {message}"
     return GroupReason.UP_TO_DATE, f"consumer group {name} is up to date"
 
@@ -131,9 +132,9 @@ MAX_SHARDS = 5  # in a message, with cursor, reason and attempts of each
 
 def group_was_lost_condition(reports: StateReports) -> ConditionUpdate:
     """Whether the group had no checkpoint of a held shard that the sink has logs of."""
-    unreported = f"no report from {listed(reports.unreported, MAX_SHARDS)}" if reports.unreported else ""
+    unreported = f"no report from {comma_list(reports.unreported, MAX_SHARDS)}" if reports.unreported else ""
     if reports.continued:
-        shards = listed((f"shard {shard} at {cursor}" for shard, cursor in reports.continued), MAX_SHARDS)
+        shards = comma_list((f"shard {shard} at {cursor}" for shard, cursor in reports.continued), MAX_SHARDS)
         rest = len(reports.continued) - MAX_SHARDS
         more = f" and {rest} more shards" if rest > 0 else ""
         message = (
@@ -233,12 +234,12 @@ def _sentences(failures: ShardFailures) -> Iterator[str]:
     if failures.skipped:
         yield f"in the last hour: {_listed(map(_skipped, failures.skipped), len(failures.skipped))}"
     if failures.unreported:
-        yield f"no report from {listed(failures.unreported, MAX_SHARDS)}"
+        yield f"no report from {comma_list(failures.unreported, MAX_SHARDS)}"
 
 
 def _listed(texts: Iterable[str], count: int) -> str:
     more = f" and {count - MAX_SHARDS} more shards" if count > MAX_SHARDS else ""
-    return f"{listed(texts, MAX_SHARDS)}{more}"
+    return f"{comma_list(texts, MAX_SHARDS)}{more}"
 
 
 def _waiting(shard: FailingShard) -> str:
@@ -265,7 +266,7 @@ def state_incomplete_condition(reports: StateReports, *, stateful: bool) -> Cond
     """Whether the state of a held shard lacks logs that were read before."""
     if not stateful:
         return _incomplete_update("False", StateIncompleteReason.NO_STATE, "the pipeline keeps no state")
-    unreported = f"no report from {listed(reports.unreported, MAX_SHARDS)}" if reports.unreported else ""
+    unreported = f"no report from {comma_list(reports.unreported, MAX_SHARDS)}" if reports.unreported else ""
     if reports.incomplete:
         message = f"the state has the logs of {_shards(reports.incomplete)} only"
         reason = _incomplete_reason(reports.incomplete)
@@ -291,7 +292,7 @@ def _incomplete_reason(incomplete: Iterable[IncompleteState]) -> StateIncomplete
 def _shards(incomplete: tuple[IncompleteState, ...]) -> str:
     texts = (f"shard {one.shard} from cursor {one.cursor}" for one in incomplete)
     more = f" and {len(incomplete) - MAX_SHARDS} more shards" if len(incomplete) > MAX_SHARDS else ""
-    return f"{listed(texts, MAX_SHARDS)}{more}"
+    return f"{comma_list(texts, MAX_SHARDS)}{more}"
 
 
 # With one of these reasons the workers are ready, or will be without anything else to be done.
@@ -340,13 +341,18 @@ def _workers(decisions: Decisions) -> tuple[bool, str, str]:
                 WorkersReason.LOG_SERVICE_UNAVAILABLE,
                 "no worker is started while the log service is unavailable",
             )
-        return True, WorkersReason.SCALED_TO_ZERO, f"no worker should run{stuck_worker_message(observed)}"
+        return (
+            True,
+            WorkersReason.SCALED_TO_ZERO,
+            f"no worker should run{stuck_worker_message(observed.workers)}",
+        )
     ready = sum(worker.ready for worker in observed.workers if worker.ordinal < replicas.run)
     if ready < replicas.run:
         waiting = without_sink(tuple(one for one in observed.workers if not one.ready))
         if waiting is not None:
             return False, waiting.reason, f"{waiting.name}: {waiting.message}"
-        if refusal := refusal_message(observed):
+        refusal = "" if observed.worker_set is None else observed.worker_set.refusal
+        if refusal:  # why pods are missing
             return (
                 False,
                 WorkersReason.PODS_REFUSED,
@@ -355,19 +361,14 @@ def _workers(decisions: Decisions) -> tuple[bool, str, str]:
         return (
             False,
             WorkersReason.WORKERS_NOT_READY,
-            f"{ready} of {replicas.run} workers are ready{stuck_worker_message(observed)}",
+            f"{ready} of {replicas.run} workers are ready{stuck_worker_message(observed.workers)}",
         )
     return True, WorkersReason.ALL_WORKERS_READY, f"{ready} of {replicas.run} workers are ready"
 
 
-def refusal_message(observed: ObservedState) -> str:
-    """Why pods are missing; "" if none is, or nothing says why."""
-    return "" if observed.worker_set is None else observed.worker_set.refusal
-
-
-def stuck_worker_message(observed: ObservedState) -> str:
+def stuck_worker_message(workers: tuple[WorkerObserved, ...]) -> str:
     """The message of the first worker that is stuck, say pending, or terminating on a lost node."""
-    stuck = next((one for one in observed.workers if not one.ready and one.message), None)
+    stuck = next((worker for worker in workers if not worker.ready and worker.message), None)
     return "" if stuck is None else f"; {stuck.name}: {stuck.message}"
 
 
@@ -388,40 +389,43 @@ def _ready(decisions: Decisions, workers: ConditionUpdate) -> tuple[bool, str, s
     suspension = decisions.desired.suspension
     if suspension is not None:
         return _suspended(decisions, suspension)
-    if without := without_service_message(decisions.subject.observed):
+    if without := without_service_message(decisions.subject.observed.unaddressed):
         return False, ReadyReason.PROJECT_WITHOUT_SERVICE, without
     if rollout.rolling and workers.reason in _NO_FAILURE:
         return False, ReadyReason.ROLLING_UPDATE, _rolling(decisions)
     if workers.status != "True":
         return False, workers.reason, workers.message
-    if outdated := outdated_worker_message(decisions):
+    if outdated := outdated_worker_message(decisions.subject.observed.workers, decisions.desired.revision):
         return False, ReadyReason.WORKER_OUTDATED, outdated
     if replicas.run != replicas.target:
         return False, replicas.reason, replicas.message
     return True, ReadyReason.RUNNING, "the consumer group is up to date and every worker is ready"
 
 
-def without_service_message(observed: ObservedState) -> str:
+def without_service_message(projects: tuple[UnaddressedProject, ...]) -> str:
     """The first project that gets no Service yet; "" if there is none."""
     return next(
-        (f"project {one.name} has no Service yet: {one.error}" for one in observed.unaddressed if one.error),
+        (
+            f"project {project.name} has no Service yet: {project.error}"
+            for project in projects
+            if project.error
+        ),
         "",
     )
 
 
-def outdated_worker_message(decisions: Decisions) -> str:
+def outdated_worker_message(workers: tuple[WorkerObserved, ...], desired: Revision) -> str:
     """The first worker of the present settings whose image does not know all of them; "" if there is none."""
-    desired = decisions.desired.revision
-    for worker in decisions.subject.observed.workers:
+    for worker in workers:
         if worker.ignored_settings and worker.revision.same_workers(desired):
-            names = listed(worker.ignored_settings)
+            names = comma_list(worker.ignored_settings)
             hint = "use a worker image of the operator's release (spec.worker.image)"
             return f"{worker.name} ignores settings that its image does not know: {names}; {hint}"
     return ""
 
 
 def _suspended(decisions: Decisions, suspension: Suspension) -> tuple[bool, str, str]:
-    names = listed(worker.name for worker in decisions.subject.observed.workers)
+    names = comma_list(worker.name for worker in decisions.subject.observed.workers)
     if names or decisions.replicas.run > 0:
         return False, suspension.reason, f"{suspension.message}; waiting for the workers to stop: {names}"
     return suspension.by_spec, suspension.reason, suspension.message
@@ -470,7 +474,7 @@ def _degraded(
         return DegradedReason.SINK_UNAVAILABLE, f"{waiting.name}: {waiting.message}"
     if suspension is not None and suspension.reason in _NOT_OURS:
         return DegradedReason(suspension.reason), suspension.message
-    if outdated := outdated_worker_message(decisions):
+    if outdated := outdated_worker_message(decisions.subject.observed.workers, decisions.desired.revision):
         return DegradedReason.WORKER_OUTDATED, outdated
     if isinstance(service, Unavailable) and decisions.replicas.run > 0:
         return DegradedReason.LOG_SERVICE_UNAVAILABLE, service.message
@@ -482,7 +486,7 @@ def _degraded(
     if observed.failures.failing:  # a shard that waits does not go on by itself
         return DegradedReason.SHARD_FAILING, shard_failing_condition(observed.failures).message
     if decisions.drift.contested:
-        names = listed(decisions.drift.contested)
+        names = comma_list(decisions.drift.contested)
         message = f"another controller keeps changing {names}; backing off between corrections"
         return DegradedReason.CONFLICTING_CONTROLLER, message
     if stalled.status == "True":
@@ -493,7 +497,7 @@ def _degraded(
 def _beyond_end_message(shards: tuple[ShardObserved, ...]) -> str:
     cursors = (f"{one.shard} (position {one.checkpoint}, end {one.end_cursor})" for one in shards)
     return (
-        f"the log service has lost logs that were consumed, or was restored: shards {listed(cursors)} end"
+        f"the log service has lost logs that were consumed, or was restored: shards {comma_list(cursors)} end"
         " before the position of the group, and log groups that are written before it are not read; restore"
         " the log service or set spec.resetCheckpoints"
     )

@@ -157,7 +157,7 @@ async def create_topic(engine: Engine, project: str, new: NewTopic, *, check_onl
         name=new.name,
         shards=shards,
         ttl_days=_ttl_days(new.retention_ms),
-        # Whoever creates a topic with a Kafka client keeps Kafka's records in it, with keys and headers.
+        # A user who creates a topic with a Kafka client keeps Kafka's records in it, with keys and headers.
         options=msgspec.json.encode({FORM_OPTION: new.form or RecordForm.RAW}).decode(),
     )
     with as_store_errors():
@@ -177,7 +177,7 @@ def _ttl_days(retention_ms: int | None) -> int:
 
 
 async def add_partitions(engine: Engine, project: str, name: str, total: int, *, check_only: bool) -> None:
-    """Split the widest shards until so many ids exist. Raises StoreError."""
+    """Split the widest shards until this many ids exist. Raises StoreError."""
     with as_store_errors():
         store = parse.logstore_of(parse.project_named(engine, project), name)
         check_total(store.saved.next_shard, total, maximum=engine.settings.limits.shards_per_project)

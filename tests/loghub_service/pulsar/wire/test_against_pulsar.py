@@ -1,4 +1,4 @@
-"""Our coder and Google's, which has its description of the messages from Pulsar itself, agree."""
+"""Our coder next to Google's, which has its description of the messages from Pulsar itself."""
 
 import re
 from enum import IntEnum
