@@ -18,6 +18,7 @@ import structlog
 from loghub_service.connections.service_ports import Access
 from loghub_service.connections.turns import Need
 from loghub_service.kafka.records.record_forms import addressed
+from loghub_service.kafka.wire.record_batch import MAX_FIELDS
 from loghub_service.pulsar.broker.connection import Complete
 from loghub_service.pulsar.broker.names import check_subscription
 from loghub_service.pulsar.broker.producer import PulsarProducer
@@ -46,6 +47,7 @@ _MAX_NAME = 256  # characters of a producer's name
 _NO_ID = MessageIdData(ledger_id=EARLIEST, entry_id=EARLIEST)
 # What is decoded on the event loop takes some milliseconds: as many messages, and as many bytes of them.
 _ON_LOOP_MESSAGES, _ON_LOOP_BYTES = 300, 64 << 10
+_PROPERTY_BYTES, _MIN_PROPERTY_BYTES = 700, 6  # of a property while its message is read, and in the payload
 _LOG_BYTES = 64  # more than a log has besides the fields of its message: time, lengths, names
 
 
@@ -103,9 +105,8 @@ async def _subscribe(session: PulsarSession, named: AddressedTopic, name: str) -
 async def close_producer(session: PulsarSession, command: CommandCloseProducer) -> Complete | None:
     producer = session.producers.get(command.producer_id)
     if producer is None:
-        raise RefusedCommand(
-            ServerError.CONSUMER_NOT_FOUND, f"the connection has no producer {command.producer_id}"
-        )
+        session.send(CommandSuccess(request_id=command.request_id))
+        return None
     producer.close()
     return _closed(producer, command.request_id)
 
@@ -195,7 +196,7 @@ async def _store(
         form=producer.topic.form,
         max_bytes=broker.limits.group_bytes,
     )
-    need = _need_of(opened, max_bytes=source.max_bytes)
+    need = need_of(opened, max_bytes=source.max_bytes)
     work = partial(read_send, command, opened, source)
     sent = await broker.decoding.run(need, work, lambda sent: len(sent.group))
     give_back = partial(broker.decoding.release, len(sent.group))
@@ -250,7 +251,7 @@ def _fail(stored: "asyncio.Future[int | None]", error: BaseException) -> None:
     stored.exception()  # nobody has to ask for it
 
 
-def _need_of(opened: MessageEntry, *, max_bytes: int) -> Need:
+def need_of(opened: MessageEntry, *, max_bytes: int) -> Need:
     """As the metadata says. What it promises in excess is refused before it is decompressed."""
     metadata, payload = opened
     is_plain = (metadata.compression or 0) == CompressionType.NONE
@@ -258,9 +259,12 @@ def _need_of(opened: MessageEntry, *, max_bytes: int) -> Need:
     messages = metadata.num_messages_in_batch or 1
     logs = min(2 * raw + _LOG_BYTES * max(messages, 1), max_bytes)
     is_small = raw <= _ON_LOOP_BYTES and messages <= _ON_LOOP_MESSAGES
-    return Need(memory=raw + 2 * logs, thread=not is_small)  # the log group is copied once
+    properties = _PROPERTY_BYTES * min(
+        raw // _MIN_PROPERTY_BYTES, MAX_FIELDS
+    )  # of one message after the other
+    return Need(memory=raw + 2 * logs + properties, thread=not is_small)  # the log group is copied once
 
 
 def decoding_budget_bytes(group_bytes: int) -> int:
     """The size of the budget: two messages that need the most, and two log groups that wait for the disk."""
-    return 2 * (3 * group_bytes) + 2 * group_bytes
+    return 2 * (3 * group_bytes + _PROPERTY_BYTES * MAX_FIELDS) + 2 * group_bytes

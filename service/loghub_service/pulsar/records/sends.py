@@ -27,6 +27,8 @@ from loghub_service.pulsar.wire.producers import CommandSend, MessageMetadata, S
 _SIZE_BYTES = 4
 # Of the messages of a batch: eight for each, if it has as many messages as a log group can number.
 _MAX_BATCH_FIELDS = 8 * MAX_GROUP_LOGS
+# Of one message: three for each property, and all others. What is too much is refused before it takes memory.
+_MAX_MESSAGE_FIELDS = 3 * MAX_FIELDS + 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,13 +156,15 @@ def _messages(metadata: MessageMetadata, raw: bytes) -> Iterator[_Message]:
         return
     if not 1 <= count <= MAX_GROUP_LOGS:
         raise _refused(f"a batch of {count} messages; at most {MAX_GROUP_LOGS} are accepted")
-    at, budget = 0, FieldBudget(_MAX_BATCH_FIELDS)
+    at, fields_left = 0, _MAX_BATCH_FIELDS
     for number in range(count):
         start = at + _SIZE_BYTES
         end = start + int.from_bytes(raw[at:start], "big")
         if end > len(raw):
             raise _refused(f"message {number} of {count} passes the end of the batch")
+        budget = FieldBudget(min(fields_left, _MAX_MESSAGE_FIELDS))
         single = decode_part(SingleMessageMetadata, raw, start, end, budget)
+        fields_left -= budget.maximum - budget.left
         at = end + single.payload_size
         if not end <= at <= len(raw):
             raise _refused(f"message {number} of {count} passes the end of the batch")
