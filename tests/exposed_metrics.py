@@ -23,7 +23,8 @@ from loghub_service.kafka.store.endpoint import KafkaEndpoint, endpoint_of
 from loghub_service.kafka.store.metrics import LogstoreLag
 from loghub_service.log_setup import LogLines
 from loghub_service.ports import usage_of
-from loghub_service.settings import KafkaSettings
+from loghub_service.pulsar.store.endpoint import PulsarEndpoint, pulsar_endpoint_of
+from loghub_service.settings import KafkaSettings, PulsarSettings
 from loghub_service.start import RecoveryProgress
 from loghub_worker.metrics import Counter, Figures, processor_counters
 from loghub_worker.query.streaming_query import QueryTotals, query_counters
@@ -112,9 +113,11 @@ async def _service(folder: Path, *, is_busy: bool) -> bytes:
         exposition = ServiceExposition(service.metrics, process)
         exposition.serving = Serving(engine=service.engine, budgets=service.app.budgets)
         endpoint = _kafka_endpoint(service)
-        exposition.endpoints.append(endpoint)
+        pulsar = _pulsar_endpoint(service)
+        exposition.endpoints += [endpoint, pulsar]
         await endpoint.lag.refresh()
         if is_busy:
+            pulsar.broker.counts.errors["TOPIC_NOT_FOUND"] += 1
             endpoint.broker.counts.errors["FETCH", "NONE"] += 1
             endpoint.lag.largest = (LogstoreLag(project="demo", group="g", logstore="access", logs=1),)
         return exposition.text(usage_of(str(folder)))
@@ -124,6 +127,12 @@ def _kafka_endpoint(service: InProcess) -> KafkaEndpoint:
     shared = Shared(find_key=lambda _: None, tls=None)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return endpoint_of(service.engine, KafkaSettings(host="", port=0), listening, shared)
+
+
+def _pulsar_endpoint(service: InProcess) -> PulsarEndpoint:
+    shared = Shared(find_key=lambda _: None, tls=None)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return pulsar_endpoint_of(service.engine, PulsarSettings(host="", port=0), listening, shared)
 
 
 def samples(families: dict[str, list[Metric]]) -> Iterator[Series]:

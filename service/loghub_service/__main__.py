@@ -23,7 +23,16 @@ from loghub_service.limit_flags import chosen, flags_of
 from loghub_service.log_setup import configure
 from loghub_service.ports import OsDisk, OsRandom, Platform
 from loghub_service.server import serve
-from loghub_service.settings import MIB, KafkaLimits, KafkaSettings, Limits, ServiceSettings, contradiction
+from loghub_service.settings import (
+    MIB,
+    KafkaLimits,
+    KafkaSettings,
+    Limits,
+    PulsarLimits,
+    PulsarSettings,
+    ServiceSettings,
+    contradiction,
+)
 
 # How long a thread may hold the interpreter while others wait, the event loop among them. With six threads
 # that decode batches, this reduces the median of heartbeats to a third of the value with Python's default of
@@ -103,12 +112,14 @@ def _is_number(text: str, minimum: int, maximum: int) -> bool:
 
 _LIMIT_FLAGS = flags_of(Limits)
 _KAFKA_LIMIT_FLAGS = flags_of(KafkaLimits) + flags_of(KafkaGroupLimits)
+_PULSAR_LIMIT_FLAGS = flags_of(PulsarLimits)
 # The options of each part of the help; the rest come first.
 _PARTS = {
     "Limits (what exceeds one is refused with the limit in the message)": [
         flag.argument for flag in _LIMIT_FLAGS
     ],
     "Limits of the Kafka endpoint (docs/kafka.md 6)": [flag.argument for flag in _KAFKA_LIMIT_FLAGS],
+    "Limits of the Pulsar endpoint (docs/pulsar.md 6)": [flag.argument for flag in _PULSAR_LIMIT_FLAGS],
     "Kafka endpoint (docs/kafka.md)": [
         "kafka", "kafka_advertise", "kafka_port_file", "kafka_rebalance_delay", "kafka_plaintext",
     ],
@@ -135,7 +146,7 @@ class _Command(click.Command):
 
 
 def _limit_options(function: F) -> F:
-    for flag in reversed(_LIMIT_FLAGS + _KAFKA_LIMIT_FLAGS):
+    for flag in reversed(_LIMIT_FLAGS + _KAFKA_LIMIT_FLAGS + _PULSAR_LIMIT_FLAGS):
         kind = _number(flag.minimum, flag.maximum)
         option = click.option(
             flag.name, type=kind, default=flag.default, show_default=True, metavar="N", help=flag.help
@@ -200,6 +211,26 @@ def _limit_options(function: F) -> F:
     "--kafka-plaintext", is_flag=True,
     help="Serve Kafka without TLS on an address other than loopback; passwords are sent in clear.",
 )  # fmt: skip
+@click.option(
+    "--pulsar", type=_address, metavar="HOST:PORT",
+    help="Address on which Pulsar clients are served, with TLS if --tls-cert is given; default: none.",
+)  # fmt: skip
+@click.option(
+    "--pulsar-advertise", type=_address, metavar="HOST:PORT",
+    help="Address that Pulsar clients connect to after the look-up; default: the one that they used.",
+)  # fmt: skip
+@click.option(
+    "--pulsar-port-file", metavar="FILE",
+    help="File to which HOST:PORT of --pulsar is written once it accepts clients.",
+)  # fmt: skip
+@click.option(
+    "--pulsar-auto-create", is_flag=True,
+    help="Create a logstore for a topic that a Pulsar client names, if its key has the right admin.",
+)  # fmt: skip
+@click.option(
+    "--pulsar-plaintext", is_flag=True,
+    help="Serve Pulsar without TLS on an address other than loopback; secrets are sent in clear.",
+)  # fmt: skip
 def command(
     data: str, listen: tuple[str, int], segment_mib: int, kafka_rebalance_delay: float, **values: Any
 ) -> ServiceSettings:
@@ -212,9 +243,11 @@ def command(
         host=host,
         port=port,
         kafka=_kafka(values),
+        pulsar=_pulsar(values),
         segment_bytes=segment_mib * MIB,
         limits=chosen(Limits(), values),
         kafka_limits=chosen(KafkaLimits(), values),
+        pulsar_limits=chosen(PulsarLimits(), values),
         kafka_groups=chosen(
             KafkaGroupLimits(initial_rebalance_delay_ms=round(kafka_rebalance_delay * 1000)), values
         ),
@@ -227,19 +260,41 @@ def command(
 
 
 def _kafka(values: Mapping[str, Any]) -> KafkaSettings | None:
-    if values["kafka"] is None:
-        if values["kafka_advertise"] or values["kafka_port_file"] or values["kafka_plaintext"]:
-            raise click.UsageError("the options of the Kafka endpoint need --kafka")
+    if not _is_wanted("kafka", "Kafka", values):
         return None
     host, port = values["kafka"]
-    if values["tls_certificate"] is None and not values["kafka_plaintext"] and not names.is_loopback(host):
-        raise click.UsageError(
-            f"--kafka {host}: clients send their secret in clear without TLS: give --tls-cert and --tls-key, "
-            "or --kafka-plaintext where the network is trusted"
-        )
     return KafkaSettings(
         host=host, port=port, port_file=values["kafka_port_file"], advertised=values["kafka_advertise"]
     )
+
+
+def _pulsar(values: Mapping[str, Any]) -> PulsarSettings | None:
+    if not _is_wanted("pulsar", "Pulsar", values, "pulsar_auto_create"):
+        return None
+    host, port = values["pulsar"]
+    return PulsarSettings(
+        host=host,
+        port=port,
+        port_file=values["pulsar_port_file"],
+        advertised=values["pulsar_advertise"],
+        auto_create=values["pulsar_auto_create"],
+    )
+
+
+def _is_wanted(name: str, title: str, values: Mapping[str, Any], *others: str) -> bool:
+    """Whether there is such an endpoint. Raises UsageError for a contradiction of its options."""
+    if values[name] is None:
+        options = (f"{name}_advertise", f"{name}_port_file", f"{name}_plaintext", *others)
+        if any(values[option] for option in options):
+            raise click.UsageError(f"the options of the {title} endpoint need --{name}")
+        return False
+    host, _ = values[name]
+    if values["tls_certificate"] is None and not values[f"{name}_plaintext"] and not names.is_loopback(host):
+        raise click.UsageError(
+            f"--{name} {host}: clients send their secret in clear without TLS: give --tls-cert and "
+            f"--tls-key, or --{name}-plaintext where the network is trusted"
+        )
+    return True
 
 
 def _raise_open_files() -> int:
@@ -251,17 +306,22 @@ def _raise_open_files() -> int:
 
 
 def bounded_by(open_files: int, settings: ServiceSettings) -> ServiceSettings:
-    """The settings with connections that leave half of the open files to segments. With a Kafka endpoint,
-    HTTP and Kafka have a quarter each."""
+    """The settings with connections that leave half of the open files to segments. HTTP, Kafka and Pulsar
+    have equal parts of the other half."""
     if open_files == resource.RLIM_INFINITY:
         return settings
-    limits, kafka = settings.limits, settings.kafka_limits
-    if settings.kafka is None:
-        return replace(settings, limits=replace(limits, connections=min(limits.connections, open_files // 2)))
+    endpoints = 1 + (settings.kafka is not None) + (settings.pulsar is not None)
+    maximum = open_files // (2 * endpoints)
+    limits, kafka, pulsar = settings.limits, settings.kafka_limits, settings.pulsar_limits
+    if settings.kafka is not None:
+        kafka = replace(kafka, connections=min(kafka.connections, maximum))
+    if settings.pulsar is not None:
+        pulsar = replace(pulsar, connections=min(pulsar.connections, maximum))
     return replace(
         settings,
-        limits=replace(limits, connections=min(limits.connections, open_files // 4)),
-        kafka_limits=replace(kafka, connections=min(kafka.connections, open_files // 4)),
+        limits=replace(limits, connections=min(limits.connections, maximum)),
+        kafka_limits=kafka,
+        pulsar_limits=pulsar,
     )
 
 

@@ -35,11 +35,12 @@ from loghub_service.http.app import Application
 from loghub_service.http.gate import AdminApplication, StartGate
 from loghub_service.http.metrics import ProcessFacts, RequestMetrics, ServiceExposition, Serving
 from loghub_service.http.server import HttpServer, ServerTls, Shared
-from loghub_service.kafka.store.endpoint import endpoint_of
+from loghub_service.kafka.store.endpoint import KafkaEndpoint, endpoint_of
 from loghub_service.log_setup import LogLines
 from loghub_service.ports import Disk, File, Platform
+from loghub_service.pulsar.store.endpoint import PulsarEndpoint, pulsar_endpoint_of
 from loghub_service.retention import Retention
-from loghub_service.settings import KafkaSettings, ServiceSettings
+from loghub_service.settings import EndpointSettings, ServiceSettings
 from loghub_service.start import RecoveryProgress, StartCancelled, open_engine
 
 LOCK_NAME = "lock"
@@ -174,11 +175,11 @@ async def serve(settings: ServiceSettings, platform: Platform, lines: LogLines) 
         admin_listener = None
         if settings.admin is not None:
             admin_listener = stack.enter_context(contextlib.closing(_listen(settings.admin)))
-        kafka_listener = None
-        if settings.kafka is not None:
-            address = (settings.kafka.host, settings.kafka.port)
-            kafka_listener = stack.enter_context(contextlib.closing(_listen(address)))
-        listeners = _Listeners(api=listener, admin=admin_listener, kafka=kafka_listener)
+        kafka, pulsar = (
+            None if endpoint is None else stack.enter_context(_listening(endpoint))
+            for endpoint in (settings.kafka, settings.pulsar)
+        )
+        listeners = _Listeners(api=listener, admin=admin_listener, kafka=kafka, pulsar=pulsar)
         process = _Process(stop=stop, check_owned=disk.check, lines=lines)
         await _run(settings, replace(platform, disk=disk), files, listeners, process)
 
@@ -211,6 +212,7 @@ class _Listeners:
     api: socket.socket
     admin: socket.socket | None
     kafka: socket.socket | None
+    pulsar: socket.socket | None
 
 
 async def _run(
@@ -244,13 +246,11 @@ async def _run(
         async with AsyncExitStack() as stack:
             stack.push_async_callback(engine.close)
             ports.open(engine, files)
-            if settings.kafka is not None and listeners.kafka is not None:
-                shared = Shared(find_key=files.credentials.find, tls=files.tls.context if files.tls else None)
-                endpoint = endpoint_of(engine, settings.kafka, listeners.kafka, shared)
+            for endpoint in _endpoints(engine, files, listeners):
                 stack.push_async_callback(endpoint.close)
                 endpoint.start()
                 ports.exposition.endpoints.append(endpoint)
-                _announce_kafka(settings.kafka, listeners.kafka)
+            _announce_endpoints(settings, listeners)
             _log.info("serving", shards=progress.shards)
             upkeep = [*_upkeep(engine, files), _every(_REFRESH_S, check_folder)]
             await _serve_until_the_end(engine, upkeep, serving, stop)
@@ -264,6 +264,18 @@ async def _run(
     _log.info("stopped")
     if failed:
         raise StorageStopped(f"storage failed: {failed[0]}")
+
+
+def _endpoints(
+    engine: Engine, files: _Files, listeners: _Listeners
+) -> Iterator[KafkaEndpoint | PulsarEndpoint]:
+    """Those of other protocols that the settings ask for, not started yet."""
+    settings = engine.settings
+    shared = Shared(find_key=files.credentials.find, tls=files.tls.context if files.tls else None)
+    if settings.kafka is not None and listeners.kafka is not None:
+        yield endpoint_of(engine, settings.kafka, listeners.kafka, shared)
+    if settings.pulsar is not None and listeners.pulsar is not None:
+        yield pulsar_endpoint_of(engine, settings.pulsar, listeners.pulsar, shared)
 
 
 async def _serve_until_the_end(
@@ -338,6 +350,10 @@ def _ports(
     return _Ports(servers=servers, gate=gate, metrics=metrics, exposition=exposition)
 
 
+def _listening(endpoint: EndpointSettings) -> contextlib.closing[socket.socket]:
+    return contextlib.closing(_listen((endpoint.host, endpoint.port)))
+
+
 def _listen(address: tuple[str, int]) -> socket.socket:
     return listen(*address, backlog=_BACKLOG)
 
@@ -355,11 +371,16 @@ def _announce(settings: ServiceSettings, listener: socket.socket, lines: LogLine
     lines.announcements.write(f"listening on {address}")
 
 
-def _announce_kafka(settings: KafkaSettings, listener: socket.socket) -> None:
-    address = _address_of(listener)
-    if settings.port_file is not None:
-        replace_file(Path(settings.port_file), f"{address}\n".encode())
-    _log.info("Kafka clients are served", address=address)
+def _announce_endpoints(settings: ServiceSettings, listeners: _Listeners) -> None:
+    for name, endpoint, listener in (
+        ("Kafka", settings.kafka, listeners.kafka),
+        ("Pulsar", settings.pulsar, listeners.pulsar),
+    ):
+        if endpoint is not None and listener is not None:
+            address = _address_of(listener)
+            if endpoint.port_file is not None:
+                replace_file(Path(endpoint.port_file), f"{address}\n".encode())
+            _log.info(f"{name} clients are served", address=address)
 
 
 def _stop_on_signals() -> asyncio.Event:

@@ -8,10 +8,11 @@ import pytest
 from loghub_service.__main__ import bounded_by, parse
 from loghub_service.kafka.coordinator.group import KafkaGroupLimits
 from loghub_service.limit_flags import LimitFlag, flags_of
-from loghub_service.settings import KafkaLimits, Limits, ServiceSettings
+from loghub_service.settings import KafkaLimits, Limits, PulsarLimits, PulsarSettings, ServiceSettings
 
 REQUIRED = ("--data", "d", "--listen", "127.0.0.1:0")
 KAFKA = ("--kafka", "127.0.0.1:0")
+PULSAR = ("--pulsar", "127.0.0.1:0")
 
 
 def test_the_number_of_connections_can_be_chosen() -> None:
@@ -32,15 +33,18 @@ def test_connections_leave_half_of_the_open_files_to_segments() -> None:
     assert bounded_by(resource.RLIM_INFINITY, settings) == settings
     both = bounded_by(60, parse((*REQUIRED, *KAFKA)))
     assert (both.limits.connections, both.kafka_limits.connections) == (15, 15)
+    three = bounded_by(60, parse((*REQUIRED, *KAFKA, *PULSAR)))
+    connections = {limits.connections for limits in (three.limits, three.kafka_limits, three.pulsar_limits)}
+    assert connections == {10}
 
 
 def values_of(settings: ServiceSettings) -> dict[tuple[type, str], object]:
     """Every limit by its owner and field."""
-    owners = (settings.limits, settings.kafka_limits, settings.kafka_groups)
+    owners = (settings.limits, settings.kafka_limits, settings.kafka_groups, settings.pulsar_limits)
     return {(type(one), field.name): getattr(one, field.name) for one in owners for field in fields(one)}
 
 
-FLAGS = flags_of(Limits) + flags_of(KafkaLimits) + flags_of(KafkaGroupLimits)
+FLAGS = flags_of(Limits) + flags_of(KafkaLimits) + flags_of(KafkaGroupLimits) + flags_of(PulsarLimits)
 
 
 @pytest.mark.parametrize("flag", FLAGS, ids=[flag.name for flag in FLAGS])
@@ -67,6 +71,12 @@ def test_each_limit_has_a_flag_with_bounds(flag: LimitFlag, capsys: pytest.Captu
             (*KAFKA, "--max-kafka-answer-memory-mib=25"),
             "--max-kafka-fetch-mib and --max-log-group-mib together",
         ),
+        ((*PULSAR, "--max-pulsar-message-mib=10"), "must be less than --max-log-group-mib"),
+        ((*PULSAR, "--max-pulsar-memory-mib=5"), "must be more than --max-pulsar-message-mib"),
+        ((*PULSAR, "--max-pulsar-answer-memory-mib=5"), "must be more than --max-pulsar-message-mib"),
+        (("--pulsar-advertise=a:1",), "the options of the Pulsar endpoint need --pulsar"),
+        (("--pulsar-auto-create",), "the options of the Pulsar endpoint need --pulsar"),
+        (("--pulsar", "0.0.0.0:6650"), "or --pulsar-plaintext where the network is trusted"),
         (("--min-kafka-session-s=9", "--max-kafka-session-s=8"), "must not exceed --max-kafka-session-s"),
     ],
 )
@@ -90,3 +100,11 @@ def test_certificate_and_key_belong_together(one: str, capsys: pytest.CaptureFix
 def test_the_admin_port_is_off_unless_it_is_chosen() -> None:
     assert parse(REQUIRED).admin is None
     assert parse((*REQUIRED, "--admin-listen", ":9404")).admin == ("", 9404)
+
+
+def test_the_pulsar_endpoint_has_its_address_and_the_address_of_its_answers() -> None:
+    assert parse(REQUIRED).pulsar is None
+    settings = parse((*REQUIRED, *PULSAR, "--pulsar-advertise", "broker:6650", "--pulsar-auto-create"))
+    assert settings.pulsar == PulsarSettings(
+        host="127.0.0.1", port=0, advertised=("broker", 6650), auto_create=True
+    )

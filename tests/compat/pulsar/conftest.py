@@ -9,7 +9,7 @@ import pytest
 from tests.cluster import require
 from tests.compat.pulsar.places import OPENED, Place
 
-PLACES = (pytest.param("oracle", marks=pytest.mark.deep),)
+PLACES = ("service", pytest.param("oracle", marks=pytest.mark.deep))
 
 
 @pytest.fixture(scope="session", params=PLACES)

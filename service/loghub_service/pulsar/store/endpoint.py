@@ -29,7 +29,6 @@ from loghub_service.pulsar.broker.handlers import HANDLERS
 from loghub_service.pulsar.broker.producer import TopicProducers
 from loghub_service.pulsar.broker.producers import decoding_budget_bytes
 from loghub_service.pulsar.broker.session import PulsarSession, SessionPeer
-from loghub_service.pulsar.broker.store import Subscriptions
 from loghub_service.pulsar.broker.upkeep import INTERVAL_S, Upkeep
 from loghub_service.pulsar.store.log_service import EnginePulsarService
 from loghub_service.pulsar.store.metrics import collect
@@ -126,7 +125,6 @@ def pulsar_endpoint_of(
     settings: PulsarSettings,
     listening: socket.socket,
     shared: Shared,
-    subscriptions: Subscriptions,
     *,
     limits: PulsarBrokerLimits | None = None,
 ) -> PulsarEndpoint:
@@ -138,7 +136,7 @@ def pulsar_endpoint_of(
     messages = MemoryBudget("pulsar_messages", limit=pulsar.answer_bytes)
     decoded = MemoryBudget("pulsar_sends", limit=decoding_budget_bytes(limits.group_bytes))
     broker = PulsarBroker(
-        service=EnginePulsarService(engine, shared.find_key, subscriptions),
+        service=EnginePulsarService(engine, shared.find_key),
         limits=limits,
         clock=engine.clock,
         answer_budget=messages,

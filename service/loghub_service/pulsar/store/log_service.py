@@ -1,21 +1,54 @@
 """The log service behind the Pulsar endpoint: the same access keys, rights and logstores as over HTTP."""
 
+from collections.abc import Mapping
+
 from loghub_service.access_keys import AccessKey, FindKey, KeyLogin, key_of_password
 from loghub_service.catalog import Logstore
 from loghub_service.engine import Engine
 from loghub_service.polls import LogWatch
-from loghub_service.pulsar.broker.store import Subscriptions
+from loghub_service.pulsar.broker.refusals import RefusedCommand
 from loghub_service.pulsar.store import topics
 from loghub_service.pulsar.store.topics import LogstoreWithShards
+from loghub_service.pulsar.wire.errors import ServerError
+from loghub_service.subscription.events import ShardStart
+from loghub_service.subscription.state import SubscriptionSettings
+from loghub_service.subscriptions import (
+    RegisteredSubscription,
+    SubscriptionRegistry,
+    TooManySubscriptions,
+)
 
 _NAME_DIGITS = 16  # hexadecimal: no two producers ever get the same
+
+
+class EngineSubscriptions:
+    """A `loghub_service.pulsar.broker.store.Subscriptions` over the registry of the engine."""
+
+    def __init__(self, registry: SubscriptionRegistry) -> None:
+        self._registry = registry
+
+    def of(self, topic: int) -> Mapping[str, RegisteredSubscription]:
+        return self._registry.of(topic)
+
+    def create(
+        self, topic: int, name: str, settings: SubscriptionSettings, shards: Mapping[int, ShardStart]
+    ) -> RegisteredSubscription:
+        try:
+            return self._registry.create(topic, name, settings, shards)
+        except TooManySubscriptions as error:
+            raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, str(error)) from error
+
+    def delete(self, topic: int, name: str) -> None:
+        """It may be gone already, with its logstore or its last consumer."""
+        if name in self._registry.of(topic):
+            self._registry.delete(topic, name)
 
 
 class EnginePulsarService:
     """A `loghub_service.pulsar.broker.store.PulsarLogService` over one engine."""
 
-    def __init__(self, engine: Engine, find_key: FindKey, subscriptions: Subscriptions) -> None:
-        self.subscriptions = subscriptions
+    def __init__(self, engine: Engine, find_key: FindKey) -> None:
+        self.subscriptions = EngineSubscriptions(engine.subscriptions)
         self._engine = engine
         self._find_key = find_key
 

@@ -31,7 +31,6 @@ from loghub_service.pulsar.store.endpoint import PulsarEndpoint, pulsar_endpoint
 from loghub_service.settings import PulsarSettings, ServiceSettings
 from loghub_service.start import open_engine
 from tests.loghub_service.pulsar import official
-from tests.loghub_service.pulsar.broker.memory_subscriptions import MemorySubscriptions
 
 GUARD_S = 120.0  # against a hang
 PROJECT, LOGSTORE = "demo", "access"
@@ -385,7 +384,7 @@ async def a_broker(
     listening = socket.create_server(("127.0.0.1", 0))
     settings = PulsarSettings(host="127.0.0.1", port=0, advertised=advertised, auto_create=auto_create)
     shared = Shared(find_key=keys.get, tls=tls)
-    endpoint = pulsar_endpoint_of(engine, settings, listening, shared, MemorySubscriptions(), limits=limits)
+    endpoint = pulsar_endpoint_of(engine, settings, listening, shared, limits=limits)
     try:
         endpoint.start()
         place = PulsarPlace(engine, endpoint, listening.getsockname()[1], keys, clock)

@@ -1,0 +1,98 @@
+"""What a producer sends as a consumer gets it, and what of a subscription survives a restart."""
+
+from pathlib import Path
+
+import pytest
+
+from loghub_service.subscription.slots import slot_of
+from tests.loghub_service.pulsar.broker.pulsar_place import PulsarPlace, batch_of, entry_of, run
+from tests.loghub_service.pulsar.broker.test_consumers import acked, at, payloads
+
+pytestmark = pytest.mark.tools
+DELAY_MS = 700
+
+
+def test_an_ordered_consumer_gets_a_message_batched_or_not_as_it_was_produced(tmp_path: Path) -> None:
+    """Trap 8: a reader that seeks to the id of the receipt, exclusive, begins one message early otherwise."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await client.produce()
+        for sequence, entry in enumerate((entry_of(b"a"), batch_of(b"b", sequence=1))):
+            await client.published(sequence, entry)
+        await client.published(2, batch_of(b"c", b"d", sequence=2), num_messages=2)
+        await client.subscribe()
+        assert [one.id for one in await client.receive(3)] == [(0, 0, -1), (1, 0, 1), (2, 0, 2)]
+
+    run(scenario, tmp_path / "d")
+
+
+def test_each_message_goes_to_the_owner_of_its_key(tmp_path: Path) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        one, other, producer = await place.client(), await place.client(), await place.client()
+        meta = {"keySharedMode": 1, "hashRanges": [{"start": 0, "end": 32_767}]}
+        await one.subscribe(kind="Key_Shared", keySharedMeta=meta)
+        meta = {"keySharedMode": 1, "hashRanges": [{"start": 32_768, "end": 65_535}]}
+        await other.subscribe(kind="Key_Shared", keySharedMeta=meta)
+        await producer.produce()
+        shares: tuple[list[bytes], list[bytes]] = [], []
+        for number in range(20):
+            value, key = b"%d" % number, f"k{number}"
+            shares[slot_of(key.encode()) > 32_767].append(value)
+            await producer.published(number, entry_of(value, sequence=number, partition_key=key))
+        assert all(shares)
+        for client, share in zip((one, other), shares, strict=True):
+            assert payloads(await client.receive(len(share))) == share
+
+    run(scenario, tmp_path / "d")
+
+
+@pytest.mark.parametrize(("kind", "waits"), [("Shared", True), ("Key_Shared", True), ("Exclusive", False)])
+def test_a_message_with_a_time_waits_for_it_where_order_does_not_matter(
+    tmp_path: Path, kind: str, waits: bool
+) -> None:
+    """Trap 12: clients set a time on each retry letter, which must be kept and honoured."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await client.subscribe(kind=kind)
+        await client.produce()
+        due_ms = place.engine.now_us() // 1000 + DELAY_MS
+        await client.published(0, entry_of(b"later", deliver_at_time=due_ms))
+        await client.published(1, entry_of(b"now", sequence=1))
+        found = payloads(await client.receive(2))
+        assert found == ([b"now", b"later"] if waits else [b"later", b"now"])
+        if waits:
+            assert place.engine.now_us() // 1000 >= due_ms
+
+    run(scenario, tmp_path / "d")
+
+
+@pytest.mark.parametrize("kind", ["Exclusive", "Shared"])
+def test_an_acknowledgement_with_a_receipt_and_a_seek_survive_a_restart(tmp_path: Path, kind: str) -> None:
+    async def before(place: PulsarPlace) -> None:
+        client = await place.client()
+        for value in (b"a", b"b", b"c", b"d"):
+            await place.put(value)
+        await client.subscribe(kind=kind)
+        await client.subscribe(1, name="other", kind=kind, permits=0)
+        found = await client.receive(4)
+        assert await acked(client, at(found[0]), at(found[2])) == ""
+        request = client.send("seek", consumer_id=1, message_id={"ledgerId": 3, "entryId": 0})
+        await client.expect("close_consumer")
+        await client.answer_to(request)
+
+    async def after(place: PulsarPlace) -> None:
+        client = await place.client()
+        await client.subscribe(kind=kind)
+        assert payloads(await client.receive(2)) == [b"b", b"d"]
+        await client.subscribe(1, name="other", kind=kind)
+        assert payloads(await client.receive(1)) == [b"d"]
+        await client.call("unsubscribe", "success", consumer_id=1)
+
+    async def at_last(place: PulsarPlace) -> None:
+        assert list(place.endpoint.broker.service.subscriptions.of(place.store.saved.id)) == ["s"]
+
+    run(before, tmp_path / "d")
+    run(after, tmp_path / "d")
+    run(at_last, tmp_path / "d")
