@@ -51,7 +51,7 @@ class ProcessorPipeline(
     max_logs: int | None = None
     max_bytes: int = 4 << 20
     max_wait_s: float = 0.0
-    # The meaning of each setting is that of the same setting in `loghub_consumer.settings.ConsumerSettings`.
+    # Each setting means the same as in `loghub_consumer.settings.ConsumerSettings`.
     acknowledge: Literal["batch", "log"] = "batch"
     redelivery_delay_s: float = 1.0
     max_redelivery_delay_s: float = 60.0

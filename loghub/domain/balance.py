@@ -59,8 +59,8 @@ def balance(assignments: Iterable[ShardAssignment], consumers: Iterable[str]) ->
 def _quotas(counts: dict[str, int], assignments: list[ShardAssignment]) -> dict[str, int]:
     """How many shards each consumer gets.
 
-    One more goes first to the consumers that have the most, then to those that still work on shards
-    being moved away from them, so that some of these shards can stay.
+    One more shard goes first to the consumers that have the most shards, then to consumers that still work on
+    shards being moved away from them, so that some of these shards can stay.
     """
     low, extra = divmod(len(assignments), len(counts))
     works_on = Counter(s.under_way_from for s in assignments)

@@ -5,7 +5,7 @@ deterministic: the state, the event and ``now`` are arguments, and the result is
 defines these values, `fsm` the table of state changes, and `balance` the assignment.
 
 The caller has these duties, in this order. Apply the events of one group one at a time, with a ``now``
-that never goes back. Persist ``facts``: those of one step in one transaction, and in the order of the
+that never goes back. Persist ``facts``: all facts of one step in one transaction, in the order of the
 steps. Log each of the ``transitions`` on one line. Answer only once the facts of this step and of all
 steps before it are durable. If persisting fails, neither use nor report any later state: return to the
 state on disk with `restore`. After each step, set one timer for `next_deadline` and apply a `Tick` when
@@ -237,8 +237,8 @@ def _extend_sessions(draft: Draft, pause_s: float, now: float) -> None:
 def _remove(
     draft: Draft, gone: Collection[str], *, holder_gone: ShardTrigger, next_gone: ShardTrigger
 ) -> None:
-    """Free the shards that the removed consumers held (4, 9, 11), and bind those that were bound to them
-    to their holder (6, 11).
+    """Free the shards that the removed consumers held (4, 9, 11), and bind the shards that were bound to
+    them to their holder (6, 11).
 
     If the holder and the next holder are removed together, the removal of the holder decides: no
     consumer works on the shard any more, so it is free.
@@ -313,8 +313,8 @@ def _configure(draft: Draft, event: Configure) -> None:
 def _has_unconsumed_ancestor(draft: Draft, log_shard: LogShard) -> bool:
     """Whether an ancestor that still exists is not over. A deleted ancestor does not count.
 
-    All ancestors count, not only the parents: an empty parent is over at once, while the grandparent
-    still has logs that come before those of the child.
+    All ancestors count, not only the parents: an empty parent is over at once, while the grandparent still
+    has logs that come before the child's logs.
     """
     seen: set[int] = set()
     todo = list(log_shard.parents)

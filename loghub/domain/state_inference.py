@@ -131,7 +131,7 @@ def _from_ancestors(waits: _WaitsFor) -> Inferred | None:
 
 
 def _waits_for(seen: Mapping[int, SeenShard], over: Mapping[int, bool | None]) -> dict[int, _WaitsFor]:
-    """For each shard, in one pass: a parent's number is lower than that of its child."""
+    """For each shard, in one pass: a parent's number is lower than its child's."""
     waits = dict[int, _WaitsFor]()
     for number in sorted(seen):
         parents = [parent for parent in seen[number].parents if parent in waits]

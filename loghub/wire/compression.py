@@ -167,7 +167,7 @@ def _candidates(block: bytes) -> Iterable[tuple[int, int]]:
         at = size - literals - 1
         if at > 0 and block[at] == literals << 4:
             yield at, literals
-    # A length of one byte, then those of several, which begin with the largest one.
+    # First lengths of one byte, then lengths of several bytes, which begin with the largest byte.
     long = bytes((_LONG << 4,))
     maximum = _LONG + 0xFF
     yield from _long_candidates(block, long, begin=size - maximum - 1, end=size - _LONG - 1)

@@ -22,7 +22,8 @@ _DATE_DIGITS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignatureV4Claim:
-    """The content of an Authorization header. ``date`` is that of the key, such as ``20261123``."""
+    """The content of an Authorization header. ``date`` is the date of the signing key, such as
+    ``20261123``."""
 
     access_key_id: str
     date: str

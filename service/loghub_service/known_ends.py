@@ -56,7 +56,7 @@ class KnownEnds:
         changed = self._changed(logs)
         if changed.ends:
             self._last = self._submit(changed)
-            # A failed commit stops the service by itself, also if nobody waits for this one.
+            # A failed commit stops the service by itself, even if no request waits for this one.
             self._last.add_done_callback(lambda future: future.cancelled() or future.exception())
 
     def _changed(self, logs: Iterable[ShardLog]) -> EndsKnown:

@@ -124,7 +124,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceResponse:
-    """Status, body, and the headers beyond those that every response has."""
+    """Status, body, and the headers besides the headers of every response."""
 
     status: int = 200
     headers: tuple[Header, ...] = ()

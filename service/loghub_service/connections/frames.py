@@ -1,15 +1,15 @@
 """One connection whose client sends frames, a length of four bytes and a request each, with bounds on all.
 
-A length costs a client nothing, so memory is used only as bytes arrive. Of the requests that a connection has
-sent and that are not answered, some KiB are free; a frame beyond them begins only once its whole length is
-taken from the budget that all connections share, so that one that has begun can always be completed. While
-that budget is used up, the connection that has held a part of it for longest, in the middle of a frame or
-waiting for news or for its client, is closed, after some seconds. Reading stops while requests wait for their
-turn, or for memory. One deadline is always set while the client has to do something: to log in, to complete a
-frame, to send the next request, to read an answer.
+A length costs a client nothing, so memory is used only as bytes arrive. Some KiB of the requests that a
+connection has sent and that are not answered are free. A further frame begins only once its whole length is
+taken from the budget that all connections share, so that a frame that has begun can always be completed. When
+that budget is used up for some seconds, one connection is closed: the connection that has held a part of the
+budget for longest, in the middle of a frame, in a long poll or waiting for its client. Reading stops while
+requests wait for their turn, or for memory. One deadline is always set while the client has to do something:
+to log in, to complete a frame, to send the next request, to read an answer.
 
-What the frames say, and in which order they are answered, is the protocol's: a subclass takes them with
-`next_frame`, and says with `answered` when one of them is done.
+The protocol defines what the frames say and in which order they are answered: a subclass takes them with
+`next_frame`, and reports with `answered` that one of them is done.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from loghub_service.connections.stalled import Budget, RequestMemory, StalledCli
 
 _log = structlog.get_logger("loghub_service.connections")
 _LENGTH_BYTES = 4
-_RETRY_S = 0.05  # between attempts to get memory that others use
+_RETRY_S = 0.05  # between attempts to get memory that other connections use
 # The default of asyncio lets a connection that waits have 256 KiB in its buffer.
 _RECEIVED_BYTES = 16 << 10
 KIB = 1 << 10
@@ -40,21 +40,21 @@ class FrameLimits:
     connections: int = 2000  # open at the same time
     frame_bytes: int = 11 * MIB  # of a request: a batch of 10 MiB, and what surrounds it
     login_frame_bytes: int = 16 * KIB  # of a request before the login
-    free_bytes: int = 16 * KIB  # of a connection's requests; what is more takes from the shared budget
+    free_bytes: int = 16 * KIB  # of a connection's requests; further bytes are taken from the shared budget
     queued_requests: int = 8  # of a connection: received, and not begun yet
     login_s: float = 15  # from the connection to the end of a successful login
     refusal_delay_s: float = 0.5  # before a refused login is answered
     frame_s: float = 60  # from the first byte of a request to its last
-    send_grace_s: float = 5  # the same, while others find no memory for their requests
+    send_grace_s: float = 5  # of a slow sender, once other requests find no memory
     memory_wait_s: float = 30  # for a part of the shared budget
     idle_s: float = 600  # without a request
     answer_s: float = 60  # for a client to read what was sent
-    unread_grace_s: float = 5  # the same, while others find no memory for their answers
+    unread_grace_s: float = 5  # of a slow reader, once other answers find no memory
     close_s: float = 5  # for requests in progress when the service stops
 
 
 class Admitted(Protocol):
-    """The place of a connection among those that its listener keeps."""
+    """The place of a connection in the list of its listener."""
 
     peer: str
     evicted: bool
@@ -89,7 +89,7 @@ class FrameResources:
 
 
 class FrameSession(Protocol):
-    """What a connection knows of its session."""
+    """What a connection needs to know of its session."""
 
     @property
     def is_logged_in(self) -> bool: ...
@@ -124,7 +124,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._size: int | None = None  # of the frame that is arriving, once memory is taken for it
         self._taken = 0  # from the budget for that frame
         self._free_bytes = 0  # of requests that took nothing from it
-        self._wait_until_s: float | None = None  # for that memory
+        self._wait_until_s: float | None = None  # until when it waits for memory
         self._frames: deque[Frame] = deque()
         self._arrived = asyncio.Event()
         self._deadline: asyncio.TimerHandle | None = None
@@ -141,8 +141,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         raise NotImplementedError
 
     def work(self) -> tuple[Coroutine[None, None, None], ...]:
-        """What runs as long as the connection: it takes the frames and answers them. Each coroutine is handed
-        to a task, and the connection ends if one of them is cancelled."""
+        """The tasks of the connection, as coroutines: they take the frames and answer them. The connection
+        ends if one of them is cancelled."""
         raise NotImplementedError
 
     def idle(self) -> None:
@@ -177,7 +177,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._set_deadline()
 
     def eof_received(self) -> None:
-        """The client sends no more. Closing is the default, and what is in progress is of no use to it."""
+        """The client sends no more. Closing is the default, because the client cannot use answers to requests
+        in progress."""
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why does not matter
         for timer in (self._deadline, self._answer_deadline, self._retry):
@@ -234,7 +235,7 @@ class FrameConnection(asyncio.BufferedProtocol):
     # Frames
 
     async def next_frame(self) -> Frame:
-        """The next one, in the order in which they came. `release` it, and call `answered` after that."""
+        """The next frame, in the order in which they came. `release` it, and call `answered` after that."""
         while not self._frames:
             self._arrived.clear()
             await self._arrived.wait()
@@ -243,7 +244,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         return frame
 
     def release(self, frame: Frame) -> None:
-        """Give its memory back."""
+        """Return its memory."""
         self.memory.release(frame.taken)
         if not frame.taken:
             self._free_bytes -= len(frame.data)
@@ -321,7 +322,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._set_deadline()
 
     def _go_on(self) -> None:
-        """Take what waits in the buffer, and read on unless requests wait for their turn or for memory."""
+        """Take the frames that wait in the buffer, and read on unless requests wait for their turn or for
+        memory."""
         if self.is_ending or self._retry is not None or self.transport.is_closing():
             return
         self._parse()
@@ -336,7 +338,8 @@ class FrameConnection(asyncio.BufferedProtocol):
     # Deadlines
 
     def _set_deadline(self) -> None:
-        """For what the client has to do next. What arrives does not move it, only what is complete."""
+        """Set the deadline for what the client has to do next. Only a completed step moves it, not the
+        arrival of bytes."""
         expected = self._expected()
         if expected is self._deadline_of:
             return

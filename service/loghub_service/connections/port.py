@@ -22,7 +22,8 @@ class BrokerAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """A listening socket, and how clients find it; ``advertised`` None is where each one connected."""
+    """A listening socket, and how clients find it; with ``advertised`` None, each client uses the address to
+    which it connected."""
 
     listening: socket.socket
     tls: ssl.SSLContext | None
@@ -64,7 +65,7 @@ class BrokerPort:
         self._listener.start()
 
     async def close(self) -> None:
-        """Answer what is in progress, for some seconds, and end all connections."""
+        """Answer requests in progress, for some seconds, and end all connections."""
         self._listener.close()
         for connection in tuple(self._open):
             connection.finish()

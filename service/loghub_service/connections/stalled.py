@@ -1,8 +1,8 @@
-"""Clients that hold memory that others need, while the service waits for them or for news.
+"""Clients that hold memory that others need, while the service waits for them or in a long poll.
 
-Each may take a minute as long as there is enough. When an answer finds no memory, the client that has read
-nothing for longest is disconnected, and when a request finds none, the one that has held its part for
-longest. So a few that stall do not stop everybody else.
+Each client may take a minute as long as there is enough memory. When an answer finds no memory, the client
+that has read nothing for longest is disconnected, and when a request finds none, the client that has held its
+part for longest. So a few clients that stall do not stop all others.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,11 +35,11 @@ class StalledClients:
         self._since_s.setdefault(abort, self._clock.monotonic_s())
 
     def remove(self, abort: Abort) -> None:
-        """It goes on, or is gone."""
+        """The connection continues, or is closed."""
         self._since_s.pop(abort, None)
 
     def end_oldest(self) -> None:
-        """End the one that has stalled for longest, unless that is not long."""
+        """End the connection that has stalled for longest, unless its grace period is not over."""
         abort = next(iter(self._since_s), None)
         if abort is not None and self._clock.monotonic_s() - self._since_s[abort] >= self._grace_s:
             self.remove(abort)
@@ -47,11 +47,11 @@ class StalledClients:
 
 
 class RequestMemory:
-    """What the large requests of one connection have of the budget that all share.
+    """The memory that the large requests of one connection have taken from the shared budget.
 
-    The connection may be ended for others while it has some and is in the middle of a request, or waits for
-    news or for its client to read. Meanwhile nothing is done for it, and requests behind one that waits hold
-    memory, too.
+    The connection may be ended for others while it has some and is in the middle of a request, or waits in a
+    long poll or for its client to read. Meanwhile the service does nothing for it, and requests behind a
+    waiting request hold memory, too.
     """
 
     def __init__(self, budget: Budget, holders: StalledClients, abort: Abort) -> None:
@@ -59,12 +59,13 @@ class RequestMemory:
         self._holders = holders
         self._abort = abort
         self._held = 0
-        self._waits = 0  # for what, each of them
+        self._waits = 0  # requests that wait now, for any reason
         self._arriving = False
         self._closed = False
 
     def take(self, size: int) -> bool:
-        """For a request that begins to arrive. If there is too little, another connection may be ended."""
+        """Take memory for a request that begins to arrive. If there is too little, another connection may be
+        ended."""
         if self._budget.used + size > self._budget.limit:
             self._holders.end_oldest()
             return False

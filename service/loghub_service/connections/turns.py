@@ -1,11 +1,11 @@
-"""Work that takes long, in turns with everybody else's: on the event loop with pauses, in a few threads.
+"""Work that takes long, in turns with all other work: on the event loop with pauses, in a few threads.
 
-What a client can make long is done in steps of some microseconds, with a pause after a number of them, so
-that others run meanwhile, heartbeats among them. What cannot be cut is done in a thread.
+Work that a client can make long is done in steps of some microseconds, with a pause after a number of them,
+so that other work, such as heartbeats, runs meanwhile. Work that cannot be cut is done in a thread.
 
-What is decoded may take far more memory than it has bytes. So what it will need at most is taken from a
-budget first, and what the result has of it is given back once that is durable. Work that finds too little
-waits: what others hold depends on the disk only, never on another client.
+Decoded data may take far more memory than its encoded bytes. So the maximum that it will need is taken from a
+budget first, and the part that the result needs is given back once the result is durable. Work that finds too
+little memory waits: the memory of other work depends on the disk only, never on another client.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Pauses:
-    """Call `step` after each step: it lets others run after every ``every`` of them."""
+    """Call `step` after each step: it lets other work run after every ``every`` steps."""
 
     def __init__(self, every: int) -> None:
         self._every = every
@@ -51,7 +51,8 @@ async def in_turn(turns: asyncio.Semaphore, work: Callable[[], T]) -> T:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         if begun:
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody asks for it
+            # The result is not used.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
         else:
             task.cancel()
         raise

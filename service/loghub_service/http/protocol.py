@@ -19,9 +19,9 @@ from loghub_service.connections.listener import HttpConnection, HttpConnections
 from loghub_service.settings import Limits
 
 AUTHENTICATED = "loghub.authenticated"  # in the state of an ASGI scope: call it with the key's id
-GONE = "loghub.gone"  # likewise: a call says whether the client has closed the connection
-ARRIVED = "loghub.arrived"  # likewise: a call says whether all of the request has arrived
-PARKED = "loghub.parked"  # likewise: a context manager around the time in which the request waits for news
+GONE = "loghub.gone"  # in the same state: a call says whether the client has closed the connection
+ARRIVED = "loghub.arrived"  # in the same state: a call says whether all of the request has arrived
+PARKED = "loghub.parked"  # in the same state: a context manager around a long poll's wait
 _HEADER_FRAMING = len(": \r\n")
 _MAX_PIPELINED = 8  # requests sent before the response to the first; SLS clients send one
 

@@ -255,7 +255,7 @@ DEFAULT_MAX_GROUPS = 5_000  # of the whole service; bounds the time of a tick an
 
 
 class PersistFacts(Protocol):
-    """Stores the facts of one step in one transaction, after those of all earlier calls."""
+    """Stores the facts of one step in one transaction, after the facts of all earlier calls."""
 
     def __call__(self, key: KafkaGroupKey, facts: tuple[Fact, ...]) -> "asyncio.Future[object]": ...
 

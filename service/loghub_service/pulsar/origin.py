@@ -14,7 +14,7 @@ EVENT_TIME, BASE64_KEY = 1, 2
 
 class MessageChunk(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A piece of a message that is larger than a frame. The message was compressed before it was cut, so the
-    piece is stored as it was sent: ``compression`` and ``uncompressed_size`` are those of the whole."""
+    piece is stored as it was sent: ``compression`` and ``uncompressed_size`` describe the whole message."""
 
     uuid: str
     number: int  # from 0

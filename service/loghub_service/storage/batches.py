@@ -107,7 +107,7 @@ def size_of(item: LogItem) -> int:
 
 
 def commit_logs(batch: Sequence[LogItem]) -> Sequence[object]:
-    """Commit a batch. The outcome of an append is the group's cursor, that of a task its result.
+    """Commit a batch. The outcome of an append is the group's cursor, the outcome of a task its result.
 
     If there is no room for a new segment, the outcome of the appends that were certainly not written is the
     OSError. Raises WriteFailed: it is unknown what the kernel has dropped by then, so nothing may be

@@ -74,8 +74,8 @@ def _remove(spark: SparkSession, path: str, number: str) -> None:
             storage.delete(file.getPath(), True)
 
 
-# Spark shows the options of a write in plans, also in those of its log. They may be credentials, whatever
-# they are called, and whatever spark.conf says.
+# Spark shows the options of a write in plans, and so in its log. Options may be credentials, whatever their
+# names are and whatever spark.conf says.
 REDACT_OPTIONS = "spark.sql.redaction.options.regex"
 EVERYTHING = "(?s).*"
 MASK = "***"
@@ -100,8 +100,8 @@ class SparkFormat(AtLeastOnceSink):
         """Write no rows: a wrong option, a target that cannot be reached and a column without a type in the
         target show then. Raises `InvalidSinkError` or `OSError`.
 
-        A target that takes no rows now, such as a locked table, may not fail without rows. So where nobody
-        knows whether a failure was due to the rows, it was only if other rows were written meanwhile.
+        A target that takes no rows now, such as a locked table, may not fail without rows. So where a failure
+        may or may not be due to the rows, it counts as due to them only if other rows were written meanwhile.
         """
         self._append(empty, at_start=True)
         if self._evidence is not None and not self._evidence.blames_rows:

@@ -115,7 +115,8 @@ class StateLedger:
         self, incarnation: ShardIncarnation, position: int, *, is_first: bool, moved: bool
     ) -> int:
         """Where a shard continues that was opened at this position: not before the end of its logs in the
-        state. `is_first`: nobody has read the shard before; `moved`: its checkpoint was moved on purpose."""
+        state. `is_first`: no consumer has read the shard before; `moved`: its checkpoint was moved on
+        purpose."""
         shard = incarnation.shard
         with self._lock:
             ledger = self._ledger

@@ -72,8 +72,7 @@ PAUSE_EVERY = 50
 
 
 def check_bounded(limits: BrokerLimits, *, topics: int, partitions: int) -> None:
-    """Raises Disconnect for a request that names so many topics or partitions that no answer is worth its
-    work."""
+    """Raises Disconnect for a request with more topics or partitions than are worth an answer's work."""
     if topics > limits.topics:
         raise Disconnect(f"a request with {topics} topics; at most {limits.topics} are accepted")
     if partitions > limits.partitions:

@@ -172,7 +172,7 @@ class BrokerLogin(Protocol):
         """Raises StoreError."""
 
     async def add_partitions(self, name: str, total: int, *, check_only: bool) -> None:
-        """Split shards until so many ids exist. Raises StoreError."""
+        """Split shards until this many ids exist. Raises StoreError."""
 
 
 class LogService(Protocol):

@@ -16,13 +16,13 @@ The states, with the names that DescribeGroups reports:
     A new generation is being formed. JoinGroup requests wait until every member has sent one (3), until the
     initial delay of a group that was empty is over (4), or until the rebalance timeout, at which members
     that did not rejoin are dropped (4). Meanwhile a heartbeat answers 27, which makes a member rejoin, and
-    a commit of the present generation succeeds, so that members can commit what they give up. If everybody
-    is gone, the group is empty again (5).
+    a commit of the present generation succeeds, so that members can commit what they give up. If all members
+    are gone, the group is empty again (5).
 
 ``CompletingRebalance``
     The new generation has its members and its leader, and the leader computes the assignment. SyncGroup
-    requests wait for that of the leader (6). A heartbeat succeeds, and a commit answers 27, since nobody has
-    partitions yet. Whatever changes the members starts over (7): a member that joins, leaves, times out or
+    requests wait for the leader's (6). A heartbeat succeeds, and a commit answers 27, because no member has
+    partitions yet. Any change of the members starts over (7): a member that joins, leaves, times out or
     rejoins with other metadata, and one that does not send SyncGroup within the rebalance timeout.
 
 ``Stable``
@@ -42,7 +42,7 @@ from loghub.domain.table import TransitionTable, edge
 
 
 class KafkaGroupState(StrEnum):
-    """The state of a group; the values are those of DescribeGroups."""
+    """The state of a group; the values are the names in DescribeGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"

@@ -177,7 +177,7 @@ def _ttl_days(retention_ms: int | None) -> int:
 
 
 async def add_partitions(engine: Engine, project: str, name: str, total: int, *, check_only: bool) -> None:
-    """Split the widest shards until so many ids exist. Raises StoreError."""
+    """Split the widest shards until this many ids exist. Raises StoreError."""
     with as_store_errors():
         store = parse.logstore_of(parse.project_named(engine, project), name)
         check_total(store.saved.next_shard, total, maximum=engine.settings.limits.shards_per_project)

@@ -45,7 +45,7 @@ class GroupToSend(NamedTuple):
 
 
 class EntryToSend(NamedTuple):
-    """An entry from the log ``first`` on, with so many messages. ``batch_size`` is None if it is no batch,
+    """An entry from the log ``first`` on, with this many messages. ``batch_size`` is None if it is no batch,
     and ``data`` is None if the log is larger than a frame."""
 
     ordinal: int

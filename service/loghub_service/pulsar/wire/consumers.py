@@ -52,7 +52,7 @@ class IntRange(Struct, frozen=True, kw_only=True):
 
 
 class KeySharedMeta(Struct, frozen=True, kw_only=True):
-    """The ranges are those of a sticky consumer."""
+    """How the consumers of a subscription share keys; ``hash_ranges`` are given by a sticky consumer."""
 
     key_shared_mode: Annotated[KeySharedMode, 1]
     hash_ranges: Annotated[tuple[IntRange, ...], 3] = ()
@@ -84,7 +84,7 @@ class CommandSubscribe(Struct, frozen=True, kw_only=True):
 
 
 class CommandFlow(Struct, frozen=True, kw_only=True):
-    """The consumer takes so many messages more."""
+    """The consumer takes this many further messages."""
 
     consumer_id: Annotated[UInt64, 1]
     message_permits: Annotated[UInt32, 2]

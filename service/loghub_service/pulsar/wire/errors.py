@@ -1,6 +1,6 @@
 """The error codes of the Pulsar protocol, and what can be wrong with its bytes, as exceptions.
 
-The codes are those of https://pulsar.apache.org/docs/4.0.x/developing-binary-protocol/ (``ServerError``). A
+The codes are in https://pulsar.apache.org/docs/4.0.x/developing-binary-protocol/ (``ServerError``). A
 broker closes the connection after a MalformedCommand: the peers no longer agree about where a field begins. A
 RefusedMessage concerns one SEND, and its code is the answer to it.
 """

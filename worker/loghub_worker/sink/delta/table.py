@@ -1,45 +1,41 @@
-"""A Delta table, by delta-rs: its snapshots, its commits, and the errors of both.
+"""A Delta table, by delta-rs: its snapshots, its commits and their errors; which position it has of each
+shard, and who may move it; and whether a query's columns fit it.
 
-A commit is one new file in the table's log, created only if no one else has created it (a hard link in a
-folder, a create-only PUT in a bucket). If someone has, delta-rs reads what they committed, refuses on a
-conflict, and tries the next number otherwise. Which conflicts make deliveries
-exclusive is below.
+A commit is one new file in the table's log, created only if it does not exist yet (a hard link in a folder, a
+create-only PUT in a bucket). If another writer has created it, delta-rs reads that commit, refuses on a
+conflict, and otherwise tries the next number.
 
-Whether a commit was made can be unknown to the one who made it: a reply may be lost, and a repeated request
-then meets its own file. So each commit has the name of its batch, and after an error the log decides.
-
-How far a Delta table has each shard, and who may take it further. Pure.
+A writer may not know whether its commit was made: a reply may be lost, and a repeated request then meets its
+own file. So each commit has the name of its batch, and after an error the log decides.
 
 A table keeps two application transactions for each shard (`SetTransaction` of the Delta protocol, a number
-under a name, of which a snapshot has the last one):
+under a name, of which a snapshot has the last value):
 
 ``loghub/<project>/<logstore>/<group>/<shard>/<created>``        the cursor up to which it has the shard
 ``loghub/<project>/<logstore>/<group>/<shard>/<created>/turns``  how often that was moved back on purpose
 
-A commit with rows carries the first for each shard of its batch, in the one file that makes the rows visible.
-A worker remembers the position that it found when it opened a shard or has committed itself. It may commit
-only if a snapshot still has that position, and only onto that snapshot: a commit of another worker with the
-same name in between makes the Delta library refuse it, whatever it retries.
+A commit with rows carries the first transaction for each shard of its batch, in the one file that makes the
+rows visible. A worker remembers the position that it found when it opened a shard or has committed itself. It
+may commit only if a snapshot still has that position, and only onto that snapshot: if another worker commits
+with the same name in between, the Delta library refuses this commit, whatever it retries.
 
 Why no interleaving doubles or loses a log: within one turn the cursor only rises, and each commit replaces
 exactly the position that it was planned from. So the committed ranges follow one another without overlap,
-whichever workers made them, and however long one of them was stopped. A worker that was stopped finds another
+whichever workers made them, and however long a worker was stopped. A worker that was stopped finds another
 position and plans again from there. Without the turns, a position could come back after the cursor was moved
-back, and a worker that slept through both could take it for the one it knew.
+back, and a worker that slept through both changes could take it for the position that it knew.
 
-Between two ranges lies only what need not be delivered: ranges without rows, which are not committed, logs
-that had expired, and what the checkpoint was moved past.
+Between two ranges lie only logs that need not be delivered: ranges without rows, which are not committed,
+logs that had expired, and logs that the checkpoint was moved past.
 
-What it does not give: of two workers that both believe to hold a shard, not the one that opened it later
-wins, but the one that commits first; the other one's batch is discarded and read again after it. Both deliver
-the same logs, so the table is the same. If their settings differ, the one that was replaced can deliver one
-last batch with the old ones; the membership prevents that as long as its clock is right.
+NB: if two workers both believe to hold a shard, the worker that commits first wins, not the worker that
+opened the shard later; the batch of the other worker is discarded and read again after it. Both deliver the
+same logs, so the table is the same. If their settings differ, the replaced worker can deliver one last batch
+with its old settings; the membership prevents that as long as its clock is right.
 
-Whether a query's columns fit a Delta table, and whether this sink may write the table at all. Pure.
-
-Schemas are JSON as Spark and Delta both write it (`StructType.json`), decoded. The sink adds Parquet files
-that Spark has written, so nothing checks a row against the table's constraints; a table that has some is
-refused.
+Schemas are JSON that Spark and Delta both write (`StructType.json`), decoded. The sink adds Parquet files
+that Spark has written, so nothing checks a row against the table's constraints; a table that has constraints
+is refused.
 """
 
 import errno

@@ -145,7 +145,7 @@ class BatchDecisions:
         return decisions | self.read([batch for batch in wanted if batch not in decisions])
 
     def remove(self, batches: Collection[str]) -> None:
-        """Remove decisions that nobody needs any more."""
+        """Remove decisions that are no longer needed."""
         self._storage.remove([_name(batch) for batch in batches])
         with self._lock:
             for batch in batches:

@@ -2,15 +2,15 @@
 with the worker.
 
 The writer is the writer of a data source because that is Spark's only way to pass Arrow to Python that does
-not need pandas. Spark passes the driver what one attempt of each task returns. Files of other attempts are
-known to nobody, and are removed with everything else that is staged of the batch.
+not need pandas. Spark passes the driver what one attempt of each task returns. The worker does not learn of
+files of other attempts; they are removed with everything else that is staged of the batch.
 
 A file is complete on the executor's own disk before it is uploaded, and each attempt at a task gives its
 files other names. So whatever executors end, repeat or do twice, an object is the whole file of one attempt,
 and the worker, which knows the attempts that succeeded, decides which objects count.
 
 If a storage cannot be used, the task does not fail: it returns the reason. Spark would repeat a failed task
-at once, and its message would not say what is at fault; the worker pauses and says so.
+at once, and its message would not name the cause; the worker pauses and names it.
 """
 
 import errno

@@ -36,8 +36,8 @@ class RowSize:
 
 
 def files_to_join(sizes: Mapping[F, int], target_bytes: int) -> list[list[F]]:
-    """The files of one folder, in their order, divided into those that become one file. There are as many
-    groups as come nearest to the target, of about the same size; none is without a file."""
+    """The files of one folder, in their order, divided into groups that become one file each. There are as
+    many groups as come nearest to the target, of about the same size; no group is empty."""
     total = sum(sizes.values())
     share = total / max(1, round(total / target_bytes))
     groups: dict[int, list[F]] = {}

@@ -172,7 +172,7 @@ class FilesSink:
         self._commit_log.publish(batch, pairs, may_commit=may_commit, written=written)
 
     def abort(self, batch: str) -> None:
-        # The batch has claimed nothing, so nobody needs to know how it ended.
+        # The batch has claimed nothing, so its outcome need not be recorded.
         self._written.pop(batch, None)
         self._commit_log.discard(batch)
 
