@@ -366,7 +366,7 @@ class HttpLogHub:
         """A call that only a service with `has_polls` answers. If the service no longer has the polls,
         because an older one was installed meanwhile, `has_polls` asks again."""
         if not self.has_polls():
-            raise ExtensionMissing("calls that wait for news are an extension of the embedded service")
+            raise ExtensionMissing("long polls are an extension of the embedded service")
         try:
             if method == "GET":
                 return self._get(path, query)

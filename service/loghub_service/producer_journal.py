@@ -32,7 +32,7 @@ _SETTLE_S = 5.0
 
 
 class ProducerJournal:
-    """``logs`` are those of the service, by logstore and shard. Used on the event loop only."""
+    """``logs`` are the service's logs, by logstore and shard. Used on the event loop only."""
 
     def __init__(self, maximum: int, submit: Submit, logs: Mapping[tuple[int, int], ShardLog]) -> None:
         self.maximum = maximum

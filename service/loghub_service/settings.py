@@ -2,8 +2,8 @@
 
 `__main__` builds them from the command line. Strict and relaxed limits are two values of `Limits`, not two
 code paths. A limit that the command line can change carries its bounds and its help
-(`loghub_service.limit_flags`); those of Kafka clients are in `KafkaLimits` and in the coordinator's
-`KafkaGroupLimits`, those of Pulsar clients in `PulsarLimits`.
+(`loghub_service.limit_flags`); the limits of Kafka clients are in `KafkaLimits` and in the coordinator's
+`KafkaGroupLimits`, the limits of Pulsar clients in `PulsarLimits`.
 """
 
 from dataclasses import dataclass, field
@@ -112,9 +112,9 @@ class Limits:
     json_total_bytes: int = 16 * MIB  # total beyond those
     batch_bytes: int = 32 * MIB  # of the log groups that one commit writes
     response_timeout_s: float = 60  # since sending first had to wait for the client
-    poll_s: int = 60  # the longest time that a request may wait for news
+    poll_s: int = 60  # the longest time of a long poll
     polls_per_key: int = 2000  # at the same time
-    poll_bytes: int = 32 * MIB  # total of the requests that wait for news
+    poll_bytes: int = 32 * MIB  # total of the requests of long polls
     head_bytes: int = 16 << 10  # of a request: method, path, query and headers
     headers: int = 100
     head_timeout_s: float = 15  # from the connection, or a request's first byte, to the end of its head

@@ -46,9 +46,19 @@ IN_NAMES = {
     "told": "reported",
     "whoever": "any",
 }
+# Pronouns in place of nouns, in prose of the product: the reader has to look for what they stand for.
+ELLIPSES = {
+    r"those\s+of\b": "'those of'; name them again",
+    r"the\s+same\s+for\b(?!\s+(?:all|each|every|the\s+same)\b)": "'the same for'; say what",
+    r"wait(?:s|ing)?\s+for\s+news\b": "'wait for news'; long poll, or what has to happen",
+    r"likewise\b": "'likewise'; say what",
+    r'"""As `': "a docstring that begins with a reference; say what it does, then 'see `x`'",
+}
+ANY_ELLIPSIS = re.compile("|".join(ELLIPSES), re.IGNORECASE)
+PRODUCT = ("loghub", "service", "worker")
 WORDS = re.compile(r"\b(" + "|".join(word.replace(" ", r"\s+") for word in INSTEAD) + r")\b", re.IGNORECASE)
 ANY_IN_NAMES = re.compile(r"(?<![^\W_])(" + "|".join(IN_NAMES) + r")(?![^\W_])", re.IGNORECASE)
-CODE = ("loghub", "operator", "worker", "tests")
+CODE = ("loghub", "operator", "service", "worker", "tests")
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "docs", "charts", "crds", "deploy", "Dockerfile", "Makefile")
 
 
@@ -89,6 +99,14 @@ def problems_of(source: str) -> Iterator[str]:
         yield from (f"{line}: {name}" for line, name in words_in_names(source))
 
 
+def ellipses_of(source: str) -> Iterator[str]:
+    """Ellipses in the prose of a module. Few modules have one anywhere, and only these are parsed."""
+    for line, text in prose(source) if ANY_ELLIPSIS.search(source) else ():
+        yield from (
+            f"{line}: {advice}" for ellipsis, advice in ELLIPSES.items() if re.search(ellipsis, text, re.I)
+        )
+
+
 def test_modules_use_the_terms_of_the_field() -> None:
     """In one test: a thousand would take longer to be counted than to run."""
     problems = [
@@ -107,6 +125,26 @@ def test_a_problem_is_found_in_a_comment_a_string_and_a_name_but_not_in_code() -
         "4: told",
     ]
     assert list(problems_of("threshold = stood = 1\n")) == []
+
+
+def test_prose_of_the_product_names_its_nouns() -> None:
+    problems = [
+        f"{path.relative_to(ROOT)}:{problem}"
+        for path in tracked(*PRODUCT)
+        if path.suffix == ".py"
+        for problem in ellipses_of(path.read_text(encoding="utf-8"))
+    ]
+    assert problems == []
+
+
+def test_an_ellipsis_is_found_in_prose_and_not_in_code() -> None:
+    source = '"""As `walk`."""\nlikewise = 1  # the same for\n# shards, and those\nx = "Those  of a"\n'
+    assert [problem.split(";")[0] for problem in ellipses_of(source)] == [
+        "1: a docstring that begins with a reference",
+        "2: 'the same for'",
+        "4: 'those of'",
+    ]
+    assert list(ellipses_of("# the same for every shard\nlikewise = 1\n")) == []
 
 
 def test_documents_and_manifests_use_the_terms_of_the_field() -> None:

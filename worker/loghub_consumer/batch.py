@@ -256,7 +256,7 @@ def _list_class() -> Any:
 @dataclass(frozen=True, slots=True)
 class BodySlice:
     """The log groups of a body from one index to another, half-open. Invariant: `only`, the logs to process,
-    is set only for a single log group of which not all logs are to be processed."""
+    is set only for a single log group that has logs that must not be processed."""
 
     body: PulledBody
     begin: int
@@ -405,7 +405,7 @@ class LogBatch:
         return (count_logs(raw) if only is None else len(only)) <= 1
 
     def places(self) -> list[LogPlace]:
-        """The places of its log groups, or of their logs if not all of them are to be processed."""
+        """The places of its log groups, or of their logs if some of the logs must not be processed."""
         return [
             LogPlace(part.body.first + index, log)
             for part in self._slices

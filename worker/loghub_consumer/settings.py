@@ -222,7 +222,9 @@ class ConsumerSettings:
         if self.shards is None:
             needed += ["consumer_group", "consumer"]
         elif not self.shards:
-            raise ValueError("shards is empty; name at least one shard, or None for those of the group")
+            raise ValueError(
+                "shards is empty; name at least one shard, or None for the shards that the group assigns"
+            )
         elif self.retry is not None:
             raise ValueError("retry needs a consumer group, so shards must be None")
         elif self.checkpoint_store is not None:

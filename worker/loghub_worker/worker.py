@@ -396,8 +396,7 @@ class WorkerRuntime:
         )
 
     def _current_error(self, query: QueryProgress) -> ReportedError:
-        """The first error of the parts, in the order of how close each part is to the cause; empty if there
-        is none."""
+        """The first error of the parts, the closest to the cause first; empty if there is none."""
         errors = [self._failed, self._shared_state.error, self._sink_start.error]
         if self._heartbeat and self._shard_manager and self._query_runner:
             shard_manager = self._shard_manager

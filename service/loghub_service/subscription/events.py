@@ -49,7 +49,7 @@ class LoadedEntry(NamedTuple):
     """Logs of one log group that was read. Ordered types deliver it whole.
 
     ``is_last``: the group ends with it. A group whose frame would be too large is cut into several entries.
-    ``slots`` has the slot of each log, if the load asked for slots. Before ``not_before_s`` the logs are not
+    ``slots`` has the slot of each log, if the load requested slots. Before ``not_before_s`` the logs are not
     delivered in Shared and Key_Shared.
     """
 
@@ -154,7 +154,8 @@ class Appended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsLoaded:
-    """What a `LoadGroups` asked for. ``next`` is the position after all that was read, in normal form."""
+    """The log groups that a `LoadGroups` requested. ``next`` is the position after all of them, in normal
+    form."""
 
     shard: int
     load: int

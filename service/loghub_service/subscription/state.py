@@ -24,7 +24,7 @@ from loghub_service.subscription.states import CursorState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionLimits:
-    """What a subscription may grow to. The names are those of Pulsar's settings where it has one."""
+    """What a subscription may grow to. A bound that Pulsar has too has the name of Pulsar's setting."""
 
     max_subscriptions: int = 1_000  # of one logstore
     max_consumers: int = 1_000  # of one subscription

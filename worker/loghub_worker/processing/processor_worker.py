@@ -301,7 +301,7 @@ class ProcessorWorker:
         return FailureReport() if self._consumer is None else self._consumer.failure_report()
 
     def _current_error(self, failures: FailureReport) -> ReportedError:
-        """The first error, in the order of how close each is to the cause; empty if there is none."""
+        """The first error, the closest to the cause first; empty if there is none."""
         if self._failed.reason or self._consumer is None:
             return self._failed if self._failed.reason else self._not_ready
         of_consumer = [ReportedError(one.reason, one.message) for one in self._consumer.errors()]

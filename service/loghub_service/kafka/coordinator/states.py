@@ -78,7 +78,7 @@ _EMPTY, _PREPARING = KafkaGroupState.EMPTY, KafkaGroupState.PREPARING_REBALANCE
 _COMPLETING, _STABLE = KafkaGroupState.COMPLETING_REBALANCE, KafkaGroupState.STABLE
 _DEAD = KafkaGroupState.DEAD
 
-_JOINED_WHY = "it needs partitions, so those of the others change"
+_JOINED_WHY = "it needs partitions, so the partitions of other members change"
 _METADATA_WHY = "a member rejoined with other metadata, by which the leader assigns"
 _REPLACED_WHY = "a static member came back with a new member id, which the leader does not know yet"
 _PROTOCOL_WHY = "a static member came back, and its protocols select another one for the group"

@@ -157,7 +157,7 @@ async def create_topic(engine: Engine, project: str, new: NewTopic, *, check_onl
         name=new.name,
         shards=shards,
         ttl_days=_ttl_days(new.retention_ms),
-        # Whoever creates a topic with a Kafka client keeps Kafka's records in it, with keys and headers.
+        # A user who creates a topic with a Kafka client keeps Kafka's records in it, with keys and headers.
         options=msgspec.json.encode({FORM_OPTION: new.form or RecordForm.RAW}).decode(),
     )
     with as_store_errors():

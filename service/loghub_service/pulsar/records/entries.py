@@ -7,7 +7,7 @@ the ordinal of the group, and the entry and the index in the batch together are 
 
 A group that is too large for one frame is cut into runs, by a rule that depends on the group and the limit
 alone: an id that was acknowledged means the same log after a restart. A log that no frame can carry has an
-entry without data, so that whoever sends entries can count it and go on.
+entry without data, so that a sender of entries can count it and continue.
 
 The fields of the metadata are written one after the other instead of by `wire.codec`, which takes three times
 as long; a test compares both.

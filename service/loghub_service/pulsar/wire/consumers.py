@@ -163,7 +163,7 @@ class CommandSeek(Struct, frozen=True, kw_only=True):
 
 
 class CommandCloseConsumer(Struct, frozen=True, kw_only=True):
-    """From a client that it is done, or from the broker that the client has to subscribe anew."""
+    """From a client that it is done, or from the broker that the client has to subscribe again."""
 
     consumer_id: Annotated[UInt64, 1]
     request_id: Annotated[UInt64, 2]

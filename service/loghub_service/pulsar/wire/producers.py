@@ -33,7 +33,7 @@ class CompressionType(IntEnum):
 
 
 class CommandProducer(Struct, frozen=True, kw_only=True):
-    """Without a name the broker makes one. ``epoch`` is how often the client has made this producer anew, and
+    """Without a name the broker makes one. ``epoch`` is how often the client has made this producer again, and
     ``topic_epoch`` what the broker said when an exclusive one was made first."""
 
     topic: Annotated[String, 1]
@@ -53,7 +53,7 @@ class CommandProducer(Struct, frozen=True, kw_only=True):
 
 class CommandProducerSuccess(Struct, frozen=True, kw_only=True):
     """``schema_version`` is empty if there is none: Java's clients raise an error if it is not set. A client
-    that is told that the producer is not ready waits for another one of these."""
+    that learns that the producer is not ready waits for another response."""
 
     request_id: Annotated[UInt64, 1]
     producer_name: Annotated[String, 2]
@@ -95,7 +95,7 @@ class CommandSendError(Struct, frozen=True, kw_only=True):
 
 
 class CommandCloseProducer(Struct, frozen=True, kw_only=True):
-    """From a client that it is done, or from the broker that the client has to make it anew."""
+    """From a client that it is done, or from the broker that the client has to make it again."""
 
     producer_id: Annotated[UInt64, 1]
     request_id: Annotated[UInt64, 2]

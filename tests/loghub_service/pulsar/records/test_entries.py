@@ -143,7 +143,7 @@ def test_logs_of_other_producers_are_a_batch_if_there_are_several() -> None:
     assert (entry.batch_size, received(entry)[0].batch_index) == (None, -1)
 
 
-def test_a_key_that_is_no_text_is_sent_as_bytes_whoever_wrote_it() -> None:
+def test_a_key_that_is_no_text_is_sent_as_bytes_by_any_writer() -> None:
     group = loggroup.encode(
         LogGroup(
             logs=(

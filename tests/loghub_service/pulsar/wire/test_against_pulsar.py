@@ -1,4 +1,4 @@
-"""Our coder beside Google's, which has its description of the messages from Pulsar itself."""
+"""Our coder next to Google's, which has its description of the messages from Pulsar itself."""
 
 import re
 from enum import IntEnum
