@@ -33,8 +33,8 @@ class CompressionType(IntEnum):
 
 
 class CommandProducer(Struct, frozen=True, kw_only=True):
-    """Without a name the broker makes one. ``epoch`` is how often the client has made this producer again, and
-    ``topic_epoch`` what the broker said when an exclusive one was made first."""
+    """Without a name the broker makes one. ``epoch`` is how often the client has made this producer again,
+    and ``topic_epoch`` what the broker said when an exclusive one was made first."""
 
     topic: Annotated[String, 1]
     producer_id: Annotated[UInt64, 2]
