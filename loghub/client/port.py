@@ -22,7 +22,7 @@ from loghub.wire import names
 from loghub.wire.compression import Packed
 from loghub.wire.errors import Code, LogHubError, MalformedInput, MalformedName
 
-MAX_PULL_COUNT = 1000
+MAX_PULL_COUNT = 1000  # the maximum of SLS
 
 
 def check_project(project: str) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 
-KEY_DIGITS = 32
+KEY_DIGITS = 32  # hash keys are MD5 values: 128 bits
 TOP = 1 << 128
 MAX_KEY = TOP - 1
 MAX_PARTS = 1 << 16

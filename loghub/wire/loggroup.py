@@ -25,6 +25,7 @@ from loghub.wire.protobuf import (
 
 Text = str | bytes
 
+# The field numbers of Log, Content, LogGroup and LogTag in SLS's sls_logs.proto.
 _TIME, _CONTENTS, _TIME_NS = tag(1, VARINT), tag(2, BYTES), tag(4, FIXED32)
 _KEY, _VALUE = tag(1, BYTES), tag(2, BYTES)
 _LOGS, _LOG_TAGS = tag(1, BYTES), tag(6, BYTES)

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 from loghub.wire.errors import MalformedLogGroup
 
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # the wire types of the encoding
 
 Buffer = bytes | memoryview
 
 _ONE_BYTE = tuple(bytes((n,)) for n in range(0x80))
-_MAX_VARINT_BYTES = 10
-_MAX_FIELD = 2**29 - 1
+_MAX_VARINT_BYTES = 10  # 64 bits, 7 in each byte
+_MAX_FIELD = 2**29 - 1  # 32 bits of a tag, less 3 for the wire type
 
 
 def varint(value: int) -> bytes:

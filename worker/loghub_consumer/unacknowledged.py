@@ -27,7 +27,7 @@ FINAL = "Rejected"  # the reason of a failure after which another delivery would
 # When logs are redelivered: after a refusal by the number of their attempts, otherwise by the number of their
 # deliveries.
 Due: TypeAlias = Callable[[int], float]
-GRID_S = 0.05
+GRID_S = 0.05  # logs that are due within this time are redelivered together
 ENTRY_BYTES = 500  # about what Python needs besides the bytes of a log group
 # A heap is rebuilt when more than half of it is void, unless it has only a few entries.
 FEW_ENTRIES = 64

@@ -13,7 +13,7 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 DAY_US, SECOND_US = 86_400_000_000, 1_000_000
-MAX_PRECISION = 38
+MAX_PRECISION = 38  # digits of Spark's largest decimal type
 INT_BITS, LONG_BITS = 31, 63
 # For any result of at most `MAX_PRECISION` digits, and for rounding it before it is found to be too long.
 _EXACT = Context(prec=2 * MAX_PRECISION, rounding=ROUND_HALF_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
@@ -25,7 +25,7 @@ _TIME = re.compile(
     re.DOTALL,
 )
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d{1,2})(?::(\d\d))?|(\d\d)(\d\d)?)?", re.ASCII)
-_MAX_OFFSET_S = 18 * 3600
+_MAX_OFFSET_S = 18 * 3600  # the maximum of Java's ZoneOffset
 _BLANKS = "".join(map(chr, range(33)))  # and control characters, as Java trims them
 # Java's short names of zones and offsets.
 _SHORT_NAMES = {

@@ -32,7 +32,7 @@ from loghub_service.messages import EMPTY, Request, ServiceResponse, json_respon
 from loghub_service.polls import wait_for_change
 from loghub_service.storage.shardlog import ShardLog
 
-_MAX_REVISION = 1 << 53
+_MAX_REVISION = 1 << 53  # above, numbers in JSON are not exact in every client
 _POLL = replace(names.CONSUMER, kind="poll")
 
 

@@ -19,7 +19,7 @@ from loghub_service.groups import RegisteredGroup
 from loghub_service.messages import Request
 from loghub_service.storage.shardlog import ShardLog
 
-_MAX_DIGITS = 18
+_MAX_DIGITS = 18  # any number of this length fits 64 bits
 
 
 def json_object(request: Request) -> dict[str, Any]:

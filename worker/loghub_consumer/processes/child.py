@@ -169,7 +169,7 @@ def load_listener(name: str, folder: Path | None, shards: ShardControl) -> Liste
     return listener
 
 
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 Request = Initialize | ProcessBatch | ShutDown
 
 

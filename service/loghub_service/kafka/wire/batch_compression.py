@@ -16,11 +16,11 @@ import zstandard
 
 from loghub_service.kafka.wire.errors import BadBatch, ErrorCode
 
-_GZIP_WBITS = 31
+_GZIP_WBITS = 31  # 16 for gzip's header and trailer, 15 for its largest window
 # The maximum of bytes that a byte can become: snappy copies 64 bytes by 3, lz4 255 by one, gzip 258 by two
 # bits. zstd has no such bound.
 _SNAPPY_MAX_RATIO, _LZ4_MAX_RATIO, _GZIP_MAX_RATIO = 22, 255, 1032
-_ZSTD_CHUNK_BYTES = 1 << 17
+_ZSTD_CHUNK_BYTES = 1 << 17  # the maximum of a block of zstd
 # The window of zstd's highest ordinary level; a frame of unknown size may not need more.
 _ZSTD_WINDOW_BYTES = 1 << 23
 # Java's clients write snappy in blocks behind this header, 8 bytes of version numbers, and a length each.

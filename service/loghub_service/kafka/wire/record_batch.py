@@ -25,7 +25,7 @@ from loghub_service.kafka.wire.codec import Buffer
 from loghub_service.kafka.wire.errors import BadBatch, ErrorCode, UnencodableValue
 
 TABLE_SIZE = 1 << 17
-_MAX_BYTES = 10
+_MAX_BYTES = 10  # of a varint of 64 bits
 
 
 def zigzag(value: int) -> bytes:

@@ -39,7 +39,7 @@ from loghub_worker.sink.batch_sink import TIMES, InvalidSinkError
 from loghub_worker.sink.postgresql.database import Connection, lock_creation, missing_rights, table_identifier
 
 MAX_NAME_BYTES = 63  # PostgreSQL cuts off the rest
-MAX_COLUMNS = 1600
+MAX_COLUMNS = 1600  # PostgreSQL's maximum for a table
 ANY = "any"
 _TEXTS = ("text", "varchar", "bpchar")
 _SHORTENING = ("name", "char")  # types that cut a longer text off without a word
