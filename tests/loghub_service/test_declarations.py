@@ -58,7 +58,7 @@ def test_a_schema_that_is_declared_again_keeps_its_version() -> None:
     on_loop(scenario)
 
 
-def test_whoever_declares_a_schema_meanwhile_waits_until_it_is_durable() -> None:
+def test_a_client_that_declares_a_schema_meanwhile_waits_until_it_is_durable() -> None:
     async def scenario() -> None:
         disk = Disk()
         disk.is_slow = True

@@ -94,7 +94,7 @@ def test_what_was_not_stored_may_come_again_although_later_messages_were(cancell
     on_loop(scenario)
 
 
-def test_chunks_of_a_message_are_told_apart() -> None:
+def test_chunks_of_a_message_are_distinguished() -> None:
     async def scenario() -> None:
         def chunk(number: int) -> MessageNumber:
             piece = MessageChunk(

@@ -71,7 +71,7 @@ def test_messages_batches_and_chunks_are_stored_and_come_back(tmp_path: Path) ->
 
 
 def test_the_answer_to_a_producer_has_every_field_that_java_reads(tmp_path: Path) -> None:
-    """It drops the connection otherwise, and connects again for ever."""
+    """It drops the connection otherwise, and connects again forever."""
 
     async def scenario(place: PulsarPlace) -> None:
         client = await place.client()
