@@ -1,7 +1,7 @@
 """Stores metadata, shard states and checkpoints in SQLite.
 
 The database uses WAL with synchronous=FULL, so a commit is on stable storage when it returns. One
-transaction contains all waiting facts, so waiting requests share one sync; the thread in `batches` calls
+transaction contains all waiting facts, so waiting requests share one sync; the thread in `group_commit` calls
 `Database.commit`. `rows` converts facts to rows and back.
 """
 
