@@ -243,7 +243,7 @@ def _start(saved: ShardSaved, log: ShardLog) -> ShardStart:
 
 
 async def create_topic(engine: Engine, project: str, name: str) -> None:
-    """Whoever creates a topic with a Pulsar client keeps keys and properties in it. One that exists is
+    """A client of Pulsar that creates a topic keeps keys and properties in it. One that exists is
     fine: several clients may ask at once. Raises RefusedCommand."""
     new = NewLogstore(
         name=name,
