@@ -68,8 +68,8 @@ class _FollowedText:
 
     descriptor: int
     position: int = 0
-    known: bytes = b""  # the last bytes before the position
-    is_below_zeros: bool = False
+    known: bytes = b""  # Invariant: the min(position, _KNOWN_BYTES) bytes that end at the position
+    is_below_zeros: bool = False  # the text began again, and only zeros were read of it
     number: int = field(default_factory=lambda: next(_numbers))
 
     @property

@@ -42,7 +42,7 @@ class Slot:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """The last trial of settings. One that failed is not repeated before ``again_at_s``, in monotonic
-    seconds."""
+    seconds. Invariant: a trial that is running has not passed."""
 
     revision: Revision
     running: bool

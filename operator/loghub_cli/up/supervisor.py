@@ -182,17 +182,17 @@ class _ManagedWorker:
     revision: Revision = UNKNOWN
     child: ChildProgram | None = None
     stateful: bool = False  # its state outlives it, as a volume in a cluster does
-    stopping: bool = False
+    stopping: bool = False  # it was asked to end; True until the next start
     forget_drain: bool = False  # the next start is like the start of a new pod, without a drain request
     drain_requested_at_unix_s: float | None = None
     # As last read; it has been the same since `status_since_s`, and is None while no process has written one.
     status: WorkerStatus | None = None
     status_since_s: float = 0.0
-    ready_since_s: float | None = None
-    failures: int = 0
+    ready_since_s: float | None = None  # Invariant: None unless the process is alive
+    failures: int = 0  # in a row, with these settings; 0 again once it has been ready for `STEADY_S`
     starts: int = 0
     start_at_s: float = 0.0  # not earlier: the back-off after the last failure
-    failure: tuple[str, str] | None = None  # the last failure's reason and message
+    failure: tuple[str, str] | None = None  # the last failure's reason and message; None while it is ready
     kill_timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     @property

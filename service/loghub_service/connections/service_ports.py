@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Access(StrEnum):
-    """What a login may do in its project. The values are those of the rights of access keys."""
+    """What a login may do in its project. The values are the names of the rights of access keys."""
 
     READ = "read"
     WRITE = "write"

@@ -71,6 +71,13 @@ class Acked:
             first = self.stops[i]
             i += 1
 
+    def covers(self, first: int, stop: int) -> bool:
+        """Whether all of a run, which is not empty, is acknowledged."""
+        if stop <= self.mark:
+            return True
+        i = bisect_right(self.starts, first)
+        return i > 0 and self.stops[i - 1] >= stop
+
     def touches(self, first: int, stop: int) -> bool:
         """Whether the run, which is not empty, would join what is there rather than be a range of its own."""
         if first <= self.mark:

@@ -68,15 +68,16 @@ class OrderedQueue:
     # -- acknowledgments
 
     def ack(self, first: int, stop: int, draft: DispatchDraft) -> bool:
+        cursor, is_taken, normal = self.cursor, True, group_end(first)
         stop = self._normal(stop)
-        is_taken = True
-        if stop > self.cursor.read and not self.cursor.may_add(first, stop, draft.limits):
-            is_taken, stop = False, self.cursor.read
-        normal = group_end(first)
-        known = min(stop, self.cursor.read, self.stops.get(normal, stop))
-        self._settled(sum(b - a for a, b in self.cursor.acked.gaps(first, known)))
-        self.cursor.add_acked(first, stop, draft)
-        self._drop_acked(normal)
+        if stop > cursor.read and not cursor.may_add(first, stop, draft.limits):
+            is_taken, stop = False, cursor.read
+        known = min(stop, cursor.read, self.stops.get(normal, stop))
+        logs = sum(b - a for a, b in cursor.acked.gaps(first, known))
+        cursor.add_acked(first, stop, draft)
+        if logs:
+            self._settled(logs)
+            self._drop_acked(normal)
         return is_taken
 
     def ack_up_to(self, stop: int, draft: DispatchDraft) -> None:
@@ -110,7 +111,7 @@ class OrderedQueue:
     def _drop_acked(self, normal: int) -> None:
         """Forget the group if nothing of it is out."""
         stop = self.stops.get(normal)
-        if stop is not None and not any(True for _ in self.cursor.acked.gaps(group_begin(normal), stop)):
+        if stop is not None and self.cursor.acked.covers(group_begin(normal), stop):
             del self.stops[normal]
             while self.order and self.order[0] not in self.stops:
                 self.order.popleft()

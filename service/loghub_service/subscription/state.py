@@ -161,7 +161,7 @@ class Cursor:
 
     def add_acked(self, first: int, stop: int, draft: "DispatchDraft") -> None:
         """Acknowledge a run, in normal form as far as it is known."""
-        if any(True for _ in self.acked.gaps(first, stop)):
+        if first < stop and not self.acked.covers(first, stop):
             self.acked.add(first, stop)
             draft.newly_acked(self).append((first, stop))
 

@@ -81,6 +81,7 @@ def check_state(subscription: Subscription, stored: Stored, limits: Subscription
                 unacked[number] += len(member.pending)
             if isinstance(cursor.queue, KeyedQueue):
                 _check_keyed(cursor, cursor.queue)
+        _check_its_state(subscription, cursor, limits)
         _check_progress(cursor, logs, limits)
     for consumer in subscription.consumers.values():
         assert consumer.unacked == unacked[consumer.number]
@@ -142,6 +143,27 @@ def _check_keyed(cursor: Cursor, queue: KeyedQueue) -> None:
     assert queue.has_unowned() is any(queue.owners.owner(slot) is None for slot in heads)
     owners = {owner for _, owner in queue.owners.pieces()} - {None}
     assert owners == cursor.members.keys(), "a consumer has no slot, or one that left has"
+
+
+def _check_its_state(subscription: Subscription, cursor: Cursor, limits: SubscriptionLimits) -> None:
+    parents = [subscription.shards[parent] for parent in cursor.parents if parent in subscription.shards]
+    waits = subscription.settings.in_order and any(
+        not parent.is_closed or parent.acked.mark < parent.end for parent in parents
+    )
+    if cursor.is_closed and cursor.acked.mark == cursor.end:
+        assert cursor.state is CursorState.FINISHED
+    elif not cursor.members:
+        assert cursor.state is CursorState.NO_CONSUMER
+    elif waits:
+        assert cursor.state is CursorState.WAITS_FOR_PARENT
+    elif cursor.state is CursorState.UNOWNED:
+        assert cursor.queue.has_unowned()
+    elif cursor.state is CursorState.WAITS_FOR_ROOM:
+        assert not cursor.has_room(limits)
+    else:
+        assert cursor.state is CursorState.FLOWING
+        assert cursor.has_room(limits)
+        assert not cursor.queue.has_unowned()
 
 
 def _check_progress(cursor: Cursor, logs: Mapping[int, int], limits: SubscriptionLimits) -> None:

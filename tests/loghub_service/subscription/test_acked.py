@@ -30,6 +30,7 @@ def test_it_is_the_set_of_all_positions_that_were_added(
     gaps = list(acked.gaps(*asked))
     assert {p for first, stop in gaps for p in range(first, stop)} == set(range(*asked)) - naive
     assert all(a[1] < b[0] for a, b in pairwise(gaps))
+    assert acked.covers(*asked) is (gaps == [])
 
 
 @given(st.lists(RUNS, max_size=8), RUNS)

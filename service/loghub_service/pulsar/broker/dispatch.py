@@ -103,7 +103,6 @@ class Dispatch:
         self.consumers: dict[int, Receiver] = {}
         self._broker = broker
         self._on_end = on_end
-        self._starts: dict[int, ShardStart] = {}
         self._version: object = None
         # Of ordered types, by shard: how many logs an entry has, by its position, of what was read.
         self._lengths: dict[int, dict[int, int]] = {}
@@ -212,7 +211,7 @@ class Dispatch:
         version = self.topic.version()
         starts = self.topic.shards()
         if version is not self._version:
-            self._version, self._starts = version, starts
+            self._version = version
             self.apply(SubscribedShards(shards=starts))
             for shard in starts:
                 key = self.topic.key(shard)
@@ -233,14 +232,23 @@ class Dispatch:
         if cursor.end < start.end or cursor.is_closed is not start.is_closed:
             self.apply(Appended(shard=shard, end=start.end, is_closed=start.is_closed))
 
+    def _refresh_marked(self, label: Hashable) -> None:
+        start = self.topic.shard(label) if isinstance(label, int) else None
+        if isinstance(label, int) and start is not None:
+            self._refresh_shard(label, start)
+
     async def _follow_arrivals(self) -> None:
         watch = self._watch
         while True:
             watch.expect(watch.bytes + 1)
-            if watch.take_marked():
+            marked = watch.take_marked()
+            if not marked:
+                await watch.wait()
+            elif self.topic.version() is not self._version:
                 self.refresh()
-                continue
-            await watch.wait()
+            else:
+                for shard in marked:
+                    self._refresh_marked(shard)
 
     def _set_timer(self) -> None:
         deadline_s = next_deadline(self.saved.state)

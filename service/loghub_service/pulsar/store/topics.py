@@ -243,8 +243,8 @@ def _start(saved: ShardSaved, log: ShardLog) -> ShardStart:
 
 
 async def create_topic(engine: Engine, project: str, name: str) -> None:
-    """Whoever creates a topic with a Pulsar client keeps keys and properties in it. One that exists is
-    fine: several clients may ask at once. Raises RefusedCommand."""
+    """A topic that a Pulsar client creates keeps keys and properties. It may exist already: several clients
+    may create it at once. Raises RefusedCommand."""
     new = NewLogstore(
         name=name,
         shards=1,  # as a topic that Pulsar creates by itself has no partitions: its messages have one order
