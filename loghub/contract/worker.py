@@ -294,7 +294,7 @@ def encode_settings(config: WorkerConfig) -> bytes:
 
 @cache
 def _fields(settings: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """Kept, since each question evaluates the annotations, and an operator encodes in each round."""
+    """Kept, because each call evaluates the annotations again, and an operator encodes in each round."""
     return msgspec.structs.fields(settings)
 
 

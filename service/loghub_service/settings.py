@@ -2,8 +2,8 @@
 
 `__main__` builds them from the command line. Strict and relaxed limits are two values of `Limits`, not two
 code paths. A limit that the command line can change carries its bounds and its help
-(`loghub_service.limit_flags`); the flags for Kafka clients are in `KafkaLimits` and in the coordinator's
-`KafkaGroupLimits`, the flags for Pulsar clients in `PulsarLimits`.
+(`loghub_service.limit_flags`); the limits of Kafka clients are in `KafkaLimits` and in the coordinator's
+`KafkaGroupLimits`, the limits of Pulsar clients in `PulsarLimits`.
 """
 
 from dataclasses import dataclass, field

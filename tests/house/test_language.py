@@ -51,6 +51,7 @@ ELLIPSES = {
     r"those\s+of\b": "'those of'; name them again",
     r"the\s+same\s+for\b(?!\s+(?:all|each|every|the\s+same)\b)": "'the same for'; say what",
     r"wait(?:s|ing)?\s+for\s+news\b": "'wait for news'; long poll, or what has to happen",
+    r'"""(?:It|That|Those|They)\b(?! which\b)': "a docstring that begins with a pronoun; name the noun",
     r"likewise\b": "'likewise'; say what",
     r'"""As `': "a docstring that begins with a reference; say what it does, then 'see `x`'",
 }

@@ -35,7 +35,7 @@ class ConsumerConnections(Protocol):
         """Open a connection, see `loghub_consumer.settings.connect`. The caller gives it back."""
 
     def give_back(self, client: LogHub) -> None:
-        """It is not used any more."""
+        """Return a connection that is not used any more."""
 
 
 class OwnConnections:

@@ -46,7 +46,7 @@ class ArrivalWatch:
         self._changed = threading.Event()
         self._stop = threading.Event()
         self._poll = EndPoll(
-            client, logstore=logstore, clock=table.clock, on_news=self._changed.set, random=random
+            client, logstore=logstore, clock=table.clock, on_change=self._changed.set, random=random
         )
         self._thread = threading.Thread(target=inherited(self._run), name="arrivals", daemon=True)
 

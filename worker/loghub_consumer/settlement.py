@@ -159,9 +159,8 @@ class FailureSink:
 def make_failure_sink(
     settings: ConsumerSettings, worker: WorkerOptions | None, clock: Clock, *, random: Callable[[], float]
 ) -> FailureSink | None:
-    """None with the policy ``Retry`` where processors run in this process, since nothing is divided or
-    settled. Raises
-    `OSError` if the journals have no place."""
+    """The failure sink of a consumer. None with the policy ``Retry`` where processors run in this process:
+    nothing is divided or settled then. Raises `OSError` if the journals have no place."""
     if settings.on_failure.policy == "Retry" and worker is None:
         return None
     hang_s = HANG_S if worker is None else worker.batch_timeout_s
@@ -212,8 +211,8 @@ class Settlement:
     # -- what the next process must know, and what runs with it
 
     def begin(self, kept: Kept) -> bool:
-        """These logs are processed, or settled, next. Logs that may have ended a process wait until nothing
-        else runs in the worker. False if the shard was given up meanwhile."""
+        """The logs of `kept` are processed, or settled, next. Logs that may have ended a process wait until
+        nothing else runs in the worker. False if the shard was given up meanwhile."""
         if self._sink.running is not None:
             self._running = self._sink.running.begin(self._stays, alone=self._is_suspect(kept))
             if self._running is None:
@@ -225,7 +224,7 @@ class Settlement:
         return not self._entry.is_given_up
 
     def end(self) -> None:
-        """That has ended."""
+        """The batch has ended."""
         self._write_journal(())
         if self._sink.running is not None and self._running is not None:
             self._sink.running.end(self._running)
@@ -265,12 +264,16 @@ class Settlement:
             return kept_again(self._entry.state, left) if left else None
 
     def _has_settled(self, unsettled: Unsettled) -> bool:
+        """Settle logs whose attempts are used up. Returns False if they are delivered again instead.
+
+        1. Decide under the lock of the shard.
+        2. Write to the dead letter or the retry logstore without it, because that may take long.
+        3. Note the outcome under the lock.
+        """
         limits, shard = self._sink.policy.skips, self._shard_of(unsettled.mark)
         failure = unsettled.failure or TIMED_OUT
         with self._entry.lock:
-            if (
-                unsettled.is_gone
-            ):  # acknowledged at the last moment, such as while others of these were written
+            if unsettled.is_gone:  # acknowledged meanwhile, such as while other parts were written
                 return True
             now = self._entry.now_s
             next_s = now + self._rules.backoff.pause_s(unsettled.attempts)

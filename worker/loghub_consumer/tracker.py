@@ -47,7 +47,7 @@ class Acknowledgement:
         self._rules = rules
         self._running: Kept | None = None
         self._saved_to = NO_SAVE  # the running batch has saved everything before this cursor
-        self._has_news = False  # something was acknowledged since the checkpoint was last noted
+        self._has_acknowledged = False  # something was acknowledged since the checkpoint was last noted
         # By batch, the first and the last log group that came again and were processed since the last save.
         self._unsaved: tuple[int, int] | None = None
 
@@ -61,7 +61,7 @@ class Acknowledgement:
         kept_groups = [one for one in groups if has_logs(one[1])]
         with self._entry.lock:
             self._running, self._saved_to = kept, NO_SAVE
-            self._has_news |= len(kept_groups) < len(groups)
+            self._has_acknowledged |= len(kept_groups) < len(groups)
             if kept.generation == self._entry.state.generation:
                 again = self._rules.again(self._entry.now_s)
                 due_s = None if again is None else again(1)
@@ -123,7 +123,7 @@ class Acknowledgement:
     def settled(self) -> None:
         """Logs were settled: the checkpoint may pass them."""
         with self._entry.lock:
-            self._has_news = True
+            self._has_acknowledged = True
             self._changed()
 
     def raised(self, failure: Failure, *, was_alone: bool) -> bool:
@@ -229,9 +229,9 @@ class Acknowledgement:
     def take_prefix(self) -> int | None:
         """By log, the cursor before which all is acknowledged; None if nothing was since the last call."""
         with self._entry.lock:
-            if not self._has_news or not self._rules.by_log:
+            if not self._has_acknowledged or not self._rules.by_log:
                 return None
-            self._has_news = False
+            self._has_acknowledged = False
             running, state = self._running, self._entry.state
             floor = self._entry.unacknowledged.floor
             if floor is not None:
@@ -240,13 +240,13 @@ class Acknowledgement:
             return running.batch.end if running is not None and is_next else state.position
 
     def acknowledge(self, logs: Iterable[Logs]) -> None:
-        """These are done; without any, the running batch is."""
+        """Acknowledge these logs; without any, the running batch."""
         with self._entry.lock:
             for place in self._places(logs):
                 self._entry.unacknowledged.acknowledge(place.cursor, place.index)
             if self._entry.table.failures is not None:
                 self._entry.table.failures.skips.succeeded(self._entry.state.shard)
-            self._has_news = True
+            self._has_acknowledged = True
             self._changed()
 
     def refuse(

@@ -198,8 +198,8 @@ class GroupStreamReader(DataSourceStreamReader):
         self._not_before_s = 0.0  # the next batch
         self._backlogs: dict[int, Backlog] = {}
         self._clock = SystemClock()
-        self._news: threading.Event | None = None  # set when the end of a shard has changed
-        self._sleep = self._await_news
+        self._ends_changed: threading.Event | None = None  # set when the end of a shard has changed
+        self._sleep = self._await_log_groups
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return EMPTY_PLAN.to_json()
@@ -282,20 +282,20 @@ class GroupStreamReader(DataSourceStreamReader):
     def _watch(self) -> EndWatch:
         if self._ends is None:
             # Not before: this object is copied into other processes.
-            self._news = threading.Event()
+            self._ends_changed = threading.Event()
             self._ends = EndWatch(
                 shared_client(self.options.address),
                 logstore=self.options.logstore,
                 interval_s=self.options.fetch_interval_s,
                 waits=self.options.roll is not None,
-                on_news=self._news.set,
+                on_change=self._ends_changed.set,
             )
         return self._ends
 
-    def _await_news(self, seconds: float) -> None:
+    def _await_log_groups(self, seconds: float) -> None:
         """Wait until a shard has new log groups, for at most `seconds`."""
-        if self._news is not None and self._news.wait(seconds):
-            self._news.clear()
+        if self._ends_changed is not None and self._ends_changed.wait(seconds):
+            self._ends_changed.clear()
 
     def _report(self, exchange: ExchangeFiles, *, version: int) -> None:
         watch = self._watch()

@@ -3,9 +3,9 @@
 Work that a client can make long is done in steps of some microseconds, with a pause after a number of them,
 so that other work, such as heartbeats, runs meanwhile. Work that cannot be cut is done in a thread.
 
-What is decoded may take far more memory than it has bytes. So the memory that it needs at most is taken from
-a budget first, and the part that the result does not use is given back once the result is durable. Work that
-finds too little waits: the memory of others depends on the disk only, never on another client.
+Decoded data may take far more memory than its encoded bytes. So the maximum that it will need is taken from a
+budget first, and the part that the result needs is given back once the result is durable. Work that finds too
+little memory waits: the memory of other work depends on the disk only, never on another client.
 """
 
 import asyncio

@@ -3,8 +3,8 @@ again.
 
 A producer numbers its messages at each partition that it addresses, in ascending order and with gaps as it
 likes. So the highest number tells which messages were sent before; a message that was not stored leaves a gap
-that is remembered, and may come again. All chunks of a message have its sequence id, and are told apart by
-their own number.
+that is remembered, and may come again. All chunks of a message have its sequence id, and differ by their
+own number.
 
 `changed` returns what the caller persists, and `restore` takes it back, together with what was stored
 afterwards (`LaterSequences`). All of this is bounded by the number of producers that are remembered.

@@ -54,7 +54,7 @@ class Watching:
         memory.create_logstore("ls", shards=2)
         self.client = PollingClient(memory)
         client: Any = self.client
-        self.poll = EndPoll(client, logstore="ls", clock=self.clock, on_news=self.news.set)
+        self.poll = EndPoll(client, logstore="ls", clock=self.clock, on_change=self.news.set)
         self.ends: dict[int, int | None] = {
             shard: decode(memory.get_cursor("ls", shard, "end")) for shard in (0, 1)
         }
@@ -182,7 +182,7 @@ def test_answers_without_news_that_come_at_once_are_not_asked_for_without_pause(
 
 def end_watch(on: Watching, **changes: Any) -> EndWatch:
     client: Any = on.client
-    options: dict[str, Any] = {"logstore": "ls", "interval_s": 10, "on_news": on.news.set}
+    options: dict[str, Any] = {"logstore": "ls", "interval_s": 10, "on_change": on.news.set}
     return EndWatch(client, **options | changes)
 
 

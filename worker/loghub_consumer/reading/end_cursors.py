@@ -39,8 +39,8 @@ MIN_PAUSE_S = 0.05  # after a change: shards that get log groups all the time mu
 
 
 class EndPoll:
-    """Watches the ends of shards. Thread-safe. `on_news` is called, in a thread of the poll, after the result
-    of `take` or `watched` has changed."""
+    """Watches the ends of shards. Thread-safe. `on_change` is called, in a thread of the poll, after the
+    result of `take` or `watched` has changed."""
 
     def __init__(
         self,
@@ -48,20 +48,20 @@ class EndPoll:
         *,
         logstore: str,
         clock: Clock,
-        on_news: Callable[[], None],
+        on_change: Callable[[], None],
         random: Callable[[], float] = without_jitter,
     ) -> None:
         self._client = client
         self._logstore = logstore
         self._clock = clock
-        self._on_news = on_news
+        self._on_change = on_change
         self._name = secrets.token_hex(8)
         self._retries = Backoff(first_s=FIRST_RETRY_S, max_s=MAX_RETRY_S, random=random)
         self._pauses = Backoff(first_s=FIRST_PAUSE_S, max_s=MAX_PAUSE_S, random=random)
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._watched: dict[int, int | None] = {}  # with the known ends
-        self._news: dict[int, int | None] = {}
+        self._changed_ends: dict[int, int | None] = {}
         self._newest = 0  # the number of the poll that must wait
         self._threads = 0
         self._is_unsent = False  # there were too many threads for the newest poll
@@ -103,14 +103,14 @@ class EndPoll:
         with self._lock:
             for shard in shards:
                 self._watched.pop(shard, None)
-                self._news.pop(shard, None)
+                self._changed_ends.pop(shard, None)
 
     def take(self) -> dict[int, int | None]:
         """The changes since the last call: the new end of each shard, or None for a shard that does not
         exist. These shards are not watched any more."""
         with self._lock:
-            news, self._news = self._news, {}
-            return news
+            changed, self._changed_ends = self._changed_ends, {}
+            return changed
 
     def stop(self) -> None:
         """Send no further poll. One that is under way ends by itself."""
@@ -134,13 +134,13 @@ class EndPoll:
             since_s = self._clock.monotonic_s()
             try:
                 answer = self._client.await_ends(self._logstore, _texts(ends), poll=self._poll())
-                has_news = self._note(ends, answer)
+                has_changed = self._note(ends, answer)
             except LogHubException:
                 self._fail()
                 continue
             is_early = self._clock.monotonic_s() < since_s + POLL_S / 2
-            empty = empty + 1 if is_early and not has_news else 0
-            self._stop.wait(self._pauses.pause_s(empty) if empty else has_news * MIN_PAUSE_S)
+            empty = empty + 1 if is_early and not has_changed else 0
+            self._stop.wait(self._pauses.pause_s(empty) if empty else has_changed * MIN_PAUSE_S)
 
     def _poll(self) -> Poll:
         # The first one after a failure only finds out whether the service is there again.
@@ -169,9 +169,9 @@ class EndPoll:
             ]
             for shard in changed:
                 del self._watched[shard]
-                self._news[shard] = ends.get(shard)
+                self._changed_ends[shard] = ends.get(shard)
         if changed:
-            self._on_news()
+            self._on_change()
         return bool(changed)
 
     def _fail(self) -> None:
@@ -179,7 +179,7 @@ class EndPoll:
             self._failures += 1
             self._not_before_s = self._clock.monotonic_s() + self._retries.pause_s(self._failures)
             self._watched.clear()
-        self._on_news()
+        self._on_change()
 
 
 def _texts(ends: Mapping[int, int | None]) -> dict[int, str]:
@@ -202,11 +202,11 @@ class EndWatch:
         logstore: str,
         interval_s: float,
         waits: bool = False,
-        on_news: Callable[[], None] = lambda: None,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """`waits`: log groups are left waiting on purpose, so an end grows old before they are read.
-        `on_news` is called, by another thread, when `ends` may have something new without a request."""
-        self._poll = EndPoll(client, logstore=logstore, clock=SystemClock(), on_news=on_news)
+        `on_change` is called, by another thread, when `ends` may have something new without a request."""
+        self._poll = EndPoll(client, logstore=logstore, clock=SystemClock(), on_change=on_change)
         # Shards that a poll did not find, or whose end it found before their position; a request says why.
         self._to_request: set[int] = set()
         self._answers = 0  # the number of answers of the poll when a request failed last

@@ -106,7 +106,7 @@ def batch_of(group: bytes, *, raw: bool, base_offset: int = 0) -> bytes:
 
 
 def batch_in_python(group: bytes, *, raw: bool, base_offset: int = 0) -> bytes:
-    """The same batch, made without the native part."""
+    """The batch of a log group, made without the native part."""
     records = _Records()
     for log in islice(raw_logs(group), MAX_RECORDS):
         records.add(log, raw=raw)

@@ -286,7 +286,7 @@ class DescribeConfigsRequest(Struct, frozen=True, kw_only=True):
 
 
 class DescribeConfigsSynonym(Struct, frozen=True, kw_only=True):
-    """The same setting at another place."""
+    """The value of a setting at another place."""
 
     name: String
     value: NullableString

@@ -1,4 +1,4 @@
-"""One producer of a connection, and those of all connections by the partition that they address."""
+"""One producer of a connection, and the producers of all connections by the partition that they address."""
 
 import asyncio
 from collections.abc import Iterator
@@ -68,7 +68,7 @@ class PulsarProducer:
         return self.key.topic, self.key.partition
 
     def begin(self, epoch_saved: "asyncio.Future[object] | None") -> None:
-        """It may send from now on; the client is told once its topic epoch is durable."""
+        """Let the producer send from now on; the client is answered once its topic epoch is durable."""
         self.is_ready = True
         if epoch_saved is None:
             self._say_ready()
@@ -92,18 +92,18 @@ class PulsarProducer:
         )
 
     def end(self) -> None:
-        """It may send nothing any more."""
+        """Let the producer send nothing any more."""
         self.is_open = False
         if self.session.producers.get(self.producer_id) is self:
             del self.session.producers[self.producer_id]
 
     def fence(self) -> None:
-        """Another producer has taken over: the client connects it again, and is told so then."""
+        """Another producer has taken over: the client connects this one again, and gets the reason then."""
         self.end()
         self.session.send(CommandCloseProducer(producer_id=self.producer_id, request_id=NO_REQUEST))
 
     def refuse(self) -> None:
-        """It has waited, and is not going to begin."""
+        """Refuse a producer that has waited."""
         self.end()
         self.session.send(
             CommandError(
@@ -168,7 +168,7 @@ class TopicProducers:
         return _save_epoch(producer, producers)
 
     def leave(self, producer: PulsarProducer) -> None:
-        """Whoever has waited for this may begin."""
+        """Remove a producer. A producer that has waited for this may begin."""
         producers = self._places[producer.place]
         promoted = producers.leave(producer)
         if promoted is not None:

@@ -3,7 +3,7 @@
 A name belongs to one producer at a time, and a client that has lost its connection takes its own name back:
 it counts its attempts (the epoch). A producer may also ask to be the only one. Each time such a one begins,
 the partition gets a higher topic epoch, so that an earlier one that was disconnected meanwhile does not come
-back (PIP-68). All pure: whoever is displaced or promoted is in the result.
+back (PIP-68). All pure: displaced and promoted producers are in the result.
 """
 
 from collections import deque
@@ -17,8 +17,8 @@ from loghub_service.pulsar.wire.producers import ProducerAccessMode
 
 
 class Claim(Protocol):
-    """What a producer asks for. ``epoch`` counts its attempts, ``topic_epoch`` is what it was told when it
-    became the only one for the first time."""
+    """What a producer requests. ``epoch`` counts its attempts, ``topic_epoch`` is the epoch in the answer
+    when it became the only one for the first time."""
 
     @property
     def name(self) -> str: ...

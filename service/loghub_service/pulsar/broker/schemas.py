@@ -36,7 +36,7 @@ async def version_of(topic: PulsarTopic, schema: Schema) -> int | None:
 
 
 async def get_schema(session: PulsarSession, command: CommandGetSchema) -> Complete | None:
-    """Whoever may read or write the topic may know what is in it."""
+    """A login that may read or write the topic may know its schema."""
     if not session.login.may(Access.WRITE):
         session.check_may(Access.READ)
     topic = session.topic(command.topic).topic

@@ -2,7 +2,7 @@
 and the subscriptions that are kept.
 
 The service implements these protocols over its own storage, so nothing here knows how a log is kept, and a
-test can pass its own. A position is defined in `loghub.domain.log_position`.
+test can pass its own. Positions are defined in `loghub.domain.log_position`.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class PulsarTopic(Protocol):
     def exists(self) -> bool: ...
 
     def shards(self) -> dict[int, ShardStart]:
-        """Those that exist; the mark is the first position that is not expired."""
+        """The shards that exist; the mark is the first position that is not expired."""
 
     def shard(self, number: int) -> ShardStart | None:
         """One of them."""
@@ -93,7 +93,7 @@ class PulsarTopic(Protocol):
 
 
 class PulsarLogin(Protocol):
-    """An authenticated access key in one project. Its topics are the logstores of that project."""
+    """An authenticated access key in one project. The topics are the logstores of that project."""
 
     @property
     def project(self) -> str: ...

@@ -108,7 +108,7 @@ class PulsarEndpoint:
 
 
 def pulsar_broker_limits(limits: Limits, pulsar: PulsarLimits) -> PulsarBrokerLimits:
-    """The limits of Pulsar clients, and the limits of the HTTP API where both have the same."""
+    """The limits of Pulsar clients, with the limits of the HTTP API where both have the same limit."""
     return PulsarBrokerLimits(
         connections=pulsar.connections,
         message_bytes=pulsar.message_bytes,
@@ -128,10 +128,10 @@ def pulsar_endpoint_of(
     *,
     limits: PulsarBrokerLimits | None = None,
 ) -> PulsarEndpoint:
-    """The endpoint, not started yet. Its limits follow from the limits of the service unless they are given."""
+    """The endpoint, not started yet. Its limits follow from the service unless they are given."""
     pulsar = engine.settings.pulsar_limits
     limits = limits or pulsar_broker_limits(engine.settings.limits, pulsar)
-    # Not the budgets of HTTP or Kafka: a client that uses these up disturbs no other one.
+    # Budgets apart from HTTP and Kafka: a client that uses them up disturbs no client of these.
     requests = MemoryBudget("pulsar_requests", limit=pulsar.request_bytes)
     messages = MemoryBudget("pulsar_messages", limit=pulsar.answer_bytes)
     decoded = MemoryBudget("pulsar_sends", limit=decoding_budget_bytes(limits.group_bytes))

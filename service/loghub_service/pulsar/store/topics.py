@@ -12,7 +12,7 @@ from loghub.domain.log_position import ordinal_of, position_of
 from loghub.wire.errors import Code, LogHubError, MalformedLogGroup
 from loghub_service.api import logstores
 from loghub_service.api.logs import log_to_write
-from loghub_service.api.logstores import DEFAULT_SHARDS, DEFAULT_TTL_DAYS, NewLogstore
+from loghub_service.api.logstores import DEFAULT_TTL_DAYS, NewLogstore
 from loghub_service.catalog import Logstore
 from loghub_service.connections.turns import in_turn
 from loghub_service.declarations import TooManySchemas
@@ -243,11 +243,11 @@ def _start(saved: ShardSaved, log: ShardLog) -> ShardStart:
 
 
 async def create_topic(engine: Engine, project: str, name: str) -> None:
-    """A client of Pulsar that creates a topic keeps keys and properties in it. One that exists is
-    fine: several clients may ask at once. Raises RefusedCommand."""
+    """A topic that a Pulsar client creates keeps keys and properties. It may exist already: several clients
+    may create it at once. Raises RefusedCommand."""
     new = NewLogstore(
         name=name,
-        shards=DEFAULT_SHARDS,
+        shards=1,  # as a topic that Pulsar creates by itself has no partitions: its messages have one order
         ttl_days=DEFAULT_TTL_DAYS,
         options=msgspec.json.encode({FORM_OPTION: RecordForm.RAW}).decode(),
     )

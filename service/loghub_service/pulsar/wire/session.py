@@ -95,11 +95,11 @@ class CommandError(Struct, frozen=True, kw_only=True):
 
 
 class CommandPing(Struct, frozen=True, kw_only=True):
-    """Each peer asks whether the other is there."""
+    """Each peer asks whether the other still answers."""
 
 
 class CommandPong(Struct, frozen=True, kw_only=True):
-    """It is."""
+    """The answer to a CommandPing."""
 
 
 class CommandTcClientConnectRequest(Struct, frozen=True, kw_only=True):

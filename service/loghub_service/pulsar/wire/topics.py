@@ -110,7 +110,7 @@ class CommandWatchTopicList(Struct, frozen=True, kw_only=True):
 
 
 class CommandWatchTopicListSuccess(Struct, frozen=True, kw_only=True):
-    """Those that are there."""
+    """The topics that exist."""
 
     request_id: Annotated[UInt64, 1]
     watcher_id: Annotated[UInt64, 2]
@@ -119,7 +119,7 @@ class CommandWatchTopicListSuccess(Struct, frozen=True, kw_only=True):
 
 
 class CommandWatchTopicUpdate(Struct, frozen=True, kw_only=True):
-    """Those that have come and gone."""
+    """The topics that were created and deleted since."""
 
     watcher_id: Annotated[UInt64, 1]
     new_topics: Annotated[tuple[String, ...], 2] = ()
