@@ -53,10 +53,11 @@ _LOG_BYTES = 64  # more than a log has besides the fields of its message: time, 
 
 async def create_producer(session: PulsarSession, command: CommandProducer) -> Complete | None:
     session.check_may(Access.WRITE)
-    if command.producer_id in session.producers:
-        raise RefusedCommand(
-            ServerError.SERVICE_NOT_READY, f"the connection has a producer {command.producer_id} already"
-        )
+    known = session.producers.get(command.producer_id)
+    if known is not None:
+        # A client that takes it for disconnected asks again on the same connection.
+        known.request_id = command.request_id
+        return _created(known, None)
     _check(command)
     session.check_room()
     named = await session.topic_or_new(command.topic)

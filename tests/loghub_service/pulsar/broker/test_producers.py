@@ -315,11 +315,24 @@ def test_writing_needs_the_right_and_a_topic(tmp_path: Path) -> None:
             ({"initial_subscription_name": "?"}, "NotAllowedError"),
         ):
             assert await client.refused("producer", **{**wanted, **fields}) == code
-        await client.produce()
-        assert await client.refused("producer", **wanted) == "ServiceNotReady"
         await client.call("close_producer", "success", producer_id=9)
         client.publish(0, entry_of(), producer=9)  # of a producer that was closed: its client sends it again
         await client.drained()
+
+    run(scenario, tmp_path / "d")
+
+
+def test_a_producer_that_is_here_may_be_asked_for_again(tmp_path: Path) -> None:
+    """A client that takes it for disconnected, while the connection is still the same."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        first = await client.produce(producer_name="mine")
+        await client.published(0, entry_of(b"a"))
+        again = await client.produce(producer_name="mine", epoch=1)
+        assert again.request_id != first.request_id
+        assert (again.producer_name, again.last_sequence_id, again.producer_ready) == ("mine", 0, True)
+        assert place_of(await client.published(1, entry_of(b"b", sequence=1))) == (1, 0)
 
     run(scenario, tmp_path / "d")
 
