@@ -69,10 +69,8 @@ async def subscribe(session: PulsarSession, command: wire.CommandSubscribe) -> C
     session.check_may(Access.READ)
     check_subscription(command.subscription)
     known = session.consumers.get(command.consumer_id)
-    if known is not None:
-        raise RefusedCommand(
-            ServerError.SERVICE_NOT_READY, f"the connection has a consumer {known.consumer_id} already"
-        )
+    if known is not None:  # the client takes it for disconnected, and would try again forever
+        return _subscribed(known, command.request_id)
     session.check_room()
     named = await session.topic_or_new(command.topic)
     topic, shard = named.topic, named.shard()

@@ -297,7 +297,9 @@ class PulsarSession:
         if found is None:
             raise RefusedCommand(
                 ServerError.TOPIC_NOT_FOUND,
-                f"project {self.login.project} has no logstore for topic {name[:200]!r}",
+                f"project {self.login.project} has no logstore for topic {name[:200]!r}; create one with "
+                f"`loghub logstore create NAME --project {self.login.project}`, or let the service do it by "
+                "--pulsar-auto-create and a key that has the right admin",
             )
         return _named(name, found)
 

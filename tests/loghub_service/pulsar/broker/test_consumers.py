@@ -273,6 +273,19 @@ def test_a_second_exclusive_consumer_or_one_of_another_type_is_refused(
     run(scenario, tmp_path / "d")
 
 
+def test_a_consumer_that_the_connection_has_is_answered_again(tmp_path: Path) -> None:
+    """A client that takes it for disconnected subscribes it once more, and would otherwise try forever."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await client.subscribe(permits=0)
+        await client.subscribe()
+        await place.put(b"a")
+        assert payloads(await client.receive(1)) == [b"a"]
+
+    run(scenario, tmp_path / "d")
+
+
 def test_the_stand_by_takes_over_and_both_are_informed(tmp_path: Path) -> None:
     async def scenario(place: PulsarPlace) -> None:
         one, other = await place.client(), await place.client()

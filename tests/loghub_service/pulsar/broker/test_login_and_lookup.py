@@ -206,6 +206,7 @@ def test_a_topic_that_is_not_there_is_refused_in_both_answers(tmp_path: Path, to
         client = await place.client()
         answer = await client.call("partitionMetadata", "partitionMetadataResponse", topic=topic)
         assert (answer.response, error_name(answer.error)) == (1, code)
+        assert ("loghub logstore create" in answer.message) is (code == "TopicNotFound")
         answer = await client.call("lookupTopic", "lookupTopicResponse", topic=topic)
         assert (answer.response, error_name(answer.error)) == (2, code)
         assert await client.refused("subscribe", **subscription(1, topic, "s", "Shared")) == code
