@@ -104,9 +104,8 @@ class SlotOwners:
             else:
                 self._starts.append(first)
                 self._owners.append(consumer)
-            if last + 1 < SLOTS:
-                self._starts.append(last + 1)
-                self._owners.append(None)
+            self._starts.append(last + 1)  # above the last slot, nothing asks for the owner
+            self._owners.append(None)
 
 
 def is_legal(ranges: Iterable[SlotRange]) -> bool:
