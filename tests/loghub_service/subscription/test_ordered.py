@@ -156,6 +156,13 @@ def test_at_the_limit_of_ranges_a_late_acknowledgment_is_taken_where_it_adds_non
     assert of.ranges == ((1, 4),)
 
 
+def test_what_is_out_may_be_acknowledged_at_any_number_of_ranges() -> None:
+    of = Dispatcher(EXCLUSIVE, plain(4, 1), limits=SubscriptionLimits(max_ranges=1))
+    of.join(1, permits=1)
+    assert of.ack(1, 3).rejected == 0
+    assert of.ranges == ((1, 2), (3, G1))
+
+
 def test_so_many_log_groups_may_be_out_and_one_that_is_acknowledged_makes_room() -> None:
     of = Dispatcher(EXCLUSIVE, plain(1, 2, 1, 1), limits=SubscriptionLimits(max_unacked=2))
     of.join(1, permits=9)
