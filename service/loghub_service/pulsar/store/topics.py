@@ -12,7 +12,7 @@ from loghub.domain.log_position import ordinal_of, position_of
 from loghub.wire.errors import Code, LogHubError, MalformedLogGroup
 from loghub_service.api import logstores
 from loghub_service.api.logs import log_to_write
-from loghub_service.api.logstores import DEFAULT_SHARDS, DEFAULT_TTL_DAYS, NewLogstore
+from loghub_service.api.logstores import DEFAULT_TTL_DAYS, NewLogstore
 from loghub_service.catalog import Logstore
 from loghub_service.connections.turns import in_turn
 from loghub_service.declarations import TooManySchemas
@@ -247,7 +247,7 @@ async def create_topic(engine: Engine, project: str, name: str) -> None:
     may create it at once. Raises RefusedCommand."""
     new = NewLogstore(
         name=name,
-        shards=DEFAULT_SHARDS,
+        shards=1,  # Pulsar makes a topic without partitions, so that its messages have one order
         ttl_days=DEFAULT_TTL_DAYS,
         options=msgspec.json.encode({FORM_OPTION: RecordForm.RAW}).decode(),
     )
