@@ -36,7 +36,7 @@ def kafka_settings(place: ServicePlace, address: str) -> dict[str, str]:
     }
 
 
-def test_a_log_is_the_same_whoever_wrote_it_and_whoever_reads_it(place: ServicePlace, tmp_path: Path) -> None:
+def test_a_log_is_the_same_for_every_reader(place: ServicePlace, tmp_path: Path) -> None:
     topic = place.topic()
     logstore = topic.removesuffix(place.suffix)
     settings = kafka_settings(place, (tmp_path / "kafka-port").read_text().strip())
