@@ -269,7 +269,7 @@ async def _run(
 def _endpoints(
     engine: Engine, files: _Files, listeners: _Listeners
 ) -> Iterator[KafkaEndpoint | PulsarEndpoint]:
-    """The endpoints of other protocols that the settings name, not started yet."""
+    """The endpoints of other protocols in the settings, not started yet."""
     settings = engine.settings
     shared = Shared(find_key=files.credentials.find, tls=files.tls.context if files.tls else None)
     if settings.kafka is not None and listeners.kafka is not None:
