@@ -29,7 +29,9 @@ EXPENSIVE = {
 }
 
 
-@pytest.mark.parametrize("how", [CompressionType.NONE, CompressionType.ZSTD])
+@pytest.mark.parametrize(
+    "how", [CompressionType.NONE, pytest.param(CompressionType.ZSTD, marks=pytest.mark.deep)]
+)
 @pytest.mark.parametrize("name", EXPENSIVE)
 def test_a_send_takes_no_more_memory_than_its_metadata_says(name: str, how: CompressionType) -> None:
     form, messages = EXPENSIVE[name]
