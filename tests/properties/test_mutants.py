@@ -21,12 +21,13 @@ import pytest
 from tests.properties.domain.subject import SUBJECT as DOMAIN
 from tests.properties.kafka.subject import SUBJECT as KAFKA
 from tests.properties.mutants import Mutant, Subject, mutants
+from tests.properties.subscription.subject import SUBJECT as SUBSCRIPTION
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-SUBJECTS = (DOMAIN, KAFKA)
+SUBJECTS = (DOMAIN, KAFKA, SUBSCRIPTION)
 for_each_subject = pytest.mark.parametrize("subject", SUBJECTS, ids=[subject.name for subject in SUBJECTS])
 
 
@@ -66,7 +67,11 @@ def survivors(results: dict[str, str]) -> set[str]:
     return {name for name, noticed_by in results.items() if noticed_by == "nothing"}
 
 
-@pytest.mark.parametrize(("subject", "step"), [(DOMAIN, 31), (KAFKA, 95)], ids=["domain", "kafka"])
+@pytest.mark.parametrize(
+    ("subject", "step"),
+    [(DOMAIN, 31), (KAFKA, 95), (SUBSCRIPTION, 131)],
+    ids=["domain", "kafka", "subscription"],
+)
 def test_every_mutant_of_a_sample_is_noticed_or_explained(subject: Subject, step: int) -> None:
     names = sample(mutants(subject), step)
     results = noticed(subject, names)
@@ -75,8 +80,9 @@ def test_every_mutant_of_a_sample_is_noticed_or_explained(subject: Subject, step
     assert {"search", "tests"} <= set(results.values())
 
 
+# TODO(subscriptions have 820 mutants, of which the survivors are only partly explained): all subjects.
 @pytest.mark.deep(minutes=20)
-@for_each_subject
+@pytest.mark.parametrize("subject", [DOMAIN, KAFKA], ids=["domain", "kafka"])
 def test_every_mutant_is_noticed_or_explained(subject: Subject) -> None:
     names = [mutant.name for mutant in mutants(subject)]
     assert survivors(noticed(subject, names)) == set(listed(subject))

@@ -83,7 +83,7 @@ class OrderedQueue:
     def ack_up_to(self, stop: int, draft: DispatchDraft) -> None:
         stop = self._normal(stop)
         logs = 0
-        while self.order and group_begin(self.order[0]) < stop:
+        while self.order:
             normal = self.order[0]
             if normal in self.stops:
                 first, known = group_begin(normal), min(stop, self.stops[normal])

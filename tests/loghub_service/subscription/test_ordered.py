@@ -8,12 +8,18 @@ from loghub_service.subscription.events import (
     AckUpTo,
     ActiveChange,
     Expired,
+    Flow,
+    GroupsLoaded,
+    Join,
     LeaveSubscription,
+    LoadedEntry,
     Redeliver,
     Refusal,
+    ShardStart,
     SubscriptionType,
 )
-from loghub_service.subscription.state import SubscriptionLimits
+from loghub_service.subscription.state import SubscriptionLimits, SubscriptionSettings
+from loghub_service.subscription.step import create, step
 from tests.loghub_service.subscription.driver import Dispatcher, plain
 
 EXCLUSIVE, FAILOVER = SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER
@@ -199,3 +205,19 @@ def test_a_group_that_is_acknowledged_as_a_whole() -> None:
     of.join(1, permits=1)
     of.apply(Ack(shard=0, runs=[(1, G1), (G1, G2)]))  # the second is not read yet
     assert (of.mark, of.ranges) == (0, ((1, G2),))
+
+
+def test_the_end_of_a_part_of_a_group_is_not_that_of_the_group() -> None:
+    """A group whose frame would be too large is delivered in several entries."""
+    subscription = create(SubscriptionSettings(type=EXCLUSIVE), {0: ShardStart(end=G1)})
+    step(subscription, Join(consumer=1, name="", type=EXCLUSIVE, shards=(0,)), now=0.0)
+    step(subscription, Flow(consumer=1, permits=1), now=0.0)
+    entries = (LoadedEntry(0, 2, is_last=False), LoadedEntry(2, 1))
+    done = step(subscription, GroupsLoaded(shard=0, load=1, entries=entries, next=G1), now=0.0)
+    assert [delivery.runs for delivery in done.deliveries] == [[(0, 2, 0)]]
+    step(subscription, AckUpTo(shard=0, stop=2), now=0.0)
+    assert subscription.shards[0].acked.mark == 2
+    done = step(subscription, Flow(consumer=1, permits=2), now=0.0)
+    assert [delivery.runs for delivery in done.deliveries] == [[(2, 3, 0)]]
+    step(subscription, Ack(shard=0, runs=((2, 3),)), now=0.0)
+    assert subscription.shards[0].acked.mark == G1

@@ -292,3 +292,38 @@ def test_logs_that_are_lost_hold_nothing_back() -> None:
     of.join(1, permits=9)
     of.ack(0, position_of(3))
     assert (of.mark, of.ranges) == (position_of(5), ())
+
+
+def test_the_first_priority_goes_first_whenever_its_consumer_came() -> None:
+    of = Dispatcher(SHARED, ())
+    of.join(1, permits=9, priority=1)
+    of.join(2, permits=1)
+    of.append(0, 0)
+    assert (of.taken(2), of.taken(1)) == ([0], [1])
+
+
+def test_what_waits_beyond_the_permits_stays_waiting() -> None:
+    of = Dispatcher(SHARED, plain(4))
+    of.join(1, permits=3)
+    of.apply(Redeliver(consumer=1, shard=0))
+    of.join(2, permits=1)
+    assert of.taken(2) == [0]
+    of.flow(2, 1)
+    assert of.taken(2) == [1]
+
+
+def test_a_seek_forgets_delays() -> None:
+    of = Dispatcher(SHARED, plain(2))
+    of.join(1, permits=2)
+    of.apply(Redeliver(consumer=1, shard=0, delay_s=9.0))
+    of.apply(SeekTo(shard=0, position=0))
+    of.join(2, permits=9)
+    assert of.taken(2) == [0, 1]
+
+
+def test_what_is_out_above_the_expired_logs_stays_out() -> None:
+    of = Dispatcher(SHARED, plain(1, 1))
+    of.join(1, permits=2)
+    of.apply(Expired(shard=0, position=G1))
+    assert of.subscription.consumers[1].unacked == 1
+    assert of.ack(G1).acked == {0: [(G1, G2)]}
