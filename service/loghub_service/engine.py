@@ -39,7 +39,16 @@ from loghub_service.ports import BELIEVED_S, Platform, SteadyClock, goes_on_from
 from loghub_service.producer_journal import ProducerJournal
 from loghub_service.removals import Removal, Removals
 from loghub_service.settings import ServiceSettings
-from loghub_service.storage.batches import (
+from loghub_service.storage.data_folder import (
+    FolderState,
+    describe,
+    logstore_folder,
+    shard_folder,
+    write_description,
+    write_state,
+)
+from loghub_service.storage.database import Database, DatabaseUnusable, FolderHistory
+from loghub_service.storage.group_commit import (
     Append,
     Batches,
     CommitMonitor,
@@ -51,18 +60,9 @@ from loghub_service.storage.batches import (
     run_tasks,
     size_of,
 )
-from loghub_service.storage.data_folder import (
-    FolderState,
-    describe,
-    logstore_folder,
-    shard_folder,
-    write_description,
-    write_state,
-)
-from loghub_service.storage.database import Database, DatabaseUnusable, FolderHistory
 from loghub_service.storage.log_inspection import LoadedSegments
-from loghub_service.storage.record import SALT_DIGITS, SegmentHeader
 from loghub_service.storage.segment import NewGroup, Room, reserved_for
+from loghub_service.storage.segment_format import SALT_DIGITS, SegmentHeader
 from loghub_service.storage.shardlog import ShardLog, ordinal_of
 from loghub_service.storage.stored_group import raw_size
 from loghub_service.subscriptions import SubscriptionRegistry

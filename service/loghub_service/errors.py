@@ -10,9 +10,9 @@ for it and exits.
     ├── CredentialsMissing   credentials: no key to check requests against
     ├── DatabaseUnusable     storage.database: damaged, or of a newer release
     ├── LogDamaged           storage.segment: acknowledged log data is missing or damaged
-    ├── DamagedRecord        storage.record: the bytes are not a whole record
+    ├── DamagedRecord        storage.segment_format: the bytes are not a whole record
     ├── WriteFailed          here: a write or sync failed, which is final
-    ├── StorageFailed        storage.batches: the outcome of every request that waits after such a failure
+    ├── StorageFailed        storage.group_commit: the outcome of each request that waits after such a failure
     ├── StorageStopped       server: the process ended because of such a failure
     └── ClientGone           http.body: the client closed the connection
 """

@@ -25,7 +25,7 @@ from loghub.domain.group import (
 from loghub_service.durable_steps import NewestCommits, PauseDetector
 from loghub_service.facts import GroupDeleted, GroupStepped, ServiceFact
 from loghub_service.polls import Notifier
-from loghub_service.storage.batches import Batches
+from loghub_service.storage.group_commit import Batches
 
 _log = structlog.get_logger("loghub_service.groups")
 

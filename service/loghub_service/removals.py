@@ -16,7 +16,7 @@ import structlog
 
 from loghub_service.facts import FolderRemoved
 from loghub_service.ports import Disk
-from loghub_service.storage.batches import Batches, Task
+from loghub_service.storage.group_commit import Batches, Task
 from loghub_service.storage.log_inspection import LoadedSegments
 
 _log = structlog.get_logger("loghub_service")

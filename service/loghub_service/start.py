@@ -39,7 +39,6 @@ from loghub_service.producer_journal import LaterSent, read_later
 from loghub_service.pulsar.sequences import LaterSequences
 from loghub_service.removals import Removal
 from loghub_service.settings import ServiceSettings
-from loghub_service.storage.batches import Batches, StartBatches, Task, ThreadedBatches, run_together
 from loghub_service.storage.data_folder import (
     DATABASE_NAME,
     DamagedState,
@@ -55,6 +54,7 @@ from loghub_service.storage.data_folder import (
     write_state,
 )
 from loghub_service.storage.database import Database, UsedCursor
+from loghub_service.storage.group_commit import Batches, StartBatches, Task, ThreadedBatches, run_together
 from loghub_service.storage.log_inspection import inspect_log
 from loghub_service.storage.shardlog import ShardLog
 

@@ -1,8 +1,8 @@
 """The subscriptions of a running service: their state, and what of it is being persisted.
 
 An event is effective in memory at once. Acknowledgments are collected for `COLLECT_S`, or until there are
-`COLLECT_RUNS` or a client waits for a receipt. They become one delta of each cursor, and all deltas that wait
-are one transaction of the service. A cursor whose deltas have grown beyond its size is saved as a whole
+`COLLECT_RUNS` or a client waits for a receipt. They become one delta of each cursor then, and all deltas that
+wait are one transaction of the service. A cursor whose deltas have grown beyond its size is saved as a whole
 instead. A receipt waits for `RegisteredSubscription.durable`.
 """
 

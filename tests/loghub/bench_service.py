@@ -21,9 +21,9 @@ from confluent_kafka.admin import NewTopic
 from loghub.wire.loggroup import Log, LogGroup
 from loghub.wire.loggroup import encode as encoded
 from loghub_service.ports import OsDisk
-from loghub_service.storage.batches import Append, commit_logs
-from loghub_service.storage.record import SegmentHeader
+from loghub_service.storage.group_commit import Append, commit_logs
 from loghub_service.storage.segment import NewGroup
+from loghub_service.storage.segment_format import SegmentHeader
 from tests import kafka as broker_of_tests
 from tests.loghub.load import LOGSTORE, Connection, put_request, run, serialized
 from tests.loghub_service.rawclient import RawClient

@@ -15,11 +15,9 @@ from msgspec import Struct
 from loghub.wire import cursor
 from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub_service.kafka.wire import groups, logs, topics
-from loghub_service.kafka.wire import groups as group_admin
-from loghub_service.kafka.wire import groups as offsets
-from loghub_service.kafka.wire import topics as metadata
+from loghub_service.kafka.wire.apis import APIS, ApiKey
 from loghub_service.kafka.wire.batch_compression import BatchCompression
-from loghub_service.kafka.wire.frames import APIS, ApiKey, RequestHeader
+from loghub_service.kafka.wire.frames import RequestHeader
 from loghub_service.kafka.wire.record_batch import MAX_RECORDS, Record
 from loghub_service.kafka.wire.topics import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.loghub import load
@@ -185,14 +183,14 @@ def _in_topics(count: int = _PARTITIONS) -> Iterator[tuple[str, tuple[int, ...]]
         yield names[number // SHARDS % 4], tuple(range(min(SHARDS, count - number)))
 
 
-def _commit() -> offsets.OffsetCommitRequest:
-    return offsets.OffsetCommitRequest(
+def _commit() -> groups.OffsetCommitRequest:
+    return groups.OffsetCommitRequest(
         group_id="kg",
         topics=tuple(
-            offsets.OffsetCommitRequestTopic(
+            groups.OffsetCommitRequestTopic(
                 name=name,
                 partitions=tuple(
-                    offsets.OffsetCommitRequestPartition(
+                    groups.OffsetCommitRequestPartition(
                         partition_index=one, committed_offset=1, committed_metadata="m" * 1000
                     )
                     for one in ones
@@ -225,23 +223,23 @@ def _offset_bodies() -> Bodies:
         "OFFSET_COMMIT": (ApiKey.OFFSET_COMMIT, _commit()),
         "OFFSET_FETCH": (
             ApiKey.OFFSET_FETCH,
-            offsets.OffsetFetchRequest(
+            groups.OffsetFetchRequest(
                 group_id="kg",
                 topics=tuple(
-                    offsets.OffsetFetchRequestTopic(name=name, partition_indexes=ones)
+                    groups.OffsetFetchRequestTopic(name=name, partition_indexes=ones)
                     for name, ones in _in_topics()
                 ),
             ),
         ),
         "OFFSET_DELETE": (
             ApiKey.OFFSET_DELETE,
-            offsets.OffsetDeleteRequest(
+            groups.OffsetDeleteRequest(
                 group_id="other",
                 topics=tuple(
-                    offsets.OffsetDeleteRequestTopic(
+                    groups.OffsetDeleteRequestTopic(
                         name=name,
                         partitions=tuple(
-                            offsets.OffsetDeleteRequestPartition(partition_index=one) for one in ones
+                            groups.OffsetDeleteRequestPartition(partition_index=one) for one in ones
                         ),
                     )
                     for name, ones in _in_topics()
@@ -292,10 +290,10 @@ def _group_bodies(names: tuple[str, ...]) -> Bodies:
         ),
         "DESCRIBE_GROUPS": (
             ApiKey.DESCRIBE_GROUPS,
-            group_admin.DescribeGroupsRequest(groups=("kg",) * 999),
+            groups.DescribeGroupsRequest(groups=("kg",) * 999),
         ),
-        "LIST_GROUPS": (ApiKey.LIST_GROUPS, group_admin.ListGroupsRequest()),
-        "DELETE_GROUPS": (ApiKey.DELETE_GROUPS, group_admin.DeleteGroupsRequest(groups_names=names)),
+        "LIST_GROUPS": (ApiKey.LIST_GROUPS, groups.ListGroupsRequest()),
+        "DELETE_GROUPS": (ApiKey.DELETE_GROUPS, groups.DeleteGroupsRequest(groups_names=names)),
     }
 
 
@@ -356,8 +354,8 @@ def of_kafka() -> dict[str, Make]:
         "LIST_OFFSETS": (ApiKey.LIST_OFFSETS, _list_offsets(1_700_000_000_000)),
         "METADATA": (
             ApiKey.METADATA,
-            metadata.MetadataRequest(
-                topics=tuple(metadata.MetadataRequestTopic(name="access") for _ in range(_NAMES))
+            topics.MetadataRequest(
+                topics=tuple(topics.MetadataRequestTopic(name="access") for _ in range(_NAMES))
             ),
         ),
         "FIND_COORDINATOR": (ApiKey.FIND_COORDINATOR, groups.FindCoordinatorRequest(key="kg")),

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from loghub_service.http import routes
-from loghub_service.kafka.broker.session import HANDLERS
-from loghub_service.kafka.wire.frames import ApiKey
+from loghub_service.kafka.broker.handlers import HANDLERS
+from loghub_service.kafka.wire.apis import ApiKey
 from loghub_service.log_setup import MAX_LINES
 from tests.loghub import expensive_requests
 from tests.loghub.expensive_requests import KafkaConnection, Make

@@ -6,9 +6,9 @@ import msgspec
 
 from loghub_consumer import held_shard as hs
 from loghub_consumer.held_shard import HeldShardState, Rebalance, rebalance
-from loghub_consumer.membership.membership import HeldShard, ShardPhase
+from loghub_consumer.membership.membership import MemberShard, ShardPhase
 
-OPEN = HeldShard(shard=0, epoch=1, phase=ShardPhase.OPEN, position=5, saved=5)
+OPEN = MemberShard(shard=0, epoch=1, phase=ShardPhase.OPEN, position=5, saved=5)
 DRAINING = replace(OPEN, phase=ShardPhase.DRAINING)
 FLOW = hs.initialized(HeldShardState(shard=0, epoch=1, position=5, read_to=5), now=0)
 

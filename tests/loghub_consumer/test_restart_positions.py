@@ -9,7 +9,7 @@ from loghub.clock import SystemClock
 from loghub.wire.cursor import decode, encode
 from loghub_consumer import held_shard as hs
 from loghub_consumer.failure.policy import Cause, Failure
-from loghub_consumer.membership.membership import HeldShard
+from loghub_consumer.membership.membership import MemberShard
 from loghub_consumer.shard_table import ShardTable, SharedBuffers
 from loghub_consumer.tracker import Acknowledgement, ShardTracker
 from tests.loghub_consumer.test_shard_table import SETTINGS
@@ -60,7 +60,7 @@ def position_after(steps: list[tuple[str, int]], *, by_log: bool = False, can_sa
     rules = replace(SETTINGS, acknowledge="log" if by_log else "batch").redelivery
     table = ShardTable(SETTINGS.limits, rules, SystemClock(), SharedBuffers(1 << 20), random=lambda: 0.5)
     entry = table.add(0, epoch=1, position=BEGAN)
-    held = HeldShard(shard=0, epoch=1, position=BEGAN)
+    held = MemberShard(shard=0, epoch=1, position=BEGAN)
     tracker = ShardTracker(
         Noted(can_save=can_save),
         Acknowledgement(entry, rules),

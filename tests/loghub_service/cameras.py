@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loghub_service.ports import OsDisk
-from loghub_service.storage.batches import Commit, T
+from loghub_service.storage.group_commit import Commit, T
 from tests.loghub_service.inline_batches import InlineBatches
 
 

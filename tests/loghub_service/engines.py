@@ -16,7 +16,7 @@ from loghub_service.messages import Head, MemoryBudget, Request
 from loghub_service.ports import Disk, OsDisk, OsRandom, Platform
 from loghub_service.settings import ServiceSettings
 from loghub_service.start import RecoveryProgress, open_engine
-from loghub_service.storage.batches import StartBatches, ThreadedBatches
+from loghub_service.storage.group_commit import StartBatches, ThreadedBatches
 
 STORE_ID = 1
 

@@ -1,11 +1,11 @@
-"""In place of `loghub_service.storage.batches.ThreadedBatches`, for simulators and tests."""
+"""In place of `loghub_service.storage.group_commit.ThreadedBatches`, for simulators and tests."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Generic
 
 from loghub.clock import Clock
-from loghub_service.storage.batches import Commit, CommitMonitor, StorageFailed, T
+from loghub_service.storage.group_commit import Commit, CommitMonitor, StorageFailed, T
 
 
 class InlineBatches(Generic[T]):

@@ -21,7 +21,7 @@ from loghub_service.http.metrics import RequestMetrics
 from loghub_service.ports import Disk, OsDisk, OsRandom, Platform
 from loghub_service.settings import Limits, ServiceSettings
 from loghub_service.start import open_engine
-from loghub_service.storage.batches import StartBatches, ThreadedBatches
+from loghub_service.storage.group_commit import StartBatches, ThreadedBatches
 from tests.loghub_service.engines import ManualClock
 from tests.loghub_service.rawclient import Reply, signed_headers
 

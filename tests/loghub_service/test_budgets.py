@@ -13,7 +13,7 @@ from loghub.wire.compression import Compression
 from loghub_service.api import logs as put_logs
 from loghub_service.http.protocol import AUTHENTICATED
 from loghub_service.settings import MIB, Limits
-from loghub_service.storage.batches import ThreadedBatches
+from loghub_service.storage.group_commit import ThreadedBatches
 from tests.loghub_service.inprocess import Exchange, InProcess, in_process
 from tests.loghub_service.rawclient import Reply, group_of, noise
 

@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 from loghub.wire import cursor as wire_cursor
-from loghub_service.storage import record
-from loghub_service.storage.record import SegmentHeader
+from loghub_service.storage import segment_format
+from loghub_service.storage.segment_format import SegmentHeader
 from tests.loghub_service.inprocess import in_process
 from tests.loghub_service.rawclient import group_of, noise
 
@@ -25,13 +25,13 @@ def test_a_client_cannot_compute_the_end_mark_from_what_it_sees(tmp_path: Path) 
 
     first = asyncio.run(main())
     segments = sorted(tmp_path.glob("logs/*/*/*.seg"))
-    found = [record.unpack_segment_header(path.read_bytes()) for path in segments]
+    found = [segment_format.unpack_segment_header(path.read_bytes()) for path in segments]
     assert found[0][0].first_cursor == first
     assert len(found) == 3
     for header, layout in found:
         guess = SegmentHeader(
             first_cursor=header.first_cursor, logs_before=header.logs_before, received_us=header.received_us
         )
-        assert layout != record.unpack_segment_header(record.pack_segment_header(guess))[1]
+        assert layout != segment_format.unpack_segment_header(segment_format.pack_segment_header(guess))[1]
     seen = SegmentHeader(first_cursor=first, logs_before=0, received_us=first // 1000)
-    assert found[0][1] != record.unpack_segment_header(record.pack_segment_header(seen))[1]
+    assert found[0][1] != segment_format.unpack_segment_header(segment_format.pack_segment_header(seen))[1]

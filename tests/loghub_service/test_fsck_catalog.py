@@ -16,7 +16,8 @@ from loghub_service.errors import ServiceFault
 from loghub_service.kafka.broker.store import NewTopic
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.store.topics import LogstoreTopic, create_topic
-from loghub_service.storage.database import SCHEMA_VERSION, DatabaseUnusable
+from loghub_service.storage.database import DatabaseUnusable
+from loghub_service.storage.schema import SCHEMA_VERSION
 from tests.loghub_service.engines import STORE_ID, ManualClock, live, request
 from tests.loghub_service.fsck_runs import (
     FIRST,

@@ -11,7 +11,7 @@ from loghub_service.errors import ServiceFault
 from loghub_service.facts import EndsKnown, KnownEnd
 from loghub_service.known_ends import KnownEnds
 from loghub_service.storage.database import Database
-from loghub_service.storage.record import SegmentHeader
+from loghub_service.storage.segment_format import SegmentHeader
 from tests.loghub_service.engines import STORE_ID, ManualClock, create_group_of_one_shard, live
 from tests.loghub_service.simdisk import SimDisk
 from tests.loghub_service.storage.opened_log import open_log

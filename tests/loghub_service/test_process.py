@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from loghub.client.port import Credentials
-from loghub_service.storage.record import SEGMENT_HEADER_BYTES
+from loghub_service.storage.segment_format import SEGMENT_HEADER_BYTES
 from tests.loghub_service import stable_storage
 from tests.loghub_service.rawclient import RawClient, group_of
 from tests.support import ROOT, ServiceProcess, running_service, wait_until

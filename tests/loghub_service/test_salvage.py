@@ -5,12 +5,12 @@ import random
 import pytest
 
 from loghub_service.fsck.salvage import good_runs
-from loghub_service.storage import record
-from loghub_service.storage.record import SegmentHeader
+from loghub_service.storage import segment_format
+from loghub_service.storage.segment_format import SegmentHeader
 
 FIRST = 1000
-PACKED = record.pack_segment_header(SegmentHeader(first_cursor=FIRST, logs_before=0, received_us=50))
-END_MARK = record.unpack_segment_header(PACKED)[1].end_mark
+PACKED = segment_format.pack_segment_header(SegmentHeader(first_cursor=FIRST, logs_before=0, received_us=50))
+END_MARK = segment_format.unpack_segment_header(PACKED)[1].end_mark
 
 
 def segment(*groups: bytes) -> tuple[bytearray, list[int]]:
@@ -18,7 +18,7 @@ def segment(*groups: bytes) -> tuple[bytearray, list[int]]:
     data, offsets = bytearray(PACKED), []
     for number, group in enumerate(groups):
         offsets.append(len(data))
-        data += record.pack_record(
+        data += segment_format.pack_record(
             group, cursor=FIRST + number, received_us=1, logs=1, synced=len(data), end_mark=END_MARK
         )
     return data, offsets
@@ -31,7 +31,7 @@ def salvaged(data: bytes | bytearray) -> dict[int, bytes]:
 @pytest.mark.parametrize("cursor", range(FIRST, FIRST + 8))
 def test_a_record_within_a_damaged_group_is_no_record(cursor: int) -> None:
     """It would take the place of an acknowledged one."""
-    inner = record.pack_record(
+    inner = segment_format.pack_record(
         b"forged", cursor=cursor, received_us=1, logs=1, synced=64, end_mark=b"\1\1\1\1"
     )
     groups = [b"zero", b"x" * 800 + inner + b"y" * 800, b"two", b"three"]

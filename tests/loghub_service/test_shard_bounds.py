@@ -8,8 +8,8 @@ import pytest
 
 from loghub_service.kafka.broker.store import Bounds, offset_of
 from loghub_service.kafka.shard_bounds import shard_bounds
-from loghub_service.storage.record import SegmentHeader
 from loghub_service.storage.segment import NewGroup
+from loghub_service.storage.segment_format import SegmentHeader
 from loghub_service.storage.shardlog import ShardLog
 from tests.loghub_service.simdisk import SimDisk
 from tests.loghub_service.storage.opened_log import open_log

@@ -16,9 +16,9 @@ from loghub_service.errors import WriteFailed
 from loghub_service.facts import LogstoreDeleted, ShardSaved
 from loghub_service.ports import OsDisk
 from loghub_service.start import RecoveryProgress, StartCancelled
-from loghub_service.storage import record
-from loghub_service.storage.batches import SYNCS_AT_ONCE, StorageFailed
+from loghub_service.storage import segment_format
 from loghub_service.storage.data_folder import read_state
+from loghub_service.storage.group_commit import SYNCS_AT_ONCE, StorageFailed
 from loghub_service.storage.recovery import inspect
 from tests.loghub_service.cameras import Camera, WatchedDisk
 from tests.loghub_service.engines import STORE_ID, ManualClock, create_group_of_one_shard, live
@@ -58,9 +58,9 @@ def tear(data: Path) -> None:
     """A write that a crash cut short."""
     last = sorted(data.glob("logs/*/*/*.seg"))[-1]
     content = last.read_bytes()
-    header, layout = record.unpack_segment_header(content)
+    header, layout = segment_format.unpack_segment_header(content)
     read = inspect(content, header, layout).totals
-    whole = record.pack_record(
+    whole = segment_format.pack_record(
         b"torn" * 100,
         cursor=read.next_cursor,
         received_us=1,

@@ -9,6 +9,7 @@ import pytest
 
 from loghub.domain.log_position import position_of
 from loghub_service.api.logstores import delete
+from loghub_service.diagnosis import DataRefused
 from loghub_service.engine import Engine
 from loghub_service.facts import (
     CursorAdvanced,
@@ -356,3 +357,20 @@ def test_a_subscription_survives_a_restart_of_the_service_and_not_its_logstore(t
     clock = ManualClock()
     for scenario in (before, after, at_last):
         live(tmp_path / "data", clock, scenario)
+
+
+def test_a_start_refuses_a_log_that_ends_before_an_acknowledgment(tmp_path: Path) -> None:
+    """Its next log groups would have positions that count as acknowledged, and would never be delivered."""
+
+    async def before(engine: Engine) -> None:
+        await create_group_of_one_shard(engine)
+        subscription = engine.subscriptions.create(STORE_ID, "s", SHARED, {0: ShardStart(end=position_of(8))})
+        ack(subscription, 0, 7)
+        await subscription.durable()
+
+    async def never(engine: Engine) -> None:
+        raise AssertionError("the service has started")
+
+    live(tmp_path / "data", ManualClock(), before)
+    with pytest.raises(DataRefused, match="but subscription s has an acknowledgment at 1008"):
+        live(tmp_path / "data", ManualClock(), never)

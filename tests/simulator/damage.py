@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from loghub_service.storage import record
+from loghub_service.storage import segment_format
 from loghub_service.storage.data_folder import DATABASE_NAME, STATE_NAME
 from loghub_service.storage.database import Database
 from loghub_service.storage.log_inspection import FoundSegment, inspect_log
@@ -45,9 +45,9 @@ def flip_a_bit(disk: SimDisk, data: str, metadata: Copy, dice: random.Random) ->
     if not found:
         return None
     segment, at = dice.choice(found)
-    header = record.read_header(bytes(disk.live[segment.path].live), at)
+    header = segment_format.read_header(bytes(disk.live[segment.path].live), at)
     assert header is not None
-    byte = at + dice.randrange(4, record.RECORD_HEADER_BYTES + header.length)
+    byte = at + dice.randrange(4, segment_format.RECORD_HEADER_BYTES + header.length)
     bit = 1 << dice.randrange(8)
 
     def flip() -> None:
@@ -102,10 +102,10 @@ def _last_record(disk: SimDisk, segment: FoundSegment) -> int | None:
 
 def _offset(data: bytes, cursor: int) -> int:
     """Where the record with this cursor begins."""
-    header, layout = record.unpack_segment_header(data)
-    at = record.SEGMENT_HEADER_BYTES
+    header, layout = segment_format.unpack_segment_header(data)
+    at = segment_format.SEGMENT_HEADER_BYTES
     for _ in range(header.first_cursor, cursor):
-        read = record.read_header(data, at)
+        read = segment_format.read_header(data, at)
         assert read is not None
         at += layout.stored_bytes(read.length)
     return at

@@ -23,9 +23,9 @@ from loghub_service.messages import Head, MemoryBudget, Request, ServiceResponse
 from loghub_service.ports import Platform
 from loghub_service.settings import ServiceSettings
 from loghub_service.start import open_engine
-from loghub_service.storage.batches import Commit, StorageFailed
 from loghub_service.storage.data_folder import DATABASE_NAME
 from loghub_service.storage.database import Database
+from loghub_service.storage.group_commit import Commit, StorageFailed
 from tests.loghub_service.inline_batches import InlineBatches
 from tests.loghub_service.simdisk import SimDisk
 from tests.simulator.damage import Copy, Damage, flip_a_bit, log_data, lose_a_tail

@@ -19,7 +19,7 @@ from loghub.domain import coordinator
 from loghub_consumer import shard_runner
 from loghub_consumer.batch_plan import Range
 from loghub_consumer.held_shard import HeldShardState, Rebalance, rebalance
-from loghub_consumer.membership.membership import HeldShard
+from loghub_consumer.membership.membership import MemberShard
 from loghub_service import diagnosis, start
 from loghub_service import start as survey
 from loghub_service.storage import recovery
@@ -230,7 +230,7 @@ def test_a_shard_that_is_taken_before_it_began_and_never_released_is_found(
 def test_a_shard_that_is_released_while_it_is_processed_is_found(
     seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def release_at_once(states: Mapping[int, HeldShardState], held: tuple[HeldShard, ...]) -> Rebalance:
+    def release_at_once(states: Mapping[int, HeldShardState], held: tuple[MemberShard, ...]) -> Rebalance:
         plan = rebalance(states, held)
         return replace(plan, unbegun=tuple(one for one in held if one.shard in plan.revoked))
 

@@ -20,7 +20,7 @@ from loghub.wire.errors import Code, LogHubError
 from loghub_consumer.log_service import ConsumerIdentity, ReportedError
 from loghub_consumer.membership.heartbeat import GroupWatch, Heartbeats
 from loghub_consumer.membership.membership import (
-    HeldShard,
+    MemberShard,
     Membership,
     MembershipTimings,
     MemberState,
@@ -65,7 +65,7 @@ class Assignment(Protocol):
     def start(self) -> None:
         """Begin to assign shards. Raises `LogHubException` if the log service cannot be read."""
 
-    def held(self) -> tuple[HeldShard, ...]:
+    def held(self) -> tuple[MemberShard, ...]:
         """The shards that this consumer has or is giving up."""
 
     def released(self, shard: int, *, epoch: int) -> None:
@@ -153,7 +153,7 @@ class StaticAssignment:
         self._changed = threading.Condition()
         self._changes = 0
         self._on_change: Callable[[], None] = lambda: None
-        self._held: dict[int, HeldShard] = {}
+        self._held: dict[int, MemberShard] = {}
         self.checkpoints = StaticCheckpoints(self)
 
     def start(self) -> None:
@@ -172,13 +172,13 @@ class StaticAssignment:
         with ThreadPoolExecutor(PARALLEL, thread_name_prefix="cursor") as pool:
             self._held = dict(zip(wanted, pool.map(self._begun, wanted), strict=True))
 
-    def _begun(self, shard: int) -> HeldShard:
+    def _begun(self, shard: int) -> MemberShard:
         settings = self._settings
         first = first_position(shard, settings.start_position, last_initial_shard=settings.last_initial_shard)
         position = decode_cursor(self._client.get_cursor(settings.logstore, shard, first))
-        return HeldShard(shard=shard, epoch=EPOCH, phase=ShardPhase.OPEN, position=position, saved=position)
+        return MemberShard(shard=shard, epoch=EPOCH, phase=ShardPhase.OPEN, position=position, saved=position)
 
-    def held(self) -> tuple[HeldShard, ...]:
+    def held(self) -> tuple[MemberShard, ...]:
         with self._changed:
             return tuple(self._held[shard] for shard in sorted(self._held))
 
@@ -367,7 +367,7 @@ class GroupAssignment:
         with shared_state.use() as (membership, now):
             return view(membership, now, shard_manager)
 
-    def held(self) -> tuple[HeldShard, ...]:
+    def held(self) -> tuple[MemberShard, ...]:
         with self._shared_state.use() as (membership, _):
             return membership.shards
 

@@ -38,7 +38,7 @@ from msgspec.structs import replace
 
 from loghub.backoff import Backoff
 from loghub_consumer.batch_plan import BatchLimits, GroupSize, smoothed
-from loghub_consumer.membership.membership import HeldShard, ShardPhase
+from loghub_consumer.membership.membership import MemberShard, ShardPhase
 
 # A pull requests less than a batch, since an answer that is larger than a batch must be divided. It does not
 # begin with less room than this part of the shard's share, since each request has a fixed cost.
@@ -68,7 +68,7 @@ class HeldShardState(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     shard: int
-    # The epoch of `loghub_consumer.membership.membership.HeldShard`; another assignment has another one.
+    # The epoch of `loghub_consumer.membership.membership.MemberShard`; another assignment has another one.
     epoch: int
     position: int  # everything before it was processed
     read_to: int  # cursor of the next pull
@@ -405,15 +405,15 @@ class Rebalance:
     no batch any more and wait for the listener, the `ended` ones are released, and so are the `unbegun` ones,
     which were revoked before they began."""
 
-    assigned: tuple[HeldShard, ...] = ()
+    assigned: tuple[MemberShard, ...] = ()
     revoked: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
     announce: tuple[int, ...] = ()
     ended: tuple[int, ...] = ()
-    unbegun: tuple[HeldShard, ...] = ()
+    unbegun: tuple[MemberShard, ...] = ()
 
 
-def rebalance(states: Mapping[int, HeldShardState], held: tuple[HeldShard, ...]) -> Rebalance:
+def rebalance(states: Mapping[int, HeldShardState], held: tuple[MemberShard, ...]) -> Rebalance:
     """What to do now. A shard that is assigned again waits until the processor of its earlier assignment has
     ended, so that the order of its logs is kept."""
     by_shard = {shard.shard: shard for shard in held}

@@ -30,7 +30,7 @@ from loghub_consumer.failure.policy import Cause, Failure
 from loghub_consumer.held_shard import HeldShardState, ThreadStep, rebalance
 from loghub_consumer.log_context import log_error
 from loghub_consumer.log_service import ReportedError
-from loghub_consumer.membership.membership import HeldShard
+from loghub_consumer.membership.membership import MemberShard
 from loghub_consumer.membership.shard_manager import PARALLEL
 from loghub_consumer.membership.turns import OwnThreads, Turns
 from loghub_consumer.processor import (
@@ -126,7 +126,7 @@ class ShardRunner:
     of its own, or in one of a pool, in which the next turn may have another thread."""
 
     def __init__(
-        self, entry: HeldShardEntry, assignment: Assignment, parts: RunnerParts, *, held: HeldShard
+        self, entry: HeldShardEntry, assignment: Assignment, parts: RunnerParts, *, held: MemberShard
     ) -> None:
         settings, sink = parts.settings, parts.failure_sink
         self.entry = entry
@@ -530,7 +530,7 @@ class ShardRunners:
             log_error(log.error, "listener failed", failure, shards=shards)
             self._table.fail(failure)
 
-    def _begin(self, assigned: tuple[HeldShard, ...]) -> None:
+    def _begin(self, assigned: tuple[MemberShard, ...]) -> None:
         for held in assigned:
             assert held.position is not None  # `rebalance` assigns no shard without one
             entry = self._table.add(held.shard, epoch=held.epoch, position=held.position)

@@ -26,7 +26,7 @@ from loghub_consumer.checkpoint_store import CheckpointStore, FencedError, Owned
 from loghub_consumer.failure.policy import PARTS_AFTER_A_HANG, PARTS_AFTER_AN_ERROR, Cause, Failure
 from loghub_consumer.failure.retry_logstore import RetryMark, mark_of
 from loghub_consumer.held_shard import HeldShardState
-from loghub_consumer.membership.membership import HeldShard
+from loghub_consumer.membership.membership import MemberShard
 from loghub_consumer.processor import ShardLostError
 from loghub_consumer.shard_table import HeldShardEntry, Kept
 from loghub_consumer.unacknowledged import FINAL, Due, RedeliveryRules, Unsettled, is_blamed
@@ -436,7 +436,7 @@ class ShardTracker:
         stored: StoredPosition | None,
         entry: HeldShardEntry,
         *,
-        held: HeldShard,
+        held: MemberShard,
         cursor_at: Callable[[str | int], int],
     ) -> None:
         """`cursor_at` finds the cursor of what `seek` is called with."""

@@ -30,7 +30,13 @@ from loghub.contract.worker import (
 from loghub.wire.cursor import encode
 from loghub_consumer.failure.handler import FailureReport
 from loghub_consumer.log_service import ReportedError
-from loghub_consumer.membership.membership import HeldShard, Membership, MemberState, ShardPhase, ShutdownMode
+from loghub_consumer.membership.membership import (
+    MemberShard,
+    Membership,
+    MemberState,
+    ShardPhase,
+    ShutdownMode,
+)
 from loghub_worker.metrics import Counter, Figures, MetricsServer
 from loghub_worker.settings import WorkerSettings
 from loghub_worker.state.ledger import ShardStateRecord, StateFigures
@@ -225,7 +231,7 @@ def lag_of(oldest_unix_s: Mapping[int, float | None], shard: int, *, unix_s: flo
     return 0.0 if received_s is None else max(0.0, unix_s - received_s)
 
 
-def progress_of(shard: HeldShard, readings: ShardReadings, *, unix_s: float) -> ShardProgress:
+def progress_of(shard: MemberShard, readings: ShardReadings, *, unix_s: float) -> ShardProgress:
     """The progress of one held shard, with cursors as on the wire."""
     return ShardProgress(
         shard=shard.shard,

@@ -157,7 +157,7 @@ class Observer:
         replicas = _replicas(existing) if existing else 0
         expected = range(min(replicas, MAX_REPLICAS))  # anyone who may scale it can ask for any number
         names = {*(resource.consumer(n) for n in expected), *(worker.name for worker in workers)}
-        reading = asyncio.create_task(statuses_of(pods, names))  # while the log service is asked
+        reading = asyncio.create_task(statuses_of(pods, names))
 
         async def reports(unresolved: Unresolved) -> dict[str, WorkerReport | None]:
             return reports_of(await reading, expected=names, timeout_s=unresolved.timeout_s)
@@ -180,14 +180,13 @@ class Observer:
             workers = await explained(self._kube, workers, pods)
         unaddressed = await self._unaddressed(resource, without_service, service, credentials)
         refusal = await refusal_of(self._kube, existing, workers) if existing and not ending else ""
-        worker_set = None if existing is None else _worker_set(existing, refusal)
         ready, settings = {one.name for one in workers if one.ready}, self._settings
         return ObservedState(
             at_unix_s=self._clock.unix_s(),
             placement=placement,
             environment=PodEnvironment(image=settings.worker_image, defaults=settings.worker_defaults),
             service=service,
-            worker_set=worker_set,
+            worker_set=_worker_set(existing, refusal) if existing else None,
             workers=tuple(_as_reported(one, statuses) for one in workers),
             unaddressed=unaddressed,
             has_finalizer=FINALIZER in resource.metadata.finalizers,

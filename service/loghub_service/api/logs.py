@@ -1,8 +1,9 @@
 """The log data of the API: PutLogs, PullLogs, GetCursor and GetCursorTime (docs/sls-protocol.md 2.1 to 3).
 
 PutLogs checks a log group (`loghub.wire.loggroup_validation`), chooses a shard by hash key or at random, also
-while shards are being split or merged, and commits the group (`loghub_service.storage.batches`). PullLogs
-returns log groups from a cursor on, as they were received; it shares its path with the two calls for cursors.
+while shards are being split or merged, and commits the group (`loghub_service.storage.group_commit`).
+PullLogs returns log groups from a cursor on, as they were received; it shares its path with the two calls for
+cursors.
 Checking large groups, reading and compressing run in threads, so that heartbeats continue meanwhile.
 """
 

@@ -21,13 +21,13 @@ from loghub_service.fsck.salvage import GoodRecord, good_runs
 from loghub_service.ports import OsDisk, OsRandom
 from loghub_service.settings import MIB
 from loghub_service.start import Survey
-from loghub_service.storage import record
+from loghub_service.storage import segment_format
 from loghub_service.storage.data_folder import remove_tree
 from loghub_service.storage.log_inspection import FoundSegment, LoadedSegments, ProblemKind
-from loghub_service.storage.record import SegmentHeader, footer_room
 from loghub_service.storage.segment import NewGroup, OpenSegment, create_segment
+from loghub_service.storage.segment_format import SegmentHeader, footer_room
 
-_MIN_RECORD_BYTES = record.stored_bytes(1)
+_MIN_RECORD_BYTES = segment_format.stored_bytes(1)
 _SEGMENT_BYTES = 16 * MIB
 _DAMAGE = {ProblemKind.DAMAGED_HEADER, ProblemKind.DAMAGED_RECORDS}
 
@@ -68,7 +68,7 @@ class _Repair:
         self._written: list[str] = []  # names of new segments, in the order of the log
         self._replaced: list[str] = []  # paths of originals
         self._files = LoadedSegments(self._disk)
-        self._salt = int(OsRandom().hex(record.SALT_DIGITS), 16)
+        self._salt = int(OsRandom().hex(segment_format.SALT_DIGITS), 16)
         self._segments = {segment.path: segment for segment in log.inspection.segments}
         self._damaged = damaged | {one.path for one in log.inspection.problems if one.kind in _DAMAGE}
         oldest = log.shard.first_cursor if log.known_end is None else log.known_end.oldest_cursor
@@ -145,7 +145,9 @@ class _Repair:
             skipped=0 if self._is_first else first.cursor - self.end,
             salt=self._salt,
         )
-        used = record.SEGMENT_HEADER_BYTES + sum(record.stored_bytes(len(one.group)) for one in run)
+        used = segment_format.SEGMENT_HEADER_BYTES + sum(
+            segment_format.stored_bytes(len(one.group)) for one in run
+        )
         segment = self._create(header, size=used + footer_room(used))
         segment.append([NewGroup(group=one.group, logs=one.logs, received_us=one.received_us) for one in run])
         sealed = segment.seal(self._files)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from loghub_service.diagnosis import Finding, FindingKind, LogState
 from loghub_service.fsck.folder import FsckProgress, ReadOnlyDisk
-from loghub_service.storage import record
+from loghub_service.storage import segment_format
 from loghub_service.storage.log_inspection import FoundSegment
-from loghub_service.storage.record import DamagedRecord, Layout
 from loghub_service.storage.recovery import inspect
+from loghub_service.storage.segment_format import DamagedRecord, Layout
 
 _CURSOR = struct.Struct("<q")
-_MIN_RECORD_BYTES = record.RECORD_HEADER_BYTES + 8
+_MIN_RECORD_BYTES = segment_format.RECORD_HEADER_BYTES + 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def good_runs(data: bytes, *, first_cursor: int) -> list[list[GoodRecord]]:
     layout = _layout(data)
     runs: list[list[GoodRecord]] = []
     maximum = first_cursor + len(data) // _MIN_RECORD_BYTES
-    at, expected = record.SEGMENT_HEADER_BYTES, first_cursor
+    at, expected = segment_format.SEGMENT_HEADER_BYTES, first_cursor
     while (next_record := _next_record(data, at, layout, minimum=expected, maximum=maximum)) is not None:
         good, at = next_record
         if not runs or good.cursor != expected:
@@ -50,7 +50,7 @@ def good_runs(data: bytes, *, first_cursor: int) -> list[list[GoodRecord]]:
 def _layout(data: bytes) -> Layout:
     """The layout in the header; the layout of format 1, which has no end marks, if the header is damaged."""
     try:
-        return record.unpack_segment_header(data)[1]
+        return segment_format.unpack_segment_header(data)[1]
     except DamagedRecord:
         return Layout(version=1, end_mark=b"")
 
@@ -59,24 +59,24 @@ def _next_record(
     data: bytes, at: int, layout: Layout, *, minimum: int, maximum: int
 ) -> tuple[GoodRecord, int] | None:
     """The first valid record at or after ``at``, where a good record ended, and the offset after it."""
-    for begin in range(at, len(data) - record.RECORD_HEADER_BYTES, 8):
+    for begin in range(at, len(data) - segment_format.RECORD_HEADER_BYTES, 8):
         (cursor,) = _CURSOR.unpack_from(data, begin + 8)
         if minimum <= cursor <= maximum:
-            header = record.read_header(data, begin)
+            header = segment_format.read_header(data, begin)
             if (
                 header is not None
                 and _is_valid(data, begin, header)
                 and (begin == at or layout.ends_record(data, begin, header.length))
             ):
-                group = record.group_bytes(data, begin, header)
+                group = segment_format.group_bytes(data, begin, header)
                 good = GoodRecord(cursor, header.received_us, header.logs, group)
                 return good, begin + layout.stored_bytes(header.length)
     return None
 
 
-def _is_valid(data: bytes, at: int, header: record.RecordHeader) -> bool:
+def _is_valid(data: bytes, at: int, header: segment_format.RecordHeader) -> bool:
     try:
-        record.check(data, at, header)
+        segment_format.check(data, at, header)
     except DamagedRecord:
         return False
     return True

@@ -32,7 +32,7 @@ from loghub_service.http.metrics import UNAUTHENTICATED, RequestMetrics
 from loghub_service.http.protocol import ARRIVED, AUTHENTICATED, GONE, PARKED
 from loghub_service.messages import Head, MemoryBudget, Request, ServiceResponse, error_response
 from loghub_service.settings import Limits
-from loghub_service.storage.batches import StorageFailed
+from loghub_service.storage.group_commit import StorageFailed
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 

@@ -24,7 +24,7 @@ from loghub_service.connections.listener import HttpConnections
 from loghub_service.engine import Engine
 from loghub_service.ports import Usage
 from loghub_service.start import RecoveryProgress
-from loghub_service.storage.batches import CommitMonitor
+from loghub_service.storage.group_commit import CommitMonitor
 
 UNAUTHENTICATED = "unauthenticated"  # instead of an API's name
 _PREFIX = "loghub_service_"

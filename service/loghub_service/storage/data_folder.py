@@ -23,8 +23,8 @@ from loghub.domain.shards import BadHashKey, HashRange
 from loghub_service.errors import ServiceFault
 from loghub_service.facts import FORM_OPTION, LogstoreSaved, ShardSaved
 from loghub_service.ports import Disk
-from loghub_service.storage import record
-from loghub_service.storage.record import DamagedRecord
+from loghub_service.storage import segment_format
+from loghub_service.storage.segment_format import DamagedRecord
 
 _MAX_BYTES = 1 << 20
 
@@ -230,9 +230,9 @@ def _holds_records(disk: Disk, path: str) -> bool:
     file = disk.open(path)
     try:
         data = file.read_at(file.size(), offset=0)
-        record.unpack_segment_header(data)
+        segment_format.unpack_segment_header(data)
     except DamagedRecord:
         return True
     finally:
         file.close()
-    return any(data[record.SEGMENT_HEADER_BYTES :])
+    return any(data[segment_format.SEGMENT_HEADER_BYTES :])

@@ -1,8 +1,8 @@
 """Stores metadata, shard states and checkpoints in SQLite.
 
 The database uses WAL with synchronous=FULL, so a commit is on stable storage when it returns. One
-transaction contains all waiting facts, so waiting requests share one sync; the thread in `batches` calls
-`Database.commit`. `rows` converts facts to rows and back.
+transaction contains all waiting facts, so waiting requests share one sync; the thread in `group_commit` calls
+`Database.commit`. `schema` has the tables, and `rows` converts facts to rows and back.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,78 +32,12 @@ from loghub_service.kafka.producers import SavedProducer
 from loghub_service.pulsar.sequences import SavedSequence
 from loghub_service.storage import kafka_rows, pulsar_rows, subscription_rows
 from loghub_service.storage.rows import LOGSTORE_COLUMNS, WHOLE_LOGSTORE, entry_from, shard_from, statements
+from loghub_service.storage.schema import SCHEMA_VERSION, SCHEMAS
 from loghub_service.storage.subscription_rows import StoredSubscription
 from loghub_service.subscription.durable import BadSavedCursor
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-SCHEMA_VERSION = 7
-_SCHEMA = """
-CREATE TABLE project (
-  name TEXT PRIMARY KEY, description TEXT NOT NULL, created_s INTEGER NOT NULL, modified_s INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE logstore (
-  id INTEGER PRIMARY KEY AUTOINCREMENT, project TEXT NOT NULL REFERENCES project(name), name TEXT NOT NULL,
-  ttl_days INTEGER NOT NULL, next_shard INTEGER NOT NULL, options TEXT NOT NULL,
-  created_s INTEGER NOT NULL, modified_s INTEGER NOT NULL,
-  UNIQUE (project, name)
-);
-CREATE TABLE shard (
-  logstore INTEGER NOT NULL REFERENCES logstore(id) ON DELETE CASCADE, shard INTEGER NOT NULL,
-  begin_key TEXT NOT NULL, end_key TEXT NOT NULL, read_only INTEGER NOT NULL, parents TEXT NOT NULL,
-  born_us INTEGER NOT NULL, first_cursor INTEGER NOT NULL, PRIMARY KEY (logstore, shard)
-) WITHOUT ROWID;
-CREATE TABLE consumer_group (
-  logstore INTEGER NOT NULL REFERENCES logstore(id) ON DELETE CASCADE, name TEXT NOT NULL,
-  timeout_s REAL NOT NULL, ordered INTEGER NOT NULL, PRIMARY KEY (logstore, name)
-) WITHOUT ROWID;
-CREATE TABLE group_shard (
-  logstore INTEGER NOT NULL, name TEXT NOT NULL, shard INTEGER NOT NULL, parents TEXT NOT NULL,
-  begin_cursor INTEGER NOT NULL, end_cursor INTEGER, state TEXT NOT NULL, holder TEXT, next_holder TEXT,
-  last_holder TEXT,
-  checkpoint INTEGER, checkpoint_consumer TEXT, checkpoint_us INTEGER,
-  PRIMARY KEY (logstore, name, shard),
-  FOREIGN KEY (logstore, name) REFERENCES consumer_group(logstore, name) ON DELETE CASCADE
-) WITHOUT ROWID;
-"""
-# What version 2 added: deletions whose files are not removed yet, extents of logs, and single values.
-_SCHEMA_2 = """
-CREATE TABLE deletion (
-  logstore INTEGER NOT NULL, shard INTEGER NOT NULL, PRIMARY KEY (logstore, shard)
-) WITHOUT ROWID;
-CREATE TABLE log_end (
-  logstore INTEGER NOT NULL, shard INTEGER NOT NULL, oldest_cursor INTEGER NOT NULL,
-  end_cursor INTEGER NOT NULL, PRIMARY KEY (logstore, shard),
-  FOREIGN KEY (logstore, shard) REFERENCES shard(logstore, shard) ON DELETE CASCADE
-) WITHOUT ROWID;
-CREATE TABLE single_value (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
-"""
-# What version 3 added for the offsets of Kafka clients: the ends of deleted shards, and where a log begins.
-_OFFSETS = """
-CREATE TABLE final_offset (
-  logstore INTEGER NOT NULL REFERENCES logstore(id) ON DELETE CASCADE, shard INTEGER NOT NULL,
-  final_offset INTEGER NOT NULL, PRIMARY KEY (logstore, shard)
-) WITHOUT ROWID;
-ALTER TABLE log_end ADD COLUMN expired_logs INTEGER;
-"""
-# What version 5 added, so that offsets are not given again when a logstore is created again.
-_FIRST_ORDINALS = """
-ALTER TABLE logstore ADD COLUMN first_ordinal INTEGER NOT NULL DEFAULT 0;
-CREATE TABLE deleted_name (
-  number INTEGER PRIMARY KEY, project TEXT NOT NULL, name TEXT NOT NULL, next_ordinal INTEGER NOT NULL,
-  UNIQUE (project, name)
-);
-"""
-_SCHEMAS = (
-    _SCHEMA,
-    _SCHEMA_2,
-    kafka_rows.GROUP_SCHEMA + _OFFSETS,
-    kafka_rows.PRODUCER_SCHEMA,
-    _FIRST_ORDINALS,
-    subscription_rows.SUBSCRIPTION_SCHEMA,
-    pulsar_rows.PULSAR_SCHEMA,
-)  # each version adds to the versions before it
 
 
 class DatabaseUnusable(ServiceFault):
@@ -177,7 +111,7 @@ class Database:
         version = self._connection.pragma("user_version")
         if 0 <= version < SCHEMA_VERSION:
             with self._connection:
-                run("".join(_SCHEMAS[version:]))
+                run("".join(SCHEMAS[version:]))
                 run(f"PRAGMA user_version={SCHEMA_VERSION}")
         elif version > SCHEMA_VERSION:
             raise NewerSchema(

@@ -1,4 +1,4 @@
-"""The tables of Kafka groups and of idempotent producers, and their facts as SQL statements and back.
+"""The rows of Kafka groups and of idempotent producers: their facts as SQL statements and back.
 
 A group belongs to a project, and an offset or a producer's row to a logstore or shard by its internal id, so
 rows are deleted with their owner. Facts of a project, logstore or shard that was deleted meanwhile are
@@ -24,18 +24,6 @@ from loghub_service.kafka.coordinator.group import CommittedOffset, MemberInfo, 
 from loghub_service.kafka.coordinator.states import KafkaGroupState
 from loghub_service.kafka.producers import ProducerKey, SavedProducer, Sequence, StoredBatch
 
-# The producers' rows have the order in which they were saved.
-PRODUCER_SCHEMA = """
-CREATE TABLE kafka_producer (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  logstore INTEGER NOT NULL REFERENCES logstore(id) ON DELETE CASCADE, partition INTEGER NOT NULL,
-  producer INTEGER NOT NULL, batches BLOB NOT NULL, UNIQUE (logstore, partition, producer)
-);
-CREATE TABLE producer_log (
-  logstore INTEGER NOT NULL, shard INTEGER NOT NULL, cursor INTEGER NOT NULL, PRIMARY KEY (logstore, shard),
-  FOREIGN KEY (logstore, shard) REFERENCES shard(logstore, shard) ON DELETE CASCADE
-) WITHOUT ROWID;
-"""
 Statement = tuple[str, tuple[object, ...]]
 _Batches = list[tuple[int, int, int, int]]  # epoch, sequence of the first record, records, offset
 
@@ -101,30 +89,6 @@ def read_marks(connection: apsw.Connection) -> list[ProducerLogMarked]:
     return [
         ProducerLogMarked(logstore=logstore, shard=shard, cursor=cursor) for logstore, shard, cursor in rows
     ]
-
-
-GROUP_SCHEMA = """
-CREATE TABLE kafka_group (
-  project TEXT NOT NULL REFERENCES project(name) ON DELETE CASCADE, name TEXT NOT NULL,
-  state TEXT NOT NULL, generation INTEGER NOT NULL, protocol_type TEXT, protocol TEXT, leader TEXT,
-  empty_since_ms INTEGER, PRIMARY KEY (project, name)
-) WITHOUT ROWID;
-CREATE TABLE kafka_member (
-  project TEXT NOT NULL, name TEXT NOT NULL, member_id TEXT NOT NULL, instance_id TEXT,
-  client_id TEXT NOT NULL, client_host TEXT NOT NULL, session_timeout_ms INTEGER NOT NULL,
-  rebalance_timeout_ms INTEGER NOT NULL, protocols BLOB NOT NULL, assignment BLOB NOT NULL,
-  PRIMARY KEY (project, name, member_id),
-  FOREIGN KEY (project, name) REFERENCES kafka_group(project, name) ON DELETE CASCADE
-) WITHOUT ROWID;
-CREATE TABLE kafka_offset (
-  project TEXT NOT NULL, name TEXT NOT NULL,
-  logstore INTEGER NOT NULL REFERENCES logstore(id) ON DELETE CASCADE, shard INTEGER NOT NULL,
-  committed INTEGER NOT NULL, metadata TEXT NOT NULL, commit_ms INTEGER NOT NULL,
-  PRIMARY KEY (project, name, logstore, shard),
-  FOREIGN KEY (project, name) REFERENCES kafka_group(project, name) ON DELETE CASCADE
-) WITHOUT ROWID;
-CREATE INDEX kafka_offset_of_logstore ON kafka_offset (logstore);
-"""
 
 
 def kafka_statements(step: KafkaGroupStepped) -> Iterator[Statement]:

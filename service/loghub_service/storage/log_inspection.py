@@ -22,9 +22,11 @@ from enum import StrEnum
 import structlog
 
 from loghub_service.ports import Disk, File
-from loghub_service.storage import record
+from loghub_service.storage import segment_format
 from loghub_service.storage.data_folder import DESCRIPTION_NAME
-from loghub_service.storage.record import (
+from loghub_service.storage.recovery import Inspection, Tail, inspect
+from loghub_service.storage.segment import LogDamaged
+from loghub_service.storage.segment_format import (
     END_BLOCK_BYTES,
     DamagedRecord,
     EndBlock,
@@ -36,8 +38,6 @@ from loghub_service.storage.record import (
     unpack_end_block,
     unpack_marks,
 )
-from loghub_service.storage.recovery import Inspection, Tail, inspect
-from loghub_service.storage.segment import LogDamaged
 
 _log = structlog.get_logger("loghub_service.storage")
 # An index takes 32 bytes for 16 KiB of records, so these take 4 MiB, and 128 open files.
@@ -101,7 +101,7 @@ def _marks_of_records(file: File, path: str) -> Marks:
     """The index of a segment without a footer. A damaged record is reported when it is read, not here."""
     data = file.read_at(file.size(), offset=0)
     try:
-        header, layout = record.unpack_segment_header(data)
+        header, layout = segment_format.unpack_segment_header(data)
     except DamagedRecord as error:
         raise LogDamaged(f"{path}: {error}") from error
     return inspect(data, header, layout).marks
@@ -234,7 +234,9 @@ class _LogReader:
             file.sync_data()
             file.drop_cached()
         try:
-            header, layout = record.unpack_segment_header(file.read_at(record.SEGMENT_HEADER_BYTES, offset=0))
+            header, layout = segment_format.unpack_segment_header(
+                file.read_at(segment_format.SEGMENT_HEADER_BYTES, offset=0)
+            )
             if header.first_cursor != first_cursor:
                 raise DamagedRecord(
                     f"the segment begins at cursor {header.first_cursor}, not as its name says"

@@ -1,4 +1,4 @@
-"""The tables of Pulsar's producers and schemas, and their facts as SQL statements and back.
+"""The rows of Pulsar's producers and schemas: their facts as SQL statements and back.
 
 Rows go with their logstore; facts of one that was deleted meanwhile are ignored.
 """
@@ -10,23 +10,6 @@ import apsw
 from loghub_service.facts import ProducerEpochSaved, ProducersSaved, SchemaSaved
 from loghub_service.pulsar.sequences import MessageNumber, NamedProducer, SavedSequence
 
-# The order of the producers' rows is that in which they were saved.
-PULSAR_SCHEMA = """
-CREATE TABLE pulsar_producer (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  logstore INTEGER NOT NULL REFERENCES logstore(id) ON DELETE CASCADE, partition INTEGER NOT NULL,
-  producer TEXT NOT NULL, sequence INTEGER NOT NULL, chunk INTEGER NOT NULL,
-  UNIQUE (logstore, partition, producer)
-);
-CREATE TABLE pulsar_schema (
-  logstore INTEGER NOT NULL REFERENCES logstore(id) ON DELETE CASCADE, version INTEGER NOT NULL,
-  schema BLOB NOT NULL, PRIMARY KEY (logstore, version)
-) WITHOUT ROWID;
-CREATE TABLE pulsar_epoch (
-  logstore INTEGER NOT NULL REFERENCES logstore(id) ON DELETE CASCADE, partition INTEGER NOT NULL,
-  epoch INTEGER NOT NULL, PRIMARY KEY (logstore, partition)
-) WITHOUT ROWID;
-"""
 Statement = tuple[str, tuple[object, ...]]
 
 

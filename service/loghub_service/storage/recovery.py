@@ -23,8 +23,8 @@ import zlib
 from dataclasses import dataclass
 from enum import Enum
 
-from loghub_service.storage import record
-from loghub_service.storage.record import (
+from loghub_service.storage import segment_format
+from loghub_service.storage.segment_format import (
     FOOTER_BEGIN,
     MARK_EVERY_BYTES,
     DamagedRecord,
@@ -107,7 +107,7 @@ class _Walk:
         self._data = data
         self._mark_bytes = len(layout.end_mark)
         self.marks = Marks()
-        self.used = record.SEGMENT_HEADER_BYTES
+        self.used = segment_format.SEGMENT_HEADER_BYTES
         self.next_cursor = header.first_cursor
         self.logs_total = header.logs_before
         self.received_us = header.received_us
@@ -118,17 +118,21 @@ class _Walk:
     def run(self) -> None:
         """Read all records. A start reads every record of each open segment, so this loop avoids a call and
         an object for each record."""
-        data, marks, overhead = self._data, self.marks, record.RECORD_HEADER_BYTES + self._mark_bytes + 7
+        data, marks, overhead = (
+            self._data,
+            self.marks,
+            segment_format.RECORD_HEADER_BYTES + self._mark_bytes + 7,
+        )
         view, unpack, crc32 = memoryview(data), _RECORD.unpack_from, zlib.crc32
         used, cursor, logs_total = self.used, self.next_cursor, self.logs_total
         received_us, latest_us, earliest_us = self.received_us, self.latest_us, _NEVER_US
-        last_start, mark_due = len(data) - record.RECORD_HEADER_BYTES, 0
+        last_start, mark_due = len(data) - segment_format.RECORD_HEADER_BYTES, 0
         while used <= last_start:
             length, crc, record_cursor, received, logs, _ = unpack(data, used)
             if length == 0:
                 break
-            end = used + record.RECORD_HEADER_BYTES + length
-            if length > record.MAX_GROUP_BYTES or end > len(data):
+            end = used + segment_format.RECORD_HEADER_BYTES + length
+            if length > segment_format.MAX_GROUP_BYTES or end > len(data):
                 self.reason = "a record is truncated"
                 break
             if crc32(view[used + 8 : end]) != crc:
@@ -167,20 +171,23 @@ def _classify(data: bytes, walk: _Walk, layout: Layout, *, end: int) -> tuple[Ta
 
 def _was_acknowledged(data: bytes, walk: _Walk, layout: Layout, *, end: int) -> bool:
     """Whether a valid record after the bad one shows that the bad one was on stable storage."""
-    minimum, maximum = walk.next_cursor, walk.next_cursor + (end - walk.used) // record.RECORD_HEADER_BYTES
+    minimum, maximum = (
+        walk.next_cursor,
+        walk.next_cursor + (end - walk.used) // segment_format.RECORD_HEADER_BYTES,
+    )
     words = memoryview(data)[walk.used + 8 : end & ~7]  # a record begins 8 bytes before its cursor
     for index, (word,) in enumerate(_WORD.iter_unpack(words)):
         if minimum < word <= maximum:
             at = walk.used + 8 * index
-            header = record.read_header(data, at)
+            header = segment_format.read_header(data, at)
             if header is not None and header.synced > walk.used and _is_valid(data, at, header, layout):
                 return True
     return False
 
 
-def _is_valid(data: bytes, at: int, header: record.RecordHeader, layout: Layout) -> bool:
+def _is_valid(data: bytes, at: int, header: segment_format.RecordHeader, layout: Layout) -> bool:
     try:
-        record.check(data, at, header)
+        segment_format.check(data, at, header)
     except DamagedRecord:
         return False
     return layout.ends_record(data, at, header.length)
@@ -213,7 +220,7 @@ def _may_be_torn(data: bytes, used: int, cursor: int, layout: Layout) -> bool:
         first_sector = data[used : used - used % SECTOR_BYTES + SECTOR_BYTES]
         begin = head[: len(FOOTER_BEGIN)]
         return not any(first_sector) or (any(begin) and _is_cut(begin, FOOTER_BEGIN))
-    if length > record.MAX_GROUP_BYTES or not _is_cut(_WORD.pack(record_cursor), _WORD.pack(cursor)):
+    if length > segment_format.MAX_GROUP_BYTES or not _is_cut(_WORD.pack(record_cursor), _WORD.pack(cursor)):
         return False
     end = used + layout.stored_bytes(length)  # space is allocated before anything is written
     return end <= len(data) and _is_cut(data[end - len(layout.end_mark) : end], layout.end_mark)

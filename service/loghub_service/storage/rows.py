@@ -1,6 +1,6 @@
 """Converts facts to SQL statements, and rows back to facts and values of the domain.
 
-With `database`, which has the schema, and the rows of Kafka and of subscriptions, this module contains the
+With `schema`, `database`, and the rows of Kafka, of subscriptions and of Pulsar, this module contains the
 only SQL of the project.
 """
 

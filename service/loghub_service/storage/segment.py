@@ -1,9 +1,9 @@
 """One segment file: append, sync, seal and scan.
 
-A segment is a part of a shard's log (see `shardlog`); `record` defines its binary layout. One thread writes
-the `OpenSegment` at the end of a log. Any thread may scan its published part meanwhile, since records never
-change. A `SealedSegment` keeps neither its file nor its index in memory: `log_inspection.LoadedSegments`
-loads them when they are read.
+A segment is a part of a shard's log (see `shardlog`); `segment_format` defines its binary layout. One thread
+writes the `OpenSegment` at the end of a log. Any thread may scan its published part meanwhile, since records
+never change. A `SealedSegment` keeps neither its file nor its index in memory:
+`log_inspection.LoadedSegments` loads them when they are read.
 
 Space is allocated ahead, so that a full disk is noticed before a write, and a torn write by the zeros in its
 place. A segment begins small and grows, so that a shard with one log does not take 16 MiB; a segment that
@@ -18,8 +18,9 @@ from typing import Protocol
 
 from loghub_service.errors import ServiceFault, WriteFailed, is_disk_full
 from loghub_service.ports import Disk, File
-from loghub_service.storage import record
-from loghub_service.storage.record import (
+from loghub_service.storage import segment_format
+from loghub_service.storage.recovery import Inspection
+from loghub_service.storage.segment_format import (
     DamagedRecord,
     Layout,
     Marks,
@@ -28,7 +29,6 @@ from loghub_service.storage.record import (
     footer_room,
     pack_footer,
 )
-from loghub_service.storage.recovery import Inspection
 
 # 256 KiB, 1 MiB, 4 MiB, 16 MiB: a shard with few logs takes little of the volume, and a busy shard grows its
 # first segment three times.
@@ -155,7 +155,7 @@ class OpenSegment:
         self._file = file
         self._capacity = file.size()
         self._marks = Marks()
-        self._used = record.SEGMENT_HEADER_BYTES
+        self._used = segment_format.SEGMENT_HEADER_BYTES
         self._next_cursor = header.first_cursor
         self._logs_total = header.logs_before
         self._received_us = self._latest_us = header.received_us
@@ -258,7 +258,7 @@ class OpenSegment:
 
     def _pack(self, new: NewGroup) -> bytes:
         received_us = _received_us(new.received_us, self._received_us)
-        data = record.pack_record(
+        data = segment_format.pack_record(
             new.group,
             cursor=self._next_cursor,
             received_us=received_us,
@@ -344,32 +344,32 @@ class _WindowReader:
         self._window, self._base = b"", 0
         self._next_window_bytes = _FIRST_WINDOW_BYTES
 
-    def read(self, offset: int) -> tuple[record.RecordHeader, bytes]:
+    def read(self, offset: int) -> tuple[segment_format.RecordHeader, bytes]:
         """The record at ``offset``. Raises LogDamaged unless it is complete and its CRC matches."""
         try:
             header = self._load(offset)
             if header is None:
                 raise DamagedRecord("a record is missing")
-            record.check(self._window, offset - self._base, header)
+            segment_format.check(self._window, offset - self._base, header)
         except DamagedRecord as error:
             raise LogDamaged(f"{self._path} at {offset}: {error}") from error
-        return header, record.group_bytes(self._window, offset - self._base, header)
+        return header, segment_format.group_bytes(self._window, offset - self._base, header)
 
-    def _load(self, offset: int) -> record.RecordHeader | None:
+    def _load(self, offset: int) -> segment_format.RecordHeader | None:
         """Move the window so that it contains the whole record at ``offset``; return the record's header."""
-        header = record.read_header(self._window, offset - self._base)
+        header = segment_format.read_header(self._window, offset - self._base)
         if header is not None and self._is_inside(header, offset):
             return header
         self._window, self._base = self._file.read_at(self._next_window_bytes, offset=offset), offset
         self._next_window_bytes = _WINDOW_BYTES
-        header = record.read_header(self._window, 0)
+        header = segment_format.read_header(self._window, 0)
         if header is not None and not self._is_inside(header, offset):
-            length = record.RECORD_HEADER_BYTES + min(header.length, record.MAX_GROUP_BYTES)
+            length = segment_format.RECORD_HEADER_BYTES + min(header.length, segment_format.MAX_GROUP_BYTES)
             self._window = self._file.read_at(length, offset=offset)
         return header
 
-    def _is_inside(self, header: record.RecordHeader, offset: int) -> bool:
-        end = offset + record.RECORD_HEADER_BYTES + header.length
+    def _is_inside(self, header: segment_format.RecordHeader, offset: int) -> bool:
+        end = offset + segment_format.RECORD_HEADER_BYTES + header.length
         return end <= self._base + len(self._window)
 
 
@@ -381,7 +381,7 @@ def create_segment(disk: Disk, *, folder: str, header: SegmentHeader, size: int)
     """
     path = f"{folder}/{segment_name(header.first_cursor)}"
     fresh = f"{path}.new"
-    packed = record.pack_segment_header(header)
+    packed = segment_format.pack_segment_header(header)
     try:
         file = disk.create(fresh)
         try:
@@ -398,7 +398,9 @@ def create_segment(disk: Disk, *, folder: str, header: SegmentHeader, size: int)
             raise
         raise WriteFailed(f"{path}: {error}") from error
     disk.sync_dir(folder)
-    return OpenSegment(path=path, file=file, header=header, layout=record.unpack_segment_header(packed)[1])
+    return OpenSegment(
+        path=path, file=file, header=header, layout=segment_format.unpack_segment_header(packed)[1]
+    )
 
 
 def segment_name(first_cursor: int) -> str:

@@ -1,9 +1,9 @@
 """The log of one shard: durable appends, reads by cursor or time, exact counts, and retention.
 
 A log consists of segments (see `segment`). One thread at a time writes (`append`, `sync`, `expire`; see
-`batches`), while any thread may read the range that `extent` describes. A group becomes readable only once it
-is durable, so a reader never sees a group or a cursor that a crash could undo. Cursors are consecutive,
-except that a segment may skip some after an accepted loss. All times are arguments.
+`group_commit`), while any thread may read the range that `extent` describes. A group becomes readable only
+once it is durable, so a reader never sees a group or a cursor that a crash could undo. Cursors are
+consecutive, except that a segment may skip some after an accepted loss. All times are arguments.
 
 Cursors are in the order of arrival; receive times usually are, too. After the wall clock was set back, groups
 received before that have times in the future, which say nothing. Such a group was received after the last
@@ -23,16 +23,8 @@ import structlog
 
 from loghub_service.facts import KnownEnd
 from loghub_service.ports import Disk
-from loghub_service.storage import record
+from loghub_service.storage import segment_format
 from loghub_service.storage.log_inspection import FoundSegment, LoadedSegments, LogInspection
-from loghub_service.storage.record import (
-    SEGMENT_HEADER_BYTES,
-    Marks,
-    SegmentHeader,
-    footer_room,
-    pack_footer,
-    stored_bytes,
-)
 from loghub_service.storage.recovery import Tail
 from loghub_service.storage.segment import (
     CLOCK_STEP_US,
@@ -47,6 +39,14 @@ from loghub_service.storage.segment import (
     create_segment,
     new_size,
     scan,
+)
+from loghub_service.storage.segment_format import (
+    SEGMENT_HEADER_BYTES,
+    Marks,
+    SegmentHeader,
+    footer_room,
+    pack_footer,
+    stored_bytes,
 )
 from loghub_service.storage.stored_group import raw_size
 
@@ -376,7 +376,7 @@ class ShardLog:
         )
         # Older formats are not written. A file of an unclean run is not written either: a write or sync of it
         # may have failed, and then it is unknown which of its blocks can be written.
-        writable = is_clean and last.layout.version == record.FORMAT and last.read.tail is Tail.CLEAN
+        writable = is_clean and last.layout.version == segment_format.FORMAT and last.read.tail is Tail.CLEAN
         segment.restore(last.read, writable=writable)
         return segment
 

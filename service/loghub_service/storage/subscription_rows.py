@@ -1,4 +1,4 @@
-"""The tables of subscriptions, and their facts as SQL statements and back.
+"""The rows of subscriptions: their facts as SQL statements and back.
 
 A cursor goes with its subscription, its logstore or its shard; facts of one that was deleted meanwhile are
 ignored: a request of a client may overlap with the deletion.
@@ -22,27 +22,6 @@ from loghub_service.subscription.durable import unpack
 from loghub_service.subscription.events import SubscriptionType
 from loghub_service.subscription.state import SavedCursor
 
-# The order of the deltas' rows is that in which they were saved.
-SUBSCRIPTION_SCHEMA = """
-CREATE TABLE subscription (
-  logstore INTEGER NOT NULL REFERENCES logstore(id) ON DELETE CASCADE, name TEXT NOT NULL,
-  type TEXT NOT NULL, in_order INTEGER NOT NULL, PRIMARY KEY (logstore, name)
-) WITHOUT ROWID;
-CREATE TABLE subscription_cursor (
-  logstore INTEGER NOT NULL, name TEXT NOT NULL, shard INTEGER NOT NULL, packed BLOB NOT NULL,
-  PRIMARY KEY (logstore, name, shard),
-  FOREIGN KEY (logstore, name) REFERENCES subscription(logstore, name) ON DELETE CASCADE,
-  FOREIGN KEY (logstore, shard) REFERENCES shard(logstore, shard) ON DELETE CASCADE
-) WITHOUT ROWID;
-CREATE INDEX subscription_cursor_of_shard ON subscription_cursor (logstore, shard);
-CREATE TABLE subscription_delta (
-  number INTEGER PRIMARY KEY AUTOINCREMENT,
-  logstore INTEGER NOT NULL, name TEXT NOT NULL, shard INTEGER NOT NULL, packed BLOB NOT NULL,
-  FOREIGN KEY (logstore, name, shard) REFERENCES subscription_cursor(logstore, name, shard)
-    ON DELETE CASCADE
-);
-CREATE INDEX subscription_delta_of_cursor ON subscription_delta (logstore, name, shard);
-"""
 Statement = tuple[str, tuple[object, ...]]
 
 

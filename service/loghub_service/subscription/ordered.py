@@ -41,7 +41,7 @@ class OrderedQueue:
 
     def join(self, consumer: AttachedConsumer) -> list[ActiveChange]:
         changes = self._choose()
-        if self.is_failover and self.active is not consumer:
+        if self.active is not consumer:
             changes.append(ActiveChange(consumer.number, self.cursor.shard, is_active=False))
         return changes
 

@@ -5,6 +5,7 @@ bits, seed 0: https://github.com/aappleby/smhasher/wiki/MurmurHash3), so that a 
 ranges of slots gets the keys that it would get there.
 """
 
+import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -16,10 +17,20 @@ SlotRange = tuple[int, int]  # slots first <= s <= last, as consumers write them
 _MASK = 0xFFFFFFFF
 
 
-@lru_cache(maxsize=65_536)  # the keys of a stream repeat, and a hash in Python takes microseconds
+# A hash in Python takes a microsecond for each few bytes, so a longer key is replaced by its digest: the slot
+# is then not that of Pulsar, and a client cannot stop the service with keys of a megabyte.
+MAX_HASHED_BYTES = 1024
+CACHED_KEYS = 16_384  # of at most 16 MiB; the keys of a stream repeat
+
+
 def slot_of(key: bytes) -> int:
-    """The slot of a key. Of the hash, the sign bit is dropped before the remainder is taken, as Pulsar
-    does."""
+    """The slot of a key."""
+    return _slot_of(key if len(key) <= MAX_HASHED_BYTES else hashlib.sha256(key).digest())
+
+
+@lru_cache(maxsize=CACHED_KEYS)
+def _slot_of(key: bytes) -> int:
+    """Of the hash, the sign bit is dropped before the remainder is taken, as Pulsar does."""
     return (_murmur3(key) & 0x7FFFFFFF) % SLOTS
 
 
@@ -104,9 +115,8 @@ class SlotOwners:
             else:
                 self._starts.append(first)
                 self._owners.append(consumer)
-            if last + 1 < SLOTS:
-                self._starts.append(last + 1)
-                self._owners.append(None)
+            self._starts.append(last + 1)  # above the last slot, nothing asks for the owner
+            self._owners.append(None)
 
 
 def is_legal(ranges: Iterable[SlotRange]) -> bool:

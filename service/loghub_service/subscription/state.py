@@ -201,8 +201,8 @@ class Cursor:
         if stop == entry.first + entry.logs:
             self.window.popleft()
             self.window_logs -= entry.logs
-            if entry.is_last and stop - 1 in self.acked:
-                self.add_acked(stop, after(entry), draft)
+            if stop - 1 in self.acked:
+                self.add_acked(stop, after(entry), draft)  # nothing, if the group goes on
             stop = after(entry)
         self.read = stop
 

@@ -109,11 +109,11 @@ class Oracle:
 
 
 @contextmanager
-def running_oracle(home: Path, *, max_message_bytes: int = 5 << 20) -> Iterator[Oracle]:
-    """A new broker, ended with the body; 5 MiB is its default."""
+def running_oracle(home: Path) -> Iterator[Oracle]:
+    """A new broker, ended with the body."""
     home.mkdir(parents=True)
     binary, web, bookie = free_ports(3)
-    settings = {**_settings(binary, web), "maxMessageSize": max_message_bytes}
+    settings = _settings(binary, web)
     (home / "standalone.conf").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     (home / "log4j2.yaml").write_text(_LOGGING)
     opened = [word for package in _OPENED for word in ("--add-opens", f"{package}=ALL-UNNAMED")]

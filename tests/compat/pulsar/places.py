@@ -217,10 +217,10 @@ def a_service_place(folder: Path, *, extra: tuple[str, ...] = (), port: int = 0)
 
 
 @contextmanager
-def an_oracle_place(folder: Path, **settings: int) -> Iterator[OraclePlace]:
-    """A real broker. ``settings`` are those of `oracle.running_oracle`. Raises `RuntimeError`."""
+def an_oracle_place(folder: Path) -> Iterator[OraclePlace]:
+    """A real broker. Raises `RuntimeError`."""
     oracle.install()
-    with oracle.running_oracle(folder / "broker", **settings) as broker:
+    with oracle.running_oracle(folder / "broker") as broker:
         place = OraclePlace(broker, folder)
         with a_place(place):
             yield place

@@ -4,16 +4,17 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.cluster import require
 from tests.compat.pulsar import peers
-from tests.compat.pulsar.places import Place, an_oracle_place
+from tests.compat.pulsar.places import ServicePlace, a_service_place
 
 pytestmark = [pytest.mark.deep(minutes=5), pytest.mark.long, pytest.mark.timeout(1800)]
 GUARD_S = 1500.0
+# The tests chunk messages by a MiB, and make topics by asking for them.
+EXPECTED = ("--max-pulsar-message-mib", "1", "--pulsar-auto-create")
 # Tests that need nothing that `peers.NEEDS` names, and are left out all the same.
 LEFT_OUT: dict[str, str] = {}
 # How many of each file pass. The module is pinned, so a test that no longer runs shows.
@@ -29,16 +30,14 @@ PASSED = {
 }
 
 
-@pytest.fixture(scope="module", params=["oracle"])
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """With messages of a MiB at most, as the tests expect."""
-    folder: Path = tmp_path_factory.mktemp("place")
-    with an_oracle_place(folder, max_message_bytes=1 << 20) as place:
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServicePlace]:
+    with a_service_place(tmp_path_factory.mktemp("place"), extra=EXPECTED) as place:
         yield place
 
 
 @pytest.mark.parametrize("file", PASSED)
-def test_pulsars_own_tests_for_go_pass(place: Place, file: str) -> None:
+def test_pulsars_own_tests_for_go_pass(place: ServicePlace, file: str) -> None:
     try:
         program, folder = peers.pulsar_client_go()
     except RuntimeError as error:

@@ -1,7 +1,7 @@
 """Which openings and checkpoints are due, and the pace of each shard."""
 
 from loghub.backoff import Backoff, without_jitter
-from loghub_consumer.membership.membership import HeldShard, ShardPhase
+from loghub_consumer.membership.membership import MemberShard, ShardPhase
 from loghub_consumer.membership.shard_attempts import (
     NONE_YET,
     SavePace,
@@ -15,11 +15,11 @@ SERVING = SavePace(interval_s=60.0, ended=frozenset(), is_stopping=False)
 NOW = 1000.0
 
 
-def held(shard: int, phase: ShardPhase = ShardPhase.OPEN) -> HeldShard:
-    return HeldShard(shard=shard, epoch=1, phase=phase, position=8, saved=7)
+def held(shard: int, phase: ShardPhase = ShardPhase.OPEN) -> MemberShard:
+    return MemberShard(shard=shard, epoch=1, phase=phase, position=8, saved=7)
 
 
-def numbers(shards: tuple[HeldShard, ...]) -> list[int]:
+def numbers(shards: tuple[MemberShard, ...]) -> list[int]:
     return [one.shard for one in shards]
 
 

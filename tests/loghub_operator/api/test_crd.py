@@ -11,6 +11,7 @@ from loghub_operator.api.crd import COLUMNS, SELECTABLE, WIDE_COLUMNS, crd, crd_
 from tests.loghub_operator.api.crd_cases import ITEM, nodes, place, root, schema_at
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.examples import Document, document, resource
+from tests.support import wait_until
 
 CRD = Path(__file__).parents[3] / "crds" / "loghubconsumergroups.loghub.dev.yaml"
 FIELDS = [
@@ -107,6 +108,8 @@ def test_columns_and_selectable_fields_exist(path: str) -> None:
 
 def test_kubectl_explains_and_shows_a_group(server: Apiserver) -> None:
     server.apply(document(name="shown"))
+    # The schemas of a CRD are published a while after it is established.
+    wait_until(lambda: server.run("explain", "lhcg").returncode == 0, "the schemas to be published")
     explained = server.must("explain", "lhcg.spec.scaling.mode")
     assert "Recommend" in explained
     assert "Default: Fixed" in " ".join(explained.split())

@@ -24,7 +24,10 @@ class Apiserver:
 
     def __init__(self, kubeconfig: Path) -> None:
         self.kubeconfig = kubeconfig
-        self.command = [str(build.folder() / "kubectl"), "--kubeconfig", str(kubeconfig)]
+        # With a cache of its own: what another server had on this port would pass for what this one has.
+        cache = kubeconfig.with_name(f"{kubeconfig.name}-cache")
+        kubectl = str(build.folder() / "kubectl")
+        self.command = [kubectl, "--kubeconfig", str(kubeconfig), "--cache-dir", str(cache)]
         self.must("apply", "--server-side", "--force-conflicts", "-f", str(CRD), "-f", str(OPERATOR))
         wait_until(self._is_established, "the CRD to be established")
         # Which is said before its objects can be listed: until then the answer is 429, which kubectl repeats.

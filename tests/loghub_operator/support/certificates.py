@@ -41,24 +41,26 @@ class Authority:
     def pem(self) -> bytes:
         return self._certificate.public_bytes(_PEM)
 
-    def pair(self, name: str) -> KeyPair:
-        """A certificate with this common name, which is a server's name or address too."""
+    def pair(self, name: str, *others: str) -> KeyPair:
+        """A certificate with this common name; it and the others are names or addresses of a server."""
         key = ec.generate_private_key(ec.SECP256R1())
         plain = serialization.NoEncryption()
         return KeyPair(
-            certificate=self._signed(name, key.public_key(), ca=False).public_bytes(_PEM),
+            certificate=self._signed(name, key.public_key(), ca=False, others=others).public_bytes(_PEM),
             key=key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, plain),
         )
 
-    def write_pair(self, folder: Path, name: str, *, clients_ca: "Authority | None" = None) -> None:
+    def write_pair(self, folder: Path, *names: str, clients_ca: "Authority | None" = None) -> None:
         """As a mounted Secret has it."""
-        pair = self.pair(name)
+        pair = self.pair(*names)
         (folder / "tls.crt").write_bytes(pair.certificate)
         (folder / "tls.key").write_bytes(pair.key)
         if clients_ca is not None:
             (folder / "ca.crt").write_bytes(clients_ca.pem)
 
-    def _signed(self, name: str, key: ec.EllipticCurvePublicKey, *, ca: bool) -> x509.Certificate:
+    def _signed(
+        self, name: str, key: ec.EllipticCurvePublicKey, *, ca: bool, others: tuple[str, ...] = ()
+    ) -> x509.Certificate:
         now = datetime.now(UTC)
         builder = (
             x509.CertificateBuilder()
@@ -69,6 +71,6 @@ class Authority:
             .not_valid_before(now - timedelta(hours=1))
             .not_valid_after(now + timedelta(days=1))
             .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([_server_name(name)]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([*map(_server_name, (name, *others))]), critical=False)
         )
         return builder.sign(self._key, hashes.SHA256())

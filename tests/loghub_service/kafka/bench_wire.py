@@ -14,7 +14,8 @@ from loghub.wire import native
 from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.records.records import batch_in_python, batch_of, logs_of
-from loghub_service.kafka.wire.frames import ApiKey, RequestHeader, response_buffers
+from loghub_service.kafka.wire.apis import ApiKey
+from loghub_service.kafka.wire.frames import RequestHeader, response_buffers
 from loghub_service.kafka.wire.logs import FetchableTopicResponse, FetchResponse, PartitionData
 from loghub_service.kafka.wire.record_batch import Record, read_produced
 from tests.loghub_service.kafka.client_batches import build_batch

@@ -4,9 +4,10 @@ import struct
 
 from msgspec import Struct
 
+from loghub_service.kafka.wire.apis import APIS, Api
 from loghub_service.kafka.wire.codec import Buffer, Reader, coder_of
 from loghub_service.kafka.wire.errors import MalformedFrame, UnencodableValue, UnsupportedRequest
-from loghub_service.kafka.wire.frames import APIS, Api, RequestHeader, response_buffers
+from loghub_service.kafka.wire.frames import RequestHeader, response_buffers
 
 _NUMBER = struct.Struct(">i")
 

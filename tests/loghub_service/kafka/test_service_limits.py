@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from loghub_service.kafka.wire.apis import ApiKey
 from loghub_service.kafka.wire.errors import ErrorCode
-from loghub_service.kafka.wire.frames import ApiKey
 from loghub_service.kafka.wire.logs import FetchPartition, FetchRequest, FetchTopic
 from loghub_service.settings import MIB, KafkaLimits, Limits
 from tests.loghub_service.kafka.broker.broker_place import Client

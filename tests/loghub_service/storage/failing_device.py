@@ -18,13 +18,13 @@ from pathlib import Path
 
 from loghub_service.errors import WriteFailed
 from loghub_service.ports import OsDisk
-from loghub_service.storage.record import (
+from loghub_service.storage.segment import NewGroup
+from loghub_service.storage.segment_format import (
     END_MARK_BYTES,
     RECORD_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
 )
-from loghub_service.storage.segment import NewGroup
 from loghub_service.storage.shardlog import ShardLog
 from tests.loghub_service.storage.opened_log import open_log
 

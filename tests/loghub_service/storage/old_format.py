@@ -4,7 +4,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 
-from loghub_service.storage.record import SegmentHeader
+from loghub_service.storage.segment_format import SegmentHeader
 from tests.loghub_service.simdisk import SimDisk
 
 HEADER = struct.Struct("<8sqqqI")

@@ -2,8 +2,8 @@
 
 from loghub_service.ports import Disk
 from loghub_service.storage.log_inspection import LoadedSegments, inspect_log
-from loghub_service.storage.record import SegmentHeader
 from loghub_service.storage.segment import LogDamaged, Room
+from loghub_service.storage.segment_format import SegmentHeader
 from loghub_service.storage.shardlog import ShardLog
 
 

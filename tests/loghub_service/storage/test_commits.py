@@ -6,9 +6,9 @@ import threading
 import pytest
 
 from loghub_service.errors import WriteFailed
-from loghub_service.storage.batches import Append, commit_logs, run_tasks
-from loghub_service.storage.record import SegmentHeader
+from loghub_service.storage.group_commit import Append, commit_logs, run_tasks
 from loghub_service.storage.segment import NewGroup
+from loghub_service.storage.segment_format import SegmentHeader
 from loghub_service.storage.shardlog import ShardLog
 from tests.loghub_service.simdisk import SimDisk
 from tests.loghub_service.storage.opened_log import open_log

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from loghub_service.storage.log_inspection import inspect_log
-from loghub_service.storage.record import SEGMENT_HEADER_BYTES, SegmentHeader
 from loghub_service.storage.segment import NewGroup, create_segment
+from loghub_service.storage.segment_format import SEGMENT_HEADER_BYTES, SegmentHeader
 from loghub_service.storage.shardlog import NoRoom, ShardLog
 from tests.loghub_service.simdisk import SimDisk
 from tests.loghub_service.storage.opened_log import open_log

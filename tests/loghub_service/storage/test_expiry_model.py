@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import pytest
 
 from loghub_service.storage.log_inspection import LoadedSegments, inspect_log
-from loghub_service.storage.record import SegmentHeader
 from loghub_service.storage.segment import NewGroup, Room
+from loghub_service.storage.segment_format import SegmentHeader
 from loghub_service.storage.shardlog import ShardLog
 from tests.loghub_service.simdisk import SimDisk
 

@@ -25,7 +25,8 @@ from loghub_service.kafka.coordinator.facts import (
 )
 from loghub_service.kafka.coordinator.group import CommittedOffset, MemberInfo, MemberProtocol, TopicPartition
 from loghub_service.kafka.coordinator.states import KafkaGroupState
-from loghub_service.storage.database import SCHEMA_VERSION, Database
+from loghub_service.storage.database import Database
+from loghub_service.storage.schema import SCHEMA_VERSION
 from tests.loghub_service.storage.old_metadata import take_back
 
 PROJECT = ProjectSaved(name="p", description="", created_s=1, modified_s=2)

@@ -5,9 +5,9 @@ import zlib
 
 import pytest
 
-from loghub_service.storage import record, segment
-from loghub_service.storage.record import Marks, SegmentHeader, Totals
+from loghub_service.storage import segment, segment_format
 from loghub_service.storage.segment import NewGroup
+from loghub_service.storage.segment_format import Marks, SegmentHeader, Totals
 from loghub_service.storage.shardlog import ShardLog
 from tests.loghub_service.simdisk import SimDisk
 from tests.loghub_service.storage.opened_log import open_log
@@ -125,7 +125,7 @@ def test_segments_with_the_footer_of_an_earlier_release_are_read_to_find_a_time(
         body = marks.to_bytes()
         numbers = (totals.next_cursor, totals.logs_total, totals.received_us, totals.latest_us)
         block = struct.pack("<8sqqqqII", b"LOGHUBF2", *numbers, len(marks), zlib.crc32(body))
-        return record.FOOTER_BEGIN + body + block + zlib.crc32(block).to_bytes(4, "little") + end_mark
+        return segment_format.FOOTER_BEGIN + body + block + zlib.crc32(block).to_bytes(4, "little") + end_mark
 
     new = log_of(*times_us, segment_bytes=512)
     monkeypatch.setattr(segment, "pack_footer", old_footer)

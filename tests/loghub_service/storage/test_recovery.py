@@ -4,15 +4,15 @@ import random
 
 import pytest
 
-from loghub_service.storage import record
-from loghub_service.storage.record import SegmentHeader, pack_footer
+from loghub_service.storage import segment_format
 from loghub_service.storage.recovery import SECTOR_BYTES, Inspection, Tail, inspect
+from loghub_service.storage.segment_format import SegmentHeader, pack_footer
 from tests.loghub_service.storage import old_format
 
 HEADER = SegmentHeader(first_cursor=1000, logs_before=0, received_us=50)
 FILE_BYTES = 16 << 10
-PACKED = record.pack_segment_header(HEADER)
-LAYOUT = record.unpack_segment_header(PACKED)[1]
+PACKED = segment_format.pack_segment_header(HEADER)
+LAYOUT = segment_format.unpack_segment_header(PACKED)[1]
 
 
 def batches(*sizes: list[int], seed: int = 1, zeros: bool = False) -> tuple[bytes, list[int]]:
@@ -23,7 +23,7 @@ def batches(*sizes: list[int], seed: int = 1, zeros: bool = False) -> tuple[byte
         begins.append(synced)
         for size in batch:
             group = bytes(size) if zeros else dice.randbytes(size)
-            data += record.pack_record(
+            data += segment_format.pack_record(
                 group,
                 cursor=cursor,
                 received_us=100 + cursor,
@@ -106,8 +106,8 @@ def test_a_bad_record_before_valid_ones_of_the_same_write_is_damage() -> None:
 def test_a_client_cannot_make_a_torn_write_look_complete() -> None:
     """By the bytes that end a record, repeated: they are not those of another segment."""
     data, (_, begin, end) = batches([10], [2000])
-    other = record.unpack_segment_header(
-        record.pack_segment_header(SegmentHeader(first_cursor=1000, logs_before=0, received_us=51))
+    other = segment_format.unpack_segment_header(
+        segment_format.pack_segment_header(SegmentHeader(first_cursor=1000, logs_before=0, received_us=51))
     )[1]
     forged = bytearray(data)
     forged[begin + 32 : end - 4] = (other.end_mark * 600)[: end - 4 - begin - 32]
@@ -117,7 +117,7 @@ def test_a_client_cannot_make_a_torn_write_look_complete() -> None:
 
 def forged(*, cursor: int, padding: int) -> bytes:
     """A group with a valid record in it, as a client can make it: all but the end mark is known to it."""
-    inner = record.pack_record(
+    inner = segment_format.pack_record(
         b"forged", cursor=cursor, received_us=1, logs=1, synced=1 << 30, end_mark=b"\1\1\1\1"
     )
     return bytes([1]) * padding + inner + bytes([1]) * padding
@@ -128,7 +128,7 @@ def test_a_client_cannot_make_a_torn_write_look_acknowledged(cursor: int) -> Non
     """By a group that contains a later record."""
     data, (*_, end) = batches([10])
     torn = bytearray(data)
-    whole = record.pack_record(
+    whole = segment_format.pack_record(
         forged(cursor=cursor, padding=800),
         cursor=1001,
         received_us=1,
@@ -186,7 +186,7 @@ def test_damage_before_a_footer_is_damage() -> None:
 
 def test_in_format_1_only_a_later_record_shows_damage() -> None:
     packed = old_format.header_bytes(HEADER)
-    header, layout = record.unpack_segment_header(packed)
+    header, layout = segment_format.unpack_segment_header(packed)
     assert (header, layout.version) == (HEADER, 1)
     data = bytearray(packed)
     begins = []

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from loghub_service.storage import record
-from loghub_service.storage.record import SegmentHeader, pack_footer
+from loghub_service.storage import segment_format
 from loghub_service.storage.recovery import SECTOR_BYTES, Tail, inspect
+from loghub_service.storage.segment_format import SegmentHeader, pack_footer
 
 HEADER = SegmentHeader(
     first_cursor=1_700_000_000_000_000_000, logs_before=0, received_us=1_700_000_000_123_456
 )
-PACKED = record.pack_segment_header(HEADER)
-LAYOUT = record.unpack_segment_header(PACKED)[1]
+PACKED = segment_format.pack_segment_header(HEADER)
+LAYOUT = segment_format.unpack_segment_header(PACKED)[1]
 # Around the sizes at which a record or a part of it ends with a sector.
 SIZES = (1, 4, 8, 60, 100, 404, 408, 412, 440, 464, 468, 472, 476, 500, 700, 988, 1200)
 
@@ -43,13 +43,13 @@ def any_group(dice: random.Random, cursor: int) -> bytes:
     if kind == "zeros":
         return bytes(size)
     if kind == "records":
-        inner = record.pack_record(
+        inner = segment_format.pack_record(
             dice.randbytes(20),
             cursor=cursor + dice.randrange(1, 4),
             received_us=1,
             logs=1,
             synced=1 << 30,
-            end_mark=dice.randbytes(record.END_MARK_BYTES),
+            end_mark=dice.randbytes(segment_format.END_MARK_BYTES),
         )
         return dice.randbytes(dice.randrange(1, 17)) + inner * 3 + bytes(dice.randrange(600))
     group = bytearray(dice.randbytes(size))
@@ -68,7 +68,7 @@ def any_segment(dice: random.Random, *, writes: int = 3, groups: int = 3) -> Wri
         begin = synced
         for _ in range(dice.randrange(1, groups + 1)):
             cursor = HEADER.first_cursor + len(records)
-            packed = record.pack_record(
+            packed = segment_format.pack_record(
                 any_group(dice, cursor),
                 cursor=cursor,
                 received_us=1,
@@ -113,9 +113,11 @@ def assert_torn(written: Written, state: bytes) -> None:
     kept = found.totals.next_cursor - HEADER.first_cursor
     assert written.synced <= kept <= len(written.records)
     for begin, end in written.records[:kept]:
-        header, intact = record.read_header(state, begin), written.images[-1][begin:end]
+        header, intact = segment_format.read_header(state, begin), written.images[-1][begin:end]
         assert header is not None
-        assert record.group_bytes(state, begin, header) == record.group_bytes(intact, 0, header)
+        assert segment_format.group_bytes(state, begin, header) == segment_format.group_bytes(
+            intact, 0, header
+        )
 
 
 def flip(dice: random.Random, state: bytearray, begin: int, end: int) -> None:
@@ -133,7 +135,7 @@ def lose_a_block(size: int) -> Callable[[random.Random, bytearray, int, int], No
 
     def lose(dice: random.Random, state: bytearray, begin: int, end: int) -> None:
         at = dice.randrange(begin, end) // size * size
-        first, last = max(at, record.SEGMENT_HEADER_BYTES), min(at + size, len(state))
+        first, last = max(at, segment_format.SEGMENT_HEADER_BYTES), min(at + size, len(state))
         state[first:last] = dice.randbytes(last - first)
 
     return lose

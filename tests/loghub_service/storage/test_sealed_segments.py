@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from loghub_service.storage import record
+from loghub_service.storage import segment_format
 from loghub_service.storage.log_inspection import LoadedSegments, inspect_log
-from loghub_service.storage.record import END_BLOCK_BYTES, SegmentHeader
 from loghub_service.storage.segment import NewGroup, create_segment
+from loghub_service.storage.segment_format import END_BLOCK_BYTES, SegmentHeader
 from loghub_service.storage.shardlog import ShardLog
 from tests.loghub_service.simdisk import SimDisk
 from tests.loghub_service.storage import old_format
@@ -49,8 +49,8 @@ def test_a_start_reads_the_records_of_the_open_segment_only() -> None:
     assert sealed >= 15
     disk.bytes_read = 0
     again = opened(disk)
-    per_sealed = record.SEGMENT_HEADER_BYTES + END_BLOCK_BYTES
-    assert disk.bytes_read <= SEGMENT_BYTES + record.SEGMENT_HEADER_BYTES + sealed * per_sealed
+    per_sealed = segment_format.SEGMENT_HEADER_BYTES + END_BLOCK_BYTES
+    assert disk.bytes_read <= SEGMENT_BYTES + segment_format.SEGMENT_HEADER_BYTES + sealed * per_sealed
     assert again.extent == log.extent
     assert groups_of(again) == groups_of(log)
 
@@ -119,9 +119,10 @@ def test_a_log_of_the_old_format_is_read_once_and_then_has_footers() -> None:
     again.sync()
     assert groups_of(opened(disk)) == [*groups, b"new"]
     versions = [
-        record.unpack_segment_header(bytes(disk.live[path].live))[1].version for path in segments(disk)
+        segment_format.unpack_segment_header(bytes(disk.live[path].live))[1].version
+        for path in segments(disk)
     ]
-    assert versions == [1, 1, 1, 1, record.FORMAT]
+    assert versions == [1, 1, 1, 1, segment_format.FORMAT]
 
 
 def test_a_log_of_the_old_format_opens_without_space_for_footers() -> None:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from loghub_service.errors import WriteFailed
 from loghub_service.storage.log_inspection import LoadedSegments, ProblemKind, inspect_log
-from loghub_service.storage.record import SegmentHeader
 from loghub_service.storage.segment import LogDamaged, NewGroup, Room
+from loghub_service.storage.segment_format import SegmentHeader
 from loghub_service.storage.shardlog import NoRoom, ShardLog
 from tests.loghub_service.simdisk import SimDisk
 from tests.loghub_service.storage.opened_log import open_log

@@ -9,9 +9,9 @@ from loghub.wire import loggroup
 from loghub.wire.compression import Compression, compress
 from loghub_service.kafka.producers import BatchOrigin
 from loghub_service.pulsar.origin import MessageChunk, PulsarOrigin
-from loghub_service.storage import record, stored_group
-from loghub_service.storage.record import SegmentHeader
+from loghub_service.storage import segment_format, stored_group
 from loghub_service.storage.segment import LogDamaged, NewGroup
+from loghub_service.storage.segment_format import SegmentHeader
 from loghub_service.storage.shardlog import ShardLog
 from tests.loghub_service.simdisk import SimDisk
 from tests.loghub_service.storage.opened_log import open_log
@@ -92,7 +92,7 @@ def test_a_log_of_format_2_goes_on_in_a_segment_of_format_3(
     monkeypatch: pytest.MonkeyPatch, torn: bytes
 ) -> None:
     disk = SimDisk()
-    monkeypatch.setattr(record, "FORMAT", 2)
+    monkeypatch.setattr(segment_format, "FORMAT", 2)
     old = _opened(disk)
     for number in range(3):
         old.append([NewGroup(group=TEXT[: 3000 + number], logs=1, received_us=100)])
@@ -101,7 +101,7 @@ def test_a_log_of_format_2_goes_on_in_a_segment_of_format_3(
     if torn:  # the begin of a record that a kill cut short
         used = len(bytes(disk.live[last].live).rstrip(b"\0")) + 7 & ~7
         disk.open(last).write_at(torn, offset=used)
-    monkeypatch.setattr(record, "FORMAT", 3)
+    monkeypatch.setattr(segment_format, "FORMAT", 3)
     log = _opened(disk)
     stored = stored_group.packed(TEXT)
     log.append([NewGroup(group=stored, logs=1, received_us=101)])
@@ -111,7 +111,7 @@ def test_a_log_of_format_2_goes_on_in_a_segment_of_format_3(
         found = [stored_group.unpacked(entry.group) for entry in read.entries]
         assert found == [TEXT[:3000], TEXT[:3001], TEXT[:3002], TEXT]
     versions = [
-        record.unpack_segment_header(bytes(content.live))[1].version
+        segment_format.unpack_segment_header(bytes(content.live))[1].version
         for path, content in sorted(disk.live.items())
         if path.endswith(".seg")
     ]

@@ -21,7 +21,8 @@ from loghub_service.facts import (
     SubscriptionDeleted,
     SubscriptionSaved,
 )
-from loghub_service.storage.database import SCHEMA_VERSION, Database, DatabaseUnusable, UsedCursor
+from loghub_service.storage.database import Database, DatabaseUnusable, UsedCursor
+from loghub_service.storage.schema import SCHEMA_VERSION
 from loghub_service.storage.subscription_rows import StoredSubscription
 from loghub_service.subscription.durable import pack_cursor, pack_delta
 from loghub_service.subscription.events import SubscriptionType

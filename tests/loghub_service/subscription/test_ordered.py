@@ -105,6 +105,14 @@ def test_acknowledgments_one_by_one_and_up_to_a_position() -> None:
     assert (of.mark, of.subscription.consumers[1].unacked) == (G3, 0)
 
 
+def test_an_acknowledgment_that_comes_twice_saves_nothing() -> None:
+    of = Dispatcher(EXCLUSIVE, plain(3, 3))
+    of.join(1, permits=3)
+    assert of.ack(0, 2, G1).acked == {0: [(0, 1), (2, G1), (G1, G1 + 1)]}
+    assert of.ack(0, 2, G1).acked == {}
+    assert of.apply(AckUpTo(shard=0, stop=1)).acked == {}
+
+
 def test_a_late_acknowledgment_of_what_is_not_read_counts() -> None:
     of = Dispatcher(EXCLUSIVE, plain(2, 2, 1))
     of.ack(1, G1)
@@ -146,6 +154,13 @@ def test_at_the_limit_of_ranges_a_late_acknowledgment_is_taken_where_it_adds_non
     assert of.ack(5).rejected == 1
     assert of.ack(3, 1).rejected == 0
     assert of.ranges == ((1, 4),)
+
+
+def test_what_is_out_may_be_acknowledged_at_any_number_of_ranges() -> None:
+    of = Dispatcher(EXCLUSIVE, plain(4, 1), limits=SubscriptionLimits(max_ranges=1))
+    of.join(1, permits=1)
+    assert of.ack(1, 3).rejected == 0
+    assert of.ranges == ((1, 2), (3, G1))
 
 
 def test_so_many_log_groups_may_be_out_and_one_that_is_acknowledged_makes_room() -> None:

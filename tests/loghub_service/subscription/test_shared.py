@@ -71,6 +71,14 @@ def test_single_acknowledgments_are_ranges_until_the_mark_reaches_them() -> None
     assert (of.mark, of.ranges) == (position_of(3), ())
 
 
+def test_an_acknowledgment_that_comes_twice_saves_nothing() -> None:
+    of = Dispatcher(SHARED, plain(3, 3))
+    of.join(1, permits=3)
+    assert of.ack(0, 2, G1).acked == {0: [(0, 1), (2, G1), (G1, G1 + 1)]}
+    assert of.ack(0, 2, G1).acked == {}
+    assert of.apply(Ack(shard=0, runs=[(0, G1)])).acked == {0: [(1, 2)]}
+
+
 def test_a_run_may_name_the_end_of_its_group_in_either_form() -> None:
     of = Dispatcher(SHARED, plain(3, 3))
     of.join(1, permits=9)

@@ -1,10 +1,12 @@
 """Slots of keys as Pulsar has them, and how consumers share them."""
 
+import hashlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loghub_service.subscription.slots import SLOTS, SlotOwners, is_legal, overlap, slot_of
+from loghub_service.subscription.slots import MAX_HASHED_BYTES, SLOTS, SlotOwners, is_legal, overlap, slot_of
 
 
 @pytest.mark.parametrize(
@@ -19,6 +21,12 @@ from loghub_service.subscription.slots import SLOTS, SlotOwners, is_legal, overl
 )
 def test_the_slot_of_a_key_is_that_of_murmur3(key: bytes, hash_value: int) -> None:
     assert slot_of(key) == (hash_value & 0x7FFFFFFF) % SLOTS
+
+
+def test_a_long_key_has_the_slot_of_its_digest() -> None:
+    longest, longer = bytes(MAX_HASHED_BYTES), bytes(MAX_HASHED_BYTES + 1)
+    assert slot_of(longest) != slot_of(hashlib.sha256(longest).digest())
+    assert slot_of(longer) == slot_of(hashlib.sha256(longer).digest())
 
 
 def test_the_first_consumer_has_all_slots_and_a_newcomer_the_upper_half_of_the_largest_piece() -> None:

@@ -80,7 +80,7 @@ class LeaveRequest:
 # seconds: time for a commit that has begun to finish while the shard is still ours.
 MARGIN_FRACTION, MAX_MARGIN_S = 0.2, 5.0
 
-RELEASED = -1  # `HeldShard.revoked_version` once the source no longer reads the shard
+RELEASED = -1  # `MemberShard.revoked_version` once the source no longer reads the shard
 
 
 class ShardPhase(StrEnum):
@@ -125,7 +125,7 @@ class MembershipTimings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldShard:
+class MemberShard:
     """One shard between its assignment and its release. ``epoch`` distinguishes one assignment of it from the
     next."""
 
@@ -150,7 +150,7 @@ class Membership:
         self.shutdown_mode = ShutdownMode.SERVE
         self.version = 0  # increases with each change of `positions`
         self.last_good_s: float | None = None  # when the last successful heartbeat was sent
-        self._shards: dict[int, HeldShard] = {}
+        self._shards: dict[int, MemberShard] = {}
         self._last_epoch = 0
         self._next_send_s: float | None = None  # None: immediately
         self._pace = HeartbeatPace(timings.interval_s, random=random)
@@ -163,7 +163,7 @@ class Membership:
     # -- what other modules may read
 
     @property
-    def shards(self) -> tuple[HeldShard, ...]:
+    def shards(self) -> tuple[MemberShard, ...]:
         return tuple(self._shards[shard] for shard in sorted(self._shards))
 
     @property
@@ -280,9 +280,9 @@ class Membership:
             for number in assigned:
                 if number not in self._shards:
                     self._last_epoch += 1
-                    self._shards[number] = HeldShard(shard=number, epoch=self._last_epoch)
+                    self._shards[number] = MemberShard(shard=number, epoch=self._last_epoch)
 
-    def _revoke(self, shard: HeldShard) -> None:
+    def _revoke(self, shard: MemberShard) -> None:
         if shard.phase is ShardPhase.OPENING:
             self._release(shard)  # the source does not know of it yet
             return
@@ -290,7 +290,7 @@ class Membership:
         self._put(replace(shard, phase=ShardPhase.DRAINING, revoked_version=self.version))
         self._finish_drains()
 
-    def _release(self, shard: HeldShard) -> None:
+    def _release(self, shard: MemberShard) -> None:
         del self._shards[shard.shard]
         self._send_immediately()
 
@@ -299,7 +299,7 @@ class Membership:
         # A heartbeat in flight does not have it, and its answer would set the next time.
         self._has_unreported_change = True
 
-    def _put(self, shard: HeldShard) -> None:
+    def _put(self, shard: MemberShard) -> None:
         self._shards[shard.shard] = shard
 
     def _fence_if_due(self, now: float) -> None:
@@ -411,7 +411,7 @@ class Membership:
             self._put(replace(held, position=position))
         return True
 
-    def unsaved(self) -> tuple[HeldShard, ...]:
+    def unsaved(self) -> tuple[MemberShard, ...]:
         """The shards whose position is not saved in the service yet."""
         return tuple(s for s in self.shards if s.position is not None and s.saved != s.position)
 
@@ -453,6 +453,6 @@ class Membership:
                 else:
                     self._release(shard)
 
-    def _find(self, shard: int, epoch: int) -> HeldShard | None:
+    def _find(self, shard: int, epoch: int) -> MemberShard | None:
         held = self._shards.get(shard)
         return held if held is not None and held.epoch == epoch else None

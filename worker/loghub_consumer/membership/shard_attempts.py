@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from loghub.backoff import Backoff
-from loghub_consumer.membership.membership import HeldShard, ShardPhase
+from loghub_consumer.membership.membership import MemberShard, ShardPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ NONE_YET = ShardAttempts()
 
 
 def openings_due(
-    shards: Iterable[HeldShard], attempts: Mapping[int, ShardAttempts], *, now: float
-) -> tuple[HeldShard, ...]:
+    shards: Iterable[MemberShard], attempts: Mapping[int, ShardAttempts], *, now: float
+) -> tuple[MemberShard, ...]:
     """The shards to open now."""
     return tuple(
         shard
@@ -61,8 +61,8 @@ class SavePace:
 
 
 def saves_due(
-    unsaved: Iterable[HeldShard], attempts: Mapping[int, ShardAttempts], pace: SavePace, *, now: float
-) -> tuple[HeldShard, ...]:
+    unsaved: Iterable[MemberShard], attempts: Mapping[int, ShardAttempts], pace: SavePace, *, now: float
+) -> tuple[MemberShard, ...]:
     """The shards whose checkpoints to save now. Another consumer waits for a shard that is being released,
     and for the end of a read-only shard, so these are saved immediately."""
     return tuple(

@@ -25,7 +25,7 @@ from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException
 from loghub_consumer.exchange_files import Report
 from loghub_consumer.log_context import inherited
 from loghub_consumer.log_service import ConsumerIdentity, ReportedError, to_reported_error
-from loghub_consumer.membership.membership import HeldShard, ShardPhase, ShutdownMode
+from loghub_consumer.membership.membership import MemberShard, ShardPhase, ShutdownMode
 from loghub_consumer.membership.shard_attempts import (
     NONE_YET,
     SavePace,
@@ -301,7 +301,7 @@ class ShardManager:
 
     # -- opening
 
-    def _open(self, shard: HeldShard) -> None:
+    def _open(self, shard: MemberShard) -> None:
         held = self._find(shard.shard, shard.epoch)
         if held is None or held.phase is not ShardPhase.OPENING:
             return  # an earlier task, which ran when this was decided, has opened it
@@ -317,7 +317,7 @@ class ShardManager:
         self._succeeded(shard)
         log.info("shard opened", shard=shard.shard, position=position)
 
-    def _postpone(self, shard: HeldShard, error: LogHubException | OSError) -> None:
+    def _postpone(self, shard: MemberShard, error: LogHubException | OSError) -> None:
         if not self._is_held(shard):
             log.info("shard given up meanwhile", shard=shard.shard, message=str(error))
             return  # another assignment need not wait
@@ -336,7 +336,7 @@ class ShardManager:
             with self._shared_state.use() as (membership, _):
                 membership.refused(shard.shard, epoch=shard.epoch)
 
-    def _succeeded(self, shard: HeldShard) -> None:
+    def _succeeded(self, shard: MemberShard) -> None:
         self._errors.pop(shard.shard, None)
         self._attempts[shard.shard] = self._attempts_of(shard.shard).succeeded()
 
@@ -377,13 +377,13 @@ class ShardManager:
             )
         return started, frozenset(shards) - started
 
-    def _save_newest(self, shard: HeldShard) -> None:
+    def _save_newest(self, shard: MemberShard) -> None:
         """Save the present position of this assignment, which may have advanced since the decision."""
         held = self._find(shard.shard, shard.epoch)
         if held is not None and held.saved != held.position and self._is_current(held):
             self._try_save(held)
 
-    def _save_together(self, shards: Sequence[HeldShard]) -> None:
+    def _save_together(self, shards: Sequence[MemberShard]) -> None:
         """Save the present positions of these assignments with one request."""
         present = [self._find(shard.shard, shard.epoch) for shard in shards]
         held = [s for s in present if s is not None and s.saved != s.position and self._is_current(s)]
@@ -405,13 +405,13 @@ class ShardManager:
                 self._note_save(shard.shard, cursors[shard.shard])
                 self._try_acknowledge(shard)
 
-    def _try_acknowledge(self, shard: HeldShard) -> None:
+    def _try_acknowledge(self, shard: MemberShard) -> None:
         try:
             self._acknowledge(shard)
         except OSError as error:
             self._postpone(shard, error)
 
-    def _acknowledge(self, shard: HeldShard) -> None:
+    def _acknowledge(self, shard: MemberShard) -> None:
         """Note that the service has accepted the checkpoint."""
         assert shard.position is not None
         self.opening.record.acknowledge(shard.shard, shard.position)
@@ -430,17 +430,17 @@ class ShardManager:
                 self._require_held(held)
                 self._try_save(held, retried=False)
 
-    def _find(self, shard: int, epoch: int) -> HeldShard | None:
+    def _find(self, shard: int, epoch: int) -> MemberShard | None:
         with self._shared_state.use() as (membership, _):
             return next((s for s in membership.shards if (s.shard, s.epoch) == (shard, epoch)), None)
 
-    def _is_held(self, shard: HeldShard) -> bool:
+    def _is_held(self, shard: MemberShard) -> bool:
         return self._find(shard.shard, shard.epoch) is not None
 
-    def _is_at_end(self, shard: HeldShard) -> bool:
+    def _is_at_end(self, shard: MemberShard) -> bool:
         return shard.position is not None and self._ends.get(shard.shard) == shard.position
 
-    def _is_current(self, shard: HeldShard) -> bool:
+    def _is_current(self, shard: MemberShard) -> bool:
         """Whether the position is still current. Earlier requests may have taken long, and a shard that was
         lost and assigned again in the meantime must not be moved back."""
         with self._shared_state.use() as (membership, now):
@@ -448,7 +448,7 @@ class ShardManager:
             # After a stall of the whole process this thread may be the first to check the time.
             return is_same and membership.session_left_s(now) > 0
 
-    def _require_held(self, shard: HeldShard) -> None:
+    def _require_held(self, shard: MemberShard) -> None:
         if not self._is_current(shard):
             raise LogHubError(
                 "ConsumerNotMatch",
@@ -456,7 +456,7 @@ class ShardManager:
                 f"shard {shard.shard} was assigned to another consumer while it was opened",
             )
 
-    def _try_save(self, shard: HeldShard, *, retried: bool = True) -> None:
+    def _try_save(self, shard: MemberShard, *, retried: bool = True) -> None:
         assert shard.position is not None
         try:
             self._save(shard.shard, shard.position)
@@ -503,7 +503,7 @@ class ShardManager:
             if self._is_at_end(shard) and not self._start(shard.shard, partial(self._save_end, shard)):
                 self._unconfirmed |= {shard.shard}
 
-    def _save_end(self, shard: HeldShard) -> None:
+    def _save_end(self, shard: MemberShard) -> None:
         # A batch may have advanced the shard, and its checkpoint must not move back.
         if shard.position is not None and self._is_current(shard):
             try:
@@ -512,7 +512,7 @@ class ShardManager:
                 reason = to_reported_error(error).reason
                 log.info("end of a shard not saved, will retry", shard=shard.shard, reason=reason)
 
-    def _measure_lags(self, shards: tuple[HeldShard, ...], ends: dict[int, int], *, now: float) -> None:
+    def _measure_lags(self, shards: tuple[MemberShard, ...], ends: dict[int, int], *, now: float) -> None:
         for shard in shards:
             number, position = shard.shard, shard.position
             if position is None or number not in ends or position > ends[number]:

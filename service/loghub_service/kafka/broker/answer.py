@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass
 
 from loghub_service.connections.frames import MIB, FrameLimits
+from loghub_service.kafka.wire.apis import ApiKey
 from loghub_service.kafka.wire.codec import Buffer
-from loghub_service.kafka.wire.frames import ApiKey
 
 
 class BrokerCounts:

@@ -30,10 +30,11 @@ from loghub_service.kafka.broker.store import BrokerLogin, LogService, StoreErro
 from loghub_service.kafka.groups import KafkaGroups
 from loghub_service.kafka.producers import Producers
 from loghub_service.kafka.records.record_forms import RecordForm, addressed
+from loghub_service.kafka.wire.apis import ApiKey
 from loghub_service.kafka.wire.batch_compression import decompressed_bytes
 from loghub_service.kafka.wire.codec import Buffer
 from loghub_service.kafka.wire.errors import ErrorCode
-from loghub_service.kafka.wire.frames import ApiKey, RequestHeader, response_buffers
+from loghub_service.kafka.wire.frames import RequestHeader, response_buffers
 from loghub_service.kafka.wire.record_batch import HEADER_BYTES, MAX_FIELDS, read_header
 
 # Decoding this many records, and this many bytes of them, takes some milliseconds of the event loop.

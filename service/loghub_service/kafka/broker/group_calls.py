@@ -17,8 +17,6 @@ from loghub_service.kafka.coordinator import requests
 from loghub_service.kafka.coordinator.group import CommittedOffset, MemberProtocol, TopicPartition
 from loghub_service.kafka.groups import KafkaGroupKey
 from loghub_service.kafka.wire import groups
-from loghub_service.kafka.wire import groups as group_admin
-from loghub_service.kafka.wire import groups as offsets
 from loghub_service.kafka.wire.errors import ErrorCode
 
 _MEMBER_ID_REQUIRED_SINCE = 4  # version of JoinGroup
@@ -152,7 +150,7 @@ async def _resolve(call: KafkaCall, places: Iterable[_Place]) -> dict[_Place, To
     return resolved
 
 
-async def offset_commit(call: KafkaCall, body: offsets.OffsetCommitRequest) -> Answer:
+async def offset_commit(call: KafkaCall, body: groups.OffsetCommitRequest) -> Answer:
     named = [(topic.name, topic.partitions) for topic in body.topics]
     check_bounded(call.broker.limits, topics=len(named), partitions=sum(len(ones) for _, ones in named))
     error = _refusal(call)
@@ -185,12 +183,12 @@ async def offset_commit(call: KafkaCall, body: offsets.OffsetCommitRequest) -> A
         return errors.get(resolved[place], ErrorCode.NONE)
 
     return call.answer(
-        offsets.OffsetCommitResponse(
+        groups.OffsetCommitResponse(
             topics=tuple(
-                offsets.OffsetCommitResponseTopic(
+                groups.OffsetCommitResponseTopic(
                     name=name,
                     partitions=tuple(
-                        offsets.OffsetCommitResponsePartition(
+                        groups.OffsetCommitResponsePartition(
                             partition_index=partition.partition_index,
                             error_code=call.count_error(outcome(_Place(name, partition.partition_index))),
                         )
@@ -203,9 +201,9 @@ async def offset_commit(call: KafkaCall, body: offsets.OffsetCommitRequest) -> A
     )
 
 
-async def offset_fetch(call: KafkaCall, body: offsets.OffsetFetchRequest) -> Answer:
+async def offset_fetch(call: KafkaCall, body: groups.OffsetFetchRequest) -> Answer:
     if error := _refusal(call):
-        return call.answer(offsets.OffsetFetchResponse(topics=(), error_code=error))
+        return call.answer(groups.OffsetFetchResponse(topics=(), error_code=error))
     key = _key(call, body.group_id)
     if body.topics is None:
         return await _fetch_all(call, key)
@@ -216,18 +214,16 @@ async def offset_fetch(call: KafkaCall, body: offsets.OffsetFetchRequest) -> Ans
     error_code = call.count_error(answer.error)
     committed = dict(answer.offsets)
 
-    def found(place: _Place) -> offsets.OffsetFetchResponsePartition:
+    def found(place: _Place) -> groups.OffsetFetchResponsePartition:
         if error_code:
-            return offsets.OffsetFetchResponsePartition(
-                partition_index=place.partition, error_code=error_code
-            )
+            return groups.OffsetFetchResponsePartition(partition_index=place.partition, error_code=error_code)
         offset = committed.get(resolved[place]) if place in resolved else None
         return _committed(place.partition, offset)
 
     return call.answer(
-        offsets.OffsetFetchResponse(
+        groups.OffsetFetchResponse(
             topics=tuple(
-                offsets.OffsetFetchResponseTopic(
+                groups.OffsetFetchResponseTopic(
                     name=name, partitions=tuple(found(_Place(name, number)) for number in numbers)
                 )
                 for name, numbers in named
@@ -241,14 +237,14 @@ async def _fetch_all(call: KafkaCall, key: KafkaGroupKey) -> Answer:
     """Every offset of the group, under the names of the logstores that exist."""
     answer = await call.broker.groups.fetch(key, None)
     names = {topic.id: topic.name for topic in call.login.topics()}
-    topics: dict[str, list[offsets.OffsetFetchResponsePartition]] = {}
+    topics: dict[str, list[groups.OffsetFetchResponsePartition]] = {}
     for place, offset in answer.offsets:
         if place.logstore in names:
             topics.setdefault(names[place.logstore], []).append(_committed(place.shard, offset))
     return call.answer(
-        offsets.OffsetFetchResponse(
+        groups.OffsetFetchResponse(
             topics=tuple(
-                offsets.OffsetFetchResponseTopic(name=name, partitions=tuple(ones))
+                groups.OffsetFetchResponseTopic(name=name, partitions=tuple(ones))
                 for name, ones in topics.items()
             ),
             error_code=call.count_error(answer.error),
@@ -256,19 +252,19 @@ async def _fetch_all(call: KafkaCall, key: KafkaGroupKey) -> Answer:
     )
 
 
-def _committed(number: int, offset: CommittedOffset | None) -> offsets.OffsetFetchResponsePartition:
+def _committed(number: int, offset: CommittedOffset | None) -> groups.OffsetFetchResponsePartition:
     if offset is None:
-        return offsets.OffsetFetchResponsePartition(partition_index=number)
-    return offsets.OffsetFetchResponsePartition(
+        return groups.OffsetFetchResponsePartition(partition_index=number)
+    return groups.OffsetFetchResponsePartition(
         partition_index=number, committed_offset=offset.offset, metadata=offset.metadata
     )
 
 
-async def offset_delete(call: KafkaCall, body: offsets.OffsetDeleteRequest) -> Answer:
+async def offset_delete(call: KafkaCall, body: groups.OffsetDeleteRequest) -> Answer:
     named = [(topic.name, topic.partitions) for topic in body.topics]
     check_bounded(call.broker.limits, topics=len(named), partitions=sum(len(ones) for _, ones in named))
     if error := _refusal(call, Access.ADMIN):
-        return call.answer(offsets.OffsetDeleteResponse(error_code=error))
+        return call.answer(groups.OffsetDeleteResponse(error_code=error))
     resolved = await _resolve(
         call, [_Place(name, one.partition_index) for name, ones in named for one in ones]
     )
@@ -282,13 +278,13 @@ async def offset_delete(call: KafkaCall, body: offsets.OffsetDeleteRequest) -> A
         return errors.get(resolved[place], ErrorCode.NONE)
 
     return call.answer(
-        offsets.OffsetDeleteResponse(
+        groups.OffsetDeleteResponse(
             error_code=call.count_error(answer.error),
             topics=tuple(
-                offsets.OffsetDeleteResponseTopic(
+                groups.OffsetDeleteResponseTopic(
                     name=name,
                     partitions=tuple(
-                        offsets.OffsetDeleteResponsePartition(
+                        groups.OffsetDeleteResponsePartition(
                             partition_index=partition.partition_index,
                             error_code=outcome(_Place(name, partition.partition_index)),
                         )
@@ -304,24 +300,24 @@ async def offset_delete(call: KafkaCall, body: offsets.OffsetDeleteRequest) -> A
 # Administration
 
 
-async def describe_groups(call: KafkaCall, body: group_admin.DescribeGroupsRequest) -> Answer:
+async def describe_groups(call: KafkaCall, body: groups.DescribeGroupsRequest) -> Answer:
     check_names(call.broker.limits, body.groups)
     described = tuple([await _describe(call, group_id) for group_id in once(body.groups)])
-    return call.answer(group_admin.DescribeGroupsResponse(groups=described))
+    return call.answer(groups.DescribeGroupsResponse(groups=described))
 
 
-async def _describe(call: KafkaCall, group_id: str) -> group_admin.DescribedGroup:
+async def _describe(call: KafkaCall, group_id: str) -> groups.DescribedGroup:
     if error := _refusal(call):
-        return group_admin.DescribedGroup(error_code=error, group_id=group_id)
+        return groups.DescribedGroup(error_code=error, group_id=group_id)
     description = await call.broker.groups.describe(_key(call, group_id))
-    return group_admin.DescribedGroup(
+    return groups.DescribedGroup(
         error_code=call.count_error(description.error),
         group_id=group_id,
         group_state=description.state,
         protocol_type=description.protocol_type,
         protocol_data=description.protocol,
         members=tuple(
-            group_admin.DescribedGroupMember(
+            groups.DescribedGroupMember(
                 member_id=member.member_id,
                 group_instance_id=member.group_instance_id,
                 client_id=member.client_id,
@@ -334,22 +330,22 @@ async def _describe(call: KafkaCall, group_id: str) -> group_admin.DescribedGrou
     )
 
 
-async def list_groups(call: KafkaCall, _: group_admin.ListGroupsRequest) -> Answer:
+async def list_groups(call: KafkaCall, _: groups.ListGroupsRequest) -> Answer:
     if error := _refusal(call):
-        return call.answer(group_admin.ListGroupsResponse(error_code=error))
+        return call.answer(groups.ListGroupsResponse(error_code=error))
     listing = await call.broker.groups.list(call.login.project)
     return call.answer(
-        group_admin.ListGroupsResponse(
+        groups.ListGroupsResponse(
             error_code=call.count_error(listing.error),
             groups=tuple(
-                group_admin.ListedGroup(group_id=group.group_id, protocol_type=group.protocol_type)
+                groups.ListedGroup(group_id=group.group_id, protocol_type=group.protocol_type)
                 for group in listing.groups
             ),
         )
     )
 
 
-async def delete_groups(call: KafkaCall, body: group_admin.DeleteGroupsRequest) -> Answer:
+async def delete_groups(call: KafkaCall, body: groups.DeleteGroupsRequest) -> Answer:
     check_names(call.broker.limits, body.groups_names)
     results = []
     for group_id in once(body.groups_names):
@@ -357,5 +353,5 @@ async def delete_groups(call: KafkaCall, body: group_admin.DeleteGroupsRequest) 
         if not error:
             answer = await call.broker.groups.delete(_key(call, group_id))
             error = call.count_error(answer.error)
-        results.append(group_admin.DeletableGroupResult(group_id=group_id, error_code=error))
-    return call.answer(group_admin.DeleteGroupsResponse(results=tuple(results)))
+        results.append(groups.DeletableGroupResult(group_id=group_id, error_code=error))
+    return call.answer(groups.DeleteGroupsResponse(results=tuple(results)))

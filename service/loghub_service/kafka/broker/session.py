@@ -8,9 +8,8 @@ SLS. A login ends with its access key: each request checks that the key is still
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import structlog
 from msgspec import Struct
@@ -18,19 +17,15 @@ from msgspec import Struct
 from loghub_service.connections.frames import Admitted
 from loghub_service.connections.port import Ends
 from loghub_service.connections.stalled import RequestMemory
-from loghub_service.kafka.broker import admin, fetch, group_calls, metadata, produce
-from loghub_service.kafka.broker import fetch as list_offsets
+from loghub_service.kafka.broker import produce
 from loghub_service.kafka.broker.answer import Answer, Complete, Disconnect
 from loghub_service.kafka.broker.call import Broker, KafkaCall
 from loghub_service.kafka.broker.fetch_session import FetchSessions
+from loghub_service.kafka.broker.handlers import HANDLERS
 from loghub_service.kafka.broker.store import BrokerLogin
+from loghub_service.kafka.wire.apis import ApiKey, api_versions_response
 from loghub_service.kafka.wire.errors import ErrorCode, MalformedFrame
-from loghub_service.kafka.wire.frames import (
-    ApiKey,
-    RequestHeader,
-    api_versions_response,
-    decode_request,
-)
+from loghub_service.kafka.wire.frames import RequestHeader, decode_request
 from loghub_service.kafka.wire.logs import ProduceRequest
 from loghub_service.kafka.wire.topics import (
     SaslAuthenticateRequest,
@@ -39,32 +34,6 @@ from loghub_service.kafka.wire.topics import (
     SaslHandshakeResponse,
     decode_plain,
 )
-
-# Each function takes the class of its request, which the API determines.
-Handler = Callable[[KafkaCall, Any], Awaitable[Answer]]
-
-HANDLERS: Mapping[ApiKey, Handler] = {
-    ApiKey.FETCH: fetch.fetch,
-    ApiKey.LIST_OFFSETS: list_offsets.list_offsets,
-    ApiKey.METADATA: metadata.metadata,
-    ApiKey.FIND_COORDINATOR: metadata.find_coordinator,
-    ApiKey.INIT_PRODUCER_ID: produce.init_producer_id,
-    ApiKey.OFFSET_COMMIT: group_calls.offset_commit,
-    ApiKey.OFFSET_FETCH: group_calls.offset_fetch,
-    ApiKey.JOIN_GROUP: group_calls.join_group,
-    ApiKey.HEARTBEAT: group_calls.heartbeat,
-    ApiKey.LEAVE_GROUP: group_calls.leave_group,
-    ApiKey.SYNC_GROUP: group_calls.sync_group,
-    ApiKey.DESCRIBE_GROUPS: group_calls.describe_groups,
-    ApiKey.LIST_GROUPS: group_calls.list_groups,
-    ApiKey.DELETE_GROUPS: group_calls.delete_groups,
-    ApiKey.OFFSET_DELETE: group_calls.offset_delete,
-    ApiKey.CREATE_TOPICS: admin.create_topics,
-    ApiKey.DELETE_TOPICS: admin.delete_topics,
-    ApiKey.CREATE_PARTITIONS: admin.create_partitions,
-    ApiKey.DESCRIBE_CONFIGS: admin.describe_configs,
-}
-
 
 _log = structlog.get_logger("loghub_service.kafka")
 MECHANISM = "PLAIN"

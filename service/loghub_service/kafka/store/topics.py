@@ -25,7 +25,7 @@ from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.store.partitions import Placeholder, ShardPartition
 from loghub_service.kafka.wire.errors import ErrorCode
 from loghub_service.settings import KEEP_FOREVER_DAYS
-from loghub_service.storage.batches import StorageFailed
+from loghub_service.storage.group_commit import StorageFailed
 from loghub_service.storage.shardlog import ShardLog, ordinal_of
 from loghub_service.storage.stored_group import with_origin
 

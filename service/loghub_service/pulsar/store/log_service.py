@@ -39,7 +39,7 @@ class EngineSubscriptions:
             raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, str(error)) from error
 
     def delete(self, topic: int, name: str) -> None:
-        """It may be gone already, with its logstore or its last consumer."""
+        """The subscription may be gone already, with its logstore or its last consumer."""
         if name in self._registry.of(topic):
             self._registry.delete(topic, name)
 

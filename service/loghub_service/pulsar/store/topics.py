@@ -247,7 +247,7 @@ async def create_topic(engine: Engine, project: str, name: str) -> None:
     may create it at once. Raises RefusedCommand."""
     new = NewLogstore(
         name=name,
-        shards=1,  # as a topic that Pulsar creates by itself has no partitions: its messages have one order
+        shards=1,  # Pulsar makes a topic without partitions, so that its messages have one order
         ttl_days=DEFAULT_TTL_DAYS,
         options=msgspec.json.encode({FORM_OPTION: RecordForm.RAW}).decode(),
     )

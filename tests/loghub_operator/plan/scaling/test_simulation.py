@@ -94,8 +94,12 @@ def _followed_by_an_hpa(simulated: World, seconds: int) -> World:
 
 @pytest.mark.parametrize(
     "load",
-    [lambda _: 45.0, lambda now: 25 - 20 * math.cos(now / 2400 * 2 * math.pi)],
-    ids=["between two numbers of whole shards", "a day"],
+    [
+        pytest.param(lambda _: 45.0, id="between two numbers of whole shards"),
+        pytest.param(
+            lambda now: 25 - 20 * math.cos(now / 2400 * 2 * math.pi), id="a day", marks=pytest.mark.deep
+        ),
+    ],
 )
 def test_an_hpa_that_follows_the_metric_changes_no_more_than_auto(load: Callable[[float], float]) -> None:
     """With 8 shards 5, 6 and 7 workers are no faster than 4, and each step drains and rebalances."""

@@ -25,7 +25,8 @@ from loghub_service.http.server import Shared
 from loghub_service.kafka.broker.answer import BrokerLimits
 from loghub_service.kafka.coordinator.group import KafkaGroupLimits as GroupLimits
 from loghub_service.kafka.store.endpoint import KafkaEndpoint, endpoint_of
-from loghub_service.kafka.wire.frames import APIS, ApiKey, RequestHeader
+from loghub_service.kafka.wire.apis import APIS, ApiKey
+from loghub_service.kafka.wire.frames import RequestHeader
 from loghub_service.kafka.wire.logs import (
     FetchPartition,
     FetchRequest,

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 
 from loghub_service.kafka.wire import topics
+from loghub_service.kafka.wire.apis import APIS, ApiKey
 from loghub_service.kafka.wire.errors import ErrorCode, MalformedFrame
-from loghub_service.kafka.wire.frames import APIS, ApiKey, RequestHeader, decode_request
+from loghub_service.kafka.wire.frames import RequestHeader, decode_request
 from loghub_service.kafka.wire.logs import ProduceRequest
 from tests.loghub_service.kafka.broker.likely_requests import TOKEN
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loghub_service.kafka.wire.frames import Api, RequestHeader
+from loghub_service.kafka.wire.apis import Api
+from loghub_service.kafka.wire.frames import RequestHeader
 from tests.loghub_service.kafka.broker.broker_place import KEY, PROJECT, TOPIC, batch_of
 from tests.loghub_service.kafka.client_frames import encode_request
 from tests.loghub_service.kafka.wire.messages import a_message, fields_of

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from loghub_service.kafka.wire import topics
+from loghub_service.kafka.wire.apis import ApiKey
 from loghub_service.kafka.wire.errors import ErrorCode
-from loghub_service.kafka.wire.frames import ApiKey
 from loghub_service.kafka.wire.topics import MetadataRequest, MetadataRequestTopic
 from tests.loghub_service.kafka.broker.broker_place import (
     PROJECT,

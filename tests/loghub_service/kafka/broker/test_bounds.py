@@ -11,7 +11,8 @@ from loghub_service.connections.port import BrokerAddress, Ends
 from loghub_service.connections.stalled import RequestMemory, StalledClients
 from loghub_service.kafka.broker.answer import Answer, BrokerLimits
 from loghub_service.kafka.broker.session import ClientSession
-from loghub_service.kafka.wire.frames import ApiKey, RequestHeader
+from loghub_service.kafka.wire.apis import ApiKey
+from loghub_service.kafka.wire.frames import RequestHeader
 from loghub_service.kafka.wire.groups import ListedGroup, ListGroupsResponse
 from loghub_service.kafka.wire.logs import ForgottenTopic
 from loghub_service.kafka.wire.topics import MetadataRequest, MetadataRequestTopic

@@ -10,8 +10,8 @@ import pytest
 
 from loghub_service.kafka.broker.answer import BrokerLimits
 from loghub_service.kafka.store.partitions import ShardPartition
+from loghub_service.kafka.wire.apis import ApiKey
 from loghub_service.kafka.wire.errors import ErrorCode
-from loghub_service.kafka.wire.frames import ApiKey
 from loghub_service.kafka.wire.logs import (
     FetchPartition,
     FetchRequest,

@@ -12,10 +12,8 @@ import pytest
 from loghub_service.api import logstores, projects
 from loghub_service.kafka.coordinator.group import KafkaGroupLimits
 from loghub_service.kafka.wire import groups
-from loghub_service.kafka.wire import groups as group_admin
-from loghub_service.kafka.wire import groups as offsets
+from loghub_service.kafka.wire.apis import ApiKey
 from loghub_service.kafka.wire.errors import ErrorCode
-from loghub_service.kafka.wire.frames import ApiKey
 from tests.loghub_service.kafka.broker.broker_place import (
     KEY,
     PROJECT,
@@ -83,14 +81,14 @@ async def commit(
     partition: int = 0,
     group: str = GROUP,
 ) -> int:
-    one = offsets.OffsetCommitRequestPartition(
+    one = groups.OffsetCommitRequestPartition(
         partition_index=partition, committed_offset=offset, committed_metadata="note"
     )
-    body = offsets.OffsetCommitRequest(
+    body = groups.OffsetCommitRequest(
         group_id=group,
         generation_id=generation,
         member_id=member_id,
-        topics=(offsets.OffsetCommitRequestTopic(name=topic, partitions=(one,)),),
+        topics=(groups.OffsetCommitRequestTopic(name=topic, partitions=(one,)),),
     )
     answer = await client.call(ApiKey.OFFSET_COMMIT, body)
     return answer.topics[0].partitions[0].error_code
@@ -99,9 +97,9 @@ async def commit(
 async def committed(
     client: Client, *, topic: str = TOPIC, partition: int = 0, group: str = GROUP
 ) -> tuple[int, str | None]:
-    asked = offsets.OffsetFetchRequestTopic(name=topic, partition_indexes=(partition,))
+    asked = groups.OffsetFetchRequestTopic(name=topic, partition_indexes=(partition,))
     answer = await client.call(
-        ApiKey.OFFSET_FETCH, offsets.OffsetFetchRequest(group_id=group, topics=(asked,))
+        ApiKey.OFFSET_FETCH, groups.OffsetFetchRequest(group_id=group, topics=(asked,))
     )
     found = answer.topics[0].partitions[0]
     return found.committed_offset, found.metadata
@@ -187,7 +185,7 @@ def test_a_topic_and_the_same_one_with_a_suffix_share_their_offsets(tmp_path: Pa
         assert await committed(client) == (5, "note")
         assert await committed(client, topic=f"{TOPIC}.raw") == (5, "note")
         everything = await client.call(
-            ApiKey.OFFSET_FETCH, offsets.OffsetFetchRequest(group_id=GROUP, topics=None)
+            ApiKey.OFFSET_FETCH, groups.OffsetFetchRequest(group_id=GROUP, topics=None)
         )
         assert [(topic.name, len(topic.partitions)) for topic in everything.topics] == [(TOPIC, 1)]
 
@@ -209,9 +207,9 @@ def test_groups_belong_to_their_project(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
         client, other = await place.client(project=PROJECT.upper()), await place.client(project="other")
         assert await commit(client, 5) == 0
-        listed = await client.call(ApiKey.LIST_GROUPS, group_admin.ListGroupsRequest())
+        listed = await client.call(ApiKey.LIST_GROUPS, groups.ListGroupsRequest())
         assert [group.group_id for group in listed.groups] == [GROUP]
-        listed = await other.call(ApiKey.LIST_GROUPS, group_admin.ListGroupsRequest())
+        listed = await other.call(ApiKey.LIST_GROUPS, groups.ListGroupsRequest())
         assert listed.groups == ()
 
     run(scenario, tmp_path / "d")
@@ -221,7 +219,7 @@ def test_groups_are_described_and_deleted(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
         client, reader = await place.client(), await place.client(READER)
         member_id, generation = await member_of(client)
-        body = group_admin.DescribeGroupsRequest(groups=(GROUP, "nothing"))
+        body = groups.DescribeGroupsRequest(groups=(GROUP, "nothing"))
         found, nothing = (await client.call(ApiKey.DESCRIBE_GROUPS, body)).groups
         assert (found.group_state, found.protocol_type, found.protocol_data) == (
             "Stable", "consumer", "range",
@@ -231,7 +229,7 @@ def test_groups_are_described_and_deleted(tmp_path: Path) -> None:
         ]
         assert found.members[0].member_assignment == b"\0\1its bytes"
         assert (nothing.group_state, nothing.error_code) == ("Dead", 0)
-        delete = group_admin.DeleteGroupsRequest(groups_names=(GROUP,))
+        delete = groups.DeleteGroupsRequest(groups_names=(GROUP,))
 
         async def deleted(by: Client) -> int:
             return (await by.call(ApiKey.DELETE_GROUPS, delete)).results[0].error_code
@@ -254,9 +252,9 @@ def test_an_offset_is_deleted_by_an_administrator(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
         client, reader = await place.client(), await place.client(READER)
         assert await commit(client, 5) == 0
-        one = offsets.OffsetDeleteRequestPartition(partition_index=0)
-        body = offsets.OffsetDeleteRequest(
-            group_id=GROUP, topics=(offsets.OffsetDeleteRequestTopic(name=TOPIC, partitions=(one,)),)
+        one = groups.OffsetDeleteRequestPartition(partition_index=0)
+        body = groups.OffsetDeleteRequest(
+            group_id=GROUP, topics=(groups.OffsetDeleteRequestTopic(name=TOPIC, partitions=(one,)),)
         )
         refused = await reader.call(ApiKey.OFFSET_DELETE, body)
         assert refused.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -274,7 +272,7 @@ def test_a_key_without_the_right_to_read_is_in_no_group(tmp_path: Path) -> None:
         assert (await join(client)).error_code == refused
         assert await heartbeat(client, "m", 1) == refused
         assert await commit(client, 5) == refused
-        listed = await client.call(ApiKey.LIST_GROUPS, group_admin.ListGroupsRequest())
+        listed = await client.call(ApiKey.LIST_GROUPS, groups.ListGroupsRequest())
         assert listed.error_code == refused
 
     run(scenario, tmp_path / "d")

@@ -21,8 +21,9 @@ from msgspec import Struct
 from loghub_service.api.logstores import NewLogstore, create, delete
 from loghub_service.kafka.broker.answer import BrokerLimits
 from loghub_service.kafka.coordinator.group import KafkaGroupLimits as GroupLimits
+from loghub_service.kafka.wire.apis import APIS, Api, ApiKey
 from loghub_service.kafka.wire.errors import ErrorCode
-from loghub_service.kafka.wire.frames import APIS, Api, ApiKey, RequestHeader
+from loghub_service.kafka.wire.frames import RequestHeader
 from loghub_service.kafka.wire.groups import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,

@@ -8,8 +8,8 @@ import structlog.testing
 
 from loghub_service.access_keys import AccessKey
 from loghub_service.kafka.broker.answer import BrokerLimits
+from loghub_service.kafka.wire.apis import APIS, ApiKey
 from loghub_service.kafka.wire.errors import ErrorCode
-from loghub_service.kafka.wire.frames import APIS, ApiKey
 from loghub_service.kafka.wire.groups import FindCoordinatorRequest, ListGroupsRequest
 from loghub_service.kafka.wire.logs import InitProducerIdRequest
 from loghub_service.kafka.wire.topics import (

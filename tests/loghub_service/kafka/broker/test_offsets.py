@@ -11,8 +11,8 @@ from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub_service.api import shards
 from loghub_service.api.logs import check_group
 from loghub_service.kafka.broker.store import is_past, offset_of, position
+from loghub_service.kafka.wire.apis import ApiKey
 from loghub_service.kafka.wire.errors import ErrorCode
-from loghub_service.kafka.wire.frames import ApiKey
 from loghub_service.kafka.wire.logs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from loghub_service.kafka.wire.topics import MetadataRequest
 from loghub_service.messages import Request

@@ -14,8 +14,8 @@ from loghub_service.api.kafka_groups import list_kafka_groups
 from loghub_service.kafka.coordinator.group import CommittedOffset, Group, TopicPartition
 from loghub_service.kafka.groups import KafkaGroupKey
 from loghub_service.kafka.store.metrics import MAX_GROUP_LAGS, LogstoreLag, largest_of_each_project
+from loghub_service.kafka.wire.apis import ApiKey
 from loghub_service.kafka.wire.errors import ErrorCode
-from loghub_service.kafka.wire.frames import ApiKey
 from loghub_service.kafka.wire.groups import DeleteGroupsRequest
 from loghub_service.kafka.wire.logs import EARLIEST_TIMESTAMP
 from tests.loghub_service.kafka.broker.broker_place import PROJECT, TOPIC, Place, run

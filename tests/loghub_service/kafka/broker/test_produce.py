@@ -11,8 +11,8 @@ from loghub_service.kafka.broker.answer import BrokerLimits
 from loghub_service.kafka.broker.store import StoreError
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.store.topics import LogstoreTopic
+from loghub_service.kafka.wire.apis import ApiKey
 from loghub_service.kafka.wire.errors import ErrorCode
-from loghub_service.kafka.wire.frames import ApiKey
 from loghub_service.kafka.wire.logs import (
     LATEST_TIMESTAMP,
     InitProducerIdRequest,

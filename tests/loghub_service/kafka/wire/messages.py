@@ -9,8 +9,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import pytest
 from msgspec import Struct
 
+from loghub_service.kafka.wire.apis import APIS, Api
 from loghub_service.kafka.wire.codec import NullSince, Versions, WireType
-from loghub_service.kafka.wire.frames import APIS, Api
 from tests.suite.seed import of_run
 
 INTEGERS = {WireType.INT8: 8, WireType.INT16: 16, WireType.INT32: 32, WireType.INT64: 64}

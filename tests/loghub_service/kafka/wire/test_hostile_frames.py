@@ -7,16 +7,10 @@ from random import Random
 
 import pytest
 
+from loghub_service.kafka.wire.apis import APIS, Api, ApiKey, api_versions_response
 from loghub_service.kafka.wire.codec import MAX_ELEMENTS, MAX_REQUEST_ELEMENTS
 from loghub_service.kafka.wire.errors import ErrorCode, MalformedFrame, UnencodableValue, UnsupportedRequest
-from loghub_service.kafka.wire.frames import (
-    APIS,
-    Api,
-    ApiKey,
-    RequestHeader,
-    api_versions_response,
-    decode_request,
-)
+from loghub_service.kafka.wire.frames import RequestHeader, decode_request
 from loghub_service.kafka.wire.groups import (
     HeartbeatRequest,
     HeartbeatResponse,

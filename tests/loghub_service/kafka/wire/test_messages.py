@@ -27,7 +27,8 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loghub_service.kafka.wire.frames import Api, RequestHeader, decode_request
+from loghub_service.kafka.wire.apis import Api
+from loghub_service.kafka.wire.frames import RequestHeader, decode_request
 from loghub_service.kafka.wire.topics import ApiVersionsResponse
 from tests.loghub_service.kafka.client_frames import decode_response, encode_request, encode_response
 from tests.loghub_service.kafka.wire.messages import (

@@ -120,6 +120,32 @@ def test_a_message_that_is_sent_again_is_stored_once(tmp_path: Path) -> None:
     run(after, tmp_path / "d")
 
 
+def test_what_was_saved_of_a_producer_needs_no_log(tmp_path: Path) -> None:
+    """A start reads no more of the logs than what came after the last save."""
+
+    async def before(place: PulsarPlace) -> None:
+        client = await place.client()
+        await client.produce(producer_name="mine")
+        assert place_of(await client.published(7, entry_of(b"a"))) == (0, 0)
+        database = place.engine._database
+        assert [mark.shard for mark in database.producer_marks()] == [0]
+        for _ in range(2):
+            await place.engine.producers.save()
+        assert database.producer_marks() == []
+        assert [(saved.producer.name, saved.number.sequence) for saved in database.sequences()] == [
+            ("mine", 7)
+        ]
+
+    async def after(place: PulsarPlace) -> None:
+        client = await place.client()
+        assert (await client.produce(producer_name="mine")).last_sequence_id == 7
+        assert place_of(await client.published(7, entry_of(b"a"))) == NO_ID
+        assert place_of(await client.published(8, entry_of(b"b"))) == (1, 0)
+
+    run(before, tmp_path / "d")
+    run(after, tmp_path / "d")
+
+
 def test_chunks_that_are_sent_again_are_stored_once(tmp_path: Path) -> None:
     async def scenario(place: PulsarPlace) -> None:
         client = await place.client()

@@ -1,5 +1,6 @@
-"""The range claims of the commit log: which batch delivers a shard from which cursor; and its openings: which
-worker opened a shard last, because only that worker may deliver it.
+"""The records by which `loghub_worker.sink.files.commit_log` decides: its range claims, which say which batch
+delivers a shard from which cursor; and its openings, which say which worker opened a shard last, because only
+that worker may deliver it.
 
 ``<shard>-<created>-<begin>-<number>`` is the claim of the batch that delivers the shard from `begin`; the
 number counts the attempts at one cursor, and the last attempt is in effect. All claims of a batch have one

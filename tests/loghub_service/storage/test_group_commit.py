@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from loghub_service.storage.batches import Latencies, StorageFailed, ThreadedBatches
+from loghub_service.storage.group_commit import Latencies, StorageFailed, ThreadedBatches
 from tests.loghub_service.inline_batches import InlineBatches
 from tests.support import HandClock
 

@@ -1,0 +1,101 @@
+"""Unmodified Pulsar clients while the service is killed with SIGKILL and starts again."""
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.compat.pulsar.client_programs import LANGUAGES, RefusedError
+from tests.compat.pulsar.clients import Sent, values
+from tests.compat.pulsar.places import ServicePlace, a_service_place
+from tests.compat.representatives import representative
+
+pytestmark = pytest.mark.long
+MANY = pytest.param(100, marks=pytest.mark.deep(minutes=5))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[ServicePlace]:
+    with a_service_place(tmp_path / "place") as place:
+        yield place
+
+
+@pytest.mark.parametrize("rounds", [3, MANY])
+@representative("language", ("go", "java"), "go")
+def test_an_ack_with_a_receipt_outlives_the_service_and_nothing_else_is_lost(
+    place: ServicePlace, language: str, rounds: int
+) -> None:
+    topic, client = place.partition(), place.client(language)
+    consumer = client.consumer(topic, type="Shared", receipts=True)
+    producer = place.client("python").producer(topic, name="writer", batch=5, delayMs=1)
+    chance = random.Random(rounds)
+    stored, settled, unsure = set[str | None](), set[str | None](), set[str | None]()
+    for number in range(rounds):
+        names = [f"{number} {place}" for place in range(20)]
+        sending = producer.begin(*names)
+        messages = consumer.receive(10)
+        assert settled.isdisjoint(values(messages))
+        chosen = [message for message in messages if chance.random() < 0.5] or messages[:1]
+        acking = consumer.send_command("ack", messages=[message.number for message in chosen])
+        time.sleep(chance.random() / 50)  # to die at any moment of both
+        place.service.kill9()
+        place.service.start()
+        try:
+            consumer.program.answer(acking)
+            settled.update(values(chosen))
+        except RefusedError:  # the connection was lost before the receipt
+            unsure.update(values(chosen))
+        outcomes = producer.sent(sending)
+        stored.update(name for name, one in zip(names, outcomes, strict=True) if isinstance(one, Sent))
+    assert len(stored) == 20 * rounds
+    consumer.close()
+    producer.send("the last")
+    successor = client.consumer(topic, type="Shared")
+    rest = values(successor.receive_until("the last", most=20 * rounds))
+    assert settled.isdisjoint(rest)
+    assert stored - settled - unsure <= set(rest)
+    assert len(rest) == len(set(rest))
+
+
+@representative("language", LANGUAGES, "python")
+def test_acks_of_messages_from_before_the_crash_settle_them(place: ServicePlace, language: str) -> None:
+    """After a reconnect they name messages that are not out, or are out again."""
+    topic, client = place.partition(), place.client(language)
+    consumer = client.consumer(topic, type="Shared")
+    producer = client.producer(topic)
+    producer.send(*(f"value {number}" for number in range(6)))
+    messages = consumer.receive(6)
+    place.service.kill9()
+    place.service.start()
+    producer.send("new")  # both are connected again, since this one comes through
+    again = consumer.receive_until("new")
+    assert set(values(again)) <= set(values(messages))
+    consumer.ack(*messages[:4])
+    consumer.close()
+    producer.send("the last")
+    rest = client.consumer(topic, type="Shared").receive_until("the last")
+    assert sorted(map(str, values(rest))) == ["new", "value 4", "value 5"]
+
+
+@representative("language", LANGUAGES, "java")
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.deep)])
+def test_a_producer_with_a_name_stores_each_message_once_and_in_order(
+    place: ServicePlace, language: str, kills: int
+) -> None:
+    topic, client = place.partition(), place.client(language)
+    producer = client.producer(topic, name="writer", batch=20, delayMs=1, sendTimeoutMs=180_000)
+    reader = place.client("python").reader(topic, "earliest")
+    names = [f"{number}" for number in range(500 * kills)]
+    read: list[str | None] = []
+    for kill in range(kills):
+        sending = producer.begin(*names[500 * kill : 500 * (kill + 1)])
+        read += values(reader.receive(20 + kill))  # it is writing
+        place.service.kill9()
+        place.service.start()
+        assert all(isinstance(one, Sent) for one in producer.sent(sending))
+        read += values(reader.receive(500 * (kill + 1) - len(read)))
+    assert read == names
+    producer.send("the last")
+    assert reader.receive_until("the last") == []
