@@ -331,6 +331,8 @@ def test_a_log_that_no_message_can_carry_is_left_out_and_counted(tmp_path: Path)
             [b"a", b"b", b"b"],
         )
         assert place.endpoint.broker.counts.too_large_logs == 2
+        stats = await client.call("consumerStats", "consumerStatsResponse", consumer_id=0)
+        assert stats.unackedMessages == 2  # what is left out is done
         (last,) = await client.receive(1)
         assert last.payloads == (b"b",)
 

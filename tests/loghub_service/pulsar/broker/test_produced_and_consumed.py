@@ -1,10 +1,12 @@
 """What a producer sends as a consumer gets it, and what of a subscription survives a restart."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from loghub_service.subscription.slots import slot_of
+from loghub_service.subscriptions import RegisteredSubscription
 from tests.loghub_service.pulsar.broker.pulsar_place import PulsarPlace, batch_of, entry_of, run
 from tests.loghub_service.pulsar.broker.test_consumers import acked, at, payloads
 
@@ -96,3 +98,29 @@ def test_an_acknowledgement_with_a_receipt_and_a_seek_survive_a_restart(tmp_path
     run(before, tmp_path / "d")
     run(after, tmp_path / "d")
     run(at_last, tmp_path / "d")
+
+
+def test_a_receipt_waits_until_the_acknowledgement_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await place.put(b"a")
+        await client.subscribe()
+        (found,) = await client.receive(1)
+        registry, saved = place.engine.subscriptions, asyncio.Event()
+        durable = registry.durable
+
+        async def after_a_wait(subscription: RegisteredSubscription) -> None:
+            await saved.wait()
+            await durable(subscription)
+
+        monkeypatch.setattr(registry, "durable", after_a_wait)
+        request = client.send("ack", consumer_id=0, ack_type=0, message_id=[at(found)])
+        for _ in range(2):  # the first PING may be answered before what was begun earlier goes on
+            await client.drained()
+        assert client.others == []
+        saved.set()
+        assert (await client.answer_to(request))[0] == "ackResponse"
+
+    run(scenario, tmp_path / "d")

@@ -47,6 +47,18 @@ def test_a_child_begins_at_its_first_log_also_for_a_subscription_from_the_latest
     run(scenario, tmp_path / "d")
 
 
+def test_a_subscription_begins_in_all_shards_when_its_first_partition_is_subscribed(tmp_path: Path) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await place.put(b"old", shard=1)
+        await client.subscribe(kind="Shared", earliest=False)
+        await place.put(b"since then", shard=1)
+        await client.subscribe(1, topic=partition(1), kind="Shared", earliest=False)
+        assert payloads(await client.receive(1)) == [b"since then"]
+
+    run(scenario, tmp_path / "d", shards=2)
+
+
 def test_children_wait_for_their_parents_in_an_ordered_subscription(tmp_path: Path) -> None:
     async def scenario(place: PulsarPlace) -> None:
         client = await place.client()
