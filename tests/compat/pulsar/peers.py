@@ -26,6 +26,11 @@ CHANGES = (
         before='lookupURL := "pulsar://localhost:6650"',
         after="lookupURL := serviceURL",
     ),
+    Change(
+        file="pulsar/consumer_multitopic_test.go",
+        before='URL: "pulsar://localhost:6650"',
+        after="URL: serviceURL",
+    ),
     # In the library, since each test makes its clients itself.
     Change(
         file="pulsar/client_impl.go",
