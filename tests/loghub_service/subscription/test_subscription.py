@@ -133,6 +133,7 @@ def test_after_a_restart_everything_without_an_acknowledgment_comes_again() -> N
     kept = saved(of.subscription.shards[0])
     assert kept == SavedCursor(mark=0, ranges=((1, G1), (G1 + 1, G2)), high=G2, unacked_below=2)
     of.subscription = create(of.subscription.settings, starts, {0: kept})
+    assert saved(of.subscription.shards[0]) == kept
     of.delivered.clear()
     of.join(2, permits=9)
     assert of.delivered == {2: [(0, 0), (G1, 0)]}
