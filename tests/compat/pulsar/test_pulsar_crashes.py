@@ -27,14 +27,16 @@ def place(tmp_path: Path) -> Iterator[ServicePlace]:
 def test_an_ack_with_a_receipt_outlives_the_service_and_nothing_else_is_lost(
     place: ServicePlace, language: str, rounds: int
 ) -> None:
+    """Each round has a consumer of its own: a library may keep a copy that it had before the ack, and another
+    one from after the reconnect."""
     topic, client = place.partition(), place.client(language)
-    consumer = client.consumer(topic, type="Shared", receipts=True)
     producer = place.client("python").producer(topic, name="writer", batch=5, delayMs=1)
     chance = random.Random(rounds)
     stored, settled, unsure = set[str | None](), set[str | None](), set[str | None]()
     for number in range(rounds):
         names = [f"{number} {place}" for place in range(20)]
         sending = producer.begin(*names)
+        consumer = client.consumer(topic, type="Shared", receipts=True)
         messages = consumer.receive(10)
         assert settled.isdisjoint(values(messages))
         chosen = [message for message in messages if chance.random() < 0.5] or messages[:1]
@@ -47,10 +49,10 @@ def test_an_ack_with_a_receipt_outlives_the_service_and_nothing_else_is_lost(
             settled.update(values(chosen))
         except RefusedError:  # the connection was lost before the receipt
             unsure.update(values(chosen))
+        consumer.close()
         outcomes = producer.sent(sending)
         stored.update(name for name, one in zip(names, outcomes, strict=True) if isinstance(one, Sent))
     assert len(stored) == 20 * rounds
-    consumer.close()
     producer.send("the last")
     successor = client.consumer(topic, type="Shared")
     rest = values(successor.receive_until("the last", most=20 * rounds))
