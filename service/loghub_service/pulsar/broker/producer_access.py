@@ -117,8 +117,12 @@ class PartitionProducers(Generic[C]):
             )
 
     def _begin(self, claim: C) -> None:
-        last = -1 if self.topic_epoch is None else self.topic_epoch
-        self.topic_epoch = last + 1 if claim.topic_epoch is None else max(last, claim.topic_epoch)
+        """Only the producer that had the epoch last keeps it. A higher one is not known here, as after the
+        topic was recreated, and a client may claim any number."""
+        if self.topic_epoch is None:
+            self.topic_epoch = 0
+        elif claim.topic_epoch != self.topic_epoch:
+            self.topic_epoch += 1
         self._exclusive = self._connected[claim.name] = claim
 
     def _remove(self, claim: C) -> None:

@@ -118,3 +118,11 @@ def test_an_epoch_from_before_a_restart_is_taken_over() -> None:
     assert refused(producers, Producer("a", Mode.EXCLUSIVE, epoch=1, topic_epoch=4)) is FENCED
     producers.join(Producer("a", Mode.EXCLUSIVE, epoch=1, topic_epoch=5))
     assert producers.topic_epoch == 5
+
+
+@pytest.mark.parametrize("known", [None, 5])
+def test_an_epoch_that_was_never_given_is_not_taken_over(known: int | None) -> None:
+    """A client may claim any number, also one that no database and no answer can have."""
+    producers = PartitionProducers[Producer](topic_epoch=known)
+    producers.join(Producer("a", Mode.EXCLUSIVE, topic_epoch=(1 << 64) - 1))
+    assert producers.topic_epoch == (0 if known is None else known + 1)
