@@ -26,9 +26,9 @@ async def partitions(
 ) -> Complete | None:
     """0 for the name of a partition, which has none itself."""
     if command.metadata_auto_creation_enabled:
-        named = await session.topic_or_new(command.topic)
+        named = await session.topic_or_new(command.topic, whole_first=True)
     else:
-        named = session.topic(command.topic)
+        named = session.topic(command.topic, whole_first=True)
     count = named.topic.partitions if named.partition is None else 0
     session.send(
         wire.CommandPartitionedTopicMetadataResponse(

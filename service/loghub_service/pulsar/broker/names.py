@@ -6,6 +6,10 @@ suffix such as ``.raw`` chooses the form of the records, as for Kafka clients. N
 capitals, but the names that clients make of others do (``<topic>-<subscription>-RETRY``), so what is no name
 of a logstore is taken in small letters.
 
+A logstore may have a name that ends as the name of a partition. Clients ask first how many partitions a topic
+has, and use the names of partitions for all the rest. So the question for partitions is about the logstore
+with the whole name, and everything else about the partition: no client gets the logs of another topic.
+
 https://pulsar.apache.org/docs/4.0.x/concepts-messaging/#topics
 """
 
@@ -82,17 +86,23 @@ def check_namespace(namespace: str, project: str) -> None:
         )
 
 
-def find_local(local: str, topic: Callable[[str], T | None]) -> FoundTopic[T] | None:
-    """What a local name stands for. A logstore whose own name ends as that of a partition goes first."""
+def find_local(
+    local: str,
+    topic: Callable[[str], T | None],
+    *,
+    partitions: Callable[[T], int],
+    whole_first: bool = False,
+) -> FoundTopic[T] | None:
+    """What a local name stands for, with how many ``partitions`` a topic has. If it may be both, it is a
+    partition unless ``whole_first``."""
     for name in dict.fromkeys((local, local.lower())):
-        whole = topic(name)
-        if whole is not None:
-            return FoundTopic(topic=whole, partition=None, form=None)
+        whole = _with_suffix(name, None, topic)
         match = _PARTITION.fullmatch(name)
-        partition = None if match is None else int(match[2])
-        found = _with_suffix(match[1] if match else name, partition, topic)
-        if found is not None:
-            return found
+        part = None if match is None else _with_suffix(match[1], int(match[2]), topic)
+        if match is not None and whole is not None and part is not None:
+            return part if not whole_first and int(match[2]) < partitions(part.topic) else whole
+        if whole is not None or part is not None:
+            return whole or part
     return None
 
 

@@ -289,11 +289,16 @@ class PulsarSession:
             )
         return found
 
-    def topic(self, name: str) -> AddressedTopic:
-        """Raises RefusedCommand."""
+    def topic(self, name: str, *, whole_first: bool = False) -> AddressedTopic:
+        """``whole_first`` as for `names.find_local`. Raises RefusedCommand."""
         parsed = parse_topic(name)
         check_namespace(parsed.namespace, self.login.project)
-        found = find_local(parsed.local, self.login.topic)
+        found = find_local(
+            parsed.local,
+            self.login.topic,
+            partitions=lambda topic: topic.partitions,
+            whole_first=whole_first,
+        )
         if found is None:
             raise RefusedCommand(
                 ServerError.TOPIC_NOT_FOUND,
@@ -303,17 +308,17 @@ class PulsarSession:
             )
         return _named(name, found)
 
-    async def topic_or_new(self, name: str) -> AddressedTopic:
+    async def topic_or_new(self, name: str, *, whole_first: bool = False) -> AddressedTopic:
         """The same; a logstore that is missing is created if the service and the key allow it."""
         try:
-            return self.topic(name)
+            return self.topic(name, whole_first=whole_first)
         except RefusedCommand as error:
             if error.code is not ServerError.TOPIC_NOT_FOUND or not self.broker.auto_create:
                 raise
             if not self.login.may(Access.ADMIN):
                 raise
         await self.login.create_topic(logstore_to_create(parse_topic(name).local))
-        return self.topic(name)
+        return self.topic(name, whole_first=whole_first)
 
 
 def _named(name: str, found: FoundTopic[PulsarTopic]) -> AddressedTopic:

@@ -16,11 +16,17 @@ from loghub_service.pulsar.broker.names import (
 from loghub_service.pulsar.broker.refusals import RefusedCommand
 from loghub_service.pulsar.wire.errors import ServerError
 
-LOGSTORES = {"access", "odd-partition-3", "access-sub-retry"}
+LOGSTORES = {"access", "access-partition-3", "access-partition-4", "odd-partition-3", "access-sub-retry"}
 
 
-def _find(local: str) -> FoundTopic[str] | None:
-    return find_local(local, lambda name: name if name in LOGSTORES else None)
+def _find(local: str, *, whole_first: bool = False) -> FoundTopic[str] | None:
+    """Each logstore has four shards."""
+    return find_local(
+        local,
+        lambda name: name if name in LOGSTORES else None,
+        partitions=lambda _: 4,
+        whole_first=whole_first,
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,7 +71,7 @@ def test_what_is_no_topic_is_an_invalid_name(text: str) -> None:
         ("access-partition-17", "access", 17, None),
         ("access.raw", "access", None, "raw"),
         ("access.json-partition-2", "access", 2, "json"),
-        ("odd-partition-3", "odd-partition-3", None, None),  # an existing logstore goes first
+        ("odd-partition-3", "odd-partition-3", None, None),
         ("odd-partition-3-partition-1", "odd-partition-3", 1, None),
         ("ACCESS-Sub-RETRY", "access-sub-retry", None, None),
         ("access-sub-RETRY-partition-0", "access-sub-retry", 0, None),
@@ -77,6 +83,16 @@ def test_a_local_name_is_a_logstore_a_partition_or_both_with_a_suffix(
     assert _find(local) == FoundTopic(
         topic=topic, partition=partition, form=RecordForm(form) if form else None
     )
+
+
+def test_a_name_that_may_be_both_is_a_topic_for_its_partitions_and_else_a_partition() -> None:
+    """A client that has the topic access uses the name for its shard 3. A client that has the other one asks
+    for the partitions of this name, and then uses the names of these."""
+    both, only = "access-partition-3", "access-partition-4"
+    assert _find(both) == FoundTopic(topic="access", partition=3, form=None)
+    assert _find(both, whole_first=True) == FoundTopic(topic=both, partition=None, form=None)
+    assert _find(f"{both}-partition-0") == FoundTopic(topic=both, partition=0, form=None)
+    assert _find(only) == FoundTopic(topic=only, partition=None, form=None)
 
 
 @pytest.mark.parametrize(
