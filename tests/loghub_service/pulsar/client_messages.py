@@ -128,6 +128,9 @@ def received(entry: EntryToSend) -> list[Received]:
     assert entry.data is not None
     metadata, payload = decode_entry(entry.data)
     assert metadata.producer_name
+    if metadata.compression == CompressionType.ZSTD:
+        payload = zstandard.ZstdDecompressor().decompress(payload)
+        assert len(payload) == metadata.uncompressed_size
     if metadata.num_messages_in_batch is None:
         assert entry.batch_size is None
         message = _message(metadata, payload)

@@ -6,8 +6,9 @@ acknowledgements, permits and keys are exact for each log. The ids of both name 
 the ordinal of the group, and the entry and the index in the batch together are the index of the log.
 
 A group that is too large for one frame is cut into runs, by a rule that depends on the group and the limit
-alone: an id that was acknowledged means the same log after a restart. A log that no frame can carry has an
-entry without data, so that a sender of entries can count it and continue.
+alone: an id that was acknowledged means the same log after a restart. A log that is larger than a frame is
+compressed. One that no frame can carry even so has an entry without data, so that a sender of entries can
+count it and continue.
 
 The fields of the metadata are written one after the other instead of by `wire.codec`, which takes three times
 as long; a test compares both.
@@ -17,6 +18,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import cramjam
 from msgspec.structs import replace
 
 from loghub.domain.shards import MAX_GROUP_LOGS
@@ -26,7 +28,7 @@ from loghub_service.pulsar.origin import BASE64_KEY, EVENT_TIME, MessageChunk, P
 from loghub_service.pulsar.records.messages import Message, message_of
 from loghub_service.pulsar.wire.codec import encode
 from loghub_service.pulsar.wire.frames import FRAME_MARGIN_BYTES, encode_entry
-from loghub_service.pulsar.wire.producers import MessageMetadata
+from loghub_service.pulsar.wire.producers import CompressionType, MessageMetadata
 
 # As the producer of logs that no producer of Pulsar has sent.
 NO_PRODUCER = "loghub"
@@ -126,6 +128,7 @@ _ALONE = _Tags.of(4, 6, 12, 17, 18, 2, 25)  # of MessageMetadata
 _IN_BATCH = _Tags.of(1, 2, 5, 6, 7, 8, 9)  # of SingleMessageMetadata
 _BATCH_SIZE, _HIGHEST_SEQUENCE = tag(11, VARINT), tag(24, VARINT)
 _PAYLOAD_SIZE = tag(3, VARINT)
+_COMPRESSION, _RAW_SIZE = tag(8, VARINT), tag(9, VARINT)
 _NAME, _VALUE = tag(1, BYTES), tag(2, BYTES)
 
 
@@ -145,6 +148,7 @@ class _EntryEncoder:
             schema_version=None if origin is None else origin.schema_version or None,
             deliver_at_time=None if origin is None else origin.deliver_at_ms,
         )
+        self._is_chunk = origin is not None and origin.chunk is not None
         if origin is not None and origin.chunk is not None:
             common = _with_chunk(common, origin.chunk)
         # The sequence id follows, and of a field that occurs twice the last value counts.
@@ -214,10 +218,16 @@ class _EntryEncoder:
     def _entry(
         self, first: int, count: int, batch_size: int | None, metadata: bytes, payload: bytes
     ) -> EntryToSend:
-        size = len(metadata) + len(payload)
-        is_too_large = len(payload) > self._max_payload_bytes or size > self._max_bytes
-        data = None if is_too_large else encode_entry(metadata, payload)
+        if count == 1 and not self._is_chunk and self._is_too_large(metadata, payload):
+            # Clients bound what arrives, and so a message that was sent compressed may be larger.
+            metadata += _COMPRESSION + varint(CompressionType.ZSTD) + _RAW_SIZE + varint(len(payload))
+            payload = bytes(cramjam.zstd.compress(payload))
+        data = None if self._is_too_large(metadata, payload) else encode_entry(metadata, payload)
         return EntryToSend(self._group.ordinal, first, count, batch_size, data)
+
+    def _is_too_large(self, metadata: bytes, payload: bytes) -> bool:
+        size = len(metadata) + len(payload)
+        return len(payload) > self._max_payload_bytes or size > self._max_bytes
 
 
 def _with_chunk(metadata: MessageMetadata, chunk: MessageChunk) -> MessageMetadata:

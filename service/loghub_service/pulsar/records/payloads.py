@@ -1,6 +1,6 @@
 """Compressed payloads, with the size that the producer claims as a bound.
 
-Answers are not compressed: every client reads both.
+Of the answers only those are compressed that are larger than a frame (`entries`).
 """
 
 import cramjam

@@ -1,5 +1,7 @@
 """Stored log groups become entries in both forms, as they were produced."""
 
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,6 +50,11 @@ NATIVE = loggroup.encode(
         )
     )
 )
+
+
+def noise(size: int) -> bytes:
+    """Bytes that no codec makes smaller."""
+    return random.Random(size).randbytes(size)
 
 
 def messages_of(entries: list[EntryToSend]) -> list[TestMessage]:
@@ -170,7 +177,7 @@ def sizes_in(entry: EntryToSend) -> list[int]:
 @pytest.mark.parametrize("limit", [1, 99, 100, 150, 330, 331, 5000])
 def test_a_group_that_is_too_large_is_cut_into_as_few_runs_as_fit(limit: int) -> None:
     values = [80, 10, 200, 1, 1, 1, 300, 20, 20, 20]
-    group, _, origin = sent(batch([TestMessage(value=bytes(each)) for each in values]), messages=len(values))
+    group, _, origin = sent(batch([TestMessage(value=noise(each)) for each in values]), messages=len(values))
     (whole,) = ordered_entries(stored(group, origin), max_message_bytes=LIMIT)
     sizes = sizes_in(whole)
     entries = ordered_entries(stored(group, origin), max_message_bytes=limit)
@@ -189,8 +196,8 @@ def test_a_group_that_is_too_large_is_cut_into_as_few_runs_as_fit(limit: int) ->
 
 
 def test_a_log_that_no_frame_can_carry_has_no_data() -> None:
-    long = TestMessage(value=b"", properties=(("p", "x" * (FRAME_MARGIN_BYTES + 200)),))
-    group, _, origin = sent(batch([TestMessage(), TestMessage(value=bytes(201)), long]), messages=3)
+    long = TestMessage(value=b"", properties=(("p", noise(FRAME_MARGIN_BYTES).hex()),))
+    group, _, origin = sent(batch([TestMessage(), TestMessage(value=noise(201)), long]), messages=3)
     for entries in (
         ordered_entries(stored(group, origin), max_message_bytes=200),
         list(single_entries(stored(group, origin), range(3), max_message_bytes=200)),
@@ -200,6 +207,20 @@ def test_a_log_that_no_frame_can_carry_has_no_data() -> None:
             (1, 1, True),
             (2, 1, True),
         ]
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_log_that_was_small_while_it_was_compressed_is_compressed_again(is_batch: bool) -> None:
+    """A client may send a message that is larger than a frame if it compresses it."""
+    messages = [TestMessage(value=b"a" * 5000, key="k", properties=(("p", "1"),))]
+    how = CompressionType.ZLIB
+    group, _, origin = sent(batch(messages, how) if is_batch else alone(messages[0], how))
+    for entries in (
+        ordered_entries(stored(group, origin), max_message_bytes=200),
+        list(single_entries(stored(group, origin), [0], max_message_bytes=200)),
+    ):
+        assert len(entries[0].data or b"") < 400
+        assert messages_of(entries) == messages
 
 
 def test_keys_decide_who_gets_a_log() -> None:
