@@ -2,15 +2,16 @@
 again.
 
 A producer numbers its messages at each partition that it addresses, in ascending order and with gaps as it
-likes. So the highest number tells which messages were sent before; a message that was not stored leaves a gap
-that is remembered, and may come again. All chunks of a message have its sequence id, and differ by their
-own number.
+likes. So the highest number tells which messages were sent before. Messages that were not stored leave a gap,
+and whatever falls into it may come again, also in other batches than before. All chunks of a message have its
+sequence id, and differ by their own number.
 
 `changed` returns what the caller persists, and `restore` takes it back, together with what was stored
 afterwards (`LaterSequences`). All of this is bounded by the number of producers that are remembered.
 """
 
 import asyncio
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,8 +21,9 @@ from loghub_service.pulsar.origin import PulsarOrigin
 
 # As the chunk of a whole message, and of the last chunk: the message is complete with it.
 COMPLETE = (1 << 31) - 1
-# Of messages that were not stored and have not come again. A client sends them again, or gives up.
-_MAX_FAILED = 1000
+# Of a producer. A full disk makes one gap, however many messages it concerns, and the client fills it, or
+# gives up; more gaps need as many changes between messages that were stored and those that were not.
+_MAX_GAPS = 1000
 
 
 class NamedProducer(NamedTuple):
@@ -38,6 +40,16 @@ class MessageNumber(NamedTuple):
 
     sequence: int
     chunk: int = COMPLETE
+
+
+_BEFORE_ALL = MessageNumber(-1)
+
+
+class _Gap(NamedTuple):
+    """Nothing is stored of the numbers after ``low``, up to ``high``."""
+
+    low: MessageNumber
+    high: MessageNumber
 
 
 class SavedSequence(NamedTuple):
@@ -57,12 +69,43 @@ def number_of(origin: PulsarOrigin) -> MessageNumber:
 
 @dataclass(slots=True)
 class _Sent:
-    """``stored`` is the last number that is durable, ``pushed`` the last one that was appended."""
+    """``stored`` is the last number that is durable, ``pushed`` the last one that was appended. ``gaps``
+    below it are ascending, and none touches the next one."""
 
     stored: MessageNumber | None = None
     pushed: MessageNumber | None = None
     waiting: "dict[MessageNumber, asyncio.Future[int | None]]" = field(default_factory=dict)
-    failed: dict[MessageNumber, None] = field(default_factory=dict)  # the oldest first
+    gaps: list[_Gap] = field(default_factory=list)
+
+    def gap_of(self, number: MessageNumber) -> int | None:
+        """The index of the gap that has this number."""
+        index = bisect_left(self.gaps, (number,)) - 1
+        return index if index >= 0 and number <= self.gaps[index].high else None
+
+    def push(self, number: MessageNumber, first: int) -> MessageNumber:
+        """A message is on its way, or a batch from a sequence id on. Returns the number after which nothing
+        is stored if this fails."""
+        index = self.gap_of(number)
+        if index is None:
+            low = _BEFORE_ALL if self.pushed is None else self.pushed
+            self.pushed = number
+            return low
+        gap = self.gaps[index]
+        low = max(gap.low, MessageNumber(first - 1))
+        left = (_Gap(gap.low, low), _Gap(number, gap.high))
+        self.gaps[index : index + 1] = [each for each in left if each.low < each.high]
+        return low
+
+    def fail(self, low: MessageNumber, high: MessageNumber) -> None:
+        """Add a gap, as one with those that it touches."""
+        index = bisect_left(self.gaps, (low,))
+        if index < len(self.gaps) and self.gaps[index].low == high:
+            high = self.gaps.pop(index).high
+        if index > 0 and self.gaps[index - 1].high == low:
+            index -= 1
+            low = self.gaps.pop(index).low
+        self.gaps.insert(index, _Gap(low, high))
+        del self.gaps[:-_MAX_GAPS]
 
 
 class Sequences:
@@ -87,7 +130,7 @@ class Sequences:
         """Done once the message is durable, if it was sent before: with the ordinal of its log group, or with
         None if that is not known any more. None if the message is new, or was not stored."""
         known = self._known.get(producer)
-        if known is None or known.pushed is None or number > known.pushed or number in known.failed:
+        if known is None or known.pushed is None or number > known.pushed or known.gap_of(number) is not None:
             return None
         # Its batch may have had another end, as a client puts together what it sends again.
         later = [sent for sent in known.waiting if sent >= number]
@@ -98,28 +141,35 @@ class Sequences:
         return done
 
     def sent(
-        self, producer: NamedProducer, number: MessageNumber, stored: "asyncio.Future[int | None]"
+        self,
+        producer: NamedProducer,
+        number: MessageNumber,
+        stored: "asyncio.Future[int | None]",
+        *,
+        first: int,
     ) -> None:
-        """A message is on its way that `repeated` did not know; if it is not stored, it may come again."""
+        """A message is on its way that `repeated` did not know, or a batch from the sequence id ``first`` on;
+        if it is not stored, it may come again."""
         known = self._known.setdefault(producer, _Sent())
-        known.pushed = number if known.pushed is None else max(known.pushed, number)
-        known.failed.pop(number, None)
+        low = known.push(number, first)
         known.waiting[number] = stored
         self._known.move_to_end(producer)
         self._forget_oldest()
-        stored.add_done_callback(lambda done: self._settled(producer, number, done))
+        stored.add_done_callback(lambda done: self._settled(producer, number, low, done))
 
     def _settled(
-        self, producer: NamedProducer, number: MessageNumber, done: "asyncio.Future[int | None]"
+        self,
+        producer: NamedProducer,
+        number: MessageNumber,
+        low: MessageNumber,
+        done: "asyncio.Future[int | None]",
     ) -> None:
         known = self._known.get(producer)
         if known is None or known.waiting.get(number) is not done:
             return
         del known.waiting[number]
         if done.cancelled() or done.exception() is not None:
-            known.failed[number] = None
-            if len(known.failed) > _MAX_FAILED:
-                del known.failed[next(iter(known.failed))]
+            known.fail(low, number)
             return
         known.stored = number if known.stored is None else max(known.stored, number)
         self._changed[producer] = None

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from loghub_service.pulsar.origin import MessageChunk, PulsarOrigin
 from loghub_service.pulsar.sequences import (
@@ -31,12 +33,13 @@ async def send(sequences: Sequences, producer: NamedProducer, *numbers: MessageN
 
 
 def append(
-    sequences: Sequences, producer: NamedProducer, number: MessageNumber | int
+    sequences: Sequences, producer: NamedProducer, number: MessageNumber | int, *, first: int | None = None
 ) -> "asyncio.Future[int | None]":
+    """A message on its way, or a batch from a number on."""
     numbered = MessageNumber(number) if isinstance(number, int) else number
     assert sequences.repeated(producer, numbered) is None
     stored: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-    sequences.sent(producer, numbered, stored)
+    sequences.sent(producer, numbered, stored, first=numbered.sequence if first is None else first)
     return stored
 
 
@@ -90,6 +93,72 @@ def test_what_was_not_stored_may_come_again_although_later_messages_were(cancell
         await send(sequences, A, 3)
         assert is_known(sequences, A, 3)
         assert sequences.last_stored(A) == 4
+
+    on_loop(scenario)
+
+
+async def fail(*failing: "asyncio.Future[int | None]") -> None:
+    for each in failing:
+        each.set_exception(OSError())
+        each.exception()
+    await asyncio.sleep(0)
+
+
+def test_all_messages_that_a_full_disk_refused_may_come_again_however_many() -> None:
+    async def scenario() -> None:
+        sequences = Sequences(10)
+        await send(sequences, A, 5)
+        await fail(*[append(sequences, A, number) for number in range(10, 30_000, 10)])
+        assert is_known(sequences, A, 5)
+        await send(sequences, A, 10, 20, 30, 29_990)
+        assert [is_known(sequences, A, each) for each in (30, 40, 29_980, 29_990)] == [
+            True,
+            False,
+            False,
+            True,
+        ]
+
+    on_loop(scenario)
+
+
+def test_a_batch_that_was_not_stored_may_come_again_in_other_batches() -> None:
+    async def scenario() -> None:
+        sequences = Sequences(10)
+        await fail(append(sequences, A, 9, first=0))
+        await send(sequences, A, 0, 1)
+        await fail(append(sequences, A, 6, first=2))
+        assert [is_known(sequences, A, each) for each in range(10)] == [True] * 2 + [False] * 8
+        await send(sequences, A, 4, 3, 2)
+        append(sequences, A, 9, first=5).set_result(None)
+        await asyncio.sleep(0)
+        assert all(is_known(sequences, A, each) for each in (0, 1, 2, 3, 4, 9))
+        assert sequences.last_stored(A) == 9
+
+    on_loop(scenario)
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 4), st.booleans()), max_size=30))
+def test_no_message_is_known_that_was_not_stored(sends: list[tuple[int, int, bool]]) -> None:
+    """Messages and batches in any order, of which any may fail: a failure takes from no number the right to
+    come again."""
+
+    async def scenario() -> None:
+        sequences = Sequences(10)
+        failed: set[int] = set()  # that were not known, and are not stored since then
+        for first, count, fails in sends:
+            batch = range(first, first + count)
+            if sequences.repeated(A, MessageNumber(batch[-1])) is not None:
+                continue
+            new = [number for number in batch if not is_known(sequences, A, number)]
+            sending = append(sequences, A, batch[-1], first=first)
+            if fails:
+                await fail(sending)
+                failed.update(new)
+            else:
+                sending.set_result(None)
+                await asyncio.sleep(0)
+                failed.difference_update(batch)
+            assert not [number for number in failed if is_known(sequences, A, number)]
 
     on_loop(scenario)
 

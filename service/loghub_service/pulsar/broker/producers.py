@@ -219,7 +219,7 @@ async def _append(
         if repeated is not None:
             give_back()
             return repeated
-        broker.sequences.sent(producer.key, number, stored)
+        broker.sequences.sent(producer.key, number, stored, first=sent.origin.sequence)
     try:
         appended = await topic.append(producer.shard, sent.group, logs=sent.logs, origin=sent.origin)
     except BaseException as error:

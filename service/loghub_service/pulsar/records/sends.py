@@ -25,6 +25,7 @@ from loghub_service.pulsar.wire.frames import MessageEntry, decode_entry
 from loghub_service.pulsar.wire.producers import CommandSend, MessageMetadata, SingleMessageMetadata
 
 _SIZE_BYTES = 4
+_MAX_SEQUENCE = (1 << 63) - 1  # the database keeps no more, and no client has more
 # Of the messages of a batch: eight for each, if it has as many messages as a log group can number.
 _MAX_BATCH_FIELDS = 8 * MAX_GROUP_LOGS
 # Of one message: three for each property, and all others. What is too much is refused before it takes memory.
@@ -52,9 +53,12 @@ class SentGroup(NamedTuple):
 
 
 class _Message(NamedTuple):
+    """``sequence`` is its own in a batch; 0 if it has none."""
+
     record: Record
     ordering_key: bytes | None
     flags: int
+    sequence: int
 
 
 def open_send(command: CommandSend, entry: Buffer) -> MessageEntry:
@@ -82,7 +86,7 @@ def read_send(command: CommandSend, opened: MessageEntry, source: SendSource) ->
                 max_bytes=source.max_bytes,
             )
             messages = _messages(metadata, raw)
-        group, flags = _grouped(messages, source)
+        group, flags, last = _grouped(messages, source)
     except MalformedCommand as error:
         raise _refused(f"the metadata of the message is wrong: {error}") from error
     except BadBatch as error:
@@ -91,7 +95,8 @@ def read_send(command: CommandSend, opened: MessageEntry, source: SendSource) ->
         partition=source.partition,
         producer=source.producer,
         sequence=command.sequence_id,
-        highest=max(command.highest_sequence_id, command.sequence_id),
+        # Clients in C++ and Python say the number of the last message of a batch only there.
+        highest=max(command.highest_sequence_id, command.sequence_id, last),
         publish_ms=metadata.publish_time,
         is_batch=metadata.num_messages_in_batch is not None,
         is_named=source.is_named,
@@ -103,18 +108,21 @@ def read_send(command: CommandSend, opened: MessageEntry, source: SendSource) ->
     return SentGroup(group, len(flags), origin)
 
 
-def _grouped(messages: Iterator[_Message], source: SendSource) -> tuple[bytes, bytes]:
-    """The log group of the messages, and the flags of each."""
-    group, flags = bytearray(), bytearray()
+def _grouped(messages: Iterator[_Message], source: SendSource) -> tuple[bytes, bytes, int]:
+    """The log group of the messages, the flags of each, and the highest sequence id."""
+    group, flags, last = bytearray(), bytearray(), 0
     for message in messages:
         flags.append(message.flags)
+        last = max(last, message.sequence)
         (log,) = logs_of((message.record,), source.form, now_ms=0)
         if message.ordering_key is not None and source.form is RecordForm.RAW:
             log = replace(log, contents=(*log.contents, (ORDERING_KEY_FIELD, message.ordering_key)))
         append_log(group, log)
         if len(group) > source.max_bytes:
             raise _refused(f"the messages become a log group of more than {source.max_bytes} bytes")
-    return bytes(group), bytes(flags)
+    if last > _MAX_SEQUENCE:
+        raise _refused(f"the sequence id {last} is not below 2^63")
+    return bytes(group), bytes(flags), last
 
 
 def _check(command: CommandSend, metadata: MessageMetadata) -> None:
@@ -127,8 +135,7 @@ def _check(command: CommandSend, metadata: MessageMetadata) -> None:
         raise _refused("a message of a transaction; transactions are not offered")
     if command.marker or metadata.marker_type is not None:
         raise _refused("a marker, which only brokers write")
-    # An origin keeps it in 63 bits or less, as all clients do.
-    if max(command.sequence_id, command.highest_sequence_id) >= 1 << 63:
+    if max(command.sequence_id, command.highest_sequence_id) > _MAX_SEQUENCE:
         raise _refused(f"the sequence id {command.sequence_id} is not below 2^63")
 
 
@@ -197,7 +204,9 @@ def _message(metadata: MessageMetadata | SingleMessageMetadata, payload: bytes, 
         [(each.key, each.value.encode()) for each in metadata.properties],
         metadata.event_time or publish_ms,
     )
-    return _Message(record, metadata.ordering_key, flags)
+    # That of a message alone is the number in the command.
+    sequence = (metadata.sequence_id or 0) if isinstance(metadata, SingleMessageMetadata) else 0
+    return _Message(record, metadata.ordering_key, flags, sequence)
 
 
 def _refused(message: str) -> RefusedMessage:

@@ -114,6 +114,12 @@ def test_a_batch_has_a_flag_for_each_message_if_they_differ() -> None:
     assert [mixed.flags_of(0), mixed.flags_of(1)] == [EVENT_TIME, BASE64_KEY]
 
 
+def test_the_number_of_the_last_message_is_taken_from_the_batch() -> None:
+    """Clients in C++ and Python give the first number only with the command."""
+    origin = sent(batch([TestMessage()] * 3), messages=1).origin
+    assert (origin.sequence, origin.highest) == (5, 7)
+
+
 def test_the_other_forms_keep_what_they_have_a_place_for() -> None:
     message = TestMessage(value=json.dumps({"a": "1", "b": 2}).encode(), key="k")
     assert logs_of(sent(alone(message), RecordForm.PLAIN).group)[0][1] == [("content", message.value)]
