@@ -46,36 +46,54 @@ class TopicPattern:
             raise UnsupportedPattern(f"a pattern has at most {MAX_PATTERN} characters")
         whole = text.removeprefix("^")
         parser = _Parser(whole if whole.endswith("\\$") else whole.removesuffix("$"))
-        self._alternatives = parser.alternatives()
+        self._places = _Places(parser.alternatives())
         parser.expect_end()
 
     def matches(self, name: str) -> bool:
-        return any(_matches(sequence, name) for sequence in self._alternatives)
+        return self._places.match(name)
 
 
-def _matches(sequence: _Sequence, name: str) -> bool:
-    """Follow all places in the pattern at which the name may be at once."""
-    places = _skipping(sequence, {0})
-    for character in name:
-        reached: set[int] = set()
-        for place in places:
-            if place < len(sequence) and sequence[place].accepts(character):
-                reached.add(place + 1)
-                if sequence[place].repeated:
-                    reached.add(place)
-        places = _skipping(sequence, reached)
-        if not places:
-            return False
-    return len(sequence) in places
+class _Places:
+    """All places in all alternatives at which a name may be, as the bits of one number: what a character
+    changes takes some operations on numbers of a thousand bytes at most, for the longest pattern. A place is
+    before an atom, or at the end of an alternative."""
 
+    def __init__(self, alternatives: list[_Sequence]) -> None:
+        self._atoms: list[tuple[int, _Atom]] = []
+        self._ends = self._optional = self._repeated = begin = 0
+        place = 1
+        for sequence in alternatives:
+            begin |= place
+            for atom in sequence:
+                self._atoms.append((place, atom))
+                self._optional |= 0 if atom.minimum else place
+                self._repeated |= place if atom.repeated else 0
+                place <<= 1
+            self._ends |= place
+            place <<= 1
+        self._begin = self._skipping(begin)
+        self._accepting: dict[str, int] = {}  # by character: the places before atoms that accept it
 
-def _skipping(sequence: _Sequence, places: set[int]) -> set[int]:
-    """These places, and those behind atoms that may be absent."""
-    found = set(places)
-    for place in range(min(places, default=len(sequence)), len(sequence)):
-        if place in found and sequence[place].minimum == 0:
-            found.add(place + 1)
-    return found
+    def match(self, name: str) -> bool:
+        places = self._begin
+        for character in name:
+            taken = places & self._accepting_of(character)
+            places = self._skipping(taken << 1 | taken & self._repeated)
+            if not places:
+                return False
+        return bool(places & self._ends)
+
+    def _accepting_of(self, character: str) -> int:
+        found = self._accepting.get(character)
+        if found is None:  # names of topics have some forty different ones
+            found = sum(place for place, atom in self._atoms if atom.accepts(character))
+            self._accepting[character] = found
+        return found
+
+    def _skipping(self, places: int) -> int:
+        """These places, and those behind atoms that may be absent. In each row of such atoms the addition
+        carries from the first of the places on, up to the place behind the row."""
+        return places | (self._optional + (places & self._optional)) ^ self._optional
 
 
 class _Parser:
