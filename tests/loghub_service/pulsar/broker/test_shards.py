@@ -1,6 +1,7 @@
 """Shards that come and go under consumers: splits, placeholders, deleted logstores, delayed messages."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.loghub_service.pulsar.broker.pulsar_place import (
     run,
 )
 from tests.loghub_service.pulsar.broker.test_consumers import acked, at, payloads
+from tests.loghub_service.pulsar.broker.test_positions import LAST
 
 pytestmark = pytest.mark.tools
 
@@ -57,6 +59,24 @@ def test_a_subscription_begins_in_all_shards_when_its_first_partition_is_subscri
         assert payloads(await client.receive(1)) == [b"since then"]
 
     run(scenario, tmp_path / "d", shards=2)
+
+
+def test_a_child_begins_at_its_first_log_also_for_a_reader_from_the_latest_message(tmp_path: Path) -> None:
+    """Whether the subscription knew the child before the reader names it or not."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await place.put(b"old")
+        reader: dict[str, Any] = {"name": "r", "durable": False, "start_message_id": LAST}
+        await client.subscribe(**reader)
+        await split(place, 0)
+        for shard in (1, 2):
+            await place.put(b"before the client knows", shard=shard)
+        for shard in (1, 2):
+            await client.subscribe(shard, topic=partition(shard), **reader)
+            assert payloads(await client.receive(1)) == [b"before the client knows"]
+
+    run(scenario, tmp_path / "d")
 
 
 def test_children_wait_for_their_parents_in_an_ordered_subscription(tmp_path: Path) -> None:
@@ -113,5 +133,24 @@ def test_consumers_of_a_logstore_that_is_deleted_are_closed(tmp_path: Path) -> N
         assert await client.refused(
             "subscribe", topic=PARTITION, subscription="s", subType=0, consumer_id=1
         ) == ("TopicNotFound")
+
+    run(scenario, tmp_path / "d")
+
+
+@pytest.mark.parametrize("target", [{"message_id": LAST}, {"message_publish_time": 0}])
+def test_a_seek_that_meets_the_deletion_of_its_logstore_closes_that_consumer_alone(
+    tmp_path: Path, target: dict[str, Any]
+) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        other = logstores.NewLogstore(name="other", shards=1, ttl_days=2, options="{}")
+        await logstores.create(place.engine, PROJECT, other)
+        await client.subscribe()
+        await client.subscribe(1, topic=partition(0).replace(LOGSTORE, "other"))
+        await logstores.delete(place.engine, PROJECT, LOGSTORE)
+        request = client.send("seek", consumer_id=0, **target)
+        assert (await client.expect("close_consumer")).consumer_id == 0
+        assert (await client.answer_to(request))[0] == "success"
+        await client.call("consumerStats", "consumerStatsResponse", consumer_id=1)
 
     run(scenario, tmp_path / "d")
