@@ -121,6 +121,8 @@ async def _subscription(
     saved = subscriptions.of(topic.id).get(name)
     if saved is None:
         starts = await _starts(session, command, topic, shard)
+        if not topic.exists():
+            raise RefusedCommand(ServerError.TOPIC_NOT_FOUND, f"logstore {topic.name} was deleted")
         settings = SubscriptionSettings(type=_TYPES[command.sub_type], is_durable=command.durable)
         # Another connection may have made it meanwhile.
         saved = subscriptions.of(topic.id).get(name) or subscriptions.create(topic.id, name, settings, starts)

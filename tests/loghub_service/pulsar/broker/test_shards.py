@@ -1,5 +1,6 @@
 """Shards that come and go under consumers: splits, placeholders, deleted logstores, delayed messages."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +8,16 @@ import pytest
 
 from loghub.domain import shards as rules
 from loghub_service.api import logstores, shards
+from loghub_service.pulsar.store.topics import LogstoreWithShards
 from tests.loghub_service.pulsar.broker.pulsar_place import (
     LOGSTORE,
     PARTITION,
     PROJECT,
     TOPIC,
     PulsarPlace,
+    error_name,
     run,
+    subscription,
 )
 from tests.loghub_service.pulsar.broker.test_consumers import acked, at, payloads
 from tests.loghub_service.pulsar.broker.test_positions import LAST
@@ -133,6 +137,33 @@ def test_consumers_of_a_logstore_that_is_deleted_are_closed(tmp_path: Path) -> N
         assert await client.refused(
             "subscribe", topic=PARTITION, subscription="s", subType=0, consumer_id=1
         ) == ("TopicNotFound")
+
+    run(scenario, tmp_path / "d")
+
+
+def test_a_subscription_that_is_being_made_goes_with_its_logstore(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it begins has to be read from the disk, and meanwhile the logstore is deleted."""
+    reads, may_read = asyncio.Event(), asyncio.Event()
+
+    async def position_at(_topic: LogstoreWithShards, _shard: int, _unix_ms: int) -> int:
+        reads.set()
+        await may_read.wait()
+        return 0
+
+    monkeypatch.setattr(LogstoreWithShards, "position_at", position_at)
+
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        wanted = subscription(0, PARTITION, "s", "Shared")
+        request = client.send("subscribe", start_message_rollback_duration_sec=5, **wanted)
+        await reads.wait()
+        await logstores.delete(place.engine, PROJECT, LOGSTORE)
+        may_read.set()
+        kind, answer = await client.answer_to(request)
+        assert (kind, error_name(answer.error)) == ("error", "TopicNotFound")
+        assert len(place.engine.subscriptions) == 0
 
     run(scenario, tmp_path / "d")
 
