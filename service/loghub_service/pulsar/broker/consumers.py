@@ -19,7 +19,7 @@ from loghub_service.pulsar.broker.ids import BadId, LogBound, Run
 from loghub_service.pulsar.broker.names import check_subscription
 from loghub_service.pulsar.broker.refusals import RefusedCommand
 from loghub_service.pulsar.broker.session import PulsarSession
-from loghub_service.pulsar.broker.store import PulsarTopic, SavedSubscription, Unreadable
+from loghub_service.pulsar.broker.store import PulsarTopic, SavedSubscription
 from loghub_service.pulsar.records.entries import (
     EntryToSend,
     GroupToSend,
@@ -141,7 +141,7 @@ async def _starts(
     shards = topic.shards()
     if command.start_message_rollback_duration_sec:
         since_ms = session.broker.service.now_ms() - 1000 * command.start_message_rollback_duration_sec
-        marks = {number: await _position_at(topic, number, since_ms) for number in shards}
+        marks = {number: await topic.position_at(number, since_ms) for number in shards}
         return {
             number: replace(start, mark=marks[number])
             for number, start in topic.shards().items()
@@ -188,13 +188,6 @@ def _mark(target: int | LogBound, start: ShardStart, topic: PulsarTopic, shard: 
             return live.end
         case _:
             return min(max(target, live.mark), live.end)
-
-
-async def _position_at(topic: PulsarTopic, shard: int, unix_ms: int) -> int:
-    try:
-        return await topic.position_at(shard, unix_ms)
-    except Unreadable as error:
-        raise RefusedCommand(ServerError.PERSISTENCE_ERROR, str(error)) from error
 
 
 # What a consumer sends
@@ -351,7 +344,7 @@ async def seek(session: PulsarSession, command: wire.CommandSeek) -> Complete | 
         except BadId as error:
             raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, str(error)) from error
     elif command.message_publish_time is not None:
-        target = await _position_at(dispatch.topic, shard, command.message_publish_time)
+        target = await dispatch.topic.position_at(shard, command.message_publish_time)
     else:
         raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, "a SEEK names a message or a time")
     dispatch.refresh()

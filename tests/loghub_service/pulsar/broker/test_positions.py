@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from loghub_service.pulsar.broker.dispatch import Dispatch
+from loghub_service.pulsar.broker.store import Unreadable
+from loghub_service.pulsar.store.topics import LogstoreWithShards
 from tests.loghub_service.pulsar.broker.pulsar_place import (
     EARLIEST,
     KEY,
@@ -238,6 +240,29 @@ def test_an_ack_that_a_seek_overtakes_does_not_count(tmp_path: Path, monkeypatch
         await one.drained()
         saved = place.endpoint.broker.service.subscriptions.of(place.store.saved.id)["s"]
         assert saved.state.shards[0].acked.mark == 0
+
+    run(scenario, tmp_path / "d")
+
+
+def test_a_damaged_log_is_an_error_of_the_command_that_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other consumers of the connection go on."""
+
+    async def damaged(*_: object, **__: object) -> None:
+        raise Unreadable("damaged")
+
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await place.put(b"a", b"b")
+        await client.subscribe(permits=0)
+        monkeypatch.setattr(LogstoreWithShards, "read", damaged)
+        monkeypatch.setattr(LogstoreWithShards, "last", damaged)
+        assert await client.refused("getLastMessageId", consumer_id=0) == "PersistenceError"
+        one = {"ledgerId": 0, "entryId": 0}
+        for cumulative in (False, True):
+            assert await acked(client, one, cumulative=cumulative) == "PersistenceError"
+        await client.drained()
 
     run(scenario, tmp_path / "d")
 
