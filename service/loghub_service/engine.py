@@ -228,6 +228,9 @@ class Engine:
     async def persist_deletion(self, *facts: CatalogFact) -> None:
         """Persist a deletion: in memory first, so that no later commit refers to the deleted objects."""
         facts = tuple(self._with_next_ordinal(fact) for fact in facts)
+        for fact in facts:
+            if isinstance(fact, LogstoreDeleted):
+                self.subscriptions.forget_logstore(fact.id)
         used = CursorsUsed(end_cursor=max(map(self._used_cursor, facts)))
         self._min_cursor = max(self._min_cursor, used.end_cursor)
         for fact in facts:

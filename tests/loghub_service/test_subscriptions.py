@@ -9,6 +9,7 @@ import pytest
 
 from loghub.domain.log_position import position_of
 from loghub_service.api.logstores import delete
+from loghub_service.api.projects import delete_project
 from loghub_service.diagnosis import DataRefused
 from loghub_service.engine import Engine
 from loghub_service.facts import (
@@ -40,7 +41,7 @@ from loghub_service.subscriptions import (
     SubscriptionRegistry,
     TooManySubscriptions,
 )
-from tests.loghub_service.engines import STORE_ID, ManualClock, create_group_of_one_shard, live
+from tests.loghub_service.engines import STORE_ID, ManualClock, create_group_of_one_shard, live, request
 
 SHARED = SubscriptionSettings(type=SubscriptionType.SHARED)
 GROUPS = 5_000
@@ -357,6 +358,17 @@ def test_a_subscription_survives_a_restart_of_the_service_and_not_its_logstore(t
     clock = ManualClock()
     for scenario in (before, after, at_last):
         live(tmp_path / "data", clock, scenario)
+
+
+def test_subscriptions_go_with_the_project_of_their_logstore(tmp_path: Path) -> None:
+    async def scenario(engine: Engine) -> None:
+        await create_group_of_one_shard(engine)
+        subscription = engine.subscriptions.create(STORE_ID, "s", SHARED, {0: ShardStart()})
+        await delete_project(engine, request("DELETE"))
+        assert len(engine.subscriptions) == 0
+        assert subscription.is_deleted
+
+    live(tmp_path / "data", ManualClock(), scenario)
 
 
 def test_a_start_refuses_a_log_that_ends_before_an_acknowledgment(tmp_path: Path) -> None:

@@ -144,7 +144,6 @@ async def delete(engine: Engine, project_name: str, name: str) -> None:
         saved = lookup.logstore_of(lookup.project_named(engine, project_name), name).saved
         engine.groups.forget_logstore(saved.id)
         engine.kafka_groups.forget_logstore(saved.project, saved.id)
-        engine.subscriptions.forget_logstore(saved.id)
         await engine.persist_deletion(LogstoreDeleted(id=saved.id, project=saved.project, name=saved.name))
         await engine.remove_logs(saved.id)
 

@@ -27,7 +27,7 @@ class SubscriptionLimits:
     """What a subscription may grow to. A bound that Pulsar has too has the name of Pulsar's setting."""
 
     max_subscriptions: int = 1_000  # of one logstore
-    max_consumers: int = 1_000  # of one subscription
+    max_consumers: int = 1_000  # of one shard: a client has a consumer for each shard
     max_permits: int = 1_000_000  # of one consumer; more is cut
     # Nothing beyond the last range is delivered then. managedLedgerMaxUnackedRangesToPersist; a range takes
     # about 4 bytes on disk.
@@ -42,11 +42,16 @@ class SubscriptionLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionSettings:
-    """What is stored of a subscription. ``in_order``: a child of a split or merge waits for its parents."""
+    """What is stored of a subscription. ``in_order``: a child of a split or merge waits for its parents,
+    unless the type is Shared, which has no order."""
 
     type: SubscriptionType
     in_order: bool = True
     is_durable: bool = True
+
+    @property
+    def waits_for_parents(self) -> bool:
+        return self.in_order and self.type is not SubscriptionType.SHARED
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -136,7 +136,8 @@ def _refuse_join(draft: DispatchDraft, event: Join) -> Refusal | None:
         return Refusal.UNKNOWN_SHARD
     if subscription.consumers and event.type is not subscription.settings.type:
         return Refusal.CONSUMER_BUSY
-    if len(subscription.consumers) >= draft.limits.max_consumers:
+    most = draft.limits.max_consumers
+    if any(len(subscription.shards[shard].members) >= most for shard in event.shards):
         return Refusal.TOO_MANY_CONSUMERS
     if is_keyed and event.slots is not None and not is_legal(event.slots):
         return Refusal.BAD_SLOTS
@@ -391,7 +392,7 @@ def _trigger(draft: DispatchDraft, cursor: Cursor) -> CursorTrigger | None:
 
 
 def _waits_for_parent(subscription: Subscription, cursor: Cursor) -> bool:
-    if not subscription.settings.in_order:
+    if not subscription.settings.waits_for_parents:
         return False
     parents = (subscription.shards.get(parent) for parent in cursor.parents)
     return any(parent is not None and not parent.is_finished for parent in parents)

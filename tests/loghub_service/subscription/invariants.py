@@ -145,9 +145,18 @@ def _check_keyed(cursor: Cursor, queue: KeyedQueue) -> None:
     assert owners == cursor.members.keys(), "a consumer has no slot, or one that left has"
 
 
+def _keeps_order(subscription: Subscription) -> bool:
+    settings = subscription.settings
+    return settings.in_order and settings.type in (
+        SubscriptionType.EXCLUSIVE,
+        SubscriptionType.FAILOVER,
+        SubscriptionType.KEY_SHARED,
+    )
+
+
 def _check_its_state(subscription: Subscription, cursor: Cursor, limits: SubscriptionLimits) -> None:
     parents = [subscription.shards[parent] for parent in cursor.parents if parent in subscription.shards]
-    waits = subscription.settings.in_order and any(
+    waits = _keeps_order(subscription) and any(
         not parent.is_closed or parent.acked.mark < parent.end for parent in parents
     )
     if cursor.is_closed and cursor.acked.mark == cursor.end:
@@ -248,7 +257,7 @@ def _check_acked_logs(
 
 def _check_delivery(delivery: Delivery, after: Subscription, stored: Stored) -> None:
     cursor, consumer = after.shards[delivery.shard], after.consumers[delivery.consumer]
-    if after.settings.in_order:
+    if _keeps_order(after):
         parents = (after.shards[parent] for parent in cursor.parents if parent in after.shards)
         assert all(parent.is_finished for parent in parents), "a child is delivered before its parent"
     logs, queue = stored[delivery.shard].slots(cursor.end), cursor.queue

@@ -26,9 +26,9 @@ SHARED, EXCLUSIVE = SubscriptionType.SHARED, SubscriptionType.EXCLUSIVE
 G1, G2 = position_of(1), position_of(2)
 
 
-def split(*, in_order: bool = True) -> Dispatcher:
+def split(kind: SubscriptionType = SubscriptionType.KEY_SHARED, *, in_order: bool = True) -> Dispatcher:
     """Shard 0 was split into 1 and 2; a consumer has all of them."""
-    of = Dispatcher(SHARED, plain(1, 1), plain(1), plain(1), parents=((), (0,), (0,)), in_order=in_order)
+    of = Dispatcher(kind, plain(1, 1), plain(1), plain(1), parents=((), (0,), (0,)), in_order=in_order)
     of.join(1, permits=9, shards=(0, 1, 2))
     return of
 
@@ -58,6 +58,18 @@ def test_a_parent_that_is_sought_back_comes_first_again() -> None:
 
 def test_without_an_order_children_do_not_wait() -> None:
     assert split(in_order=False).states == ["Flowing"] * 3
+    assert split(SHARED).states == ["Flowing"] * 3
+
+
+def test_children_wait_by_the_type_that_the_subscription_has_now() -> None:
+    of = Dispatcher(SHARED, plain(1), plain(1), parents=((), (0,)))
+    for number, (kind, state) in enumerate(
+        ((SHARED, "Flowing"), (EXCLUSIVE, "WaitsForParent"), (SHARED, "Flowing")), 1
+    ):
+        of.type = kind
+        of.join(number, permits=9, shards=(0, 1))
+        assert of.states == ["Flowing", state]
+        of.apply(LeaveSubscription(consumer=number))
 
 
 def test_a_parent_that_is_gone_holds_nothing_back() -> None:
@@ -113,9 +125,11 @@ def test_cumulative_acknowledgments_need_an_order() -> None:
 
 
 def test_so_many_consumers_may_join_and_no_more() -> None:
-    of = Dispatcher(SHARED, (), limits=SubscriptionLimits(max_consumers=1))
+    of = Dispatcher(SHARED, (), (), limits=SubscriptionLimits(max_consumers=1))
     of.join(1)
     assert of.join(2).refusal is Refusal.TOO_MANY_CONSUMERS
+    assert of.join(2, shards=(0, 1)).refusal is Refusal.TOO_MANY_CONSUMERS
+    assert of.join(2, shards=(1,)).refusal is None  # a client has a consumer for each shard
 
 
 def test_one_consumer_has_its_permits_for_all_its_shards() -> None:

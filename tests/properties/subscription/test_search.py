@@ -60,8 +60,8 @@ SETUPS = {
         bad=True,
         limits=TIGHT,
     ),
-    "a split, in two types": Setup(
-        types=(SubscriptionType.SHARED, SubscriptionType.EXCLUSIVE),
+    "a split, in three types": Setup(
+        types=(SubscriptionType.KEY_SHARED, SubscriptionType.EXCLUSIVE, SubscriptionType.SHARED),
         groups={0: ((0,),), 1: ((0, 0),), 2: ((0,),)},
         attached=((0,), (1, 2)),
         parents={1: (0,), 2: (0, 1)},

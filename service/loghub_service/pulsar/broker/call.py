@@ -31,6 +31,9 @@ class PulsarBrokerLimits(FrameLimits):
     )
     handles: int = 10_000  # consumers, producers and watchers of a connection
     ids: int = 10_000  # in one ACK or REDELIVER
+    # Runs of messages that wait on a connection; beyond it no command is begun. A run takes about 150 bytes,
+    # and a consumer of Shared has at most half as many out.
+    queued_runs: int = 100_000
     permits: int = 1_000_000  # of a consumer
     load_bytes: int = 1 * MIB  # of the log groups that are read at once, the last of which may exceed it
     cache_bytes: int = 64 * MIB  # of entries that were read and may still be delivered

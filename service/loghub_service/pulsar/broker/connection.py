@@ -64,6 +64,8 @@ class PulsarConnection(FrameConnection):
         self._completed = asyncio.Event()
         self._outgoing: deque[Outgoing] = deque()
         self._has_outgoing = asyncio.Event()
+        self._queued_runs = 0  # of ``_outgoing``
+        self._has_queue_room = asyncio.Event()
         self._was_asked = False  # whether it is there
         self._is_lost = False
 
@@ -86,6 +88,7 @@ class PulsarConnection(FrameConnection):
     def lost(self) -> None:
         self._is_lost = True
         self._outgoing.clear()
+        self._queued_runs = 0
         for task in tuple(self._in_progress):
             task.cancel()
 
@@ -102,6 +105,7 @@ class PulsarConnection(FrameConnection):
     def deliver(self, outgoing: Outgoing) -> None:
         """Send these messages when those before them are sent."""
         self._outgoing.append(outgoing)
+        self._queued_runs += len(outgoing.runs)
         self._has_outgoing.set()
 
     # In
@@ -111,6 +115,7 @@ class PulsarConnection(FrameConnection):
         try:
             while True:
                 await self.writable.wait()
+                await self._queue_room()
                 frame = await self.next_frame()
                 self._was_asked = False
                 while len(self._in_progress) >= self._broker.limits.in_progress:
@@ -133,6 +138,13 @@ class PulsarConnection(FrameConnection):
         except Exception:  # noqa: BLE001 - one connection must not stop the service
             self._failed()
 
+    async def _queue_room(self) -> None:
+        """Return once few enough messages wait. Otherwise a client that wants messages again before it has
+        read them could make the queue as long as it likes."""
+        while self._queued_runs > self._broker.limits.queued_runs:
+            self._has_queue_room.clear()
+            await self._has_queue_room.wait()
+
     def _complete(self, task: "asyncio.Task[None]") -> None:
         self.release(self._in_progress.pop(task))
         self._completed.set()
@@ -154,7 +166,10 @@ class PulsarConnection(FrameConnection):
                 while not self._outgoing:
                     self._has_outgoing.clear()
                     await self._has_outgoing.wait()
-                await self._send_messages(self._outgoing.popleft())
+                outgoing = self._outgoing.popleft()
+                await self._send_messages(outgoing)
+                self._queued_runs -= len(outgoing.runs)
+                self._has_queue_room.set()
         except PulsarDisconnect as error:
             self._disconnect(error)
         except Exception:  # noqa: BLE001 - one connection must not stop the service

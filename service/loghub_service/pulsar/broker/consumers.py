@@ -19,7 +19,7 @@ from loghub_service.pulsar.broker.ids import BadId, LogBound, Run
 from loghub_service.pulsar.broker.names import check_subscription
 from loghub_service.pulsar.broker.refusals import RefusedCommand
 from loghub_service.pulsar.broker.session import PulsarSession
-from loghub_service.pulsar.broker.store import PulsarTopic, SavedSubscription, Unreadable
+from loghub_service.pulsar.broker.store import PulsarTopic, SavedSubscription
 from loghub_service.pulsar.records.entries import (
     EntryToSend,
     GroupToSend,
@@ -121,10 +121,9 @@ async def _subscription(
     saved = subscriptions.of(topic.id).get(name)
     if saved is None:
         starts = await _starts(session, command, topic, shard)
-        kind = _TYPES[command.sub_type]
-        settings = SubscriptionSettings(
-            type=kind, in_order=kind is not SubscriptionType.SHARED, is_durable=command.durable
-        )
+        if not topic.exists():
+            raise RefusedCommand(ServerError.TOPIC_NOT_FOUND, f"logstore {topic.name} was deleted")
+        settings = SubscriptionSettings(type=_TYPES[command.sub_type], is_durable=command.durable)
         # Another connection may have made it meanwhile.
         saved = subscriptions.of(topic.id).get(name) or subscriptions.create(topic.id, name, settings, starts)
     if saved.state.settings.is_durable is not command.durable:
@@ -142,7 +141,7 @@ async def _starts(
     shards = topic.shards()
     if command.start_message_rollback_duration_sec:
         since_ms = session.broker.service.now_ms() - 1000 * command.start_message_rollback_duration_sec
-        marks = {number: await _position_at(topic, number, since_ms) for number in shards}
+        marks = {number: await topic.position_at(number, since_ms) for number in shards}
         return {
             number: replace(start, mark=marks[number])
             for number, start in topic.shards().items()
@@ -157,11 +156,12 @@ async def _starts(
 
 
 async def _begin_reader(dispatch: Dispatch, command: wire.CommandSubscribe, shard: int) -> None:
-    """A reader says for each shard where it begins, when it subscribes it for the first time."""
+    """A reader says for each shard where it begins, when it subscribes it for the first time. A shard that is
+    born after the reader began begins at its first log."""
     starts = dispatch.topic.shards()
-    if shard in dispatch.seeded or shard not in starts:
+    if shard not in dispatch.unseeded or shard not in starts:
         return
-    dispatch.seeded.add(shard)
+    dispatch.unseeded.remove(shard)
     if command.start_message_rollback_duration_sec:
         return  # all shards begin at that time
     if command.start_message_id is not None:
@@ -188,13 +188,6 @@ def _mark(target: int | LogBound, start: ShardStart, topic: PulsarTopic, shard: 
             return live.end
         case _:
             return min(max(target, live.mark), live.end)
-
-
-async def _position_at(topic: PulsarTopic, shard: int, unix_ms: int) -> int:
-    try:
-        return await topic.position_at(shard, unix_ms)
-    except Unreadable as error:
-        raise RefusedCommand(ServerError.PERSISTENCE_ERROR, str(error)) from error
 
 
 # What a consumer sends
@@ -237,6 +230,8 @@ async def _acknowledge(consumer: PulsarConsumer, messages: tuple[MessageIdData, 
                 runs.append((first, first + 1))
     except BadId as error:
         raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, str(error)) from error
+    if not consumer.joined:
+        return  # a SEEK of another consumer has closed it meanwhile
     runs = dispatch.runs_of(run for run in runs if run[0] < run[1])  # nothing of what has expired
     rejected = dispatch.apply(Ack(shard=shard, runs=runs)).rejected
     if rejected:
@@ -342,9 +337,6 @@ async def seek(session: PulsarSession, command: wire.CommandSeek) -> Complete | 
     the closed consumer otherwise."""
     consumer = session.consumer(command.consumer_id)
     dispatch, shard = consumer.dispatch, consumer.partition
-    if not consumer.joined:
-        dispatch.close_all((consumer.number, *dispatch.others_at(consumer)))
-        return _done(session, dispatch.saved, command.request_id)
     target: int | LogBound
     if command.message_id is not None:
         try:
@@ -352,12 +344,15 @@ async def seek(session: PulsarSession, command: wire.CommandSeek) -> Complete | 
         except BadId as error:
             raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, str(error)) from error
     elif command.message_publish_time is not None:
-        target = await _position_at(dispatch.topic, shard, command.message_publish_time)
+        target = await dispatch.topic.position_at(shard, command.message_publish_time)
     else:
         raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, "a SEEK names a message or a time")
     dispatch.refresh()
-    start = dispatch.topic.shards()[shard]
-    dispatch.apply(SeekTo(shard=shard, position=_mark(target, start, dispatch.topic, shard)))
+    start = dispatch.topic.shards().get(shard)
+    if start is None:  # it was deleted, or never existed
+        dispatch.close_all((consumer.number, *dispatch.others_at(consumer)))
+    else:
+        dispatch.apply(SeekTo(shard=shard, position=_mark(target, start, dispatch.topic, shard)))
     return _done(session, dispatch.saved, command.request_id)
 
 

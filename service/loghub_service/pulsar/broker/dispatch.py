@@ -86,6 +86,30 @@ class _ReadGroup:
     not_before_ms: int | None  # unix milliseconds
 
 
+class EntryLengths:
+    """How many ``logs`` an entry of a shard has, by its position, of what was read.
+
+    Everything is kept that is not acknowledged, however much it is. So the others are looked for only once
+    there are twice as many entries as were left the last time, and at least ``minimum``: a look costs by the
+    number of entries.
+    """
+
+    def __init__(self, minimum: int) -> None:
+        self.logs: dict[int, int] = {}
+        self._minimum = self._next = minimum
+
+    @property
+    def are_many(self) -> bool:
+        return len(self.logs) > self._next
+
+    def add(self, first: int, logs: int) -> None:
+        self.logs[first] = logs
+
+    def drop_below(self, mark: int) -> None:
+        self.logs = {first: logs for first, logs in self.logs.items() if first + logs > mark}
+        self._next = max(self._minimum, 2 * len(self.logs))
+
+
 class Dispatch:
     """Call `join` before anything else, and `leave` for each consumer that is gone."""
 
@@ -99,13 +123,13 @@ class Dispatch:
         """``on_end`` is called when the last consumer has left."""
         self.topic = topic
         self.saved = saved
-        self.seeded: set[int] = set()  # shards of which the start of a reader was taken
+        # Shards that the subscription had when it began, of which a reader has not said yet where it begins.
+        self.unseeded = set(saved.state.shards)
         self.consumers: dict[int, Receiver] = {}
         self._broker = broker
         self._on_end = on_end
         self._version: object = None
-        # Of ordered types, by shard: how many logs an entry has, by its position, of what was read.
-        self._lengths: dict[int, dict[int, int]] = {}
+        self._lengths: dict[int, EntryLengths] = {}  # of ordered types, by shard
         self._watch = broker.service.watch()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -129,6 +153,9 @@ class Dispatch:
                 del self.consumers[receiver.number]
                 return refusal
         self.consumers[receiver.number] = receiver
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
         return None
 
     def leave(self, receiver: Receiver) -> None:
@@ -311,12 +338,12 @@ class Dispatch:
         self._broker.cache.put(self._key(shard, group.ordinal), group.entries)
         if not self.is_ordered:
             return
-        lengths = self._lengths.setdefault(shard, {})
+        lengths = self._lengths.setdefault(shard, EntryLengths(2 * self._broker.limits.ids))
         for entry in group.entries:
-            lengths[position_of(entry.ordinal, entry.first)] = entry.messages
-        if len(lengths) > 2 * self._broker.limits.ids:
-            mark = self.saved.state.shards[shard].acked.mark
-            self._lengths[shard] = {first: logs for first, logs in lengths.items() if first + logs > mark}
+            lengths.add(position_of(entry.ordinal, entry.first), entry.messages)
+        cursor = self.saved.state.shards.get(shard)
+        if lengths.are_many and cursor is not None:
+            lengths.drop_below(cursor.acked.mark)
 
     def _key(self, shard: int, ordinal: int) -> Hashable:
         return self.topic.id, shard, ordinal, self.topic.form, self.is_ordered
@@ -378,9 +405,9 @@ class Dispatch:
         """How many logs the entry at this position has; 0 if there is none."""
         if not self.is_ordered:
             return 1
-        known = self._lengths.get(shard, {}).get(first)
-        if known is not None:
-            return known
+        lengths = self._lengths.get(shard)
+        if lengths is not None and first in lengths.logs:
+            return lengths.logs[first]
         entries = await self.entries_of(shard, ordinal_of(first)) or ()
         return next((entry.messages for entry in entries if entry.first == index_of(first)), 0)
 

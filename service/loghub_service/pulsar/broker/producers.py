@@ -98,7 +98,7 @@ async def _subscribe(session: PulsarSession, named: AddressedTopic, name: str) -
     subscriptions = session.broker.service.subscriptions
     saved = subscriptions.of(named.topic.id).get(name)
     if saved is None:
-        settings = SubscriptionSettings(type=SubscriptionType.EXCLUSIVE, in_order=True, is_durable=True)
+        settings = SubscriptionSettings(type=SubscriptionType.EXCLUSIVE)
         saved = subscriptions.create(named.topic.id, name, settings, named.topic.shards())
     await saved.durable()
 

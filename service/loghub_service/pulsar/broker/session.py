@@ -34,7 +34,7 @@ from loghub_service.pulsar.broker.names import (
 )
 from loghub_service.pulsar.broker.producer import PulsarProducer, TopicProducers
 from loghub_service.pulsar.broker.refusals import PulsarDisconnect, RefusedCommand
-from loghub_service.pulsar.broker.store import PulsarLogin, PulsarTopic
+from loghub_service.pulsar.broker.store import PulsarLogin, PulsarTopic, Unreadable
 from loghub_service.pulsar.wire.errors import MalformedCommand, ServerError
 from loghub_service.pulsar.wire.frames import decode_frame, encode_frame
 from loghub_service.pulsar.wire.session import (
@@ -183,6 +183,9 @@ class PulsarSession:
         except RefusedCommand as error:
             self.refuse(command, error)
             return None
+        except Unreadable as error:
+            self._refuse_unreadable(command, error)
+            return None
         return None if complete is None else self._completed(command, complete)
 
     async def _completed(self, command: Struct, complete: Complete) -> None:
@@ -190,6 +193,12 @@ class PulsarSession:
             await complete
         except RefusedCommand as error:
             self.refuse(command, error)
+        except Unreadable as error:
+            self._refuse_unreadable(command, error)
+
+    def _refuse_unreadable(self, command: Struct, error: Unreadable) -> None:
+        _log.error("log data cannot be read", error=str(error), command=command_name(type(command)))
+        self.refuse(command, RefusedCommand(ServerError.PERSISTENCE_ERROR, str(error)))
 
     def refuse(self, command: Struct, error: RefusedCommand) -> None:
         """Answer a command with an error, if it has an answer."""

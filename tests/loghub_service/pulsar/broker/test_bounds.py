@@ -10,6 +10,9 @@ import pytest
 
 from loghub_service.http.server import ServerTls
 from loghub_service.pulsar.broker.call import EntryCache, PulsarBrokerLimits
+from loghub_service.pulsar.broker.connection import PulsarConnection
+from loghub_service.pulsar.broker.delivery import Outgoing
+from loghub_service.pulsar.broker.dispatch import EntryLengths
 from loghub_service.pulsar.records.entries import EntryToSend
 from tests.loghub_operator.support.certificates import Authority
 from tests.loghub_service.pulsar.broker.pulsar_place import (
@@ -77,6 +80,47 @@ def test_a_client_that_reads_nothing_is_closed_after_a_time(tmp_path: Path) -> N
         assert len(await other.receive(GROUPS)) == GROUPS
 
     run(scenario, tmp_path / "d", limits=PulsarBrokerLimits(answer_s=0.5))
+
+
+def test_messages_that_are_wanted_again_unread_wait_in_a_bounded_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths = list[int]()
+    deliver = PulsarConnection.deliver
+
+    def measured(connection: PulsarConnection, outgoing: Outgoing) -> None:
+        deliver(connection, outgoing)
+        lengths.append(sum(len(waiting.runs) for waiting in vars(connection)["_outgoing"]))
+
+    monkeypatch.setattr(PulsarConnection, "deliver", measured)
+
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        for number in range(20):  # a run each
+            await place.put(b"%d" % number)
+        await client.subscribe(kind="Shared", permits=20)
+        await client.receive(20)
+        for _ in range(100):
+            client.send("redeliverUnacknowledgedMessages", consumer_id=0)
+            client.send("flow", consumer_id=0, messagePermits=20)
+        await client.receive(100 * 20)
+        assert max(lengths) <= 60 + 20
+
+    run(scenario, tmp_path / "d", limits=PulsarBrokerLimits(queued_runs=60))
+
+
+def test_the_sizes_of_unacknowledged_entries_are_rarely_looked_through() -> None:
+    lengths, looks = EntryLengths(minimum=8), 0
+    for first in range(10_000):
+        lengths.add(first, 1)
+        if lengths.are_many:
+            looks += 1
+            lengths.drop_below(0)
+    assert looks <= 11  # the number doubles from one to the next
+    assert len(lengths.logs) == 10_000
+    lengths.drop_below(9_990)
+    assert sorted(lengths.logs) == list(range(9_990, 10_000))
+    assert not lengths.are_many
 
 
 def test_a_million_permits_are_a_number(tmp_path: Path) -> None:

@@ -1,10 +1,15 @@
 """Where a consumer is: SEEK in its shapes, the last message, readers, and the end of a subscription."""
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from loghub_service.pulsar.broker.dispatch import Dispatch
+from loghub_service.pulsar.broker.store import Unreadable
+from loghub_service.pulsar.store.topics import LogstoreWithShards
 from tests.loghub_service.pulsar.broker.pulsar_place import (
     EARLIEST,
     KEY,
@@ -181,6 +186,83 @@ def test_a_reader_that_seeks_goes_on_where_it_sought(tmp_path: Path) -> None:
         await sought(client, message_id={"ledgerId": 1, "entryId": 0})
         await client.subscribe(**reader)
         assert payloads(await client.receive(2)) == [b"b", b"c"]
+
+    run(scenario, tmp_path / "d")
+
+
+def test_a_reader_that_is_back_has_the_whole_time_to_come_back_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
+        call_later = loop.call_later
+
+        def noted(delay: float, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
+            timer = call_later(delay, callback, *args)
+            if getattr(callback, "__self__", None) in tuple(place.endpoint.dispatches):
+                timers.append(timer)
+            return timer
+
+        monkeypatch.setattr(loop, "call_later", noted)
+        client = await place.client()
+        reader: dict[str, Any] = {"name": "r", "durable": False, "start_message_id": FIRST}
+        await client.subscribe(**reader)
+        for seeks in (1, 2):
+            await sought(client, message_id=FIRST)
+            assert [timer.cancelled() for timer in timers] == [True] * (seeks - 1) + [False]
+            await client.subscribe(**reader)
+            assert [timer.cancelled() for timer in timers] == [True] * seeks
+
+    run(scenario, tmp_path / "d")
+
+
+def test_an_ack_that_a_seek_overtakes_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The size of its batch has to be read from the disk, and meanwhile another consumer seeks back."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        one, other = await place.client(), await place.client()
+        await place.put(b"a", b"b")
+        await one.subscribe(kind="Failover", consumer_name="1")
+        (batch,) = await one.receive(1)
+        await other.subscribe(kind="Failover", consumer_name="2", permits=0)
+        reads, may_read = asyncio.Event(), asyncio.Event()
+
+        async def logs_at(_dispatch: Dispatch, _shard: int, _first: int) -> int:
+            reads.set()
+            await may_read.wait()
+            return 2
+
+        monkeypatch.setattr(Dispatch, "logs_at", logs_at)
+        one.send("ack", consumer_id=0, ack_type=0, message_id=[at(batch)], request_id=None)
+        await reads.wait()
+        await sought(other, message_id=FIRST)
+        may_read.set()
+        await one.drained()
+        saved = place.endpoint.broker.service.subscriptions.of(place.store.saved.id)["s"]
+        assert saved.state.shards[0].acked.mark == 0
+
+    run(scenario, tmp_path / "d")
+
+
+def test_a_damaged_log_is_an_error_of_the_command_that_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other consumers of the connection go on."""
+
+    async def damaged(*_: object, **__: object) -> None:
+        raise Unreadable("damaged")
+
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await place.put(b"a", b"b")
+        await client.subscribe(permits=0)
+        monkeypatch.setattr(LogstoreWithShards, "read", damaged)
+        monkeypatch.setattr(LogstoreWithShards, "last", damaged)
+        assert await client.refused("getLastMessageId", consumer_id=0) == "PersistenceError"
+        one = {"ledgerId": 0, "entryId": 0}
+        for cumulative in (False, True):
+            assert await acked(client, one, cumulative=cumulative) == "PersistenceError"
+        await client.drained()
 
     run(scenario, tmp_path / "d")
 

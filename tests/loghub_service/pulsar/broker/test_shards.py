@@ -1,20 +1,26 @@
 """Shards that come and go under consumers: splits, placeholders, deleted logstores, delayed messages."""
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loghub.domain import shards as rules
 from loghub_service.api import logstores, shards
+from loghub_service.pulsar.store.topics import LogstoreWithShards
 from tests.loghub_service.pulsar.broker.pulsar_place import (
     LOGSTORE,
     PARTITION,
     PROJECT,
     TOPIC,
     PulsarPlace,
+    error_name,
     run,
+    subscription,
 )
 from tests.loghub_service.pulsar.broker.test_consumers import acked, at, payloads
+from tests.loghub_service.pulsar.broker.test_positions import LAST
 
 pytestmark = pytest.mark.tools
 
@@ -57,6 +63,24 @@ def test_a_subscription_begins_in_all_shards_when_its_first_partition_is_subscri
         assert payloads(await client.receive(1)) == [b"since then"]
 
     run(scenario, tmp_path / "d", shards=2)
+
+
+def test_a_child_begins_at_its_first_log_also_for_a_reader_from_the_latest_message(tmp_path: Path) -> None:
+    """Whether the subscription knew the child before the reader names it or not."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await place.put(b"old")
+        reader: dict[str, Any] = {"name": "r", "durable": False, "start_message_id": LAST}
+        await client.subscribe(**reader)
+        await split(place, 0)
+        for shard in (1, 2):
+            await place.put(b"before the client knows", shard=shard)
+        for shard in (1, 2):
+            await client.subscribe(shard, topic=partition(shard), **reader)
+            assert payloads(await client.receive(1)) == [b"before the client knows"]
+
+    run(scenario, tmp_path / "d")
 
 
 def test_children_wait_for_their_parents_in_an_ordered_subscription(tmp_path: Path) -> None:
@@ -113,5 +137,51 @@ def test_consumers_of_a_logstore_that_is_deleted_are_closed(tmp_path: Path) -> N
         assert await client.refused(
             "subscribe", topic=PARTITION, subscription="s", subType=0, consumer_id=1
         ) == ("TopicNotFound")
+
+    run(scenario, tmp_path / "d")
+
+
+def test_a_subscription_that_is_being_made_goes_with_its_logstore(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it begins has to be read from the disk, and meanwhile the logstore is deleted."""
+    reads, may_read = asyncio.Event(), asyncio.Event()
+
+    async def position_at(_topic: LogstoreWithShards, _shard: int, _unix_ms: int) -> int:
+        reads.set()
+        await may_read.wait()
+        return 0
+
+    monkeypatch.setattr(LogstoreWithShards, "position_at", position_at)
+
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        wanted = subscription(0, PARTITION, "s", "Shared")
+        request = client.send("subscribe", start_message_rollback_duration_sec=5, **wanted)
+        await reads.wait()
+        await logstores.delete(place.engine, PROJECT, LOGSTORE)
+        may_read.set()
+        kind, answer = await client.answer_to(request)
+        assert (kind, error_name(answer.error)) == ("error", "TopicNotFound")
+        assert len(place.engine.subscriptions) == 0
+
+    run(scenario, tmp_path / "d")
+
+
+@pytest.mark.parametrize("target", [{"message_id": LAST}, {"message_publish_time": 0}])
+def test_a_seek_that_meets_the_deletion_of_its_logstore_closes_that_consumer_alone(
+    tmp_path: Path, target: dict[str, Any]
+) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        other = logstores.NewLogstore(name="other", shards=1, ttl_days=2, options="{}")
+        await logstores.create(place.engine, PROJECT, other)
+        await client.subscribe()
+        await client.subscribe(1, topic=partition(0).replace(LOGSTORE, "other"))
+        await logstores.delete(place.engine, PROJECT, LOGSTORE)
+        request = client.send("seek", consumer_id=0, **target)
+        assert (await client.expect("close_consumer")).consumer_id == 0
+        assert (await client.answer_to(request))[0] == "success"
+        await client.call("consumerStats", "consumerStatsResponse", consumer_id=1)
 
     run(scenario, tmp_path / "d")
