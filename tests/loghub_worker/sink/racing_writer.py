@@ -1,8 +1,9 @@
 """One of several processes that all believe to hold all shards, and die now and then between two steps.
 
-Run: ``python -m tests.loghub_worker.sink.racing_writer FOLDER NAME SEED``; it begins once it has read a line,
-ends when everything is delivered, and prints how many of its batches were committed, refused, and left behind
-by its deaths.
+Run: ``python -m tests.loghub_worker.sink.racing_writer FOLDER NAME SEED``. It opens the shards, prints a
+line, and begins to deliver once it has read a line, so that all writers can have opened them by then. It ends
+when everything is delivered, and prints how many of its batches were committed, refused, and left behind by
+its deaths.
 """
 
 import fcntl
@@ -45,9 +46,8 @@ def main(folder: Path, name: str, seed: str) -> None:
         if dice.random() < DEATHS.get(step, 0):
             raise DiedError
 
-    sys.stdin.readline()
     position: dict[int, int] = {}
-    refused = 0
+    refused, has_begun = 0, False
     while min(position.values(), default=0) < END:
         writer = RacingWriter(folder, name, at_step=at_step)
         writer.end = END
@@ -57,6 +57,10 @@ def main(folder: Path, name: str, seed: str) -> None:
         try:
             writer.assign(SHARDS)
             begun = dict(position)
+            if not has_begun:
+                has_begun = True
+                print("opened", flush=True)
+                sys.stdin.readline()
             while writer.deliver():
                 outcomes["committed"] += 1
         except (RangeTakenError, OSError):  # a claim may be acknowledged by another before it is read back

@@ -30,6 +30,9 @@ def test_racing_writers_deliver_every_line_once(site_of_many: Path) -> None:
     ]
     try:
         for writer in writers:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "opened\n"  # or "", if it ends
+        for writer in writers:
             assert writer.stdin is not None
             writer.stdin.write("\n")
             writer.stdin.flush()
