@@ -191,10 +191,12 @@ class SocketListener:
         self._loop.add_reader(self._socket, self._accept)
 
     def close(self) -> None:
-        """Accept no more connections. Open connections stay."""
+        """Accept no more connections: whoever connects now is refused at once, and does not wait until the
+        process ends. Open connections stay."""
         if not self._closed:
             self._closed = True
             self._loop.remove_reader(self._socket)
+            self._socket.close()
             for connection in list(self._opening.values()):
                 connection.evict()
 
