@@ -191,8 +191,8 @@ class SocketListener:
         self._loop.add_reader(self._socket, self._accept)
 
     def close(self) -> None:
-        """Accept no more connections: whoever connects now is refused at once, and does not wait until the
-        process ends. Open connections stay."""
+        """Accept no more connections: a client that connects now is refused at once, and does not wait until
+        the process ends. Open connections stay."""
         if not self._closed:
             self._closed = True
             self._loop.remove_reader(self._socket)
