@@ -9,7 +9,7 @@ in memory can be ahead of the disk.
 """
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 import structlog
@@ -19,6 +19,7 @@ from loghub.clock import Clock
 _log = structlog.get_logger("loghub_service.durable_steps")
 K = TypeVar("K", bound=Hashable)
 A = TypeVar("A")
+B = TypeVar("B")
 
 
 class NewestCommits(Generic[K]):
@@ -50,6 +51,25 @@ class NewestCommits(Generic[K]):
             waiting.set_result(answer)
         else:
             saved.add_done_callback(lambda done: _resolve(waiting, answer, done))
+
+
+def converted(
+    saved: "asyncio.Future[A]", value: Callable[[A], B], error: Callable[[BaseException], BaseException]
+) -> "asyncio.Future[B]":
+    """The result of a commit in the terms of an endpoint. Cancelling it does not end the commit."""
+    result: asyncio.Future[B] = asyncio.get_running_loop().create_future()
+
+    def done(saved: "asyncio.Future[A]") -> None:
+        if result.done():
+            return
+        failure = asyncio.CancelledError() if saved.cancelled() else saved.exception()
+        if failure is None:
+            result.set_result(value(saved.result()))
+        else:
+            result.set_exception(error(failure))
+
+    saved.add_done_callback(done)
+    return result
 
 
 def _resolve(waiting: "asyncio.Future[A]", answer: A, saved: "asyncio.Future[object]") -> None:

@@ -16,6 +16,7 @@ from loghub_service.api.logs import log_to_write
 from loghub_service.api.logstores import NewLogstore
 from loghub_service.api.shards import carry_out
 from loghub_service.catalog import Logstore
+from loghub_service.durable_steps import converted
 from loghub_service.engine import Engine
 from loghub_service.errors import InvalidInput, refusal
 from loghub_service.facts import FORM_OPTION, form_of
@@ -117,19 +118,7 @@ class LogstoreTopic:
                 log = await self._log_to_write(number)  # it may have been split meanwhile
             group = with_origin(group, origin)
         cursor = self._engine.append(log, group, logs=logs)
-        offset: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-        def durable(cursor: "asyncio.Future[int]") -> None:
-            if offset.done():
-                return
-            error = asyncio.CancelledError() if cursor.cancelled() else cursor.exception()
-            if error is None:
-                offset.set_result(offset_of(ordinal_of(log, cursor.result())))
-            else:
-                offset.set_exception(of_append(error))
-
-        cursor.add_done_callback(durable)
-        return offset
+        return converted(cursor, lambda at: offset_of(ordinal_of(log, at)), of_append)
 
     async def _log_to_write(self, number: int) -> ShardLog:
         with as_store_errors():

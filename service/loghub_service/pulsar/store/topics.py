@@ -16,6 +16,7 @@ from loghub_service.api.logstores import DEFAULT_TTL_DAYS, NewLogstore
 from loghub_service.catalog import Logstore
 from loghub_service.connections.turns import in_turn
 from loghub_service.declarations import TooManySchemas
+from loghub_service.durable_steps import converted
 from loghub_service.engine import Engine
 from loghub_service.errors import InvalidInput, refusal
 from loghub_service.facts import FORM_OPTION, ShardSaved, form_of
@@ -122,19 +123,7 @@ class LogstoreWithShards:
                 await journal.mark(log)
                 log = await self._log_to_write(shard)  # it may have been split meanwhile
         cursor = self._engine.append(log, with_pulsar_origin(group, origin), logs=logs)
-        ordinal: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-        def durable(cursor: "asyncio.Future[int]") -> None:
-            if ordinal.done():
-                return
-            error = asyncio.CancelledError() if cursor.cancelled() else cursor.exception()
-            if error is None:
-                ordinal.set_result(ordinal_at(log, cursor.result()))
-            else:
-                ordinal.set_exception(_of_append(error))
-
-        cursor.add_done_callback(durable)
-        return ordinal
+        return converted(cursor, lambda at: ordinal_at(log, at), _of_append)
 
     async def _log_to_write(self, number: int) -> ShardLog:
         with as_refusals():
