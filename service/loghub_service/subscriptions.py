@@ -216,7 +216,7 @@ class SubscriptionRegistry:
 
     def _collect(self, subscription: RegisteredSubscription, outcome: DispatchOutcome) -> None:
         facts: list[ServiceFact] = []
-        if outcome.is_type_changed:
+        if outcome.are_settings_changed:
             facts.append(self._settings_of(subscription))
         facts += [self._whole(subscription, shard) for shard in outcome.replaced]
         if facts:
